@@ -1,0 +1,61 @@
+"""The small values that move between the layers and out to users."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic. Equal to, and hashed as, the plain tuple."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: the next offset to read, with the text stored beside it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """Where a search by time landed: the first record at or after the asked time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None = None
+
+
+class Watermarks(NamedTuple):
+    """A log's own bounds: its first offset, and the offset the next record will get."""
+
+    low: int
+    high: int
+
+
+class Node(NamedTuple):
+    """A broker's address."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} (id {self.id})"
+
+
+class PartitionInfo(NamedTuple):
+    """What the cluster says of one partition. `leader` is None while there is none."""
+
+    topic: str
+    partition: int
+    leader: Node | None
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
