@@ -1,0 +1,131 @@
+"""Every error that reaches a user.
+
+    HeadraceError
+    ├── ConfigError              a setting is unknown, malformed or contradicts another
+    ├── StateError               the call does not fit the consumer's state
+    │   ├── ClosedError          the consumer was closed
+    │   ├── ConcurrentUseError   a second thread or task is inside the consumer
+    │   └── ForkedError          the consumer was inherited through fork()
+    ├── WakeupError              wakeup() was called; nothing was lost
+    ├── RequestTimeoutError      no answer within the deadline
+    ├── NetworkError             the connection could not be made, or broke
+    ├── ProtocolError            an answer that is not what the protocol allows
+    ├── UnsupportedVersionError  the broker is too old (or too new) for a request
+    ├── CorruptRecordError       record bytes that cannot be what a producer wrote
+    ├── OffsetResetError         a position is needed and auto.offset.reset is none
+    │   ├── OffsetOutOfRangeError
+    │   └── LogTruncationError
+    └── KafkaError               what a broker answered
+        └── CommitFailedError
+
+`retriable` is data on the error, not a class of its own: whether the same call may succeed later without
+anything being changed. The message names the host, the request and the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from .types import TopicPartition
+
+
+class HeadraceError(Exception):
+    """The base of all errors raised by headrace."""
+
+    retriable: ClassVar[bool] | bool = False
+
+
+class ConfigError(HeadraceError, ValueError):
+    """A setting is unknown, malformed, missing, or contradicts another one."""
+
+
+class StateError(HeadraceError, RuntimeError):
+    """The call does not fit the state the consumer is in."""
+
+
+class ClosedError(StateError):
+    """The consumer was closed."""
+
+
+class ConcurrentUseError(StateError):
+    """Another thread or task is inside the consumer. Only `wakeup()` may be called from elsewhere."""
+
+
+class ForkedError(StateError):
+    """The consumer came through `fork()`. Its sockets belong to the parent: make a new one in the child."""
+
+
+class WakeupError(HeadraceError):
+    """`wakeup()` ended the call. No record was lost, and the consumer can be used further."""
+
+
+class RequestTimeoutError(HeadraceError, TimeoutError):
+    """No answer came within the deadline."""
+
+    retriable = True
+
+
+class NetworkError(HeadraceError, ConnectionError):
+    """A connection could not be made, or broke while an answer was awaited."""
+
+    retriable = True
+
+
+class ProtocolError(HeadraceError):
+    """A peer sent what the Kafka protocol does not allow. The connection was closed."""
+
+
+class UnsupportedVersionError(HeadraceError):
+    """No version of a request is known to both sides."""
+
+
+class CorruptRecordError(HeadraceError):
+    """Record bytes that are damaged. `seek()` past `offset` to go on without them."""
+
+    def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
+
+
+class OffsetResetError(HeadraceError):
+    """A partition has no usable position and `auto.offset.reset` is `none`."""
+
+    def __init__(self, message: str, partitions: Iterable[TopicPartition]) -> None:
+        super().__init__(message)
+        self.partitions = frozenset(partitions)
+
+
+class OffsetOutOfRangeError(OffsetResetError):
+    """The position lies outside of the log: retention passed it, or it was never there."""
+
+    def __init__(self, message: str, offsets: Mapping[TopicPartition, int]) -> None:
+        super().__init__(message, offsets)
+        self.offsets = dict(offsets)
+
+
+class LogTruncationError(OffsetResetError):
+    """An unclean leader election cut off records that were already read.
+
+    `divergence` has, for each partition, the first offset at which the log is no longer the one that was read
+    (None where the broker could not tell).
+    """
+
+    def __init__(self, message: str, divergence: Mapping[TopicPartition, int | None]) -> None:
+        super().__init__(message, divergence)
+        self.divergence = dict(divergence)
+
+
+class KafkaError(HeadraceError):
+    """A broker answered with an error code."""
+
+    def __init__(self, code: int, name: str, retriable: bool, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.name = name
+        self.retriable = retriable
+
+
+class CommitFailedError(KafkaError):
+    """The group did not take the commit; it will not take it later either."""

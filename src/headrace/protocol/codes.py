@@ -1,0 +1,36 @@
+"""Broker error codes as Python errors."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from ..errors import KafkaError
+
+NONE = ErrorCode.none
+
+
+def code_name(code: int) -> str:
+    """The code's name as Kafka writes it, or `UNKNOWN_ERROR_<n>` for one from a newer broker."""
+    try:
+        return ErrorCode(code).name.upper()
+    except ValueError:
+        return f"UNKNOWN_ERROR_{int(code)}"
+
+
+def is_retriable(code: int) -> bool:
+    """Whether the same request may succeed later. A code that nobody here knows is taken as final."""
+    try:
+        return ErrorCode(code).retriable
+    except ValueError:
+        return False
+
+
+def kafka_error(
+    code: int, doing: str, detail: str | None = None, kind: type[KafkaError] = KafkaError
+) -> KafkaError:
+    """The error to raise for a code. `doing` says what was asked of whom, `detail` what the broker added."""
+    name = code_name(code)
+    message = f"{doing}: {name} ({int(code)})"
+    if detail:
+        message += f": {detail}"
+    return kind(int(code), name, is_retriable(code), message)
