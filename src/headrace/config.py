@@ -1,0 +1,254 @@
+"""Settings: Kafka's names, Java's defaults, checked once.
+
+Names are dotted in a mapping or with underscores as keywords; values may be strings, as they come from files
+and from Spark's options. Every setting is a field of `ConsumerConfig`: its type, default, bounds and meaning
+stand there and nowhere else. A default that is not Java's says why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .errors import ConfigError
+
+Parser = Callable[[Any], Any]
+
+
+# -- parsers: each takes what the user wrote and returns the value, or raises ValueError with the reason ----------
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a string")
+    return value.strip()
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else _text(value) or None
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text == "true"
+
+
+def _whole(low: int, high: int = 2**31 - 1) -> Parser:
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise ValueError("must be a whole number")
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError("must be a whole number") from None
+        if not low <= number <= high:
+            raise ValueError(f"must be between {low} and {high}")
+        return number
+
+    return parse
+
+
+def _limit(value: Any) -> int:
+    number: int = _whole(-1)(value)
+    if number == 0:
+        raise ValueError("must be at least 1, or -1 for no limit")
+    return number
+
+
+def _one_of(*choices: str) -> Parser:
+    def parse(value: Any) -> str:
+        text = _text(value).lower()
+        if text not in choices:
+            raise ValueError("must be " + " or ".join(choices))
+        return text
+
+    return parse
+
+
+def _servers(value: Any) -> tuple[tuple[str, int], ...]:
+    items = value.split(",") if isinstance(value, str) else list(value)
+    found = tuple(_address(str(item).strip()) for item in items if str(item).strip())
+    if not found:
+        raise ValueError("must name at least one broker as host:port")
+    return found
+
+
+def _address(text: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:[A-Za-z_]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/]+)):(?P<port>\d+)", text)
+    if match is None or not 0 < int(match["port"]) < 65536:
+        raise ValueError(f"{text!r} is not host:port")
+    return match["v6"] or match["host"], int(match["port"])
+
+
+_DURATION = re.compile(
+    r"(?P<sign>-?)P(?:(?P<d>\d+)D)?(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
+)
+
+
+def _reset(value: Any) -> str:
+    text = _text(value).lower()
+    if text in ("earliest", "latest", "none"):
+        return text
+    if text.startswith("by_duration:"):
+        reset_duration_ms(text)
+        return text
+    raise ValueError("must be earliest, latest, none or by_duration:<ISO 8601 duration, as P1DT2H>")
+
+
+def reset_duration_ms(reset: str) -> int:
+    """How far back `by_duration:…` goes."""
+    match = _DURATION.fullmatch(reset.partition(":")[2].strip())
+    if match is None or match["sign"] or not any(match[part] for part in "dhms"):
+        raise ValueError("by_duration needs a positive ISO 8601 duration, as by_duration:P1DT2H30M")
+    days, hours, minutes = (int(match[part] or 0) for part in "dhm")
+    return round(((days * 24 + hours) * 60 + minutes) * 60_000 + float(match["s"] or 0) * 1000)
+
+
+# -- the settings ---------------------------------------------------------------------------------------------
+
+
+def _key(parse: Parser, default: Any, meaning: str, *, secret: bool = False) -> Any:
+    metadata = {"parse": parse, "meaning": meaning, "secret": secret}
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata, repr=not secret)
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
+
+
+_REQUIRED: Any = dataclasses.MISSING
+_ms = _whole(0)
+_bytes = _whole(0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConsumerConfig:
+    """The settings of a consumer, after checking."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...] = _key(
+        _servers, _REQUIRED, "Brokers to ask first, as host:port,host:port. The others are found from them."
+    )
+    client_id: str = _key(_text, "headrace", "The name under which brokers log and meter this client.")
+    client_rack: str = _key(_text, "", "Where this client stands: fetch from a replica there (KIP-392).")
+    security_protocol: str = _key(_one_of("plaintext"), "plaintext", "How to connect. Only PLAINTEXT so far.")
+
+    group_id: str | None = _key(_optional_text, None, "The group under which offsets are committed.")
+    enable_auto_commit: bool = _key(
+        _flag, True, "Commit what poll() returned, in a later poll() and at close(). Off without a group.id."
+    )
+    auto_commit_interval_ms: int = _key(_ms, 5_000, "How often auto-commit commits.")
+    auto_offset_reset: str = _key(
+        _reset,
+        "latest",
+        "Where to start without a usable position: earliest, latest, none (an error), by_duration:P1D.",
+    )
+
+    max_poll_records: int = _key(_limit, 500, "The most records that poll() returns (KIP-41); -1: no limit.")
+    poll_drain_strategy: str = _key(
+        _one_of("fair", "greedy"),
+        "fair",
+        "How poll() shares its records over partitions: equal shares, or one partition after the other.",
+    )
+    queued_max_bytes: int = _key(_whole(1), 64 * 2**20, "The most that is kept of what was fetched ahead.")
+    isolation_level: str = _key(
+        _one_of("read_uncommitted", "read_committed"),
+        "read_uncommitted",
+        "read_committed hides the records of open and aborted transactions.",
+    )
+    check_crcs: bool = _key(_flag, True, "Check the CRC-32C of every record batch.")
+    fetch_min_bytes: int = _key(_bytes, 1, "A broker answers a fetch when it has this much ...")
+    fetch_max_wait_ms: int = _key(_ms, 500, "... or after this time.")
+    fetch_max_bytes: int = _key(_whole(1), 50 * 2**20, "The most of one fetch answer (one batch may be larger).")
+    max_partition_fetch_bytes: int = _key(_whole(1), 2**20, "The same for each partition in it.")
+    receive_message_max_bytes: int = _key(
+        _whole(1000), 512 * 2**20, "A larger answer is taken for nonsense and ends the connection."
+    )
+    decompressed_batch_max_bytes: int = _key(
+        _whole(1000), 256 * 2**20, "A record batch that unpacks to more is taken for a decompression bomb."
+    )
+
+    allow_auto_create_topics: bool = _key(_flag, True, "Asking for an unknown topic may create it.")
+    metadata_max_age_ms: int = _key(_ms, 300_000, "Cluster metadata is refreshed when it is this old.")
+    metadata_recovery_strategy: str = _key(
+        _one_of("rebootstrap", "none"), "rebootstrap", "What to do when no known broker can be reached."
+    )
+    metadata_recovery_rebootstrap_trigger_ms: int = _key(
+        _ms, 300_000, "Without metadata for this long, start again from bootstrap.servers."
+    )
+    request_timeout_ms: int = _key(_whole(1), 30_000, "How long to wait for one answer.")
+    default_api_timeout_ms: int = _key(_whole(1), 60_000, "How long a call may take, with its retries.")
+    retry_backoff_ms: int = _key(_ms, 100, "The first pause before a request is sent again; then doubled ...")
+    retry_backoff_max_ms: int = _key(_ms, 1_000, "... up to this.")
+    reconnect_backoff_ms: int = _key(_ms, 50, "The first pause before connecting again to a broker ...")
+    reconnect_backoff_max_ms: int = _key(_ms, 1_000, "... doubled up to this.")
+    socket_connection_setup_timeout_ms: int = _key(_whole(1), 10_000, "How long one try to connect may take ...")
+    socket_connection_setup_timeout_max_ms: int = _key(_whole(1), 30_000, "... doubled up to this.")
+    connections_max_idle_ms: int = _key(_whole(-1), 540_000, "Unused connections are closed after this; -1: never.")
+    # Java sets 128 and 64 KiB. A fixed receive buffer switches off the kernel's own tuning, and that costs a
+    # third of the throughput on loopback and most of it on long links.
+    send_buffer_bytes: int = _key(_whole(-1), -1, "The socket's send buffer; -1: what the system chooses.")
+    receive_buffer_bytes: int = _key(_whole(-1), -1, "The socket's receive buffer; -1: what the system chooses.")
+
+    @classmethod
+    def parse(cls, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> ConsumerConfig:
+        """The settings out of a mapping with dotted names, keywords with underscores, or both.
+
+        Raises ConfigError for an unknown or malformed setting, for one given twice, and for settings that
+        contradict each other.
+        """
+        values: dict[str, Any] = {}
+        for given, value in [*(config or {}).items(), *keywords.items()]:
+            name = _field_name(given)
+            if name in values:
+                raise ConfigError(f"{dotted(name)} is given twice")
+            values[name] = _parse(name, value)
+        if "bootstrap_servers" not in values:
+            raise ConfigError("bootstrap.servers is missing: name at least one broker as host:port")
+        if values.get("group_id") is None:
+            if values.get("enable_auto_commit"):
+                raise ConfigError("enable.auto.commit=true needs a group.id to commit under")
+            values["enable_auto_commit"] = False
+        return cls(**values)
+
+
+_FIELDS = {field.name: field for field in dataclasses.fields(ConsumerConfig)}
+
+# Settings of other clients that have no meaning here, with what to do instead.
+_FOREIGN = {
+    "key_deserializer": "records carry bytes: decode them in your code",
+    "value_deserializer": "records carry bytes: decode them in your code",
+    "interceptor_classes": "there are no interceptors: wrap poll() instead",
+    "metric_reporters": "call metrics() instead",
+}
+
+
+def dotted(name: str) -> str:
+    """A field's name as Kafka writes it."""
+    return name.replace("_", ".")
+
+
+def _field_name(given: Any) -> str:
+    if not isinstance(given, str):
+        raise ConfigError(f"a setting's name must be a string, not {given!r}")
+    name = given.strip().replace(".", "_")
+    if name in _FIELDS:
+        return name
+    if name in _FOREIGN:
+        raise ConfigError(f"{given} is not a setting here: {_FOREIGN[name]}")
+    close = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0.6)
+    hint = f"did you mean {dotted(close[0])}?" if close else "see docs/configuration.md for all of them"
+    raise ConfigError(f"unknown setting {given}: {hint}")
+
+
+def _parse(name: str, value: Any) -> Any:
+    metadata = _FIELDS[name].metadata
+    try:
+        return metadata["parse"](value)
+    except (ValueError, TypeError) as error:
+        shown = "the value given" if metadata["secret"] else repr(value)
+        raise ConfigError(f"{dotted(name)}={shown}: {error}") from None

@@ -1,0 +1,4 @@
+"""Decisions, without I/O, clock or chance: a machine takes an event and `now`, and says what to do.
+
+No module in here imports asyncio, socket, threading, time or random; an import contract keeps it so.
+"""

@@ -1,0 +1,155 @@
+"""What is known of the cluster: brokers, topics, leaders and their epochs.
+
+    Metadata answer     replaces the brokers, and the topics that it lists
+    leader hint         (KIP-951, in a Fetch answer) moves one partition ahead of the next Metadata answer
+
+- A partition's leader epoch only grows. An answer from a broker that lags behind keeps the newer leader that
+  is known; else a consumer would swing between two leaders after each election.
+- A topic is its id. A name that comes with another id is another topic: nothing of the old one is kept.
+- The answer is read by attribute, so every version of Metadata from 12 on will do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..protocol.codes import NONE
+from ..types import Node, PartitionInfo, TopicPartition
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a partition (-1: nobody), and since which epoch."""
+
+    node: int
+    epoch: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Partition:
+    leader: Leader
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: uuid.UUID | None
+    internal: bool
+    partitions: Mapping[int, Partition]
+
+
+class Cluster:
+    """The newest view of the cluster. Not thread-safe: whoever owns it guards it."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, Node] = {}
+        self.topics: dict[str, Topic] = {}
+        self.topic_errors: dict[str, int] = {}
+        self.cluster_id: str | None = None
+        self._names: dict[uuid.UUID, str] = {}
+
+    # -- questions -------------------------------------------------------------------------------------------
+
+    def leader(self, tp: TopicPartition) -> Leader | None:
+        """The leader, or None while there is none or it is not known where it listens."""
+        partition = self.partition(tp)
+        if partition is None or partition.leader.node not in self.brokers:
+            return None
+        return partition.leader
+
+    def partition(self, tp: TopicPartition) -> Partition | None:
+        topic = self.topics.get(tp.topic)
+        return topic.partitions.get(tp.partition) if topic else None
+
+    def topic_id(self, name: str) -> uuid.UUID | None:
+        topic = self.topics.get(name)
+        return topic.id if topic else None
+
+    def topic_name(self, topic_id: uuid.UUID | None) -> str | None:
+        return self._names.get(topic_id) if topic_id else None
+
+    def is_online(self, tp: TopicPartition, node: int) -> bool:
+        partition = self.partition(tp)
+        return partition is not None and node in self.brokers and node not in partition.offline
+
+    def without_leader(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        return {tp for tp in partitions if self.leader(tp) is None}
+
+    def partition_infos(self, name: str) -> list[PartitionInfo]:
+        topic = self.topics.get(name)
+        if topic is None:
+            return []
+        return [
+            PartitionInfo(
+                name,
+                number,
+                self.brokers.get(partition.leader.node),
+                partition.replicas,
+                partition.in_sync,
+                partition.offline,
+            )
+            for number, partition in sorted(topic.partitions.items())
+        ]
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def apply(self, answer: Any) -> None:
+        """Takes a Metadata answer in."""
+        self.cluster_id = answer.cluster_id
+        self.brokers = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in answer.brokers
+        }
+        for topic in answer.topics:
+            name = topic.name or self.topic_name(topic.topic_id)
+            if name is not None:
+                self._apply_topic(name, topic)
+
+    def _apply_topic(self, name: str, topic: Any) -> None:
+        if topic.error_code != NONE:
+            self.topic_errors[name] = int(topic.error_code)
+            return  # what is known stays: a broker that restarts may not know its topics yet
+        self.topic_errors.pop(name, None)
+        known = self.topics.get(name)
+        if known is not None and known.id != topic.topic_id:
+            self.forget(name)
+            known = None
+        partitions = {
+            item.partition_index: self._newer(known, item.partition_index, item) for item in topic.partitions
+        }
+        self.topics[name] = Topic(name, topic.topic_id, topic.is_internal, partitions)
+        if topic.topic_id is not None:
+            self._names[topic.topic_id] = name
+
+    @staticmethod
+    def _newer(known: Topic | None, number: int, item: Any) -> Partition:
+        leader = Leader(item.leader_id, item.leader_epoch)
+        before = known.partitions.get(number) if known else None
+        if before is not None and before.leader.epoch > leader.epoch:
+            leader = before.leader
+        return Partition(leader, item.replica_nodes, item.isr_nodes, item.offline_replicas)
+
+    def forget(self, name: str) -> None:
+        topic = self.topics.pop(name, None)
+        if topic is not None and topic.id is not None:
+            self._names.pop(topic.id, None)
+
+    def hint(self, tp: TopicPartition, leader: Leader, endpoints: Iterable[Node]) -> bool:
+        """Takes a leader hint (KIP-951) in. True if it was news: newer than what is known, and reachable."""
+        partition = self.partition(tp)
+        if partition is None or leader.epoch <= partition.leader.epoch:
+            return False
+        known = {node.id: node for node in endpoints}
+        if leader.node not in self.brokers and leader.node not in known:
+            return False
+        if leader.node in known:
+            self.brokers[leader.node] = known[leader.node]
+        topic = self.topics[tp.topic]
+        moved = {**topic.partitions, tp.partition: dataclasses.replace(partition, leader=leader)}
+        self.topics[tp.topic] = dataclasses.replace(topic, partitions=moved)
+        return True

@@ -1,0 +1,307 @@
+"""One connection to one broker.
+
+    opening -> open -> closed
+
+- Requests are pipelined; a broker answers those of one connection in order, one at a time.
+- Every request has a deadline. One that passes it ends the connection: the broker would answer everything
+  behind it only after it.
+- A stream that failed fails everything in flight on it, at once, with the same cause.
+- A frame is bounded by `receive.message.max.bytes` before anything is allocated for it.
+- A request whose caller was cancelled stays in the queue, and its answer is dropped when it comes.
+
+Everything here runs on the event loop that opened the connection, except `recycle`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import logging
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from ..config import ConsumerConfig
+from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError
+from ..protocol.codes import NONE, kafka_error
+from ..protocol.messages import API_VERSIONS, Api, correlation_id_of, decode_response, encode_request
+from ..protocol.versions import BrokerVersions, next_api_versions_attempt
+
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct(">i")
+_STAGING = 64 * 1024
+_UNSUPPORTED_VERSION = 35
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer. `body` may hold views of `frame`; give the frame back with `recycle` when they are done with."""
+
+    body: Any
+    version: int
+    frame: bytearray | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class _Call:
+    correlation_id: int
+    api: Api
+    version: int
+    answer: asyncio.Future[Reply]
+    timer: asyncio.TimerHandle
+
+
+class FramePool:
+    """A few large receive buffers that are used again, because fresh memory at a gigabyte per second costs
+    more in page faults than the copying into it. `list.append` and `list.pop` are atomic, so `give` may be
+    called by the threads that decode."""
+
+    def __init__(self, keep: int = 3) -> None:
+        self._spare: list[bytearray] = []
+        self._keep = keep
+
+    def take(self, size: int) -> bytearray:
+        with contextlib.suppress(IndexError):
+            frame = self._spare.pop()
+            if size <= len(frame) <= max(4 * size, 1 << 20):
+                return frame
+        return bytearray(size)
+
+    def give(self, frame: bytearray) -> None:
+        if len(self._spare) < self._keep:
+            self._spare.append(frame)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection that speaks Kafka. Make one with `Connection.open`."""
+
+    def __init__(self, host: str, port: int, config: ConsumerConfig) -> None:
+        self.host = f"{host}:{port}"
+        self.versions = BrokerVersions(self.host, {})
+        self.last_used = 0.0
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._closed: HeadraceError | None = None
+        self._calls: collections.deque[_Call] = collections.deque()
+        self._next_id = 0
+        self._throttled_until = 0.0
+        self._frames = FramePool()
+        # Arriving bytes go into `staging` until a frame turns out not to fit there; then the rest of that
+        # frame goes straight into `frame`, and nothing of the next one can get mixed in.
+        self._staging = bytearray(_STAGING)
+        self._staged = 0
+        self._frame: bytearray | None = None
+        self._frame_size = 0
+        self._frame_filled = 0
+
+    @classmethod
+    async def open(cls, host: str, port: int, config: ConsumerConfig, setup_timeout: float) -> Connection:
+        """Connects and learns the broker's versions.
+
+        Raises NetworkError when that fails or takes longer than `setup_timeout` seconds.
+        """
+        connection = cls(host, port, config)
+        try:
+            async with asyncio.timeout(setup_timeout):
+                await connection._loop.create_connection(lambda: connection, host, port)
+        except TimeoutError:
+            raise NetworkError(f"cannot connect to {host}:{port}: no answer in {setup_timeout:.1f} s") from None
+        except OSError as error:
+            raise NetworkError(f"cannot connect to {host}:{port}: {error}") from error
+        try:
+            await connection._negotiate()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _negotiate(self) -> None:
+        version: int | None = API_VERSIONS.highest
+        while version is not None:
+            fields = {"client_software_name": "headrace", "client_software_version": "0.1"}
+            reply = await self.call(API_VERSIONS, fields, version=version)
+            if reply.body.error_code == NONE:
+                self.versions = BrokerVersions.from_response(self.host, reply.body)
+                return
+            if reply.body.error_code != _UNSUPPORTED_VERSION:
+                break
+            version = next_api_versions_attempt(version, reply.body)
+        raise kafka_error(reply.body.error_code, f"ApiVersions to {self.host}")
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._closed is None and self._transport is not None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._calls)
+
+    async def call(
+        self,
+        api: Api,
+        fields: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        highest: int | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Sends a request and waits for its answer.
+
+        Raises RequestTimeoutError, NetworkError or ProtocolError, and the connection is closed then;
+        UnsupportedVersionError when the broker does not know the request.
+        """
+        if (pause := self._throttled_until - self._loop.time()) > 0:
+            await asyncio.sleep(pause)
+        if self._closed is not None or self._transport is None:
+            raise NetworkError(f"the connection to {self.host} is closed") from self._closed
+        if version is None:
+            version = self.versions.pick(api, highest)
+        self._next_id = correlation_id = (self._next_id + 1) & 0x7FFFFFFF
+        frame = encode_request(api, version, correlation_id, self._config.client_id, fields)
+        seconds = self._config.request_timeout_ms / 1000 if timeout is None else timeout
+        call = _Call(
+            correlation_id,
+            api,
+            version,
+            self._loop.create_future(),
+            self._loop.call_later(seconds, self._expire, api, seconds),
+        )
+        self._calls.append(call)
+        self.last_used = self._loop.time()
+        self._transport.write(frame)
+        return await call.answer
+
+    def _expire(self, api: Api, seconds: float) -> None:
+        self._fail(RequestTimeoutError(f"{api} to {self.host}: no answer in {seconds:.1f} s"))
+
+    def close(self) -> None:
+        """Ends the connection at once; what is in flight fails."""
+        self._fail(NetworkError(f"the connection to {self.host} was closed by this client"))
+
+    def _fail(self, cause: HeadraceError) -> None:
+        if self._closed is not None:
+            return
+        self._closed = cause
+        calls, self._calls = self._calls, collections.deque()
+        for call in calls:
+            call.timer.cancel()
+            if not call.answer.done():
+                call.answer.set_exception(cause)
+                # A caller that went away must not leave "exception was never retrieved" behind.
+                call.answer.exception()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def recycle(self, frame: bytearray) -> None:
+        """Takes a frame back when nothing refers to it any more. May be called from any thread."""
+        self._frames.give(frame)
+
+    # -- asyncio's side --------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.last_used = self._loop.time()
+        raw: socket.socket | None = transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, size in (
+                (socket.SO_SNDBUF, self._config.send_buffer_bytes),
+                (socket.SO_RCVBUF, self._config.receive_buffer_bytes),
+            ):
+                if size >= 0:
+                    raw.setsockopt(socket.SOL_SOCKET, option, size)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        reason = f": {error}" if error else " by the broker"
+        self._fail(NetworkError(f"the connection to {self.host} was closed{reason}"))
+        # The frame being filled may be half a gigabyte; the object itself can live on in a traceback.
+        self._frame = None
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is not None:
+            return memoryview(self._frame)[self._frame_filled : self._frame_size]
+        return memoryview(self._staging)[self._staged :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            if self._frame is None:
+                self._staged += nbytes
+                self._split_staged()
+                return
+            self._frame_filled += nbytes
+            if self._frame_filled == self._frame_size:
+                frame, self._frame = self._frame, None
+                self._answer(memoryview(frame)[: self._frame_size], frame)
+        except HeadraceError as error:
+            self._fail(error)
+
+    def _split_staged(self) -> None:
+        """Takes every whole frame out of what has arrived, and moves to a frame of its own what does not fit."""
+        staged = memoryview(self._staging)[: self._staged]
+        at = 0
+        while len(staged) - at >= 4:
+            size = _LENGTH.unpack_from(staged, at)[0]
+            if not 0 <= size <= self._config.receive_message_max_bytes:
+                raise ProtocolError(
+                    f"{self.host} announced an answer of {size} bytes. Above receive.message.max.bytes="
+                    f"{self._config.receive_message_max_bytes}: raise that, or lower fetch.max.bytes. "
+                    f"Negative or absurd: this is not a Kafka broker's plain-text port"
+                )
+            have = len(staged) - at - 4
+            if have >= size:
+                self._answer(memoryview(bytes(staged[at + 4 : at + 4 + size])), None)
+                at += 4 + size
+                continue
+            if size + 4 > _STAGING:
+                self._frame = self._frames.take(size)
+                self._frame[:have] = staged[at + 4 :]
+                self._frame_size, self._frame_filled = size, have
+                at = len(staged)
+            break
+        rest = bytes(staged[at:])
+        staged.release()
+        self._staging[: len(rest)] = rest
+        self._staged = len(rest)
+
+    def _answer(self, frame: memoryview, buffer: bytearray | None) -> None:
+        correlation_id = correlation_id_of(frame)
+        if not self._calls or self._calls[0].correlation_id != correlation_id:
+            expected = f"{self._calls[0].correlation_id}" if self._calls else "none"
+            raise ProtocolError(f"{self.host} answered request {correlation_id}, expected was {expected}")
+        call = self._calls.popleft()
+        call.timer.cancel()
+        try:
+            version = self._answer_version(call, frame)
+            body = decode_response(call.api, version, frame)
+        except ProtocolError as error:
+            failure = ProtocolError(f"{call.api} to {self.host}: {error}")
+            if not call.answer.done():
+                call.answer.set_exception(failure)
+                call.answer.exception()
+            raise failure from None
+        self._throttle(body)
+        if not call.answer.done():
+            call.answer.set_result(Reply(body, version, buffer))
+
+    @staticmethod
+    def _answer_version(call: _Call, frame: memoryview) -> int:
+        """A broker that does not know the version of an ApiVersions request answers it in version 0."""
+        if call.api is API_VERSIONS and len(frame) >= 6:
+            code = int.from_bytes(frame[4:6], "big", signed=True)
+            return 0 if code == _UNSUPPORTED_VERSION else call.version
+        return call.version
+
+    def _throttle(self, body: Any) -> None:
+        """The broker mutes a connection over its quota: what is sent meanwhile only grows old in its buffers."""
+        pause = getattr(body, "throttle_time", None)
+        if pause:
+            self._throttled_until = self._loop.time() + pause.total_seconds()
+            log.debug("%s throttles this client for %s", self.host, pause)
