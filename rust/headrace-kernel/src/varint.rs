@@ -1,0 +1,119 @@
+//! Zigzag variable-length integers, as in Protocol Buffers.
+
+/// Takes an `int` (at most five bytes) off the front of `input`.
+///
+/// None when the input ends too early or the number has more than 32 bits.
+#[inline(always)]
+pub fn take_i32(input: &mut &[u8]) -> Option<i32> {
+    let raw = match **input {
+        // One and two bytes are nearly all there is: lengths below 8 KiB, small deltas.
+        [a, ref rest @ ..] if a < 0x80 => {
+            *input = rest;
+            u32::from(a)
+        }
+        [a, b, ref rest @ ..] if b < 0x80 => {
+            *input = rest;
+            u32::from(a & 0x7f) | u32::from(b) << 7
+        }
+        _ => u32::try_from(take_raw(input, 5)?).ok()?,
+    };
+    Some((raw >> 1).cast_signed() ^ -(raw & 1).cast_signed())
+}
+
+/// Takes a `long` (at most ten bytes) off the front of `input`.
+///
+/// None when the input ends too early or the number has more than 64 bits.
+#[inline(always)]
+pub fn take_i64(input: &mut &[u8]) -> Option<i64> {
+    let raw = match **input {
+        [a, ref rest @ ..] if a < 0x80 => {
+            *input = rest;
+            u64::from(a)
+        }
+        [a, b, ref rest @ ..] if b < 0x80 => {
+            *input = rest;
+            u64::from(a & 0x7f) | u64::from(b) << 7
+        }
+        _ => take_raw(input, 10)?,
+    };
+    Some((raw >> 1).cast_signed() ^ -(raw & 1).cast_signed())
+}
+
+#[inline(never)]
+fn take_raw(input: &mut &[u8], max_bytes: usize) -> Option<u64> {
+    let mut raw = 0u64;
+    for (index, &byte) in input.iter().take(max_bytes).enumerate() {
+        let shift = 7 * index;
+        let bits = u64::from(byte & 0x7f);
+        // The tenth byte has room for one bit.
+        if shift == 63 && bits > 1 {
+            return None;
+        }
+        raw |= bits << shift;
+        if byte < 0x80 {
+            *input = &input[index + 1..];
+            return Some(raw);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zigzag(value: i64) -> Vec<u8> {
+        let mut raw = ((value << 1) ^ (value >> 63)).cast_unsigned();
+        let mut out = Vec::new();
+        while raw >= 0x80 {
+            out.push((raw & 0x7f) as u8 | 0x80);
+            raw >>= 7;
+        }
+        out.push(raw as u8);
+        out
+    }
+
+    #[test]
+    fn numbers_of_every_length_come_back() {
+        for shift in 0..64 {
+            for value in [1i64 << shift, -(1i64 << shift.min(62)), (1i64 << shift).wrapping_sub(1)] {
+                let bytes = zigzag(value);
+                let mut input = [&bytes[..], &[0xaa]].concat();
+                input.push(0xbb);
+                let mut rest = &input[..];
+                assert_eq!(take_i64(&mut rest), Some(value));
+                assert_eq!(rest, [0xaa, 0xbb]);
+
+                let mut rest = &input[..];
+                match i32::try_from(value) {
+                    Ok(value) => assert_eq!(take_i32(&mut rest), Some(value)),
+                    Err(_) => assert_eq!(take_i32(&mut rest), None),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_ranges_come_back() {
+        for value in [i64::MIN, i64::MAX] {
+            assert_eq!(take_i64(&mut &zigzag(value)[..]), Some(value));
+        }
+        for value in [i32::MIN, i32::MAX] {
+            assert_eq!(take_i32(&mut &zigzag(value.into())[..]), Some(value));
+        }
+    }
+
+    #[test]
+    fn cut_off_and_overlong_numbers_are_refused() {
+        for length in 0..12 {
+            let endless = vec![0x80; length];
+            assert_eq!(take_i32(&mut &endless[..]), None);
+            assert_eq!(take_i64(&mut &endless[..]), None);
+        }
+        // 33 and 65 bits.
+        assert_eq!(take_i32(&mut &[0xff, 0xff, 0xff, 0xff, 0x1f][..]), None);
+        let mut too_wide = [0xff; 10];
+        too_wide[9] = 0x02;
+        assert_eq!(take_i64(&mut &too_wide[..]), None);
+    }
+}

@@ -1,0 +1,201 @@
+//! `Batch`: a window on the columns of one partition.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::Array;
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::columns::Columns;
+use crate::record::Record;
+
+/// What the slices of a batch share. No Python objects: an Arrow consumer may drop it on any thread.
+pub struct Store {
+    pub topic: Box<str>,
+    pub partition: i32,
+    pub lane: Option<Box<str>>,
+    pub columns: Columns,
+    /// Of the last batch on the wire, with or without records.
+    last_leader_epoch: i32,
+    bytes: usize,
+}
+
+#[pyclass(frozen, module = "headrace.records")]
+pub struct Batch {
+    pub topic: Py<PyString>,
+    pub lane: Option<Py<PyString>>,
+    pub store: Arc<Store>,
+    pub start: usize,
+    pub len: usize,
+    #[pyo3(get)]
+    next_offset: i64,
+}
+
+impl Batch {
+    pub fn new(
+        topic: &Bound<'_, PyString>,
+        partition: i32,
+        lane: Option<&Bound<'_, PyString>>,
+        columns: Columns,
+        next_offset: i64,
+        last_leader_epoch: i32,
+    ) -> PyResult<Self> {
+        let len = columns.offsets.len();
+        let headers = columns.headers.as_ref().map_or(0, |headers| headers.lists.get_buffer_memory_size());
+        let bytes = len * 16
+            + columns.keys.get_buffer_memory_size()
+            + columns.values.get_buffer_memory_size()
+            + headers
+            + size_of::<Store>();
+        let store = Store {
+            topic: topic.to_str()?.into(),
+            partition,
+            lane: lane.map(|lane| lane.to_str().map(Box::from)).transpose()?,
+            columns,
+            last_leader_epoch,
+            bytes,
+        };
+        Ok(Self {
+            topic: topic.clone().unbind(),
+            lane: lane.map(|lane| lane.clone().unbind()),
+            store: Arc::new(store),
+            start: 0,
+            len,
+            next_offset,
+        })
+    }
+
+    fn offset(&self, row: usize) -> i64 {
+        self.store.columns.offsets[self.start + row]
+    }
+}
+
+#[pymethods]
+impl Batch {
+    #[getter]
+    fn topic(&self, py: Python<'_>) -> Py<PyString> {
+        self.topic.clone_ref(py)
+    }
+
+    #[getter]
+    fn partition(&self) -> i32 {
+        self.store.partition
+    }
+
+    #[getter]
+    fn lane(&self, py: Python<'_>) -> Option<Py<PyString>> {
+        self.lane.as_ref().map(|lane| lane.clone_ref(py))
+    }
+
+    #[getter]
+    fn leader_epoch(&self) -> i32 {
+        let last_row = self.len.checked_sub(1).map(|last| self.start + last);
+        last_row
+            .and_then(|row| self.store.columns.run(row))
+            .map_or(self.store.last_leader_epoch, |run| run.leader_epoch)
+    }
+
+    #[getter]
+    fn first_offset(&self) -> Option<i64> {
+        (self.len > 0).then(|| self.offset(0))
+    }
+
+    #[getter]
+    fn last_offset(&self) -> Option<i64> {
+        self.len.checked_sub(1).map(|last| self.offset(last))
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        match self.store.columns.offsets.len() {
+            0 => self.store.bytes,
+            rows => (self.store.bytes as u128 * self.len as u128 / rows as u128) as usize,
+        }
+    }
+
+    fn slice(&self, py: Python<'_>, start: isize, length: isize) -> PyResult<Self> {
+        let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else {
+            return Err(PyValueError::new_err("start and length must not be negative"));
+        };
+        let start = start.min(self.len);
+        let len = length.min(self.len - start);
+        let end = start + len;
+        let next_offset = if end == self.len {
+            self.next_offset
+        } else if len == 0 {
+            self.offset(start)
+        } else {
+            self.offset(end - 1) + 1
+        };
+        Ok(Self {
+            topic: self.topic(py),
+            lane: self.lane(py),
+            store: Arc::clone(&self.store),
+            start: self.start + start,
+            len,
+            next_offset,
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.len
+    }
+
+    fn __getitem__(slf: Bound<'_, Self>, index: isize) -> PyResult<Record> {
+        let batch = slf.get();
+        let row = if index < 0 { batch.len.checked_add_signed(index) } else { Some(index.unsigned_abs()) };
+        match row {
+            Some(row) if row < batch.len => Ok(Record { row: batch.start + row, batch: slf.unbind() }),
+            _ => Err(PyIndexError::new_err("record index out of range")),
+        }
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> RecordIterator {
+        let batch = slf.get();
+        RecordIterator {
+            next: AtomicUsize::new(batch.start),
+            end: batch.start + batch.len,
+            batch: slf.clone().unbind(),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        let Store { topic, partition, .. } = &*self.store;
+        match (self.first_offset(), self.last_offset()) {
+            (Some(first), Some(last)) => {
+                format!("<Batch {topic}-{partition}: {} records, offsets {first} to {last}>", self.len)
+            }
+            _ => format!("<Batch {topic}-{partition}: no records, next offset {}>", self.next_offset),
+        }
+    }
+}
+
+#[pyclass(frozen)]
+struct RecordIterator {
+    batch: Py<Batch>,
+    /// Atomic only because a frozen class needs it; the GIL keeps calls apart.
+    next: AtomicUsize,
+    end: usize,
+}
+
+#[pymethods]
+impl RecordIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> Option<Record> {
+        let row = self.next.load(Ordering::Relaxed);
+        if row >= self.end {
+            return None;
+        }
+        self.next.store(row + 1, Ordering::Relaxed);
+        Some(Record { batch: self.batch.clone_ref(py), row })
+    }
+
+    fn __length_hint__(&self) -> usize {
+        self.end - self.next.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,145 @@
+"""Records as `poll()` returns them: columns, seen as a sequence of `Record`s or as an Arrow stream.
+
+The only module that imports the native kernel.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, ClassVar, overload
+
+from headrace._native import Batch, DecodeError, Record, arrow_schema, arrow_stream, decode, next_offset
+from headrace.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Batch", "DecodeError", "Record", "Records", "decode", "next_offset"]
+
+
+class Records(Sequence[Record]):
+    """An immutable sequence of records, of one partition after the other, each in the order of its log.
+
+    Index and slice it as a list, or take one partition's records with `records[TopicPartition("t", 0)]`; none
+    of that copies. `Record`s are made as you iterate.
+
+    It is also an Arrow stream: `pyarrow.table(records)`, `polars.from_arrow(records)`, DuckDB and pandas take it
+    as it is. The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
+    timestampType, headers. A record without a timestamp or without headers has null there.
+    """
+
+    __slots__ = ("_batches", "_ends", "_len")
+
+    EMPTY: ClassVar[Records]
+
+    def __init__(self, batches: Sequence[Batch] = ()) -> None:
+        self._batches = tuple(batches)
+        self._len = sum(map(len, self._batches))
+        self._ends: list[int] | None = None
+
+    def __len__(self) -> int:
+        return self._len
+
+    def __iter__(self) -> Iterator[Record]:
+        return chain.from_iterable(self._batches)
+
+    @overload
+    def __getitem__(self, key: int) -> Record: ...
+    @overload
+    def __getitem__(self, key: slice | TopicPartition) -> Records: ...
+    def __getitem__(self, key: int | slice | TopicPartition) -> Record | Records:
+        if isinstance(key, tuple):
+            return Records([b for b in self._batches if b.partition == key[1] and b.topic == key[0]])
+        if isinstance(key, slice):
+            start, stop, step = key.indices(self._len)
+            if step != 1:
+                raise ValueError("records can only be sliced with a step of 1")
+            return self._window(start, max(start, stop))
+        index = key + self._len if key < 0 else key
+        if not 0 <= index < self._len:
+            raise IndexError("record index out of range")
+        ends = self._batch_ends()
+        at = bisect_right(ends, index)
+        # Counted from the batch's end, so negative.
+        return self._batches[at][index - ends[at]]
+
+    def _batch_ends(self) -> list[int]:
+        """Where each batch ends, as an index into all records."""
+        if self._ends is None:
+            self._ends = list(accumulate(map(len, self._batches)))
+        return self._ends
+
+    def _window(self, start: int, stop: int) -> Records:
+        batches = []
+        begin = 0
+        for batch in self._batches:
+            end = begin + len(batch)
+            if begin < stop and start < end:
+                first = max(start - begin, 0)
+                batches.append(batch.slice(first, min(stop, end) - begin - first))
+            begin = end
+        return Records(batches)
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions that have records here, in order of appearance."""
+        return tuple(dict.fromkeys(TopicPartition(b.topic, b.partition) for b in self._batches if len(b)))
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that the records take."""
+        return sum(b.nbytes for b in self._batches)
+
+    def to_arrow(self, *, lane: bool = False) -> pyarrow.Table:
+        """The records as a pyarrow Table; `lane=True` adds the column `lane`.
+
+        Raises ImportError if pyarrow is not installed.
+        """
+        try:
+            import pyarrow
+        except ImportError as e:
+            raise ImportError("to_arrow() needs pyarrow: pip install 'headrace[arrow]'") from e
+        stream = arrow_stream(self._batches, lane=lane, requested_schema=None)
+        return pyarrow.RecordBatchReader._import_from_c_capsule(stream).read_all()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return arrow_stream(self._batches, lane=False, requested_schema=requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return arrow_schema(lane=False)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{tp}: {len(self[tp])}" for tp in self.partitions)
+        return f"<Records: {self._len}{f' ({parts})' if parts else ''}>"
+
+
+Records.EMPTY = Records()
+
+
+def _restore_record(
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp: int,
+    timestamp_type: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    lane: str | None,
+    leader_epoch: int,
+) -> Record:
+    """What a pickled `Record` calls."""
+    return Record(
+        topic,
+        partition,
+        offset,
+        timestamp=timestamp,
+        timestamp_type=timestamp_type,
+        key=key,
+        value=value,
+        headers=headers,
+        lane=lane,
+        leader_epoch=leader_epoch,
+    )
