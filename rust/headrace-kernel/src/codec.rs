@@ -143,8 +143,10 @@ impl Decompressor {
                 rest = rest.get(STREAM_HEADER..).ok_or_else(|| codec.error("the header is cut off"))?;
                 continue;
             }
-            let (length, blocks) = rest.split_first_chunk().ok_or_else(|| codec.error("a length is cut off"))?;
-            let split = usize::try_from(i32::from_be_bytes(*length)).ok().and_then(|at| blocks.split_at_checked(at));
+            let (length, blocks) =
+                rest.split_first_chunk().ok_or_else(|| codec.error("a length is cut off"))?;
+            let split =
+                usize::try_from(i32::from_be_bytes(*length)).ok().and_then(|at| blocks.split_at_checked(at));
             let (block, following) = split.ok_or_else(|| codec.error("a block is longer than the data"))?;
             filled = self.snappy_block(block, filled)?;
             rest = following;

@@ -395,7 +395,8 @@ mod tests {
             assert_eq!(column.validity.null_count(), (0..rows).filter(|row| row % 3 != 0).count());
             (rows..20).for_each(|_| column.push(Some(b"new")));
             for row in 0..20 {
-                let expected = if row >= rows { Some(&b"new"[..]) } else { (row % 3 == 0).then_some(&b"abc"[..]) };
+                let expected =
+                    if row >= rows { Some(&b"new"[..]) } else { (row % 3 == 0).then_some(&b"abc"[..]) };
                 assert_eq!(column.get(row), expected);
             }
         }

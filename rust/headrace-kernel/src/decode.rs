@@ -141,8 +141,7 @@ impl Decoder<'_> {
             batch.verify()?;
         }
         let codec = batch.codec()?;
-        let aborted =
-            self.aborting.passes(batch, || self.decompressor.decompress(codec, batch.body))?;
+        let aborted = self.aborting.passes(batch, || self.decompressor.decompress(codec, batch.body))?;
         let wanted = !aborted && !batch.is_control() && batch.next_offset() > self.decoded.next_offset;
         if wanted && matches!(self.append(batch)?, Taken::Full) {
             return Ok(Taken::Full);
@@ -164,7 +163,8 @@ impl Decoder<'_> {
                 return Err(Cause::TooLarge { limit: MAX_TOTAL_BYTES });
             }
         }
-        record::append(columns, batch, body, self.decoded.next_offset).inspect_err(|_| columns.truncate(rows))?;
+        record::append(columns, batch, body, self.decoded.next_offset)
+            .inspect_err(|_| columns.truncate(rows))?;
         Ok(Taken::Yes)
     }
 }

@@ -70,10 +70,7 @@ impl Headers {
 }
 
 pub fn header_fields() -> Fields {
-    Fields::from(vec![
-        Field::new("key", DataType::Utf8, true),
-        Field::new("value", DataType::Binary, true),
-    ])
+    Fields::from(vec![Field::new("key", DataType::Utf8, true), Field::new("value", DataType::Binary, true)])
 }
 
 pub fn header_item() -> Arc<Field> {

@@ -10,8 +10,10 @@ mod columns;
 mod decode;
 mod record;
 
-
-// Record columns are allocated and freed at gigabytes a second; see `examples/speed.rs` for what that costs.
+// Columns are allocated on one thread, dropped on another, and megabytes large. The C library gives such memory
+// back to the operating system and takes a page fault for every 4 KiB when it comes again: with ten responses
+// of 1 MB in flight, decoding on two threads ran at 36 to 42 M records/s with it (250,000 faults a second) and
+// at 56 to 86 M with this one (2,000), for 10 MB more memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

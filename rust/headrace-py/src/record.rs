@@ -11,8 +11,7 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 use crate::batch::{Batch, Store};
 use crate::columns::{Columns, get};
 
-// The free list is worth a tenth of the time of a loop over records, which makes and drops one at a time.
-#[pyclass(frozen, freelist = 64, module = "headrace.records")]
+#[pyclass(frozen, module = "headrace.records")]
 pub struct Record {
     pub batch: Py<Batch>,
     /// In the columns, not in the batch's window on them.
