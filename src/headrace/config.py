@@ -177,9 +177,6 @@ class ConsumerConfig:
     metadata_recovery_strategy: str = _key(
         _one_of("rebootstrap", "none"), "rebootstrap", "What to do when no known broker can be reached."
     )
-    metadata_recovery_rebootstrap_trigger_ms: int = _key(
-        _ms, 300_000, "Without metadata for this long, start again from bootstrap.servers."
-    )
     request_timeout_ms: int = _key(_whole(1), 30_000, "How long to wait for one answer.")
     default_api_timeout_ms: int = _key(_whole(1), 60_000, "How long a call may take, with its retries.")
     retry_backoff_ms: int = _key(_ms, 100, "The first pause before a request is sent again; then doubled ...")
@@ -224,6 +221,7 @@ _FOREIGN = {
     "value_deserializer": "records carry bytes: decode them in your code",
     "interceptor_classes": "there are no interceptors: wrap poll() instead",
     "metric_reporters": "call metrics() instead",
+    "metadata_recovery_rebootstrap_trigger_ms": "bootstrap.servers are asked whenever no known broker answers",
 }
 
 

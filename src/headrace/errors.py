@@ -25,7 +25,6 @@ anything being changed. The message names the host, the request and the cause.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
 
 from .types import TopicPartition
 
@@ -33,7 +32,7 @@ from .types import TopicPartition
 class HeadraceError(Exception):
     """The base of all errors raised by headrace."""
 
-    retriable: ClassVar[bool] | bool = False
+    retriable: bool = False
 
 
 class ConfigError(HeadraceError, ValueError):

@@ -85,3 +85,7 @@ class FetchSession:
     def broken(self) -> None:
         """No answer came, or none that can be used."""
         self._epoch = 0
+
+    def farewell(self) -> SessionRequest | None:
+        """The request that closes the session, if there is one to close."""
+        return SessionRequest(self._id, -1, {}, ()) if self._id else None

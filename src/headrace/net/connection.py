@@ -24,6 +24,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from .._version import __version__
 from ..config import ConsumerConfig
 from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError
 from ..protocol.codes import NONE, kafka_error
@@ -123,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _negotiate(self) -> None:
         version: int | None = API_VERSIONS.highest
         while version is not None:
-            fields = {"client_software_name": "headrace", "client_software_version": "0.1"}
+            fields = {"client_software_name": "headrace", "client_software_version": __version__}
             reply = await self.call(API_VERSIONS, fields, version=version)
             if reply.body.error_code == NONE:
                 self.versions = BrokerVersions.from_response(self.host, reply.body)
@@ -159,6 +160,23 @@ class Connection(asyncio.BufferedProtocol):
         """
         if (pause := self._throttled_until - self._loop.time()) > 0:
             await asyncio.sleep(pause)
+        return await self.start(api, fields, version=version, highest=highest, timeout=timeout)
+
+    @property
+    def throttled_for(self) -> float:
+        """Seconds that the broker has asked this client to be quiet for."""
+        return max(0.0, self._throttled_until - self._loop.time())
+
+    def start(
+        self,
+        api: Api,
+        fields: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        highest: int | None = None,
+        timeout: float | None = None,
+    ) -> asyncio.Future[Reply]:
+        """Writes a request at once and returns its answer to come. Raises and fails as `call` does."""
         if self._closed is not None or self._transport is None:
             raise NetworkError(f"the connection to {self.host} is closed") from self._closed
         if version is None:
@@ -176,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
         self._calls.append(call)
         self.last_used = self._loop.time()
         self._transport.write(frame)
-        return await call.answer
+        return call.answer
 
     def _expire(self, api: Api, seconds: float) -> None:
         self._fail(RequestTimeoutError(f"{api} to {self.host}: no answer in {seconds:.1f} s"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import io
 import struct
 import typing
@@ -119,14 +118,19 @@ def _known(entity: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name in names}
 
 
-@functools.cache
+_makers_of: dict[type[Any], dict[str, Callable[[Any], Any]]] = {}
+
+
 def _makers(entity: type[Any]) -> dict[str, Callable[[Any], Any]]:
     """For each field, what turns the plain value into the one that kio's writer takes."""
-    hints = typing.get_type_hints(entity)
-    return {
-        field.name: _maker(hints[field.name], field.metadata.get("kafka_type"))
-        for field in dataclasses.fields(entity)
-    }
+    makers = _makers_of.get(entity)
+    if makers is None:
+        hints = typing.get_type_hints(entity)
+        makers = _makers_of[entity] = {
+            field.name: _maker(hints[field.name], field.metadata.get("kafka_type"))
+            for field in dataclasses.fields(entity)
+        }
+    return makers
 
 
 def _maker(hint: Any, kafka_type: str | None) -> Callable[[Any], Any]:

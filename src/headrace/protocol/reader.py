@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import struct
 import types
 import typing
@@ -52,8 +51,17 @@ def read(entity: type[Any], frame: memoryview, position: int = 0) -> Any:
     return value
 
 
-@functools.cache
+_compiled: dict[type[Any], Reader] = {}
+
+
 def reader_of(entity: type[Any]) -> Reader:
+    reader = _compiled.get(entity)
+    if reader is None:
+        reader = _compiled[entity] = _compile(entity)
+    return reader
+
+
+def _compile(entity: type[Any]) -> Reader:
     flexible = entity.__flexible__
     hints = typing.get_type_hints(entity)
     plain: list[tuple[str, Reader]] = []
@@ -92,10 +100,9 @@ def _field_reader(hint: Any, kafka_type: str | None, flexible: bool, tagged: boo
     if typing.get_origin(inner) is tuple:
         item_hint = typing.get_args(inner)[0]
         item, _ = _without_none(item_hint)
-        item_reader = (
-            reader_of(item) if dataclasses.is_dataclass(item) else _primitive(str(kafka_type), flexible, False)
-        )
-        return _array(item_reader, flexible)
+        if dataclasses.is_dataclass(item):
+            return _array(reader_of(typing.cast(type[Any], item)), flexible)
+        return _array(_primitive(str(kafka_type), flexible, False), flexible)
     if dataclasses.is_dataclass(inner):
         entity = reader_of(typing.cast(type[Any], inner))
         return _nullable(entity) if optional and not tagged else entity
@@ -151,8 +158,10 @@ _read_i64 = _fixed("q")
 
 
 def _error_code(buffer: memoryview, at: int) -> tuple[int, int]:
+    code: int
     code, at = _read_i16(buffer, at)
-    return _ERROR_CODES.get(code, code), at
+    known = _ERROR_CODES.get(code)
+    return (code if known is None else known), at
 
 
 def _bool(buffer: memoryview, at: int) -> tuple[bool, int]:

@@ -1,0 +1,67 @@
+"""Headrace: a Kafka consumer for Python and PySpark.
+
+    from headrace import Consumer, TopicPartition
+
+    with Consumer(bootstrap_servers="localhost:9092") as consumer:
+        consumer.assign([TopicPartition("orders", 0)])
+        consumer.seek_to_beginning()
+        for record in consumer.poll(1.0):
+            print(record.offset, record.value)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+from .types import (
+    Node,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    TopicPartition,
+    Watermarks,
+)
+
+if TYPE_CHECKING:
+    from .aio import AsyncConsumer
+    from .local import LocalBroker
+    from .records import Record, Records
+    from .sync import Consumer
+
+# Loaded when first asked for, so that `import headrace` costs milliseconds in every Spark worker.
+_LAZY = {
+    "AsyncConsumer": "aio",
+    "Consumer": "sync",
+    "LocalBroker": "local",
+    "Record": "records",
+    "Records": "records",
+}
+
+__all__ = [
+    "AsyncConsumer",
+    "Consumer",
+    "LocalBroker",
+    "Node",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "PartitionInfo",
+    "Record",
+    "Records",
+    "TopicPartition",
+    "Watermarks",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

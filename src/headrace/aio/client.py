@@ -1,0 +1,288 @@
+"""Brokers as seen from one consumer: connections to them, and metadata that is kept fresh.
+
+- One connection for each broker and purpose, because a broker serves the requests of a connection one at a
+  time: a long-polling fetch would hold up everything behind it.
+- A broker that cannot be reached is left alone for a backoff that doubles. Others are asked meanwhile.
+- Metadata is refreshed when it is old, when an answer showed it to be stale, and when a topic is new here.
+  Refreshes that are wanted while one is under way share the next one.
+- When no known broker answers, the bootstrap servers are asked again.
+
+Everything runs on one event loop. The cluster view is shared with other threads: it is changed under `lock`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..config import ConsumerConfig
+from ..errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError
+from ..machines.backoff import Backoff
+from ..machines.cluster import Cluster
+from ..net.connection import Connection, Reply
+from ..protocol.codes import NONE, is_retriable, kafka_error
+from ..protocol.messages import METADATA, Api
+from ..types import Node
+
+log = logging.getLogger(__name__)
+
+_REBOOTSTRAP_REQUIRED = 129
+
+
+class Client:
+    """Sends requests to brokers. `on_metadata` is called on the loop, under `lock`, after each refresh."""
+
+    def __init__(
+        self, config: ConsumerConfig, cluster: Cluster, lock: threading.Lock, on_metadata: Callable[[], None]
+    ) -> None:
+        self.config = config
+        self.cluster = cluster
+        self.lock = lock
+        self._on_metadata = on_metadata
+        self._connections: dict[tuple[object, str], Connection] = {}
+        self._opening: dict[tuple[object, str], asyncio.Task[Connection]] = {}
+        self._failures: dict[object, int] = {}
+        self._not_before: dict[object, float] = {}
+        self._reconnect = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+        self._retry = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._setup = Backoff(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
+        )
+        self._topics: set[str] = set()
+        self._refresh_wanted = asyncio.Event()
+        self._refreshed: asyncio.Future[None] | None = None
+        self._last_refresh = 0.0
+        self._keeper: asyncio.Task[None] | None = None
+        self._rotation = itertools.count(random.randrange(1000))
+        self.closed = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    @property
+    def connection_count(self) -> int:
+        return sum(connection.is_open for connection in self._connections.values())
+
+    def retry_pause(self, failures: int) -> float:
+        return self._retry.seconds(failures, random.random())
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        node: int,
+        api: Api,
+        fields: Mapping[str, Any],
+        *,
+        purpose: str = "",
+        highest: int | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """One request to one broker. Raises NetworkError, RequestTimeoutError, UnsupportedVersionError."""
+        connection = await self.connection(node, purpose)
+        return await connection.call(api, fields, highest=highest, timeout=timeout)
+
+    async def connection(self, node: int, purpose: str = "") -> Connection:
+        """An open connection to the broker, made if there is none. Waits out the broker's backoff."""
+        broker = self.cluster.brokers.get(node)
+        if broker is None:
+            raise NetworkError(f"broker {node} is not (any more) part of the cluster")
+        return await self._connect((broker.host, broker.port), broker.host, broker.port, purpose)
+
+    async def _connect(self, where: object, host: str, port: int, purpose: str) -> Connection:
+        if self.closed:
+            raise ClosedError("this consumer is closed")
+        key = (where, purpose)
+        connection = self._connections.get(key)
+        if connection is not None and connection.is_open:
+            return connection
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = asyncio.create_task(self._open(key, where, host, port), name=f"connect {host}:{port}")
+            self._opening[key] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(key, None))
+        # Shielded: several callers may wait for it, and one that is cancelled must not take it from the others.
+        return await asyncio.shield(opening)
+
+    async def _open(self, key: tuple[object, str], where: object, host: str, port: int) -> Connection:
+        if (pause := self._not_before.get(where, 0.0) - self.loop.time()) > 0:
+            await asyncio.sleep(pause)
+        failures = self._failures.get(where, 0)
+        setup_timeout = self._setup.seconds(failures + 1, random.random())
+        try:
+            connection = await Connection.open(host, port, self.config, setup_timeout)
+        except (NetworkError, RequestTimeoutError):
+            self._failures[where] = failures + 1
+            pause = self._reconnect.seconds(failures + 1, random.random())
+            self._not_before[where] = self.loop.time() + pause
+            raise
+        self._failures.pop(where, None)
+        self._not_before.pop(where, None)
+        self._connections[key] = connection
+        log.debug("connected to %s:%s%s", host, port, f" for {key[1]}" if key[1] else "")
+        return connection
+
+    async def with_retries(self, what: str, deadline: float, attempt: Callable[[], Any]) -> Any:
+        """Awaits `attempt()` until it succeeds, fails for good, or the deadline passes.
+
+        Raises RequestTimeoutError with the last error as its cause when time is up.
+        """
+        failures = 0
+        while True:
+            last: HeadraceError
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await attempt()
+            except TimeoutError as error:
+                if isinstance(error, HeadraceError):
+                    last = error
+                else:
+                    raise RequestTimeoutError(f"{what}: not done in time") from None
+            except HeadraceError as error:
+                last = error
+            if not last.retriable:
+                raise last
+            failures += 1
+            pause = self.retry_pause(failures)
+            if self.loop.time() + pause >= deadline:
+                raise RequestTimeoutError(f"{what}: not done in time. Last error: {last}") from last
+            await asyncio.sleep(pause)
+
+    # -- metadata --------------------------------------------------------------------------------------------
+
+    def want_topics(self, topics: Iterable[str]) -> None:
+        """These topics, and no others, are kept fresh from now on."""
+        wanted = set(topics)
+        new = wanted - self._topics
+        self._topics = wanted
+        if new:
+            self.refresh_soon()
+
+    def refresh_soon(self) -> None:
+        self._ensure_keeper()
+        self._refresh_wanted.set()
+
+    async def refresh(self) -> None:
+        """Waits for metadata that was asked for after this call. Raises what kept it from coming."""
+        self._ensure_keeper()
+        waiter = self._refreshed
+        if waiter is None:
+            waiter = self._refreshed = self.loop.create_future()
+        self._refresh_wanted.set()
+        await asyncio.shield(waiter)
+
+    def _ensure_keeper(self) -> None:
+        if self._keeper is None and not self.closed:
+            self._keeper = asyncio.create_task(self._keep_fresh(), name="metadata")
+
+    async def _keep_fresh(self) -> None:
+        failures = 0
+        while not self.closed:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000):
+                    await self._refresh_wanted.wait()
+            if failures == 0 and (since := self.loop.time() - self._last_refresh) < self.retry_pause(1):
+                await asyncio.sleep(self.retry_pause(1) - since)
+            self._refresh_wanted.clear()
+            waiter, self._refreshed = self._refreshed, None
+            try:
+                await self._fetch_metadata()
+                failures = 0
+            except HeadraceError as error:
+                failures += 1
+                log.info("metadata could not be refreshed (try %d): %s", failures, error)
+                if waiter is not None and not waiter.done():
+                    waiter.set_exception(error)
+                    waiter.exception()
+                self._refresh_wanted.set()
+                await asyncio.sleep(self.retry_pause(failures))
+                continue
+            self._last_refresh = self.loop.time()
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+            self._close_idle()
+
+    async def _fetch_metadata(self) -> None:
+        names = sorted(self._topics)
+        answer = await self.metadata(names)
+        with self.lock:
+            self.cluster.apply(answer)
+            self._on_metadata()
+            leaderless = any(
+                partition.leader.node not in self.cluster.brokers
+                for name in names
+                if (topic := self.cluster.topics.get(name))
+                for partition in topic.partitions.values()
+            )
+        if leaderless or any(name in self.cluster.topic_errors for name in names):
+            # An election is under way, or a topic is just being made: ask again soon, with a pause.
+            self.loop.call_later(self.retry_pause(2), self.refresh_soon)
+
+    async def metadata(self, names: Iterable[str] | None) -> Any:
+        """One Metadata answer, for the topics named (None: all), from whichever broker answers first in turn."""
+        fields = {
+            "topics": None if names is None else [{"topic_id": None, "name": name} for name in names],
+            "allow_auto_topic_creation": self.config.allow_auto_create_topics,
+            "include_topic_authorized_operations": False,
+        }
+        last: HeadraceError | None = None
+        for node in self._candidates():
+            try:
+                connection = await self._connect((node.host, node.port), node.host, node.port, "")
+                reply = await connection.call(METADATA, fields)
+            except (NetworkError, RequestTimeoutError) as error:
+                last = error
+                continue
+            code = getattr(reply.body, "error_code", NONE)
+            if code == _REBOOTSTRAP_REQUIRED:
+                last = kafka_error(code, f"Metadata to {connection.host}")
+                continue
+            if code != NONE and not is_retriable(code):
+                raise kafka_error(code, f"Metadata to {connection.host}")
+            return reply.body
+        raise NetworkError(f"no broker could be reached: {last}") from last
+
+    def _candidates(self) -> list[Node]:
+        """Known brokers first, those that were not failing before those that were; then the bootstrap servers."""
+        known = list(self.cluster.brokers.values())
+        turn = next(self._rotation)
+        known = known[turn % len(known) :] + known[: turn % len(known)] if known else []
+        known.sort(key=lambda node: self._failures.get((node.host, node.port), 0))
+        addresses = {(node.host, node.port) for node in known}
+        bootstrap = [Node(-1, *address) for address in self.config.bootstrap_servers if address not in addresses]
+        if not known:
+            return bootstrap
+        return known + bootstrap if self.config.metadata_recovery_strategy == "rebootstrap" else known
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def _close_idle(self) -> None:
+        limit = self.config.connections_max_idle_ms
+        if limit < 0:
+            return
+        for key, connection in list(self._connections.items()):
+            if not connection.is_open or (
+                not connection.in_flight and self.loop.time() - connection.last_used > limit / 1000
+            ):
+                connection.close()
+                del self._connections[key]
+
+    async def close(self) -> None:
+        """Closes every connection. Ends what waits for one."""
+        self.closed = True
+        tasks = [*self._opening.values(), *([self._keeper] if self._keeper else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        if self._refreshed is not None and not self._refreshed.done():
+            self._refreshed.cancel()

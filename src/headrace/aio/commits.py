@@ -1,0 +1,133 @@
+"""Commits beside the user's work: auto-commit, asynchronous commits and their callbacks.
+
+Auto-commit happens at the start of a poll: what the polls before it returned counts as done. Callbacks run
+where the user is (in poll, commit or close), never in the background.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..config import ConsumerConfig
+from ..errors import ConfigError, HeadraceError
+from ..types import OffsetAndMetadata, TopicPartition
+from .intake import Intake
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+log = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+CommitCallback = Callable[[Offsets, HeadraceError | None], Any]
+
+
+class Commits:
+    """`_done` is filled on the loop's thread and emptied on the user's: a deque, whose ends are atomic. The
+    rest belongs to the user's thread, except `_running`, which belongs to the loop's."""
+
+    def __init__(self, config: ConsumerConfig, intake: Intake) -> None:
+        self._intake = intake
+        self._has_group = config.group_id is not None
+        self._auto = config.enable_auto_commit
+        self._interval = config.auto_commit_interval_ms / 1000
+        self._due = time.monotonic() + self._interval
+        self._last: Offsets = {}
+        self._engine: Engine | None = None
+        self._running: set[asyncio.Task[None]] = set()
+        self._order = asyncio.Lock()
+        self._done: collections.deque[tuple[CommitCallback, Offsets, HeadraceError | None]] = collections.deque()
+
+    def attach(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def offsets_or_positions(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        if not self._has_group:
+            raise ConfigError("commits need a group.id")
+        if offsets is None:
+            return {
+                tp: OffsetAndMetadata(position.offset, "", None if position.epoch < 0 else position.epoch)
+                for tp, position in self._intake.positions().items()
+            }
+        chosen = {
+            TopicPartition(*tp): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+            for tp, offset in offsets.items()
+        }
+        for tp, committed in chosen.items():
+            if committed.offset < 0:
+                raise ValueError(f"offset {committed.offset} of {tp} cannot be committed: it is negative")
+        return chosen
+
+    # -- asynchronous --------------------------------------------------------------------------------------------
+
+    def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
+        """Starts a commit. From the user's thread, which may be another than the loop's."""
+        engine = self._engine
+        assert engine is not None
+        engine.loop.call_soon_threadsafe(self._start, engine, offsets, callback)
+
+    def _start(self, engine: Engine, offsets: Offsets, callback: CommitCallback | None) -> None:
+        task = engine.loop.create_task(self._run(engine, offsets, callback), name="commit")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, engine: Engine, offsets: Offsets, callback: CommitCallback | None) -> None:
+        error: HeadraceError | None = None
+        try:
+            # In the order in which they were asked for: a later commit must not be overwritten by an earlier.
+            async with self._order:
+                if offsets:
+                    await engine.coordinator.commit(offsets)
+        except HeadraceError as failure:
+            error = failure
+        if callback is not None:
+            self._done.append((callback, offsets, error))
+            self._intake.doorbell.ring()
+        elif error is not None:
+            log.warning("an asynchronous commit failed: %s", error)
+
+    def run_callbacks(self) -> None:
+        while self._done:
+            callback, offsets, error = self._done.popleft()
+            callback(offsets, error)
+
+    # -- by itself -----------------------------------------------------------------------------------------------
+
+    def auto_commit_if_due(self) -> None:
+        now = time.monotonic()
+        if not self._auto or self._engine is None or now < self._due:
+            return
+        self._due = now + self._interval
+        offsets = self.offsets_or_positions(None)
+        if offsets != self._last:
+            self._last = offsets
+            self.commit_async(offsets, self._auto_committed)
+
+    def _auto_committed(self, offsets: Offsets, error: HeadraceError | None) -> None:
+        if error is not None:
+            self._last = {}
+            log.warning("auto-commit failed, the next one includes it: %s", error)
+
+    async def close(self, engine: Engine, timeout: float) -> None:
+        """Ends what is under way, then commits what auto-commit has not yet. On the loop's thread."""
+        deadline = engine.loop.time() + timeout
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await asyncio.gather(*self._running, return_exceptions=True)
+        offsets = self.offsets_or_positions(None) if self._auto else {}
+        if not offsets or offsets == self._last:
+            return
+        try:
+            await engine.client.with_retries(
+                "the last auto-commit", deadline, lambda: engine.coordinator.commit(offsets)
+            )
+        except HeadraceError as error:
+            log.warning("the last auto-commit failed, these records will be read again: %s", error)

@@ -1,0 +1,393 @@
+"""AsyncConsumer: the consumer for asyncio programs, and the logic behind the one for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ..config import ConsumerConfig
+from ..errors import (
+    ConcurrentUseError,
+    ConfigError,
+    HeadraceError,
+    RequestTimeoutError,
+    StateError,
+)
+from ..machines.partition import PartitionState, Position
+from ..records import Record, Records
+from ..types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
+from .calls import Gate
+from .commits import CommitCallback, Commits
+from .engine import Engine
+from .intake import Intake
+from .log_offsets import EARLIEST, LATEST, Found
+from .metrics import metrics_of
+
+T = TypeVar("T")
+
+_ITERATION_POLL = 1.0
+
+
+class AsyncConsumer:
+    """Reads partitions of Kafka topics.
+
+    Settings are Kafka's, dotted in a mapping or with underscores as keywords. Times are in seconds, timestamps
+    in milliseconds, as in Kafka. Only `wakeup()` may be called from another thread; only one task may be in
+    `poll()`.
+
+        async with AsyncConsumer(bootstrap_servers="localhost:9092") as consumer:
+            consumer.assign([TopicPartition("orders", 0)])
+            records = await consumer.poll(1.0)
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        self._config = ConsumerConfig.parse(config, **settings)
+        self._intake = Intake(self._config)
+        self._gate = Gate()
+        self._engine: Engine | None = None
+        self._commits = Commits(self._config, self._intake)
+        self._polling = False
+
+    # -- assignment ----------------------------------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Reads exactly these partitions from now on. Those that were assigned before keep their position."""
+        self._gate.check()
+        self._intake.assign(_partitions(partitions))
+
+    def unsubscribe(self) -> None:
+        """Reads nothing any more."""
+        self._gate.check()
+        self._intake.assign(())
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are being read."""
+        self._gate.check()
+        return self._intake.partitions()
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
+        """The next records, at most `max.poll.records` (or `max_records`, for this call) of them.
+
+        Waits up to `timeout` seconds for the first of them, then returns what is there; empty Records if
+        nothing came. Positions move behind what is returned, and only that is ever committed.
+
+        Raises OffsetResetError, CorruptRecordError and KafkaError for what keeps a partition from being read,
+        when there is nothing else to return; WakeupError after wakeup().
+        """
+        limit = self._begin_poll(max_records)
+        self._start()
+        deadline = time.monotonic() + max(0.0, timeout)
+        self._polling = True
+        try:
+            while True:
+                self._intake.doorbell.clear()
+                self._gate.consume_wakeup()
+                self._gate.check()
+                records = self._intake.take(limit)
+                if records is not None:
+                    return records
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return Records()
+                await self._intake.doorbell.wait_async(left)
+        finally:
+            self._polling = False
+
+    def _begin_poll(self, max_records: int | None) -> int:
+        """What a poll does before it looks for records. Returns its limit."""
+        self._gate.check()
+        if self._polling:
+            raise ConcurrentUseError("another task is inside of poll()")
+        limit = self._config.max_poll_records if max_records is None else max_records
+        if limit == 0 or limit < -1:
+            raise ValueError("max_records must be at least 1, or -1 for no limit")
+        if not self._intake.partitions():
+            raise StateError("nothing is assigned: call assign() before poll()")
+        self._intake.polls += 1
+        self._commits.run_callbacks()
+        self._commits.auto_commit_if_due()
+        return limit
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Record after record, for as long as the consumer is open. The position moves with each of them."""
+        while not self._gate.is_closed:
+            for record in self._intake.one_by_one(await self.poll(_ITERATION_POLL)):
+                yield record
+
+    # -- positions -----------------------------------------------------------------------------------------------
+
+    async def position(self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None) -> int:
+        """The offset of the next record that poll() returns of this partition."""
+        self._gate.check()
+        tp = TopicPartition(*partition)
+        known = self._known_position(tp)
+        if known is not None:
+            return known
+        engine = self._start()
+
+        async def settle() -> int:
+            while True:
+                if (offset := self._known_position(tp)) is not None:
+                    return offset
+                await engine.positions.next_round()
+
+        return await self._timed(f"position of {tp}", timeout, settle, lambda: engine.positions.failure)
+
+    def _known_position(self, tp: TopicPartition) -> int | None:
+        with self._intake.lock:
+            state = self._intake.assignment.state(tp)
+            if state.position is not None:
+                return state.position.offset
+            if isinstance(state.fault, HeadraceError):
+                raise state.fault
+        return None
+
+    def seek(
+        self,
+        partition: TopicPartition | tuple[str, int],
+        offset: int | OffsetAndMetadata,
+    ) -> None:
+        """Reads on at this offset. Given an OffsetAndMetadata with a leader epoch, the log is checked first for
+        having been truncated since."""
+        self._gate.check()
+        target = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if target.offset < 0:
+            raise ValueError("an offset cannot be negative")
+        epoch = -1 if target.leader_epoch is None else target.leader_epoch
+        self._change([partition], lambda state: state.seek(Position(target.offset, epoch)))
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None) -> None:
+        """Reads these partitions (all that are assigned) from the log's first record."""
+        self._gate.check()
+        self._change(partitions, lambda state: state.await_reset("earliest"))
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None) -> None:
+        """Skips to the end of these partitions (all that are assigned)."""
+        self._gate.check()
+        self._change(partitions, lambda state: state.await_reset("latest"))
+
+    def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """poll() returns nothing of these partitions until resume(). What was fetched ahead is kept."""
+        self._gate.check()
+        self._change(partitions, lambda state: setattr(state, "paused", True))
+
+    def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Ends a pause()."""
+        self._gate.check()
+        self._change(partitions, lambda state: setattr(state, "paused", False))
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        self._gate.check()
+        with self._intake.lock:
+            return {state.tp for state in self._intake.assignment if state.paused}
+
+    def _change(
+        self,
+        partitions: Iterable[TopicPartition | tuple[str, int]] | None,
+        change: Callable[[PartitionState], None],
+    ) -> None:
+        chosen = self._intake.partitions() if partitions is None else _partitions(partitions)
+        self._intake.change(chosen, change)
+
+    # -- commits -------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Commits the given offsets, or the positions of all assigned partitions, to the group.
+
+        Raises CommitFailedError when the group does not take it, RequestTimeoutError when time is up.
+        """
+        self._gate.check()
+        self._commits.run_callbacks()
+        await self._commit(offsets, timeout)
+
+    async def _commit(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None, timeout: float | None
+    ) -> None:
+        self._gate.check()
+        engine = self._start()
+        chosen = self._commits.offsets_or_positions(offsets)
+        if chosen:
+            await self._timed("commit", timeout, lambda: engine.coordinator.commit(chosen))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> None:
+        """Starts a commit and returns. `callback(offsets, error)` is called from a later poll(), commit() or
+        close(); without one a failure is logged. It is not tried again: a newer commit may have passed it."""
+        self._gate.check()
+        self._start()
+        self._commits.commit_async(self._commits.offsets_or_positions(offsets), callback)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for these partitions; None where it has nothing."""
+        self._gate.check()
+        engine = self._start()
+        chosen = _partitions(partitions)
+        found = await self._timed("committed", timeout, lambda: engine.coordinator.committed(chosen))
+        return {tp: found.get(tp) for tp in chosen}
+
+    # -- questions about logs and topics -------------------------------------------------------------------------
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the first record of each log."""
+        found = await self._list_offsets(dict.fromkeys(_partitions(partitions), EARLIEST), timeout)
+        return {tp: it.offset for tp, it in found.items()}
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record that can be read: with read_committed, of closed transactions."""
+        found = await self._list_offsets(dict.fromkeys(_partitions(partitions), LATEST), timeout)
+        return {tp: it.offset for tp, it in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record at or after the time; None if there is none."""
+        asked = {TopicPartition(*tp): timestamp for tp, timestamp in timestamps.items()}
+        if any(timestamp < 0 for timestamp in asked.values()):
+            raise ValueError("a timestamp cannot be negative: use beginning_offsets() or end_offsets()")
+        found = await self._list_offsets(asked, timeout)
+        return {
+            tp: None
+            if it.offset < 0
+            else OffsetAndTimestamp(it.offset, it.timestamp, None if it.leader_epoch < 0 else it.leader_epoch)
+            for tp, it in found.items()
+        }
+
+    async def watermarks(
+        self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None
+    ) -> Watermarks:
+        """The log's own bounds, open transactions included."""
+        tp = TopicPartition(*partition)
+        low = await self._list_offsets({tp: EARLIEST}, timeout)
+        high = await self._list_offsets({tp: LATEST}, timeout, isolation=0)
+        return Watermarks(low[tp].offset, high[tp].offset)
+
+    async def _list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None, isolation: int | None = None
+    ) -> dict[TopicPartition, Found]:
+        self._gate.check()
+        engine = self._start()
+        found: dict[TopicPartition, Found] = {}
+
+        async def ask() -> dict[TopicPartition, Found]:
+            left = {tp: at for tp, at in timestamps.items() if tp not in found}
+            await engine.know_topics({tp.topic for tp in left})
+            last: HeadraceError | None = None
+            for tp, result in (await engine.offsets.by_time(left, isolation=isolation)).items():
+                if isinstance(result, HeadraceError):
+                    last = result
+                else:
+                    found[tp] = result
+            if last is not None:
+                raise last
+            return {tp: found[tp] for tp in timestamps}
+
+        return await self._timed("ListOffsets", timeout, ask)
+
+    async def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """All topics that this client may see, with their partitions."""
+        self._gate.check()
+        engine = self._start()
+        return await self._timed("list_topics", timeout, lambda: engine.describe_topics(None))
+
+    async def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        """The partitions of a topic; an empty list if there is no such topic."""
+        self._gate.check()
+        engine = self._start()
+        found = await self._timed("partitions_for_topic", timeout, lambda: engine.describe_topics([topic]))
+        return found.get(topic, [])
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters since the start, and the state of every partition."""
+        self._gate.check()
+        return metrics_of(self._intake, self._engine)
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Makes the call that is waiting, or else the next poll(), raise WakeupError. From any thread."""
+        self._gate.wakeup()
+        self._intake.doorbell.ring()
+
+    async def close(self, *, timeout: float = 5.0) -> None:
+        """Commits what auto-commit still has to, and lets go of everything, within `timeout` seconds."""
+        await self._close(timeout)
+        self._commits.run_callbacks()
+
+    async def _close(self, timeout: float) -> None:
+        if self._gate.is_closed or self._gate.is_forked:
+            return
+        self._gate.close()
+        engine, self._engine = self._engine, None
+        if engine is None:
+            return
+        try:
+            await self._commits.close(engine, timeout)
+        finally:
+            await engine.close()
+            self._intake.doorbell.ring()
+
+    async def __aenter__(self) -> Self:
+        self._gate.check()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _start(self) -> Engine:
+        """The tasks are made by the first call that needs one of them, on the loop that it comes from."""
+        if self._engine is None:
+            self._engine = Engine(self._config, self._intake)
+            self._commits.attach(self._engine)
+        elif self._engine.loop is not asyncio.get_running_loop():
+            raise StateError("this consumer belongs to another event loop")
+        return self._engine
+
+    async def _timed(
+        self,
+        what: str,
+        timeout: float | None,
+        attempt: Callable[[], Awaitable[T]],
+        cause: Callable[[], HeadraceError | None] = lambda: None,
+    ) -> T:
+        engine = self._start()
+        seconds = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
+        async with self._gate.interruptible():
+            try:
+                result: T = await engine.client.with_retries(what, engine.loop.time() + seconds, attempt)
+            except RequestTimeoutError as error:
+                if error.__cause__ is None and (last := cause()) is not None:
+                    raise RequestTimeoutError(f"{error}. Last error: {last}") from last
+                raise
+        return result
+
+
+def _partitions(partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[TopicPartition]:
+    if isinstance(partitions, (str, TopicPartition)):
+        raise TypeError("a list of partitions is needed, not a single one")
+    found = [TopicPartition(*each) for each in partitions]
+    for tp in found:
+        if not isinstance(tp.topic, str) or not tp.topic or not isinstance(tp.partition, int) or tp.partition < 0:
+            raise ConfigError(f"{tp!r} is not a partition: a topic's name and a number from 0 on are needed")
+    return list(dict.fromkeys(found))

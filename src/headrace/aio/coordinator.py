@@ -1,0 +1,180 @@
+"""The group's coordinator: where it is, and offsets committed to and read from it.
+
+A consumer with `assign()` is no member of its group: it commits with generation -1 and an empty member id, and
+the coordinator takes that only while the group has no members.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ..errors import CommitFailedError, ConfigError, HeadraceError, NetworkError, RequestTimeoutError
+from ..protocol.codes import NONE, kafka_error
+from ..protocol.messages import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
+from ..types import Node, OffsetAndMetadata, TopicPartition
+from .client import Client
+
+_MOVED = {
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+    ErrorCode.request_timed_out,
+}
+_NOT_OURS = {ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.stale_member_epoch}
+_UNSTABLE = ErrorCode.unstable_offset_commit
+_LAST_BY_NAME = 9  # of OffsetCommit and OffsetFetch; from 10 on topics go by id
+
+
+class Coordinator:
+    """Talks to the coordinator on a connection of its own, so that nothing waits behind a long fetch."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._group = client.config.group_id
+        self._node: int | None = None
+
+    @property
+    def group(self) -> str:
+        if self._group is None:
+            raise ConfigError("this needs a group.id: offsets are committed under it")
+        return self._group
+
+    # -- one try each; the caller retries what is retriable -----------------------------------------------------
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Raises CommitFailedError if the group has members, KafkaError for what else the broker says."""
+        topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for tp, committed in offsets.items():
+            topics[tp.topic].append(
+                {
+                    "partition_index": tp.partition,
+                    "committed_offset": committed.offset,
+                    "committed_leader_epoch": -1 if committed.leader_epoch is None else committed.leader_epoch,
+                    "committed_metadata": committed.metadata,
+                }
+            )
+        ids, highest = self._topic_ids(topics)
+        fields = {
+            "group_id": self.group,
+            "generation_id_or_member_epoch": -1,
+            "generation_id": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [
+                {"name": name, "topic_id": ids.get(name), "partitions": items} for name, items in topics.items()
+            ],
+        }
+        body = await self._call(OFFSET_COMMIT, fields, highest)
+        for topic in body.topics:
+            for item in topic.partitions:
+                self._check_commit(item.error_code, TopicPartition(self._name(topic), item.partition_index))
+
+    def _check_commit(self, code: int, tp: TopicPartition) -> None:
+        if code == NONE:
+            return
+        self._note(code)
+        doing = f"OffsetCommit of {tp} to group {self.group}"
+        if code in _NOT_OURS:
+            detail = "the group has active members: a consumer with assign() needs a group.id of its own"
+            raise kafka_error(code, doing, detail, CommitFailedError)
+        raise kafka_error(code, doing)
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What is committed; None where nothing is. Raises a retriable KafkaError while a transaction that
+        commits offsets is open."""
+        topics: dict[str, list[int]] = defaultdict(list)
+        for tp in partitions:
+            topics[tp.topic].append(tp.partition)
+        ids, highest = self._topic_ids(topics)
+        fields = {
+            "groups": [
+                {
+                    "group_id": self.group,
+                    "member_id": None,
+                    "member_epoch": -1,
+                    "topics": [
+                        {"name": name, "topic_id": ids.get(name), "partition_indexes": numbers}
+                        for name, numbers in topics.items()
+                    ],
+                }
+            ],
+            "require_stable": True,
+        }
+        body = await self._call(OFFSET_FETCH, fields, highest)
+        group = body.groups[0]
+        if group.error_code != NONE:
+            self._note(group.error_code)
+            raise kafka_error(group.error_code, f"OffsetFetch of group {self.group}")
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        for topic in group.topics:
+            for item in topic.partitions:
+                tp = TopicPartition(self._name(topic), item.partition_index)
+                if item.error_code != NONE:
+                    raise kafka_error(item.error_code, f"OffsetFetch of {tp} in group {self.group}")
+                if item.committed_offset < 0:
+                    found[tp] = None
+                else:
+                    epoch = None if item.committed_leader_epoch < 0 else item.committed_leader_epoch
+                    found[tp] = OffsetAndMetadata(item.committed_offset, item.metadata or "", epoch)
+        return found
+
+    # -- finding it --------------------------------------------------------------------------------------------
+
+    async def _call(self, api: Any, fields: Mapping[str, Any], highest: int | None) -> Any:
+        node = self._node if self._node is not None else await self._find()
+        try:
+            reply = await self._client.call(node, api, fields, purpose="coordinator", highest=highest)
+        except (NetworkError, RequestTimeoutError):
+            self._node = None
+            raise
+        return reply.body
+
+    async def _find(self) -> int:
+        with self._client.lock:
+            nodes = list(self._client.cluster.brokers)
+        if not nodes:
+            await self._client.refresh()
+            with self._client.lock:
+                nodes = list(self._client.cluster.brokers)
+        last: HeadraceError = NetworkError("no broker is known")
+        for node in nodes:
+            try:
+                reply = await self._client.call(
+                    node, FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": (self.group,)}
+                )
+            except (NetworkError, RequestTimeoutError) as error:
+                last = error
+                continue
+            found = reply.body.coordinators[0]
+            if found.error_code != NONE:
+                doing = f"FindCoordinator of group {self.group}"
+                raise kafka_error(found.error_code, doing, found.error_message)
+            with self._client.lock:
+                self._client.cluster.brokers.setdefault(
+                    found.node_id, Node(found.node_id, found.host, found.port)
+                )
+            self._node = found.node_id
+            return self._node
+        raise last
+
+    def _note(self, code: int) -> None:
+        if code in _MOVED:
+            self._node = None
+
+    def _topic_ids(self, names: Iterable[str]) -> tuple[dict[str, Any], int | None]:
+        """Ids of the topics, and the highest version that can be used: without all ids, one that takes names."""
+        with self._client.lock:
+            ids = {name: self._client.cluster.topic_id(name) for name in names}
+        return ids, None if all(ids.values()) else _LAST_BY_NAME
+
+    def _name(self, topic: Any) -> str:
+        name: str | None = getattr(topic, "name", None)
+        if name is None:
+            with self._client.lock:
+                name = self._client.cluster.topic_name(topic.topic_id)
+        if name is None:
+            raise NetworkError(f"the topic {topic.topic_id} was deleted meanwhile")
+        return name

@@ -1,0 +1,90 @@
+"""The tasks of one consumer on its event loop: made when first needed, ended by close()."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ..config import ConsumerConfig
+from ..protocol.codes import NONE, kafka_error
+from ..types import PartitionInfo
+from .client import Client
+from .coordinator import Coordinator
+from .fetcher import Fetcher
+from .intake import Intake
+from .log_offsets import LogOffsets
+from .positions import Positions
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Belongs to the loop on which it was made."""
+
+    def __init__(self, config: ConsumerConfig, intake: Intake) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.intake = intake
+        self.client = Client(config, intake.cluster, intake.lock, self._on_metadata)
+        self.offsets = LogOffsets(self.client)
+        self.coordinator = Coordinator(self.client)
+        self.positions = Positions(self.client, intake, self.offsets, self.coordinator)
+        self.fetcher = Fetcher(self.client, intake)
+        self._tasks = [asyncio.create_task(self.positions.run(), name="positions")]
+        intake.connect(self._wake_from_anywhere, self.fetcher.wake, self.positions.wake)
+        self.wake()
+
+    def wake(self) -> None:
+        """Looks at the whole assignment again. On the loop's thread."""
+        with self.intake.lock:
+            topics = self.intake.assignment.topics
+        self.client.want_topics(topics)
+        self.positions.wake()
+        self.fetcher.wake()
+
+    def _wake_from_anywhere(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to wake
+            self.loop.call_soon_threadsafe(self.wake)
+
+    def _on_metadata(self) -> None:
+        """Called by the client, with the lock held."""
+        for tp in self.intake.assignment.follow(self.intake.cluster):
+            log.warning("the topic of %s was deleted and made again: its old offsets are void", tp)
+        self.loop.call_soon(self.positions.wake)
+        self.loop.call_soon(self.fetcher.wake)
+
+    # -- questions about topics ----------------------------------------------------------------------------------
+
+    async def know_topics(self, names: set[str]) -> None:
+        """Has metadata of these topics, if need be by asking for it once. Unknown ones stay unknown."""
+        with self.intake.lock:
+            missing = sorted(name for name in names if name not in self.intake.cluster.topics)
+        if missing:
+            await self._learn(missing)
+
+    async def describe_topics(self, names: list[str] | None) -> dict[str, list[PartitionInfo]]:
+        """The partitions of these topics (None: of all), asked of a broker now."""
+        answer = await self._learn(names)
+        with self.intake.lock:
+            found = [topic.name for topic in answer.topics if topic.name and topic.error_code == NONE]
+            for topic in answer.topics:
+                if topic.error_code not in (NONE, ErrorCode.unknown_topic_or_partition):
+                    raise kafka_error(topic.error_code, f"Metadata of topic {topic.name}")
+            return {name: self.intake.cluster.partition_infos(name) for name in sorted(found)}
+
+    async def _learn(self, names: list[str] | None) -> Any:
+        answer = await self.client.metadata(names)
+        with self.intake.lock:
+            self.intake.cluster.apply(answer)
+            self._on_metadata()
+        return answer
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.fetcher.close()
+        await self.client.close()

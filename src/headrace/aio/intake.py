@@ -1,0 +1,185 @@
+"""What the threads of a consumer share, and the lock that guards it.
+
+Three kinds of threads meet here: the one with the event loop (it plans fetches and takes answers in), the
+decoding ones (they add records), and the user's (it takes records out, seeks, pauses). Everything that they
+share is behind `lock`: the cluster view, the assignment with its buffers, the fetch decisions. The lock is held
+for short, synchronous steps only, never across an await, I/O, decoding or a user's callback.
+
+`Doorbell` is how one of them tells another that it is worth looking again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from ..config import ConsumerConfig
+from ..errors import HeadraceError
+from ..machines.assignment import Assignment
+from ..machines.cluster import Cluster
+from ..machines.fetching import Fetching
+from ..machines.partition import PartitionState, Position
+from ..records import Batch, Record, Records
+from ..types import TopicPartition
+
+
+class Doorbell:
+    """Wakes the one who waits in poll(), be it a thread or a task.
+
+    `ring` may be called from any thread, with or without the intake's lock. A ring with nobody waiting is
+    remembered until the next wait, so none gets lost between a look at the buffer and the wait.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._task_side: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    def ring(self) -> None:
+        self._event.set()
+        side = self._task_side
+        if side is not None:
+            loop, event = side
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+    def clear(self) -> None:
+        """To be called before the look at the buffer that the wait follows."""
+        self._event.clear()
+
+    def wait(self, timeout: float) -> None:
+        self._event.wait(timeout)
+
+    async def wait_async(self, timeout: float) -> None:
+        event = asyncio.Event()
+        self._task_side = (asyncio.get_running_loop(), event)
+        try:
+            if self._event.is_set():
+                return
+            async with asyncio.timeout(timeout):
+                await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._task_side = None
+
+
+class Intake:
+    """The shared state. Every public method takes the lock itself."""
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.lock = threading.Lock()
+        self.cluster = Cluster()
+        self.assignment = Assignment(
+            config.auto_offset_reset, config.poll_drain_strategy, 2 * config.max_partition_fetch_bytes
+        )
+        self.fetching = Fetching(config, self.assignment, self.cluster)
+        self.doorbell = Doorbell()
+        self.records_returned = 0
+        self.bytes_returned = 0
+        self.polls = 0
+        self._waker: Callable[[], None] = lambda: None
+        self.fetch_soon: Callable[[], None] = lambda: None
+        self.positions_soon: Callable[[], None] = lambda: None
+
+    def connect(
+        self, waker: Callable[[], None], fetch_soon: Callable[[], None], positions_soon: Callable[[], None]
+    ) -> None:
+        """`waker` is called, from any thread, when there may be something to do for the tasks on the loop. The
+        other two are for these tasks themselves, to wake each other on the loop's thread."""
+        self._waker = waker
+        self.fetch_soon = fetch_soon
+        self.positions_soon = positions_soon
+
+    def fail(self, partitions: Iterable[TopicPartition], error: HeadraceError) -> None:
+        """What stopped the fetching cannot be mended by trying again: a poll raises it."""
+        with self.lock:
+            for tp in partitions:
+                state = self.assignment.get(tp)
+                if state is not None:
+                    state.fault = error
+        self.doorbell.ring()
+
+    def take(self, limit: int) -> Records | None:
+        """The records of one poll, or None if there are none. Raises what lies in a partition's way then."""
+        with self.lock:
+            assignment = self.assignment
+            chunks: list[Batch] = assignment.take(limit)  # type: ignore[assignment]  # only decode() makes them
+            wake = assignment.has_appetite or self.fetching.is_starved
+            assignment.has_appetite = False
+            error: HeadraceError | None = None
+            if not chunks:
+                wake |= assignment.resolve_out_of_range()
+                error = assignment.pending_error()
+        if wake:
+            self._waker()
+        if error is not None:
+            raise error
+        if not chunks:
+            return None
+        records = Records(chunks)
+        self.records_returned += len(records)
+        self.bytes_returned += records.nbytes
+        return records
+
+    def one_by_one(self, records: Records) -> Iterator[Record]:
+        """The records of a poll, with the position moving as they are taken and not all at once. Those of a
+        partition that the user seeks or gives up in between are left out; those that are not taken at all,
+        because the iteration was left, come again with the next poll."""
+        ends: dict[TopicPartition, tuple[int, Position | None]] = {}
+        with self.lock:
+            for tp in records.partitions:
+                state = self.assignment.get(tp)
+                if state is not None:
+                    ends[tp] = (state.continuity, state.position)
+                    state.position = Position(records[tp][0].offset)
+        try:
+            for tp in records.partitions:
+                for record in records[tp]:
+                    if not self._move(tp, ends, Position(record.offset + 1, record.leader_epoch)):
+                        break
+                    yield record
+                self._move(tp, ends, ends[tp][1] if tp in ends else None)
+                ends.pop(tp, None)
+        finally:
+            with self.lock:
+                for tp, (continuity, _) in ends.items():
+                    state = self.assignment.get(tp)
+                    if state is not None and state.continuity == continuity:
+                        state.refetch()
+
+    def _move(
+        self,
+        tp: TopicPartition,
+        ends: Mapping[TopicPartition, tuple[int, Position | None]],
+        position: Position | None,
+    ) -> bool:
+        with self.lock:
+            state = self.assignment.get(tp)
+            if state is None or tp not in ends or state.continuity != ends[tp][0]:
+                return False
+            state.position = position
+            return True
+
+    # -- what a user asks or changes between polls -----------------------------------------------------------
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        with self.lock:
+            self.assignment.assign(partitions)
+            self.assignment.follow(self.cluster)
+        self._waker()
+
+    def change(self, partitions: Iterable[TopicPartition], change: Callable[[PartitionState], None]) -> None:
+        """Applies `change` to all of the partitions, or raises StateError and changes none."""
+        with self.lock:
+            for state in [self.assignment.state(tp) for tp in partitions]:
+                change(state)
+        self._waker()
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        with self.lock:
+            return self.assignment.positions()
+
+    def partitions(self) -> set[TopicPartition]:
+        with self.lock:
+            return self.assignment.partitions

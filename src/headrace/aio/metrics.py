@@ -1,0 +1,38 @@
+"""Numbers about one consumer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .intake import Intake
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+def metrics_of(intake: Intake, engine: Engine | None) -> dict[str, Any]:
+    """Counters since the start, and the state of every partition; plain values, ready for JSON."""
+    with intake.lock:
+        partitions = {
+            str(state.tp): {
+                "position": state.position.offset if state.position else None,
+                "lag": state.lag,
+                "high_watermark": state.high_watermark if state.high_watermark >= 0 else None,
+                "paused": state.paused,
+                "phase": state.phase.value,
+                "buffered_records": state.available,
+                "buffered_bytes": state.retained,
+            }
+            for state in intake.assignment
+        }
+    return {
+        "polls": intake.polls,
+        "records_returned": intake.records_returned,
+        "bytes_returned": intake.bytes_returned,
+        "fetches": engine.fetcher.fetches if engine else 0,
+        "bytes_fetched": engine.fetcher.bytes_fetched if engine else 0,
+        "connections": engine.client.connection_count if engine else 0,
+        "buffered_records": sum(each["buffered_records"] for each in partitions.values()),
+        "buffered_bytes": sum(each["buffered_bytes"] for each in partitions.values()),
+        "partitions": partitions,
+    }

@@ -1,0 +1,237 @@
+"""Gives partitions a position: from the group's commits, by the reset policy, or by checking the old one.
+
+    UNKNOWN   -> what the group has committed; nothing there, or no group: RESET
+    RESET     -> the log's first or next offset, or the first one after a time
+    VALIDATE  -> where the leader says that the position's epoch ended. Before the position: the log was
+                 truncated, and what was read of it is gone
+
+Works while some partition is in one of these phases, and sleeps otherwise. Whatever a user does meanwhile to
+a partition (seek, assign) changes its continuity, and the answer that comes late is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+
+from ..config import reset_duration_ms
+from ..errors import HeadraceError, LogTruncationError
+from ..machines.partition import PartitionState, Phase, Position
+from ..types import TopicPartition
+from .client import Client
+from .coordinator import Coordinator
+from .intake import Intake
+from .log_offsets import EARLIEST, LATEST, EpochEnd, Found, LogOffsets
+
+log = logging.getLogger(__name__)
+
+Continuities = Mapping[TopicPartition, int]
+
+
+class Positions:
+    """The task above. `on_settled` is called on the loop after each round."""
+
+    def __init__(self, client: Client, intake: Intake, offsets: LogOffsets, coordinator: Coordinator) -> None:
+        self._client = client
+        self._intake = intake
+        self._offsets = offsets
+        self._coordinator = coordinator
+        self._wanted = asyncio.Event()
+        self._round_done = asyncio.Event()
+        self.failure: HeadraceError | None = None
+
+    def wake(self) -> None:
+        self._wanted.set()
+
+    async def next_round(self) -> None:
+        """Waits until partitions were looked at again."""
+        self.wake()
+        await self._round_done.wait()
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            error = await self._round()
+            self.failure = error
+            done, self._round_done = self._round_done, asyncio.Event()
+            done.set()
+            self._intake.doorbell.ring()
+            if error is None:
+                failures = 0
+                continue
+            failures += 1
+            log.debug("positions are not settled yet (try %d): %s", failures, error)
+            await asyncio.sleep(self._client.retry_pause(failures))
+            self._wanted.set()
+
+    async def _round(self) -> HeadraceError | None:
+        """Looks at every partition once. The error is what has to be tried again."""
+        with self._intake.lock:
+            assignment = self._intake.assignment
+            assignment.resolve_out_of_range()
+            waiting = {
+                phase: {
+                    state.tp: state.continuity
+                    for state in assignment.in_phase(phase)
+                    if state.fault is None
+                }
+                for phase in (Phase.UNKNOWN, Phase.RESET, Phase.VALIDATE)
+            }
+        errors = await asyncio.gather(
+            self._from_commits(waiting[Phase.UNKNOWN]),
+            self._by_reset(waiting[Phase.RESET]),
+            self._by_epoch(waiting[Phase.VALIDATE]),
+        )
+        return next((error for error in errors if error is not None), None)
+
+    def _current(self, tp: TopicPartition, continuities: Continuities, phase: Phase) -> PartitionState | None:
+        state = self._intake.assignment.get(tp)
+        if state is None or state.continuity != continuities[tp] or state.phase is not phase:
+            return None
+        return state
+
+    # -- committed -------------------------------------------------------------------------------------------
+
+    async def _from_commits(self, continuities: Continuities) -> HeadraceError | None:
+        if not continuities:
+            return None
+        committed = {}
+        if self._client.config.group_id is not None:
+            try:
+                committed = await self._coordinator.committed(continuities)
+            except HeadraceError as error:
+                return self._retry_or_raise(error, continuities, Phase.UNKNOWN)
+        with self._intake.lock:
+            for tp in continuities:
+                state = self._current(tp, continuities, Phase.UNKNOWN)
+                if state is None:
+                    continue
+                found = committed.get(tp)
+                if found is None:
+                    self._intake.assignment.no_committed_offset(state)
+                else:
+                    epoch = -1 if found.leader_epoch is None else found.leader_epoch
+                    state.seek(Position(found.offset, epoch))
+        self._wanted.set()  # RESET and VALIDATE come next
+        return None
+
+    def _retry_or_raise(
+        self, error: HeadraceError, continuities: Continuities, phase: Phase
+    ) -> HeadraceError | None:
+        if error.retriable:
+            return error
+        with self._intake.lock:
+            for tp in continuities:
+                state = self._current(tp, continuities, phase)
+                if state is not None:
+                    state.fault = error
+        return None
+
+    # -- reset -----------------------------------------------------------------------------------------------
+
+    async def _by_reset(self, continuities: Continuities) -> HeadraceError | None:
+        if not continuities:
+            return None
+        with self._intake.lock:
+            asked = {
+                tp: _timestamp(state.reset_to)
+                for tp in continuities
+                if (state := self._current(tp, continuities, Phase.RESET)) and state.reset_to
+            }
+        found = await self._offsets.by_time(asked)
+        too_young = [tp for tp, it in found.items() if isinstance(it, Found) and it.offset < 0]
+        if too_young:
+            # No record is as young as by_duration asks: the next one to be written will be.
+            found.update(await self._offsets.by_time(dict.fromkeys(too_young, LATEST)))
+        again: HeadraceError | None = None
+        with self._intake.lock:
+            for tp, result in found.items():
+                state = self._current(tp, continuities, Phase.RESET)
+                if state is None:
+                    continue
+                if isinstance(result, HeadraceError):
+                    if result.retriable:
+                        again = result
+                    else:
+                        state.fault = result
+                    continue
+                log.info("%s starts at offset %d (%s)", tp, result.offset, state.reset_to)
+                self._settle(state, Position(result.offset))
+        self._intake.fetch_soon()
+        return again
+
+    def _settle(self, state: PartitionState, position: Position) -> None:
+        state.seek(position)
+        leader = self._intake.cluster.leader(state.tp)
+        state.validated(leader.epoch if leader else -1)
+
+    # -- validation --------------------------------------------------------------------------------------------
+
+    async def _by_epoch(self, continuities: Continuities) -> HeadraceError | None:
+        if not continuities:
+            return None
+        with self._intake.lock:
+            asked = {
+                tp: state.fetch_epoch
+                for tp in continuities
+                if (state := self._current(tp, continuities, Phase.VALIDATE))
+            }
+            leaders = {tp: self._intake.cluster.leader(tp) for tp in asked}
+        found = await self._offsets.epoch_ends(asked)
+        again: HeadraceError | None = None
+        with self._intake.lock:
+            for tp, result in found.items():
+                state = self._current(tp, continuities, Phase.VALIDATE)
+                if state is None:
+                    continue
+                if isinstance(result, HeadraceError):
+                    if result.retriable:
+                        again = result
+                    else:
+                        state.fault = result
+                    continue
+                leader = leaders[tp]
+                self._judge(state, result, leader.epoch if leader else -1)
+        self._intake.fetch_soon()
+        return again
+
+    def _judge(self, state: PartitionState, end: EpochEnd, leader_epoch: int) -> None:
+        known = end.leader_epoch >= 0 and end.end_offset >= 0
+        if known and end.end_offset >= state.fetch_offset:
+            state.validated(leader_epoch)
+            return
+        assert state.position is not None
+        if known and end.end_offset >= state.position.offset:
+            # Only what was fetched ahead is gone; nobody has seen it.
+            log.info("%s was truncated to %d: fetching again from %d", state.tp, end.end_offset, state.position.offset)
+            state.seek(Position(state.position.offset))
+            state.validated(leader_epoch)
+            return
+        if not self._intake.assignment.may_reset:
+            text = (
+                f"the log of {state.tp} was truncated below the position {state.position.offset}"
+                f"{f' to {end.end_offset}' if known else ''} and auto.offset.reset is none: seek() to where to go on"
+            )
+            state.fault = LogTruncationError(text, {state.tp: end.end_offset if known else None})
+        elif known:
+            log.warning(
+                "%s was truncated: going on at %d instead of %d", state.tp, end.end_offset, state.position.offset
+            )
+            state.seek(Position(end.end_offset))
+            state.validated(leader_epoch)
+        else:
+            log.warning("%s: the epoch of position %d is unknown: resetting", state.tp, state.position.offset)
+            self._intake.assignment.out_of_range(state, state.position.offset)
+            self._wanted.set()
+
+
+def _timestamp(reset_to: str | None) -> int:
+    if reset_to == "earliest":
+        return EARLIEST
+    if reset_to == "latest" or reset_to is None:
+        return LATEST
+    return int(time.time() * 1000) - reset_duration_ms(reset_to)

@@ -1,0 +1,180 @@
+"""All assigned partitions together: who is assigned, what a poll takes from whom, what went wrong where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..errors import HeadraceError, KafkaError, OffsetOutOfRangeError, OffsetResetError, StateError
+from ..types import TopicPartition
+from .cluster import Cluster
+from .drain import fair_shares, greedy_shares
+from .partition import Chunk, OutOfRange, PartitionState, Phase, Position
+
+
+class Assignment:
+    """The assigned partitions in the order in which polls go around them."""
+
+    def __init__(self, reset_policy: str, drain_strategy: str, prefetch_bytes: int) -> None:
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._prefetch_bytes = prefetch_bytes
+        self.has_appetite = False  # a poll has left a partition with too little, and nothing is on its way
+        self._reset_policy = reset_policy
+        self._shares = fair_shares if drain_strategy == "fair" else greedy_shares
+
+    def __iter__(self) -> Iterator[PartitionState]:
+        return iter(self._states.values())
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._states
+
+    def get(self, tp: TopicPartition) -> PartitionState | None:
+        return self._states.get(tp)
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        return set(self._states)
+
+    @property
+    def topics(self) -> set[str]:
+        return {tp.topic for tp in self._states}
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Exactly these from now on; those that stay keep their position and their buffer."""
+        self._states = {tp: self._states.get(tp) or PartitionState(tp) for tp in partitions}
+
+    def state(self, tp: TopicPartition) -> PartitionState:
+        """Raises StateError if the partition is not assigned."""
+        try:
+            return self._states[tp]
+        except KeyError:
+            raise StateError(f"{TopicPartition(*tp)} is not assigned to this consumer") from None
+
+    def in_phase(self, phase: Phase) -> list[PartitionState]:
+        return [state for state in self if state.phase is phase]
+
+    # -- positions -------------------------------------------------------------------------------------------
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        return {state.tp: state.position for state in self if state.position is not None}
+
+    def no_committed_offset(self, state: PartitionState) -> None:
+        """Nothing is committed: the reset policy decides."""
+        text = f"{state.tp} has no committed offset and auto.offset.reset is none: seek() or commit() one"
+        self._reset(state, OffsetResetError(text, {state.tp}))
+
+    def out_of_range(self, state: PartitionState, offset: int) -> None:
+        """The log does not have the offset (any more): the reset policy decides."""
+        text = (
+            f"offset {offset} of {state.tp} is outside of the log and auto.offset.reset is none: "
+            f"seek() to where to go on"
+        )
+        self._reset(state, OffsetOutOfRangeError(text, {state.tp: offset}))
+
+    def _reset(self, state: PartitionState, error: OffsetResetError) -> None:
+        if self.may_reset:
+            state.await_reset(self._reset_policy)
+        else:
+            state.fault = error
+
+    @property
+    def may_reset(self) -> bool:
+        return self._reset_policy != "none"
+
+    # -- the cluster -----------------------------------------------------------------------------------------
+
+    def follow(self, cluster: Cluster) -> list[TopicPartition]:
+        """Takes new metadata in. Returns the partitions whose topic was deleted and made again."""
+        remade = []
+        for state in self:
+            topic_id = cluster.topic_id(state.tp.topic)
+            if topic_id is None:
+                continue
+            if state.topic_id is not None and state.topic_id != topic_id:
+                remade.append(state.tp)
+                self._start_anew(state)
+            state.topic_id = topic_id
+            leader = cluster.leader(state.tp)
+            if leader is None or leader.epoch == state.leader_epoch:
+                continue
+            if state.phase is Phase.READY:
+                if state.fetch_epoch >= 0 and leader.epoch > state.fetch_epoch:
+                    state.phase = Phase.VALIDATE
+                else:
+                    state.leader_epoch = leader.epoch
+                # The preferred replica was named by the old leader.
+                state.preferred = None
+        return remade
+
+    def _start_anew(self, state: PartitionState) -> None:
+        """Offsets of the old topic mean nothing in the new one. Whatever it holds is newer than all that was
+        read, so it is read from its beginning, unless the user wants to decide."""
+        state.leader_epoch = -1
+        if self.may_reset:
+            state.await_reset("earliest")
+            return
+        state.await_position()
+        state.fault = OffsetResetError(
+            f"the topic of {state.tp} was deleted and made again, and auto.offset.reset is none: seek() to where "
+            f"to go on",
+            {state.tp},
+        )
+
+    # -- polls -----------------------------------------------------------------------------------------------
+
+    def take(self, limit: int) -> list[Chunk]:
+        """The records of one poll, at most `limit` of them (-1: all that is there)."""
+        ready = [state for state in self._states.values() if state.available and not state.paused]
+        if not ready:
+            return []
+        available = [state.available for state in ready]
+        if limit < 0 or sum(available) <= limit:
+            shares, start = available, 0
+        else:
+            shares, start = self._shares(available, limit)
+        taken: list[Chunk] = []
+        for state, share in zip(ready, shares, strict=True):
+            if share:
+                taken += state.take(share)
+                if not state.in_flight and self.is_hungry(state):
+                    self.has_appetite = True
+        if start:
+            self._rotate_to(ready[start].tp)
+        return taken
+
+    def is_hungry(self, state: PartitionState) -> bool:
+        """Whether less is left of the partition than should be kept ahead of the user."""
+        return state.retained + state.undecoded < self._prefetch_bytes
+
+    def _rotate_to(self, tp: TopicPartition) -> None:
+        before: list[TopicPartition] = []
+        for each in self._states:
+            if each == tp:
+                break
+            before.append(each)
+        for each in before:
+            self._states[each] = self._states.pop(each)
+
+    def resolve_out_of_range(self) -> bool:
+        """Applies the reset policy where a fetch was out of range and all before it is handed out.
+        True if some partition needs another position now."""
+        found = [state for state in self if isinstance(state.fault, OutOfRange) and state.is_drained]
+        for state in found:
+            assert isinstance(state.fault, OutOfRange)
+            self.out_of_range(state, state.fault.offset)
+        return bool(found)
+
+    def pending_error(self) -> HeadraceError | None:
+        """What a poll without records has to raise: the first fault with nothing buffered before it.
+
+        A broker's refusal is raised once and then tried again; the others stay until the user seeks.
+        """
+        for state in self:
+            if isinstance(state.fault, HeadraceError) and state.is_drained and not state.paused:
+                error = state.fault
+                if isinstance(error, KafkaError):
+                    state.fault = None
+                return error
+        return None

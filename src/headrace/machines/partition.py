@@ -1,0 +1,233 @@
+"""One assigned partition: where it is read, what of it is buffered, what keeps it from being read.
+
+    phase       what it waits for                                     leaves it by
+    UNKNOWN     a committed offset, or else the reset policy          settle, await_reset, seek
+    RESET       the log's own offsets (ListOffsets)                   settle, seek
+    VALIDATE    whether the log still has what was read of it         settle, seek
+    READY       nothing: it is fetched
+
+Two offsets move through the log. `position` is the next record that the user gets: it is what `position()`
+tells and what is committed. `fetch_offset` is the next one to ask a broker for. Between them lie the buffered
+batches, and those that have arrived and are being decoded.
+
+- Answers and decoded batches name the `continuity` they were asked under; it changes whenever fetching starts
+  anew elsewhere (seek, reset, truncation), so that a late one is known as such and dropped.
+- Batches are decoded by several threads and can be done out of order: one that comes before its predecessor
+  is parked until that has come.
+- A fault (a damaged batch, an offset out of range) lies behind what is buffered: it counts when that has
+  been handed out.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import itertools
+import uuid
+from typing import NamedTuple, Protocol, Self
+
+from ..errors import HeadraceError
+from ..types import TopicPartition
+
+
+class Chunk(Protocol):
+    """Decoded records of one partition, in order; slices share memory."""
+
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __len__(self) -> int: ...
+    def slice(self, start: int, length: int) -> Self: ...
+
+
+class Position(NamedTuple):
+    """The next offset to read, and the leader epoch of the record before it (-1: not known)."""
+
+    offset: int
+    epoch: int = -1
+
+
+class Phase(enum.Enum):
+    UNKNOWN = "unknown"
+    RESET = "reset"
+    VALIDATE = "validate"
+    READY = "ready"
+
+
+class PreferredReplica(NamedTuple):
+    node: int
+    until: float
+
+
+class OutOfRange(NamedTuple):
+    """The log does not have this offset (any more)."""
+
+    offset: int
+
+
+# Never the same twice, so that an answer for a partition that was given up and assigned again is known as late.
+_continuities = itertools.count(1)
+
+
+class PartitionState:
+    """The state above. Guarded, like all machines, by whoever owns it."""
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.topic_id: uuid.UUID | None = None
+        self.phase = Phase.UNKNOWN
+        self.reset_to: str | None = None
+        self.paused = False
+        self.position: Position | None = None
+        self.leader_epoch = -1  # the leader's epoch under which fetch_offset is known to be good
+
+        self.continuity = next(_continuities)
+        self.fetch_offset = -1
+        self.fetch_epoch = -1  # the epoch of the last batch that was fetched
+        self.in_flight = False
+        self.fault: HeadraceError | OutOfRange | None = None
+        self.backoff_until = 0.0
+        self.failures = 0
+        self.preferred: PreferredReplica | None = None
+        self.served = 0  # the tick of the last answer with records: the longest waiting goes first
+
+        self.chunks: collections.deque[Chunk] = collections.deque()
+        self.first_left = 0  # records of chunks[0] that were handed out already
+        self.available = 0
+        self.retained = 0
+        self.undecoded = 0
+        self.tail = -1  # where the next chunk has to start
+        self.parked: dict[int, Chunk] = {}
+
+        self.high_watermark = -1
+        self.last_stable = -1
+        self.log_start = -1
+
+    # -- positions -------------------------------------------------------------------------------------------
+
+    def await_position(self) -> None:
+        self._restart(Phase.UNKNOWN)
+        self.position = None
+
+    def await_reset(self, to: str) -> None:
+        self._restart(Phase.RESET)
+        self.position = None
+        self.reset_to = to
+
+    def seek(self, position: Position) -> None:
+        """Reads from there on. An epoch that is known is checked against the log before."""
+        self._restart(Phase.VALIDATE if position.epoch >= 0 else Phase.READY)
+        self.position = position
+        self.fetch_offset = self.tail = position.offset
+        self.fetch_epoch = position.epoch
+
+    def validated(self, leader_epoch: int) -> None:
+        self.phase = Phase.READY
+        self.leader_epoch = leader_epoch
+
+    def refetch(self) -> None:
+        """Drops what was fetched ahead and asks for it again, from the position on."""
+        if self.position is not None:
+            position = self.position
+            self.seek(position)
+
+    def _restart(self, phase: Phase) -> None:
+        self.phase = phase
+        self.reset_to = None
+        self.continuity = next(_continuities)
+        self.in_flight = False
+        self.fault = None
+        self.backoff_until = 0.0
+        self.failures = 0
+        self.preferred = None
+        self.drop_buffered()
+
+    def drop_buffered(self) -> None:
+        self.chunks.clear()
+        self.parked.clear()
+        self.first_left = self.available = self.retained = self.undecoded = 0
+
+    # -- what arrives ----------------------------------------------------------------------------------------
+
+    def arrived(self, size: int, next_offset: int) -> None:
+        """Records have come and go to be decoded; what follows them can be asked for at once."""
+        self.undecoded += size
+        self.fetch_offset = next_offset
+
+    def decoded(self, start: int, size: int, chunk: Chunk, expected_next: int) -> None:
+        """A chunk of this continuity is decoded; `start` is the offset it was asked with."""
+        self.undecoded -= size
+        self.parked[start] = chunk
+        if chunk.next_offset != expected_next:
+            # Decoding stopped short of a damaged batch: what was asked for behind it leaves a gap. Fetching
+            # starts again at that batch, which then is the first one and says what is wrong with it.
+            self._cut_behind(start, chunk.next_offset)
+        while (ready := self.parked.pop(self.tail, None)) is not None:
+            self._append(ready)
+
+    def _cut_behind(self, start: int, next_offset: int) -> None:
+        self.continuity = next(_continuities)
+        self.in_flight = False
+        self.undecoded = 0
+        self.fault = None
+        self.parked = {at: chunk for at, chunk in self.parked.items() if at <= start}
+        self.fetch_offset = next_offset
+
+    def damaged(self, start: int, fault: HeadraceError) -> None:
+        """The first batch at `start` cannot be decoded. It stays so until the user seeks past it."""
+        self._cut_behind(start, start)
+        self.fault = fault
+
+    def _append(self, chunk: Chunk) -> None:
+        self.tail = chunk.next_offset
+        self.fetch_epoch = max(self.fetch_epoch, chunk.leader_epoch)
+        if len(chunk) == 0 and not self.chunks:
+            # Only markers or aborted records: nobody will be handed them, but the position moves past them.
+            self.position = Position(chunk.next_offset, self.fetch_epoch)
+            return
+        self.chunks.append(chunk)
+        self.available += len(chunk)
+        self.retained += chunk.nbytes
+
+    # -- what leaves -----------------------------------------------------------------------------------------
+
+    def take(self, count: int) -> list[Chunk]:
+        """The next `count` records; the position moves behind them."""
+        taken: list[Chunk] = []
+        while count > 0 and self.chunks:
+            first = self.chunks[0]
+            rest = len(first) - self.first_left
+            if rest <= count:
+                self.chunks.popleft()
+                piece = first.slice(self.first_left, rest) if self.first_left else first
+                self.first_left = 0
+            else:
+                piece = first.slice(self.first_left, count)
+                self.first_left += count
+            self.retained -= piece.nbytes
+            self.available -= len(piece)
+            count -= len(piece)
+            self.position = Position(piece.next_offset, piece.leader_epoch)
+            if len(piece):
+                taken.append(piece)
+        while self.chunks and len(self.chunks[0]) == 0:
+            empty = self.chunks.popleft()
+            self.position = Position(empty.next_offset, empty.leader_epoch)
+        if not self.chunks:
+            self.retained = 0  # shares of a chunk's bytes are rounded
+        return taken
+
+    @property
+    def is_drained(self) -> bool:
+        return not self.chunks and not self.parked and not self.undecoded
+
+    @property
+    def lag(self) -> int | None:
+        """Records between the position and the end that this isolation level can read to."""
+        end = self.last_stable if self.last_stable >= 0 else self.high_watermark
+        if self.position is None or end < 0:
+            return None
+        return max(0, end - self.position.offset)

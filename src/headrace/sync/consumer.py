@@ -1,0 +1,225 @@
+"""Consumer: AsyncConsumer for threads. No logic of its own: it calls, and waits.
+
+The asynchronous consumer lives on a background thread. Calls that need I/O go there and wait. A poll that finds
+records in the buffer takes them on the calling thread, without a hop; one that does not waits for the doorbell.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from ..aio.commits import CommitCallback
+from ..aio.consumer import AsyncConsumer
+from ..errors import ConcurrentUseError
+from ..records import Record, Records
+from ..types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
+from .portal import Portal
+
+_ITERATION_POLL = 1.0
+_THREAD_END = 2.0
+
+
+class Consumer:
+    """Reads partitions of Kafka topics.
+
+    Settings are Kafka's, dotted in a mapping or with underscores as keywords. Times are in seconds, timestamps
+    in milliseconds, as in Kafka. Only `wakeup()` may be called while another thread is inside of the consumer.
+
+        with Consumer(bootstrap_servers="localhost:9092") as consumer:
+            consumer.assign([TopicPartition("orders", 0)])
+            records = consumer.poll(1.0)
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        self._aio = AsyncConsumer(config, **settings)
+        self._portal = Portal("headrace")
+        self._inside = threading.RLock()
+        # A consumer that is dropped without close() takes its thread along.
+        self._finalizer = weakref.finalize(self, self._portal.close, 0.0)
+
+    # -- assignment ----------------------------------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        with self._alone():
+            self._aio.assign(partitions)
+
+    def unsubscribe(self) -> None:
+        with self._alone():
+            self._aio.unsubscribe()
+
+    def assignment(self) -> set[TopicPartition]:
+        return self._aio.assignment()
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
+        aio = self._aio
+        with self._alone():
+            limit = aio._begin_poll(max_records)
+            if aio._engine is None:
+                self._portal.call(aio._start)
+            intake, gate = aio._intake, aio._gate
+            deadline = time.monotonic() + max(0.0, timeout)
+            while True:
+                intake.doorbell.clear()
+                gate.consume_wakeup()
+                gate.check()
+                records = intake.take(limit)
+                if records is not None:
+                    return records
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return Records()
+                intake.doorbell.wait(left)
+
+    def __iter__(self) -> Iterator[Record]:
+        while not self._aio._gate.is_closed:
+            yield from self._aio._intake.one_by_one(self.poll(_ITERATION_POLL))
+
+    # -- positions -----------------------------------------------------------------------------------------------
+
+    def position(self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None) -> int:
+        with self._alone():
+            return self._portal.run(self._aio.position(partition, timeout=timeout))
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
+        with self._alone():
+            self._aio.seek(partition, offset)
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None) -> None:
+        with self._alone():
+            self._aio.seek_to_beginning(partitions)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None) -> None:
+        with self._alone():
+            self._aio.seek_to_end(partitions)
+
+    def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        with self._alone():
+            self._aio.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        with self._alone():
+            self._aio.resume(partitions)
+
+    def paused(self) -> set[TopicPartition]:
+        return self._aio.paused()
+
+    # -- commits -------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        with self._alone():
+            self._aio._commits.run_callbacks()
+            self._portal.run(self._aio._commit(offsets, timeout))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> None:
+        with self._alone():
+            self._portal.call(lambda: self._aio.commit_async(offsets, callback))
+
+    def committed(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        with self._alone():
+            return self._portal.run(self._aio.committed(partitions, timeout=timeout))
+
+    # -- questions about logs and topics -------------------------------------------------------------------------
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        with self._alone():
+            return self._portal.run(self._aio.beginning_offsets(partitions, timeout=timeout))
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        with self._alone():
+            return self._portal.run(self._aio.end_offsets(partitions, timeout=timeout))
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        with self._alone():
+            return self._portal.run(self._aio.offsets_for_times(timestamps, timeout=timeout))
+
+    def watermarks(self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None) -> Watermarks:
+        with self._alone():
+            return self._portal.run(self._aio.watermarks(partition, timeout=timeout))
+
+    def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        with self._alone():
+            return self._portal.run(self._aio.list_topics(timeout=timeout))
+
+    def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        with self._alone():
+            return self._portal.run(self._aio.partitions_for_topic(topic, timeout=timeout))
+
+    def metrics(self) -> dict[str, Any]:
+        return self._aio.metrics()
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        self._aio.wakeup()
+
+    def close(self, *, timeout: float = 5.0) -> None:
+        if self._aio._gate.is_forked:
+            self._finalizer.detach()
+            return
+        with self._alone():
+            if self._portal.is_open:
+                self._portal.run(self._aio._close(timeout))
+            self._aio._gate.close()
+            self._finalizer.detach()
+            self._portal.close(_THREAD_END)
+            self._aio._commits.run_callbacks()
+
+    def __enter__(self) -> Self:
+        self._aio._gate.check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _alone(self) -> _Alone:
+        self._aio._gate.check_fork()
+        return _Alone(self._inside)
+
+
+class _Alone:
+    """The consumer is for one thread at a time. A second one is told so, and does not wait."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise ConcurrentUseError("another thread is inside of this consumer: only wakeup() may be called then")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+
+# The two consumers are documented once.
+for _name in dir(AsyncConsumer):
+    _method = Consumer.__dict__.get(_name)
+    if callable(_method) and not _name.startswith("_") and _method.__doc__ is None:
+        _method.__doc__ = getattr(AsyncConsumer, _name).__doc__
