@@ -1,0 +1,372 @@
+"""`LocalBroker`: a real Kafka cluster on this machine, for as long as somebody needs it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from .directory import ClusterDirectory, open_log, tail
+from .errors import LocalBrokerError, full_disk, storage_error
+from .ivy import ProgressCallback
+from .java import Java, find_java
+from .kafka_home import DEFAULT_VERSION, KafkaHome, install
+from .ports import free_ports, is_free
+from .process import GuardedProcess
+from .progress import say_on_terminal
+from .readiness import ask_broker
+from .settings import (
+    HOST,
+    Ports,
+    broker_properties,
+    check_overrides,
+    rack_of,
+    write_broker_files,
+)
+from .tools import broker_command, run_tool
+
+_ATTEMPTS = 3
+_STOP_WITHIN = 10.0
+_ASK_WITHIN = 2.0
+_ASK_EVERY = 0.02
+
+Setting = str | int | float | bool
+
+
+class LocalBroker:
+    """Apache Kafka in KRaft mode on 127.0.0.1: one JVM a broker, each both broker and controller, ids from 1.
+
+        with LocalBroker() as kafka:
+            print(kafka.bootstrap_servers)
+
+    :param brokers: how many.
+    :param port: where the first broker listens, the next ones on the ports after it. None: free ports.
+    :param data_dir: where data is kept, to be found again by the next cluster on the same directory. None: a
+        temporary directory that is removed by `stop()`.
+    :param properties: further broker settings, which win over the ones `LocalBroker` chooses.
+    :param racks: the brokers' racks, used in turn; also lets consumers read from replicas in their own rack.
+    :param version: of Apache Kafka, from 4.0 on.
+    :param log_file: what the brokers say is appended to it. None: `broker.log` in the data directory.
+    :param start_timeout: in seconds, after which a start has failed.
+    :param heap: each broker's largest heap, as Java's `-Xmx` takes it.
+    :param progress: is told about the one-time download. None: lines on stderr if that is a terminal.
+
+    The brokers end with this process, however it ends. Calls that fail raise `LocalBrokerError` and leave
+    nothing running. An instance is to be used by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        port: int | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        properties: Mapping[str, Setting] | None = None,
+        racks: Sequence[str] | None = None,
+        version: str = DEFAULT_VERSION,
+        log_file: str | os.PathLike[str] | None = None,
+        start_timeout: float = 60.0,
+        heap: str = "512m",
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        if brokers < 1:
+            raise LocalBrokerError(f"a cluster needs at least one broker, not {brokers}")
+        if port is not None and not 1 <= port <= 65_536 - brokers:
+            raise LocalBrokerError(f"{port} is not a port that {brokers} broker(s) can start from")
+        if racks is not None and not racks:
+            raise LocalBrokerError("racks must name at least one rack")
+        self._overrides = {name: _text(value) for name, value in (properties or {}).items()}
+        check_overrides(self._overrides)
+        self.brokers: tuple[int, ...] = tuple(range(1, brokers + 1))
+        self.version = version
+        self._first_port = port
+        self._given_dir = data_dir
+        self._racks = racks
+        self._given_log = None if log_file is None else Path(log_file).expanduser().absolute()
+        self._start_timeout = start_timeout
+        self._heap = heap
+        self._progress = progress or say_on_terminal
+        self._directory: ClusterDirectory | None = None
+        self._processes: dict[int, GuardedProcess] = {}
+        self._owner = 0
+
+    # What a running cluster is like.
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Of all brokers, as `bootstrap.servers` takes it."""
+        return ",".join(self.address(i) for i in self.brokers)
+
+    @property
+    def client_config(self) -> dict[str, str]:
+        """What any client needs to connect."""
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+    @property
+    def data_dir(self) -> Path:
+        return self._running().path
+
+    @property
+    def log_path(self) -> Path:
+        """The one file to which all brokers write."""
+        return self._given_log or self._running().default_log
+
+    @property
+    def cluster_id(self) -> str:
+        return self._running().memory.cluster_id
+
+    @property
+    def live_brokers(self) -> tuple[int, ...]:
+        """The brokers whose process runs (or is paused)."""
+        return tuple(i for i in self.brokers if i in self._processes and self._processes[i].is_alive())
+
+    def address(self, broker_id: int) -> str:
+        """`host:port` of one broker."""
+        ports = self._running().memory.ports
+        self._check_id(broker_id)
+        return f"{HOST}:{ports[broker_id].client}"
+
+    def pid(self, broker_id: int) -> int:
+        """The process of one broker. Raises `LocalBrokerError` when it is down."""
+        return self._process(broker_id).pid
+
+    # Start and stop.
+
+    def start(self) -> LocalBroker:
+        """Start all brokers; returns when each knows of all others. Downloads Kafka the first time."""
+        if self._directory is not None:
+            raise LocalBrokerError("the cluster is running already")
+        java = find_java()
+        if self._first_port is not None:
+            _require_free(self._client_ports(self._first_port))
+        kafka = install(self.version, java, self._progress)
+        self._owner = os.getpid()
+        self._directory = ClusterDirectory(self._given_dir, self.brokers)
+        self._java, self._kafka = java, kafka
+        atexit.register(self.stop)
+        try:
+            self._start_on_free_ports()
+        except BaseException as error:
+            self._abandon(keep_log=isinstance(error, LocalBrokerError))
+            if isinstance(error, OSError):
+                raise storage_error(error, self._where(), "the data directory") from error
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End all brokers: orderly when the data is kept, at once when it is thrown away."""
+        if self._directory is None or self._owner != os.getpid():
+            return
+        if not self._directory.temporary:
+            self._end_orderly(self.live_brokers)
+        self._abandon(keep_log=False)
+
+    def __enter__(self) -> LocalBroker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # One broker at a time.
+
+    def kill(self, broker_id: int) -> None:
+        """SIGKILL. Returns when the process is gone."""
+        self._process(broker_id)
+        self._processes.pop(broker_id).close()
+
+    def stop_broker(self, broker_id: int) -> None:
+        """SIGTERM, so that the broker hands over what it leads; SIGKILL after ten seconds."""
+        self._process(broker_id)
+        self._end_orderly([broker_id])
+
+    def restart(self, *broker_ids: int) -> None:
+        """Start brokers that are down, or stop and start them; returns when they are ready.
+
+        A quorum needs more than half of the brokers: when too many are down, name several in one call.
+        """
+        directory = self._running()
+        for broker_id in broker_ids:
+            self._check_id(broker_id)
+        self._end_orderly([i for i in broker_ids if i in self._processes])
+        start = self._log_size()
+        for broker_id in broker_ids:
+            self._launch(broker_id, directory)
+        self._wait_until_ready(broker_ids, start)
+
+    def pause(self, broker_id: int) -> None:
+        """SIGSTOP: connections stay open and nothing is answered."""
+        self._process(broker_id).send_signal(signal.SIGSTOP)
+
+    def resume(self, broker_id: int) -> None:
+        """SIGCONT."""
+        self._process(broker_id).send_signal(signal.SIGCONT)
+
+    def run_tool(
+        self, main_class: str, *args: str, input: str | None = None, timeout: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a class of Kafka's jars, such as `org.apache.kafka.tools.ProducerPerformance`.
+
+        Nothing is added to `args`. The tool's output is captured as text; its exit code is not checked.
+        """
+        self._running()
+        return run_tool(self._java, self._kafka, main_class, args, input=input, timeout=timeout)
+
+    # How it is done.
+
+    _java: Java
+    _kafka: KafkaHome
+
+    def _start_on_free_ports(self) -> None:
+        directory = self._running()
+        for attempt in range(1, _ATTEMPTS + 1):
+            ports = self._choose_ports(directory.memory.ports if attempt == 1 else {})
+            directory.remember(ports)
+            start = self._log_size()
+            try:
+                for broker_id in self.brokers:
+                    self._launch(broker_id, directory)
+                self._wait_until_ready(self.brokers, start)
+            except _PortTaken:
+                # Between our look and the broker's bind somebody else took the port.
+                if self._first_port is not None or attempt == _ATTEMPTS:
+                    raise
+                self._end_all()
+            else:
+                return
+
+    def _choose_ports(self, remembered: Mapping[int, Ports]) -> dict[int, Ports]:
+        count = len(self.brokers)
+        if self._first_port is not None:
+            clients = self._client_ports(self._first_port)
+            _require_free(clients)
+        elif remembered and all(is_free(p.client) for p in remembered.values()):
+            clients = [remembered[i].client for i in self.brokers]
+        else:
+            clients = free_ports(count)
+        controllers = free_ports(count, avoid=frozenset(clients))
+        return {i: Ports(*pair) for i, *pair in zip(self.brokers, clients, controllers, strict=True)}
+
+    def _client_ports(self, first: int) -> list[int]:
+        return [first + index for index in range(len(self.brokers))]
+
+    def _launch(self, broker_id: int, directory: ClusterDirectory) -> None:
+        files = directory.files(broker_id)
+        memory = directory.memory
+        rack = rack_of(self.brokers.index(broker_id), self._racks)
+        settings = broker_properties(broker_id, memory.ports, rack, files.data, self._overrides)
+        write_broker_files(files, settings, memory.cluster_id, self._kafka)
+        log = open_log(self.log_path)
+        try:
+            self._processes[broker_id] = GuardedProcess(
+                broker_command(self._java, self._kafka, files, broker_id, self._heap),
+                output=log,
+                cwd=files.home,
+                grace=0.0 if directory.temporary else _STOP_WITHIN,
+                remove=directory.path if directory.temporary else None,
+                hold=[directory.lock_fd],
+            )
+        finally:
+            os.close(log)
+
+    def _wait_until_ready(self, broker_ids: Iterable[int], log_start: int) -> None:
+        """Until each of the brokers answers, as part of this cluster, and lists all of them."""
+        memory = self._running().memory
+        wanted = frozenset(broker_ids)
+        waiting = sorted(wanted)
+        deadline = time.monotonic() + self._start_timeout
+        while waiting:
+            for broker_id in wanted:
+                if not self._processes[broker_id].is_alive():
+                    code = self._processes.pop(broker_id).close()
+                    raise self._start_failure(f"broker {broker_id} ended with code {code}", log_start)
+            if time.monotonic() > deadline:
+                raise self._start_failure(
+                    f"broker {waiting[0]} was not ready within {self._start_timeout:g} s", log_start
+                )
+            view = ask_broker(memory.ports[waiting[0]].client, _ASK_WITHIN)
+            if view and view.cluster_id == memory.cluster_id and view.broker_ids >= wanted:
+                del waiting[0]
+            else:
+                time.sleep(_ASK_EVERY)
+
+    def _start_failure(self, what: str, log_start: int) -> LocalBrokerError:
+        said = tail(self.log_path, log_start)
+        if "Address already in use" in said:
+            return _PortTaken(f"{what}: a port was taken meanwhile. The log is {self.log_path}")
+        if "No space left on device" in said:
+            return full_disk(self._where(), "the data directory")
+        return LocalBrokerError(f"Kafka did not start: {what}. The end of its log {self.log_path}:\n{said}")
+
+    def _end_orderly(self, broker_ids: Iterable[int]) -> None:
+        """SIGTERM to all of them at once, then SIGKILL to those that are not gone in time."""
+        ending = [self._processes.pop(i) for i in broker_ids]
+        for process in ending:
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGCONT)
+        deadline = time.monotonic() + _STOP_WITHIN
+        for process in ending:
+            process.wait(deadline - time.monotonic())
+            process.close()
+
+    def _end_all(self) -> None:
+        while self._processes:
+            self._processes.popitem()[1].close()
+
+    def _abandon(self, keep_log: bool) -> None:
+        self._end_all()
+        if self._directory is not None:
+            self._directory.close(keep_log)
+            self._directory = None
+        atexit.unregister(self.stop)
+
+    def _running(self) -> ClusterDirectory:
+        if self._directory is None:
+            raise LocalBrokerError("the cluster is not running: call start(), or use it in a with statement")
+        if self._owner != os.getpid():
+            raise LocalBrokerError("the cluster belongs to the process this one was forked from")
+        return self._directory
+
+    def _process(self, broker_id: int) -> GuardedProcess:
+        self._running()
+        self._check_id(broker_id)
+        process = self._processes.get(broker_id)
+        if process is None or not process.is_alive():
+            raise LocalBrokerError(f"broker {broker_id} is down")
+        return process
+
+    def _check_id(self, broker_id: int) -> None:
+        if broker_id not in self.brokers:
+            raise LocalBrokerError(f"there is no broker {broker_id}: the ids are {self.brokers}")
+
+    def _where(self) -> Path:
+        return Path(self._given_dir) if self._directory is None and self._given_dir else self._running().path
+
+    def _log_size(self) -> int:
+        try:
+            return self.log_path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+
+class _PortTaken(LocalBrokerError):
+    pass
+
+
+def _require_free(ports: Iterable[int]) -> None:
+    for port in ports:
+        if not is_free(port):
+            raise LocalBrokerError(
+                f"port {port} on {HOST} is in use: end what listens there, choose another port, "
+                "or give none to get a free one"
+            )
+
+
+def _text(value: Setting) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

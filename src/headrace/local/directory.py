@@ -1,0 +1,131 @@
+"""The data directory of a cluster.
+
+<data>/headrace.json   what must be the same at the next start: cluster id, ports, number of brokers
+<data>/headrace.lock   held while the cluster runs, by us and by the guards of its brokers
+<data>/broker.log      what all brokers of the cluster say
+<data>/broker-1/...    settings and logs of broker 1
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import LocalBrokerError, storage_error
+from .filelock import FileLock
+from .settings import BrokerFiles, Ports, random_id
+
+# An earlier owner may have died a moment ago, with its brokers still on their way out.
+_LOCK_WITHIN = 15.0
+_LOG_ROTATES_AT = 10 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a data directory remembers."""
+
+    cluster_id: str
+    ports: Mapping[int, Ports]
+
+    def to_json(self) -> str:
+        ports = {str(i): [p.client, p.controller] for i, p in self.ports.items()}
+        return json.dumps({"cluster_id": self.cluster_id, "ports": ports})
+
+    @classmethod
+    def from_json(cls, text: str) -> Memory:
+        data = json.loads(text)
+        return cls(str(data["cluster_id"]), {int(i): Ports(*p) for i, p in data["ports"].items()})
+
+
+class ClusterDirectory:
+    """An open, locked data directory. Temporary when no path is given: then `close()` removes it."""
+
+    def __init__(self, path: str | os.PathLike[str] | None, broker_ids: tuple[int, ...]) -> None:
+        self.temporary = path is None
+        try:
+            if path is None:
+                self.path = Path(tempfile.mkdtemp(prefix="headrace-"))
+            else:
+                self.path = Path(path).expanduser().absolute()
+                self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.path / "headrace.lock")
+            if not self._lock.acquire(_LOCK_WITHIN):
+                raise LocalBrokerError(f"another cluster is running on the data directory {self.path}")
+        except OSError as error:
+            where = Path(tempfile.gettempdir() if path is None else path)
+            raise storage_error(error, where, "the data directory") from error
+        try:
+            self.memory = self._recall(broker_ids)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def files(self, broker_id: int) -> BrokerFiles:
+        return BrokerFiles(self.path / f"broker-{broker_id}")
+
+    @property
+    def default_log(self) -> Path:
+        return self.path / "broker.log"
+
+    @property
+    def lock_fd(self) -> int:
+        return self._lock.fileno()
+
+    def remember(self, ports: Mapping[int, Ports]) -> Memory:
+        self.memory = Memory(self.memory.cluster_id, ports)
+        draft = self.path / "headrace.json.draft"
+        draft.write_text(self.memory.to_json())
+        draft.rename(self.path / "headrace.json")
+        return self.memory
+
+    def close(self, keep_log: bool = False) -> None:
+        """Let go of the directory; remove it when it is temporary, except the log if that is still wanted."""
+        if self.temporary and keep_log:
+            for entry in self.path.glob("broker-*"):
+                shutil.rmtree(entry, ignore_errors=True)
+            for name in ("headrace.json", "headrace.lock"):
+                (self.path / name).unlink(missing_ok=True)
+        elif self.temporary:
+            shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.release()
+
+    def _recall(self, broker_ids: tuple[int, ...]) -> Memory:
+        path = self.path / "headrace.json"
+        try:
+            memory = Memory.from_json(path.read_text())
+        except FileNotFoundError:
+            return Memory(random_id(), {})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LocalBrokerError(
+                f"{path} is damaged ({error}): choose another data directory, or delete this one"
+            ) from error
+        if sorted(memory.ports) != sorted(broker_ids):
+            raise LocalBrokerError(
+                f"the data directory {self.path} belongs to a cluster of {len(memory.ports)} broker(s), "
+                f"not {len(broker_ids)}: start that many, or choose another directory"
+            )
+        return memory
+
+
+def open_log(path: Path) -> int:
+    """Open the log for appending, as several brokers do at once. A large one is put aside first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > _LOG_ROTATES_AT:
+        path.replace(path.with_name(path.name + ".1"))
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+def tail(path: Path, start: int, lines: int = 25) -> str:
+    """The last lines that were written to the log after position `start`."""
+    try:
+        with path.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(start if start <= end else 0, end - 64 * 1024))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+    except OSError as error:
+        return f"(the log cannot be read: {error})"

@@ -1,0 +1,188 @@
+"""Kafka's jars by their Maven coordinates, through the Ivy that PySpark ships.
+
+Ivy knows Maven Central by itself. A file named by `HEADRACE_IVY_SETTINGS` (Ivy's own settings format) puts a
+mirror in its place, and the usual proxy variables of the environment are handed on to Java.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+from xml.sax.saxutils import quoteattr
+
+from .errors import LocalBrokerError, full_disk
+from .java import Java
+from .process import GuardedProcess
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """A module in a Maven repository."""
+
+    organisation: str
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the one-time download is. `total` is None while it is not known."""
+
+    step: str
+    done: int
+    total: int | None = None
+
+
+ProgressCallback = Callable[[Progress], None]
+
+_SETTINGS = """\
+<ivysettings>
+  <settings defaultResolver="central"/>
+  <timeout-constraints>
+    <timeout-constraint name="patient" connectionTimeout="10000" readTimeout="60000"/>
+  </timeout-constraints>
+  <resolvers><ibiblio name="central" m2compatible="true" timeoutConstraint="patient"/></resolvers>
+</ivysettings>
+"""
+_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="headrace" module="local-broker"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{dependencies}
+{excludes}
+  </dependencies>
+</ivy-module>
+"""
+_UNREACHABLE = re.compile(
+    r"Host \S+ not found|Server access error|UnknownHost|ConnectException|SocketTimeout|SSLException"
+    r"|SSLHandshake|NoRouteToHost|Connection (?:refused|reset|timed out)|(?:Connect|Read) timed out",
+    re.IGNORECASE,
+)
+
+
+def download(
+    modules: Sequence[Coordinates],
+    without: Sequence[tuple[str, str]],
+    into: Path,
+    scratch: Path,
+    java: Java,
+    progress: ProgressCallback,
+) -> None:
+    """Put the jars of `modules` and of what they need at run time into `into`.
+
+    Raises `LocalBrokerError` without PySpark, without network, with a full disk, or for an unknown version.
+    """
+    settings = Path(os.environ.get("HEADRACE_IVY_SETTINGS") or scratch / "ivysettings.xml")
+    if settings.parent == scratch:
+        settings.write_text(_SETTINGS)
+    elif not settings.is_file():
+        raise LocalBrokerError(f"HEADRACE_IVY_SETTINGS names {settings}, which is not there")
+    module = scratch / "ivy.xml"
+    module.write_text(_module(modules, without))
+    command = [
+        java.executable,
+        # Ivy would make ~/.ivy2 otherwise.
+        f"-Divy.default.ivy.user.dir={scratch}",
+        *proxy_flags(urllib.request.getproxies()),
+        *("-cp", str(ivy_jar()), "org.apache.ivy.Main"),
+        *("-settings", str(settings), "-cache", str(scratch / "ivy-cache"), "-ivy", str(module)),
+        *("-types", "jar", "bundle"),
+        *("-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as output:
+        try:
+            process = GuardedProcess(command, output=write_end)
+        finally:
+            os.close(write_end)
+        try:
+            said = _follow(output, progress)
+            process.wait(30)
+        finally:
+            code = process.close()
+    if code != 0:
+        raise _failure(said, code, into, modules[0])
+
+
+def ivy_jar() -> Path:
+    """The Ivy inside PySpark. Looked up without importing PySpark, which is slow to import."""
+    spec = find_spec("pyspark")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
+            return jar
+    raise LocalBrokerError(
+        "Kafka is downloaded with the Ivy that PySpark ships, and PySpark is not installed: "
+        "pip install 'headrace[local]'"
+    )
+
+
+def proxy_flags(proxies: dict[str, str]) -> list[str]:
+    """The environment's proxies, as Java takes them."""
+    flags = []
+    for scheme in ("http", "https"):
+        if not (proxy := proxies.get(scheme)):
+            continue
+        parts = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
+        if parts.hostname:
+            flags.append(f"-D{scheme}.proxyHost={parts.hostname}")
+            flags.append(f"-D{scheme}.proxyPort={parts.port or 80}")
+    if flags and (exempt := proxies.get("no")):
+        hosts = (host.strip() for host in exempt.split(","))
+        patterns = ("*" + host if host.startswith(".") else host for host in hosts if host)
+        flags.append(f"-Dhttp.nonProxyHosts={'|'.join(patterns)}")
+    return flags
+
+
+def _module(modules: Sequence[Coordinates], without: Sequence[tuple[str, str]]) -> str:
+    dependencies = (
+        f"    <dependency org={quoteattr(m.organisation)} name={quoteattr(m.name)}"
+        f' rev={quoteattr(m.version)} conf="default->default"/>'
+        for m in modules
+    )
+    excludes = (f"    <exclude org={quoteattr(org)} module={quoteattr(name)}/>" for org, name in without)
+    return _MODULE.format(dependencies="\n".join(dependencies), excludes="\n".join(excludes))
+
+
+def _follow(output: IO[bytes], progress: ProgressCallback) -> str:
+    """Read what Ivy says to the end, telling `progress` how far it is."""
+    lines: list[str] = []
+    found = fetched = 0
+    for raw in output:
+        line = raw.decode(errors="replace").strip()
+        if not line or set(line) <= {"."}:
+            continue
+        lines.append(line)
+        if line.startswith("found "):
+            found += 1
+            progress(Progress("resolving", found))
+        elif line.startswith("[SUCCESSFUL ]"):
+            fetched += 1
+            progress(Progress("downloading", fetched, max(found, fetched)))
+    return "\n".join(lines)
+
+
+def _failure(said: str, code: int, into: Path, wanted: Coordinates) -> LocalBrokerError:
+    if "No space left on device" in said:
+        return full_disk(into, "the cache directory")
+    if _UNREACHABLE.search(said):
+        reason = next(line for line in said.splitlines() if _UNREACHABLE.search(line))
+        return LocalBrokerError(
+            f"Kafka {wanted.version} is not in the cache and could not be downloaded: the Maven repository "
+            f"cannot be reached ({reason}). Connect to the network (or set HTTPS_PROXY) and try again; "
+            "later starts need no network"
+        )
+    if "UNRESOLVED DEPENDENCIES" in said:
+        return LocalBrokerError(
+            f"the Maven repository has no {wanted.organisation}:{wanted.name}:{wanted.version}: "
+            "check the version"
+        )
+    tail = "\n".join(said.splitlines()[-15:])
+    return LocalBrokerError(f"downloading Kafka {wanted.version} failed (Ivy's code {code}):\n{tail}")

@@ -1,0 +1,164 @@
+"""Apache Kafka in the user's cache: downloaded once, complete or not there at all.
+
+    <cache>/kafka-4.3.1/jars/*.jar             Kafka, its tools, and what they need at run time
+    <cache>/kafka-4.3.1/bootstrap.checkpoint   what `kafka-storage format` writes into every new metadata log
+    <cache>/kafka-4.3.1/tool-log4j2.properties how its tools log: warnings, to stderr
+    <cache>/kafka-4.3.1/manifest.json          names and sizes of the above; written last
+    <cache>/kafka-4.3.1.lock                   held by the process that downloads
+
+A download is made in a directory beside the final one and renamed when it is complete, so a crash, a full
+disk or a second process never leaves half an installation where the whole one is looked for. When it is
+complete it is only read: without the lock, without network, and also from a read-only file system.
+
+Formatting. `kafka-storage format` costs a JVM start (about a second) per broker and start, and what it writes
+is `meta.properties` (ids, text) and `bootstrap.checkpoint` (the feature levels of the release; the same for
+every broker and cluster). So Kafka's own tool is run once, here, and its checkpoint is copied afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import LocalBrokerError, full_disk, storage_error
+from .filelock import FileLock
+from .ivy import Coordinates, Progress, ProgressCallback, download
+from .java import Java
+from .paths import cache_dir
+
+DEFAULT_VERSION = "4.3.1"
+
+_LOG4J = "2.25.4"
+# Connect's runtime (Jetty, Jersey, ...) is there for a tool that inspects Connect plugins: 40 jars more.
+_WITHOUT = (("org.apache.kafka", "connect-runtime"),)
+_LAYOUT = 1
+_TOOL_LOGGING = """\
+status = warn
+appender.err.type = Console
+appender.err.name = err
+appender.err.target = SYSTEM_ERR
+appender.err.layout.type = PatternLayout
+appender.err.layout.pattern = %d{ISO8601} %-5p %m (%c{1})%n
+rootLogger.level = warn
+rootLogger.appenderRef.err.ref = err
+"""
+_DOWNLOAD_WITHIN = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaHome:
+    """One installed version."""
+
+    version: str
+    path: Path
+
+    @property
+    def classpath(self) -> str:
+        return os.path.join(self.path, "jars", "*")
+
+    @property
+    def bootstrap_checkpoint(self) -> Path:
+        return self.path / "bootstrap.checkpoint"
+
+    @property
+    def tool_logging(self) -> Path:
+        return self.path / "tool-log4j2.properties"
+
+    def is_complete(self) -> bool:
+        try:
+            manifest = json.loads((self.path / "manifest.json").read_bytes())
+            return manifest["layout"] == _LAYOUT and all(
+                (self.path / name).stat().st_size == size for name, size in manifest["files"].items()
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+
+def install(version: str, java: Java, progress: ProgressCallback) -> KafkaHome:
+    """The installed Kafka, downloaded first when it is not in the cache.
+
+    Safe to call in several processes at once: one downloads, the others wait. Raises `LocalBrokerError`.
+    """
+    cache = cache_dir()
+    home = KafkaHome(version, cache / f"kafka-{version}")
+    if home.is_complete():
+        return home
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(cache / f"kafka-{version}.lock") as lock:
+            if not lock.acquire(
+                _DOWNLOAD_WITHIN, on_wait=lambda: progress(Progress("waiting for another process", 0))
+            ):
+                raise LocalBrokerError(
+                    f"another process has been downloading Kafka into {cache} for {_DOWNLOAD_WITHIN:g} s: "
+                    "end it, or set HEADRACE_CACHE to another directory"
+                )
+            if not home.is_complete():
+                _download(home, java, progress)
+    except OSError as error:
+        raise storage_error(error, cache, "the cache directory") from error
+    return home
+
+
+def _download(home: KafkaHome, java: Java, progress: ProgressCallback) -> None:
+    """With the lock held: nobody else makes or removes anything of this version."""
+    prefix = f".{home.path.name}-"
+    for left_by_a_crash in home.path.parent.glob(prefix + "*"):
+        shutil.rmtree(left_by_a_crash, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=home.path.parent))
+    try:
+        fresh = KafkaHome(home.version, scratch / "home")
+        jars = fresh.path / "jars"
+        jars.mkdir(parents=True)
+        download(_modules(home.version), _WITHOUT, jars, scratch, java, progress)
+        progress(Progress("preparing", 0))
+        _write_bootstrap_checkpoint(fresh, scratch, java)
+        fresh.tool_logging.write_text(_TOOL_LOGGING)
+        files = (path for path in fresh.path.rglob("*") if path.is_file())
+        sizes = {str(path.relative_to(fresh.path)): path.stat().st_size for path in files}
+        (fresh.path / "manifest.json").write_text(json.dumps({"layout": _LAYOUT, "files": sizes}, indent=1))
+        if home.path.exists():
+            # Damaged, or of an older layout. Renamed before it is removed: nobody sees it half removed.
+            home.path.rename(scratch / "old")
+        fresh.path.rename(home.path)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _modules(version: str) -> list[Coordinates]:
+    return [
+        Coordinates("org.apache.kafka", "kafka_2.13", version),
+        Coordinates("org.apache.kafka", "kafka-tools", version),
+        Coordinates("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J),
+    ]
+
+
+def _write_bootstrap_checkpoint(home: KafkaHome, scratch: Path, java: Java) -> None:
+    data = scratch / "formatted"
+    properties = scratch / "format.properties"
+    properties.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093\n"
+        f"controller.quorum.voters=1@127.0.0.1:9093\nlog.dirs={data}\n"
+    )
+    command = [java.executable, "-cp", home.classpath, "kafka.tools.StorageTool", "format"]
+    command += ["--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--config", str(properties)]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode != 0:
+        if "No space left on device" in done.stdout:
+            raise full_disk(home.path, "the cache directory")
+        raise LocalBrokerError(f"Kafka {home.version} cannot be prepared:\n{done.stdout[-2000:]}")
+    shutil.copyfile(data / "bootstrap.checkpoint", home.bootstrap_checkpoint)

@@ -1,0 +1,135 @@
+"""A child process that cannot outlive us: see `guard.py` for how."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from .errors import LocalBrokerError
+
+_GUARD = Path(__file__).with_name("guard.py")
+_GUARD_STARTS_WITHIN = 30.0
+
+
+class GuardedProcess:
+    """A command under a guard: it dies with this process, even when this one is killed with SIGKILL.
+
+    `grace` is how long it has to end after SIGTERM in that case; 0 means SIGKILL at once. `remove` is a
+    directory that the guard removes afterwards. The guard keeps `hold` (open files, such as locks) open until
+    then.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        output: IO[bytes] | int,
+        cwd: Path | None = None,
+        grace: float = 0.0,
+        remove: Path | None = None,
+        hold: Sequence[int] = (),
+    ) -> None:
+        if not sys.executable:
+            raise LocalBrokerError("the local broker needs sys.executable, which this Python does not know")
+        self.command = tuple(command)
+        self._status, theirs = os.pipe()
+        try:
+            # -I -S: whatever is in the environment or the current directory, the guard starts, and fast.
+            guard = [sys.executable, "-I", "-S", str(_GUARD), str(theirs), str(grace), str(remove or "")]
+            self._guard = subprocess.Popen(
+                [*guard, *command],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                cwd=cwd,
+                pass_fds=(theirs, *hold),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._status)
+            raise
+        finally:
+            os.close(theirs)
+        _alive.add(self)
+        try:
+            self.pid = self._read_pid()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_pid(self) -> int:
+        deadline = time.monotonic() + _GUARD_STARTS_WITHIN
+        line = b""
+        while not line.endswith(b"\n"):
+            if not self._readable(deadline - time.monotonic()):
+                raise LocalBrokerError(f"{self.command[0]} was not started within {_GUARD_STARTS_WITHIN:g} s")
+            if not (byte := os.read(self._status, 1)):
+                raise LocalBrokerError(f"{self.command[0]} could not be started")
+            line += byte
+        word, _, rest = line.decode(errors="replace").strip().partition(" ")
+        if word != "pid":
+            raise LocalBrokerError(f"{self.command[0]} could not be started: {rest}")
+        return int(rest)
+
+    def is_alive(self) -> bool:
+        return not self.wait(0)
+
+    def wait(self, timeout: float) -> bool:
+        """True when the process has ended, False when it still runs after `timeout` seconds."""
+        return self._status < 0 or self._readable(timeout)
+
+    def _readable(self, timeout: float) -> bool:
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN | select.POLLHUP)
+        return bool(poll.poll(max(0.0, timeout) * 1000))
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens when the process has ended: the guard keeps its pid from being reused."""
+        if self._status >= 0 and self._guard.poll() is None:
+            os.kill(self.pid, number)
+
+    def close(self) -> int:
+        """End the process now (SIGKILL) if it still runs, and give its exit code (128 + n for signal n)."""
+        if self._status >= 0:
+            _alive.discard(self)
+            if hasattr(self, "pid"):
+                self.send_signal(signal.SIGKILL)
+            assert self._guard.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._guard.stdin.write(b"!")
+                self._guard.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):
+                self._guard.stdin.close()
+            self._guard.wait()
+            os.close(self._status)
+            self._status = -1
+        return self._guard.returncode
+
+    def _forget(self) -> None:
+        """After a fork, in the child: our copy of the pipe must not keep the parent's process alive."""
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.returncode = 0
+        os.close(self._status)
+        self._status = -1
+
+
+_alive: weakref.WeakSet[GuardedProcess] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for process in list(_alive):
+        process._forget()
+    _alive.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

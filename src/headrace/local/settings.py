@@ -1,0 +1,146 @@
+"""What a broker of the local cluster is told: its properties, its directories, its logging.
+
+The settings differ from Kafka's defaults where a developer's machine differs from a data centre; whatever the
+user passes as `properties` wins over all of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import LocalBrokerError
+from .kafka_home import KafkaHome
+
+HOST = "127.0.0.1"
+
+_OWNED = frozenset(
+    {"node.id", "broker.id", "process.roles", "listeners", "advertised.listeners", "log.dirs", "log.dir"}
+    | {"metadata.log.dir", "controller.quorum.voters", "controller.listener.names", "broker.rack"}
+    | {"controller.quorum.bootstrap.servers", "listener.security.protocol.map"}
+)
+
+LOGGING = """\
+status = warn
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} broker ${sys:headrace.broker} %-5p %m (%c{1})%n
+rootLogger.level = info
+rootLogger.appenderRef.out.ref = out
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where one broker listens: for clients and other brokers, and for the controllers' quorum."""
+
+    client: int
+    controller: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFiles:
+    """The files of one broker, below the cluster's data directory."""
+
+    home: Path
+
+    @property
+    def properties(self) -> Path:
+        return self.home / "server.properties"
+
+    @property
+    def logging(self) -> Path:
+        return self.home / "log4j2.properties"
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+
+def check_overrides(properties: Mapping[str, str]) -> None:
+    """Raise `LocalBrokerError` for a property that the cluster itself must set."""
+    for name in properties:
+        if name in _OWNED:
+            raise LocalBrokerError(f"{name} is set by LocalBroker itself and cannot be among its properties")
+
+
+def broker_properties(
+    broker_id: int, ports: Mapping[int, Ports], rack: str | None, data: Path, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    own = ports[broker_id]
+    replicas = str(min(3, len(ports)))
+    in_sync = str(min(2, len(ports)))
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": str(broker_id),
+        "listeners": f"PLAINTEXT://{HOST}:{own.client},CONTROLLER://{HOST}:{own.controller}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{own.client}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        # A static quorum: its addresses are settings, not data, so ports may change between two starts.
+        "controller.quorum.voters": ",".join(f"{i}@{HOST}:{p.controller}" for i, p in sorted(ports.items())),
+        "log.dirs": str(data),
+        "default.replication.factor": replicas,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        # 50 partitions each would be 150 to make, open and elect for the first group of a test.
+        "offsets.topic.num.partitions": "8",
+        "transaction.state.log.num.partitions": "8",
+        "share.coordinator.state.topic.num.partitions": "8",
+        # The first member of a group does not wait three seconds for others.
+        "group.initial.rebalance.delay.ms": "0",
+        # A killed broker is replaced as leader after four seconds, not nine.
+        "broker.heartbeat.interval.ms": "500",
+        "broker.session.timeout.ms": "4000",
+        # 128 MB of heap otherwise, for the compaction of logs of a size that no laptop has.
+        "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+    }
+    if rack is not None:
+        settings["broker.rack"] = rack
+        settings["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    return settings | dict(overrides)
+
+
+def write_broker_files(
+    files: BrokerFiles, settings: Mapping[str, str], cluster_id: str, kafka: KafkaHome
+) -> None:
+    """Settings always, a formatted log directory only where there is none yet."""
+    files.data.mkdir(parents=True, exist_ok=True)
+    files.properties.write_text("".join(f"{name}={_escape(value)}\n" for name, value in settings.items()))
+    files.logging.write_text(LOGGING)
+    meta = files.data / "meta.properties"
+    if meta.exists():
+        return
+    shutil.copyfile(kafka.bootstrap_checkpoint, files.data / "bootstrap.checkpoint")
+    # Last, and by a rename: Kafka takes the directory for formatted when this file is there.
+    draft = meta.with_suffix(".draft")
+    draft.write_text(
+        f"version=1\ncluster.id={cluster_id}\nnode.id={settings['node.id']}\ndirectory.id={random_id()}\n"
+    )
+    draft.rename(meta)
+
+
+def random_id() -> str:
+    """A Kafka id: a random UUID in URL-safe base64, without a leading dash (it looks like an option)."""
+    while True:
+        made = base64.urlsafe_b64encode(uuid.UUID(bytes=secrets.token_bytes(16), version=4).bytes)
+        if not made.startswith(b"-"):
+            return made.decode().rstrip("=")
+
+
+def rack_of(index: int, racks: Sequence[str] | None) -> str | None:
+    return None if racks is None else racks[index % len(racks)]
+
+
+def _escape(value: str) -> str:
+    """A value in Java's properties format, in which a backslash and a line break mean something."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
