@@ -25,9 +25,7 @@ def main(status: int, grace: float, remove: str, command: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _leave)
     try:
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, pass_fds=(status,), preexec_fn=_die_with_the_guard
-        )
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(status,), preexec_fn=_die_with_the_guard)
     except OSError as error:
         os.write(status, f"error {error}\n".encode())
         return 127

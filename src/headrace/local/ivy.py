@@ -181,8 +181,7 @@ def _failure(said: str, code: int, into: Path, wanted: Coordinates) -> LocalBrok
         )
     if "UNRESOLVED DEPENDENCIES" in said:
         return LocalBrokerError(
-            f"the Maven repository has no {wanted.organisation}:{wanted.name}:{wanted.version}: "
-            "check the version"
+            f"the Maven repository has no {wanted.organisation}:{wanted.name}:{wanted.version}: check the version"
         )
     tail = "\n".join(said.splitlines()[-15:])
     return LocalBrokerError(f"downloading Kafka {wanted.version} failed (Ivy's code {code}):\n{tail}")

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from .errors import LocalBrokerError
 
 OLDEST_JAVA = 17
-_INSTALL = (
-    f"install Java {OLDEST_JAVA} or newer (a JRE is enough) and put it on the PATH or set JAVA_HOME to it"
-)
+_INSTALL = f"install Java {OLDEST_JAVA} or newer (a JRE is enough) and put it on the PATH or set JAVA_HOME to it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +32,7 @@ def find_java() -> Java:
     java = _inspect(executable, os.stat(executable).st_mtime_ns)
     if (major := major_version(java.version)) < OLDEST_JAVA:
         raise LocalBrokerError(
-            f"Kafka needs Java {OLDEST_JAVA} or newer, but {executable} is Java {major} ({java.version}): "
-            f"{_INSTALL}"
+            f"Kafka needs Java {OLDEST_JAVA} or newer, but {executable} is Java {major} ({java.version}): {_INSTALL}"
         )
     return java
 

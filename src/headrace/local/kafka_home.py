@@ -91,9 +91,7 @@ def install(version: str, java: Java, progress: ProgressCallback) -> KafkaHome:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(cache / f"kafka-{version}.lock") as lock:
-            if not lock.acquire(
-                _DOWNLOAD_WITHIN, on_wait=lambda: progress(Progress("waiting for another process", 0))
-            ):
+            if not lock.acquire(_DOWNLOAD_WITHIN, on_wait=lambda: progress(Progress("waiting for another process", 0))):
                 raise LocalBrokerError(
                     f"another process has been downloading Kafka into {cache} for {_DOWNLOAD_WITHIN:g} s: "
                     "end it, or set HEADRACE_CACHE to another directory"

@@ -110,9 +110,7 @@ def broker_properties(
     return settings | dict(overrides)
 
 
-def write_broker_files(
-    files: BrokerFiles, settings: Mapping[str, str], cluster_id: str, kafka: KafkaHome
-) -> None:
+def write_broker_files(files: BrokerFiles, settings: Mapping[str, str], cluster_id: str, kafka: KafkaHome) -> None:
     """Settings always, a formatted log directory only where there is none yet."""
     files.data.mkdir(parents=True, exist_ok=True)
     files.properties.write_text("".join(f"{name}={_escape(value)}\n" for name, value in settings.items()))
@@ -123,9 +121,7 @@ def write_broker_files(
     shutil.copyfile(kafka.bootstrap_checkpoint, files.data / "bootstrap.checkpoint")
     # Last, and by a rename: Kafka takes the directory for formatted when this file is there.
     draft = meta.with_suffix(".draft")
-    draft.write_text(
-        f"version=1\ncluster.id={cluster_id}\nnode.id={settings['node.id']}\ndirectory.id={random_id()}\n"
-    )
+    draft.write_text(f"version=1\ncluster.id={cluster_id}\nnode.id={settings['node.id']}\ndirectory.id={random_id()}\n")
     draft.rename(meta)
 
 

@@ -36,9 +36,7 @@ def java_classpath(version: str = DEFAULT_VERSION) -> str:
     return install(version, find_java(), say_on_terminal).classpath
 
 
-def java_command(
-    main_class: str, *args: str, version: str = DEFAULT_VERSION, heap: str = "512m"
-) -> list[str]:
+def java_command(main_class: str, *args: str, version: str = DEFAULT_VERSION, heap: str = "512m") -> list[str]:
     """The command line that runs a class of Kafka's jars, `org.apache.kafka.tools.ConsumerPerformance` say.
 
     Log lines from WARN on go to stderr. Raises `LocalBrokerError` as a first start does.
