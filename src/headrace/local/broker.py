@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from .class_archive import class_archive
 from .directory import ClusterDirectory, open_log, tail
 from .errors import LocalBrokerError, full_disk, storage_error
 from .ivy import ProgressCallback
@@ -145,9 +146,11 @@ class LocalBroker:
         if self._first_port is not None:
             _require_free(self._client_ports(self._first_port))
         kafka = install(self.version, java, self._progress)
+        archive = class_archive(kafka, java, self._progress)
         self._owner = os.getpid()
         self._directory = ClusterDirectory(self._given_dir, self.brokers)
         self._java, self._kafka = java, kafka
+        self._archive = archive
         atexit.register(self.stop)
         try:
             self._start_on_free_ports()
@@ -222,6 +225,7 @@ class LocalBroker:
 
     _java: Java
     _kafka: KafkaHome
+    _archive: Path | None
 
     def _start_on_free_ports(self) -> None:
         directory = self._running()
@@ -262,10 +266,11 @@ class LocalBroker:
         rack = rack_of(self.brokers.index(broker_id), self._racks)
         settings = broker_properties(broker_id, memory.ports, rack, files.data, self._overrides)
         write_broker_files(files, settings, memory.cluster_id, self._kafka)
+        flags = [f"-XX:SharedArchiveFile={self._archive}"] if self._archive else []
         log = open_log(self.log_path)
         try:
             self._processes[broker_id] = GuardedProcess(
-                broker_command(self._java, self._kafka, files, broker_id, self._heap),
+                broker_command(self._java, self._kafka, files, broker_id, self._heap, flags),
                 output=log,
                 cwd=files.home,
                 grace=0.0 if directory.temporary else _STOP_WITHIN,

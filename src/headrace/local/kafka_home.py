@@ -4,6 +4,7 @@
     <cache>/kafka-4.3.1/bootstrap.checkpoint   what `kafka-storage format` writes into every new metadata log
     <cache>/kafka-4.3.1/tool-log4j2.properties how its tools log: warnings, to stderr
     <cache>/kafka-4.3.1/manifest.json          names and sizes of the above; written last
+    <cache>/kafka-4.3.1/classes-*.jsa          see class_archive.py
     <cache>/kafka-4.3.1.lock                   held by the process that downloads
 
 A download is made in a directory beside the final one and renamed when it is complete, so a crash, a full
@@ -62,6 +63,14 @@ class KafkaHome:
         return os.path.join(self.path, "jars", "*")
 
     @property
+    def exact_classpath(self) -> str:
+        return os.pathsep.join(str(jar) for jar in sorted((self.path / "jars").iterdir()))
+
+    @property
+    def lock_path(self) -> Path:
+        return self.path.with_name(self.path.name + ".lock")
+
+    @property
     def bootstrap_checkpoint(self) -> Path:
         return self.path / "bootstrap.checkpoint"
 
@@ -90,7 +99,7 @@ def install(version: str, java: Java, progress: ProgressCallback) -> KafkaHome:
         return home
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with FileLock(cache / f"kafka-{version}.lock") as lock:
+        with FileLock(home.lock_path) as lock:
             if not lock.acquire(_DOWNLOAD_WITHIN, on_wait=lambda: progress(Progress("waiting for another process", 0))):
                 raise LocalBrokerError(
                     f"another process has been downloading Kafka into {cache} for {_DOWNLOAD_WITHIN:g} s: "

@@ -31,6 +31,11 @@ appender.out.type = Console
 appender.out.name = out
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{ISO8601} broker ${sys:headrace.broker} %-5p %m (%c{1})%n
+# 1,400 lines a start, all of them in server.properties or Kafka's documentation.
+logger.config.name = org.apache.kafka.common.config.AbstractConfig
+logger.config.level = warn
+logger.broker.name = kafka.server.KafkaConfig
+logger.broker.level = warn
 rootLogger.level = info
 rootLogger.appenderRef.out.ref = out
 """

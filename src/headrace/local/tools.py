@@ -11,12 +11,15 @@ from .progress import say_on_terminal
 from .settings import BrokerFiles
 
 
-def broker_command(java: Java, kafka: KafkaHome, files: BrokerFiles, broker_id: int, heap: str) -> list[str]:
+def broker_command(
+    java: Java, kafka: KafkaHome, files: BrokerFiles, broker_id: int, heap: str, flags: Sequence[str]
+) -> list[str]:
     scratch = files.home / "tmp"
     scratch.mkdir(exist_ok=True)
     return [
         java.executable,
         f"-Xmx{heap}",
+        *flags,
         "-XX:+ExitOnOutOfMemoryError",
         # What the JVM and the native codecs leave behind when they are killed goes away with the data.
         f"-Djava.io.tmpdir={scratch}",
@@ -24,7 +27,8 @@ def broker_command(java: Java, kafka: KafkaHome, files: BrokerFiles, broker_id: 
         "-Djava.awt.headless=true",
         f"-Dheadrace.broker={broker_id}",
         f"-Dlog4j2.configurationFile={files.logging}",
-        *("-cp", kafka.classpath, "kafka.Kafka", str(files.properties)),
+        # Each jar by name: a class archive is bound to their order, which a wildcard leaves open.
+        *("-cp", kafka.exact_classpath, "kafka.Kafka", str(files.properties)),
     ]
 
 
