@@ -203,9 +203,11 @@ class _Stream:
                 self._fetcher.bytes_fetched += len(data.records)
                 arrivals.append(fetching.arrived(asked, data, next_offset(data.records, asked.offset)))
             moved = bool(self._intake.fetching.nodes(self._fetcher._loop.time()) - {self._node})
+            refused, fetching.was_refused = fetching.was_refused, False
+        if refused:
+            self._intake.positions_soon()
         if stale:
             self._client.refresh_soon()
-            self._intake.positions_soon()
         if moved and (stale or not arrivals):
             self._fetcher.wake()
         return arrivals

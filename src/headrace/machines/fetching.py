@@ -98,6 +98,7 @@ class Fetching:
         self._expansion = _FIRST_EXPANSION
         self._tick = 0
         self.is_starved = False  # a fetch was held back for want of budget: try again when some is freed
+        self.was_refused = False  # a partition was: who waits for its records or its position has to look again
 
     # -- asking ----------------------------------------------------------------------------------------------
 
@@ -233,6 +234,7 @@ class Fetching:
 
     def _refused(self, node: int, state: PartitionState, data: Any, body: Any, now: float) -> bool:
         """An error for one partition. True if metadata has to be refreshed."""
+        self.was_refused = True
         code = data.error_code
         preferred, state.preferred = state.preferred, None
         if code == ErrorCode.offset_out_of_range:
