@@ -33,6 +33,7 @@ from .tools import broker_command, run_tool
 
 _ATTEMPTS = 3
 _STOP_WITHIN = 10.0
+_STOP_WITHOUT_QUORUM_WITHIN = 1.0
 _ASK_WITHIN = 2.0
 _ASK_EVERY = 0.02
 
@@ -311,14 +312,18 @@ class LocalBroker:
 
     def _end_orderly(self, broker_ids: Iterable[int]) -> None:
         """SIGTERM to all of them at once, then SIGKILL to those that are not gone in time."""
-        ending = [self._processes.pop(i) for i in broker_ids]
-        for process in ending:
+        ending = {i: self._processes[i] for i in broker_ids}
+        for process in ending.values():
             process.send_signal(signal.SIGTERM)
             process.send_signal(signal.SIGCONT)
         deadline = time.monotonic() + _STOP_WITHIN
-        for process in ending:
-            process.wait(deadline - time.monotonic())
-            process.close()
+        while time.monotonic() < deadline and any(p.is_alive() for p in ending.values()):
+            if len(self.live_brokers) <= len(self.brokers) // 2:
+                # Without a quorum there is no controller that could let the rest go: Kafka would wait for one.
+                deadline = min(deadline, time.monotonic() + _STOP_WITHOUT_QUORUM_WITHIN)
+            time.sleep(_ASK_EVERY)
+        for broker_id in ending:
+            self._processes.pop(broker_id).close()
 
     def _end_all(self) -> None:
         while self._processes:
