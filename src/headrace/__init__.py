@@ -1,12 +1,12 @@
 """Headrace: a Kafka consumer for Python and PySpark.
 
-    from headrace import Consumer, TopicPartition
+from headrace import Consumer, TopicPartition
 
-    with Consumer(bootstrap_servers="localhost:9092") as consumer:
-        consumer.assign([TopicPartition("orders", 0)])
-        consumer.seek_to_beginning()
-        for record in consumer.poll(1.0):
-            print(record.offset, record.value)
+with Consumer(bootstrap_servers="localhost:9092") as consumer:
+    consumer.assign([TopicPartition("orders", 0)])
+    consumer.seek_to_beginning()
+    for record in consumer.poll(1.0):
+        print(record.offset, record.value)
 """
 
 from __future__ import annotations

@@ -51,9 +51,7 @@ class Client:
         self._not_before: dict[object, float] = {}
         self._reconnect = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._retry = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._setup = Backoff(
-            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
-        )
+        self._setup = Backoff(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms)
         self._topics: set[str] = set()
         self._refresh_wanted = asyncio.Event()
         self._refreshed: asyncio.Future[None] | None = None

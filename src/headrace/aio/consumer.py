@@ -106,7 +106,7 @@ class AsyncConsumer:
         limit = self._config.max_poll_records if max_records is None else max_records
         if limit == 0 or limit < -1:
             raise ValueError("max_records must be at least 1, or -1 for no limit")
-        if not self._intake.partitions():
+        if not self._intake.assignment:
             raise StateError("nothing is assigned: call assign() before poll()")
         self._intake.polls += 1
         self._commits.run_callbacks()

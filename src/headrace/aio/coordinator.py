@@ -153,9 +153,7 @@ class Coordinator:
                 doing = f"FindCoordinator of group {self.group}"
                 raise kafka_error(found.error_code, doing, found.error_message)
             with self._client.lock:
-                self._client.cluster.brokers.setdefault(
-                    found.node_id, Node(found.node_id, found.host, found.port)
-                )
+                self._client.cluster.brokers.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
             self._node = found.node_id
             return self._node
         raise last

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -34,7 +35,10 @@ class Engine:
         self.positions = Positions(self.client, intake, self.offsets, self.coordinator)
         self.fetcher = Fetcher(self.client, intake)
         self._tasks = [asyncio.create_task(self.positions.run(), name="positions")]
-        intake.connect(self._wake_from_anywhere, self.fetcher.wake, self.positions.wake)
+        intake.wake_all = lambda: self._from_any_thread(self.wake)
+        intake.wake_fetching = self.fetcher.wake_from_any_thread
+        intake.fetch_soon = self.fetcher.wake
+        intake.positions_soon = self.positions.wake
         self.wake()
 
     def wake(self) -> None:
@@ -45,9 +49,9 @@ class Engine:
         self.positions.wake()
         self.fetcher.wake()
 
-    def _wake_from_anywhere(self) -> None:
+    def _from_any_thread(self, function: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to wake
-            self.loop.call_soon_threadsafe(self.wake)
+            self.loop.call_soon_threadsafe(function)
 
     def _on_metadata(self) -> None:
         """Called by the client, with the lock held."""

@@ -4,6 +4,7 @@ For each broker there are two streams, each with a connection and a fetch sessio
 everything that is wanted. Its request can lie at the broker for `fetch.max.wait.ms` when the partitions in it
 have nothing new; a partition that becomes hungry meanwhile (its records were polled, or it was sought, resumed
 or assigned just now) goes over the second stream at once and does not wait behind the first one's request.
+While the first one's answer is known to come at once, the second stays idle: fewer, fuller fetches are cheaper.
 
 An answer's successor is sent before the answer is decoded: where it has to start can be seen from the batch
 headers. Decoding happens on a few threads of its own, small answers excepted; partitions in one answer are
@@ -43,14 +44,16 @@ class Fetcher:
     def __init__(self, client: Client, intake: Intake) -> None:
         self.client = client
         self.intake = intake
-        self.decoder = Decoder(client.config, intake, self._wake_from_thread)
+        self.decoder = Decoder(client.config, intake, self.wake_from_any_thread)
         self.fetches = 0
         self.bytes_fetched = 0
         self._loop = asyncio.get_running_loop()
         self._streams: dict[tuple[int, int], _Stream] = {}
+        self._woken = False  # a wake is on its way to the loop: set by any thread, cleared by the loop's
 
     def wake(self) -> None:
         """Something may have become fetchable. On the loop's thread."""
+        self._woken = False
         with self.intake.lock:
             nodes = self.intake.fetching.nodes(self._loop.time())
         for node in nodes:
@@ -61,9 +64,11 @@ class Fetcher:
         for stream in self._streams.values():
             stream.look.set()
 
-    def _wake_from_thread(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is to be fetched any more
-            self._loop.call_soon_threadsafe(self.wake)
+    def wake_from_any_thread(self) -> None:
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is to be fetched any more
+                self._loop.call_soon_threadsafe(self.wake)
 
     async def close(self) -> None:
         for stream in self._streams.values():
@@ -81,8 +86,8 @@ class _Stream:
         self._intake = fetcher.intake
         self._node = node
         self._purpose = f"fetch {number}"
-        self._ahead = ahead  # the stream that has to be busy before this one is used
-        self._busy = False
+        self._ahead = ahead  # the stream that has to be parked before this one is used
+        self._parked = False
         self._session = FetchSession()
         self._connection: Connection | None = None
         self._failures = 0
@@ -106,12 +111,10 @@ class _Stream:
                     decode_next = None
                 await self._sleep()
                 continue
-            self._busy = True
+            self._parked = plan.parked
             try:
                 connection = await self._connect()
-                answer = connection.start(
-                    FETCH, self._fields(self._session.request(plan.wants), plan.max_bytes)
-                )
+                answer = connection.start(FETCH, self._fields(self._session.request(plan.wants), plan.max_bytes))
                 if decode_next is not None:
                     self._fetcher.decoder.submit(*decode_next)
                     decode_next = None
@@ -125,12 +128,12 @@ class _Stream:
                 await self._failed(plan, error)
                 continue
             finally:
-                self._busy = False
+                self._parked = False
             arrivals = await self._answered(plan, reply)
             decode_next = (reply, connection, arrivals)
 
     def _plan(self) -> Plan | None:
-        if self._ahead is not None and not self._ahead._busy:
+        if self._ahead is not None and not self._ahead._parked:
             return None
         with self._intake.lock:
             return self._intake.fetching.plan(self._node, self._fetcher._loop.time())

@@ -64,6 +64,10 @@ class Doorbell:
             self._task_side = None
 
 
+def _nobody() -> None:
+    """Nobody is there yet to be woken."""
+
+
 class Intake:
     """The shared state. Every public method takes the lock itself."""
 
@@ -78,18 +82,11 @@ class Intake:
         self.records_returned = 0
         self.bytes_returned = 0
         self.polls = 0
-        self._waker: Callable[[], None] = lambda: None
-        self.fetch_soon: Callable[[], None] = lambda: None
-        self.positions_soon: Callable[[], None] = lambda: None
-
-    def connect(
-        self, waker: Callable[[], None], fetch_soon: Callable[[], None], positions_soon: Callable[[], None]
-    ) -> None:
-        """`waker` is called, from any thread, when there may be something to do for the tasks on the loop. The
-        other two are for these tasks themselves, to wake each other on the loop's thread."""
-        self._waker = waker
-        self.fetch_soon = fetch_soon
-        self.positions_soon = positions_soon
+        # Set by the engine. The first two may be called from any thread, the others on the loop's only.
+        self.wake_all: Callable[[], None] = _nobody
+        self.wake_fetching: Callable[[], None] = _nobody
+        self.fetch_soon: Callable[[], None] = _nobody
+        self.positions_soon: Callable[[], None] = _nobody
 
     def fail(self, partitions: Iterable[TopicPartition], error: HeadraceError) -> None:
         """What stopped the fetching cannot be mended by trying again: a poll raises it."""
@@ -105,14 +102,16 @@ class Intake:
         with self.lock:
             assignment = self.assignment
             chunks: list[Batch] = assignment.take(limit)  # type: ignore[assignment]  # only decode() makes them
-            wake = assignment.has_appetite or self.fetching.is_starved
+            appetite = assignment.has_appetite or self.fetching.is_starved
             assignment.has_appetite = False
-            error: HeadraceError | None = None
+            moved, error = False, None
             if not chunks:
-                wake |= assignment.resolve_out_of_range()
+                moved = assignment.resolve_out_of_range()
                 error = assignment.pending_error()
-        if wake:
-            self._waker()
+        if appetite:
+            self.wake_fetching()
+        if moved:
+            self.wake_all()
         if error is not None:
             raise error
         if not chunks:
@@ -147,6 +146,8 @@ class Intake:
                     state = self.assignment.get(tp)
                     if state is not None and state.continuity == continuity:
                         state.refetch()
+            if ends:
+                self.wake_all()
 
     def _move(
         self,
@@ -167,14 +168,14 @@ class Intake:
         with self.lock:
             self.assignment.assign(partitions)
             self.assignment.follow(self.cluster)
-        self._waker()
+        self.wake_all()
 
     def change(self, partitions: Iterable[TopicPartition], change: Callable[[PartitionState], None]) -> None:
         """Applies `change` to all of the partitions, or raises StateError and changes none."""
         with self.lock:
             for state in [self.assignment.state(tp) for tp in partitions]:
                 change(state)
-        self._waker()
+        self.wake_all()
 
     def positions(self) -> dict[TopicPartition, Position]:
         with self.lock:

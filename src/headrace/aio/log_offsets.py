@@ -96,7 +96,9 @@ class LogOffsets:
                 if leader is None:
                     code = self._client.cluster.topic_errors.get(tp.topic)
                     results[tp] = (
-                        kafka_error(code, f"{api} of {tp}") if code else NetworkError(f"{api} of {tp}: no leader is known")
+                        kafka_error(code, f"{api} of {tp}")
+                        if code
+                        else NetworkError(f"{api} of {tp}: no leader is known")
                     )
                     stale = True
                 else:

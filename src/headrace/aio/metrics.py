@@ -17,7 +17,7 @@ def metrics_of(intake: Intake, engine: Engine | None) -> dict[str, Any]:
             str(state.tp): {
                 "position": state.position.offset if state.position else None,
                 "lag": state.lag,
-                "high_watermark": state.high_watermark if state.high_watermark >= 0 else None,
+                "readable_end": state.readable_end if state.readable_end >= 0 else None,
                 "paused": state.paused,
                 "phase": state.phase.value,
                 "buffered_records": state.available,

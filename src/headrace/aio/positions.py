@@ -74,11 +74,7 @@ class Positions:
             assignment = self._intake.assignment
             assignment.resolve_out_of_range()
             waiting = {
-                phase: {
-                    state.tp: state.continuity
-                    for state in assignment.in_phase(phase)
-                    if state.fault is None
-                }
+                phase: {state.tp: state.continuity for state in assignment.in_phase(phase) if state.fault is None}
                 for phase in (Phase.UNKNOWN, Phase.RESET, Phase.VALIDATE)
             }
         errors = await asyncio.gather(
@@ -119,9 +115,7 @@ class Positions:
         self._wanted.set()  # RESET and VALIDATE come next
         return None
 
-    def _retry_or_raise(
-        self, error: HeadraceError, continuities: Continuities, phase: Phase
-    ) -> HeadraceError | None:
+    def _retry_or_raise(self, error: HeadraceError, continuities: Continuities, phase: Phase) -> HeadraceError | None:
         if error.retriable:
             return error
         with self._intake.lock:

@@ -119,9 +119,7 @@ class Cluster:
         if known is not None and known.id != topic.topic_id:
             self.forget(name)
             known = None
-        partitions = {
-            item.partition_index: self._newer(known, item.partition_index, item) for item in topic.partitions
-        }
+        partitions = {item.partition_index: self._newer(known, item.partition_index, item) for item in topic.partitions}
         self.topics[name] = Topic(name, topic.topic_id, topic.is_internal, partitions)
         if topic.topic_id is not None:
             self._names[topic.topic_id] = name

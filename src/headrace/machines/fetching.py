@@ -64,11 +64,12 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """A fetch to send."""
+    """A fetch to send. A parked one is likely to lie at the broker until something is written."""
 
     wants: Mapping[Slot, Want]
     asked: Mapping[Slot, Asked]
     max_bytes: int
+    parked: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class Fetching:
         self._partition_bytes = config.max_partition_fetch_bytes
         self._fetch_bytes = config.fetch_max_bytes
         self._budget = config.queued_max_bytes
+        self._read_committed = config.isolation_level == "read_committed"
         self._replica_age = config.metadata_max_age_ms / 1000
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._reserved = 0
@@ -137,7 +139,7 @@ class Fetching:
             asked[slot] = Asked(state.tp, state.continuity, state.fetch_offset)
             state.in_flight = True
         self._reserved += max_bytes
-        return Plan(wants, asked, max_bytes)
+        return Plan(wants, asked, max_bytes, not any(state.has_backlog for state in hungry))
 
     def _grant(self, partitions: int) -> int:
         held = sum(state.retained + state.undecoded * self._expansion for state in self._assignment)
@@ -209,8 +211,7 @@ class Fetching:
 
     def _accepted(self, state: PartitionState, data: Any, now: float) -> bool:
         state.failures = 0
-        state.high_watermark = data.high_watermark
-        state.last_stable = data.last_stable_offset
+        state.readable_end = data.last_stable_offset if self._read_committed else data.high_watermark
         state.log_start = data.log_start_offset
         if data.preferred_read_replica >= 0:
             state.preferred = PreferredReplica(data.preferred_read_replica, now + self._replica_age)

@@ -102,8 +102,7 @@ class PartitionState:
         self.tail = -1  # where the next chunk has to start
         self.parked: dict[int, Chunk] = {}
 
-        self.high_watermark = -1
-        self.last_stable = -1
+        self.readable_end = -1  # the high watermark or, with read_committed, the last stable offset; -1: unknown
         self.log_start = -1
 
     # -- positions -------------------------------------------------------------------------------------------
@@ -225,9 +224,13 @@ class PartitionState:
         return not self.chunks and not self.parked and not self.undecoded
 
     @property
+    def has_backlog(self) -> bool:
+        """Whether a fetch is known to be answered at once."""
+        return self.fetch_offset < self.readable_end
+
+    @property
     def lag(self) -> int | None:
-        """Records between the position and the end that this isolation level can read to."""
-        end = self.last_stable if self.last_stable >= 0 else self.high_watermark
-        if self.position is None or end < 0:
+        """Records between the position and the end that can be read; None if one of them is not known."""
+        if self.position is None or self.readable_end < 0:
             return None
-        return max(0, end - self.position.offset)
+        return max(0, self.readable_end - self.position.offset)

@@ -21,6 +21,7 @@ import dataclasses
 import logging
 import socket
 import struct
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,6 +37,11 @@ log = logging.getLogger(__name__)
 _LENGTH = struct.Struct(">i")
 _STAGING = 64 * 1024
 _UNSUPPORTED_VERSION = 35
+
+# While a large frame arrives, the kernel is asked to wake this process for so much at a time and not for every
+# few segments. Only Linux promises to wake it all the same when its receive window is full.
+_WAKE_BYTES = 1024 * 1024
+_CAN_WAIT_FOR_MORE = sys.platform == "linux"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,6 +105,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None
         self._frame_size = 0
         self._frame_filled = 0
+        self._socket: socket.socket | None = None
+        self._wake_at = 1
 
     @classmethod
     async def open(cls, host: str, port: int, config: ConsumerConfig, setup_timeout: float) -> Connection:
@@ -229,6 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_used = self._loop.time()
         raw: socket.socket | None = transport.get_extra_info("socket")
         if raw is not None:
+            self._socket = raw if _CAN_WAIT_FOR_MORE else None
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, size in (
                 (socket.SO_SNDBUF, self._config.send_buffer_bytes),
@@ -257,9 +266,19 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_filled += nbytes
             if self._frame_filled == self._frame_size:
                 frame, self._frame = self._frame, None
+                self._wake_for(1)
                 self._answer(memoryview(frame)[: self._frame_size], frame)
+            else:
+                self._wake_for(self._frame_size - self._frame_filled)
         except HeadraceError as error:
             self._fail(error)
+
+    def _wake_for(self, awaited: int) -> None:
+        wake_at = min(awaited, _WAKE_BYTES)
+        if wake_at != self._wake_at and self._socket is not None:
+            self._wake_at = wake_at
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_at)
 
     def _split_staged(self) -> None:
         """Takes every whole frame out of what has arrived, and moves to a frame of its own what does not fit."""
@@ -282,6 +301,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._frame = self._frames.take(size)
                 self._frame[:have] = staged[at + 4 :]
                 self._frame_size, self._frame_filled = size, have
+                self._wake_for(size - have)
                 at = len(staged)
             break
         rest = bytes(staged[at:])

@@ -25,9 +25,7 @@ def is_retriable(code: int) -> bool:
         return False
 
 
-def kafka_error(
-    code: int, doing: str, detail: str | None = None, kind: type[KafkaError] = KafkaError
-) -> KafkaError:
+def kafka_error(code: int, doing: str, detail: str | None = None, kind: type[KafkaError] = KafkaError) -> KafkaError:
     """The error to raise for a code. `doing` says what was asked of whom, `detail` what the broker added."""
     name = code_name(code)
     message = f"{doing}: {name} ({int(code)})"

@@ -1,0 +1,51 @@
+# Every target sets up what it needs, once. `make help` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format bench soak fuzz clean
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready ## Make .venv with the project and all that development needs
+
+$(VENV)/.tools: pyproject.toml
+	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust (rustup), then run make again"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python .ci/dev_requirements.py > $(VENV)/requirements.txt
+	$(BIN)/pip install -q --disable-pip-version-check -r $(VENV)/requirements.txt
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.tools $(SOURCES)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release
+	@touch $@
+
+run: setup ## Start a broker, write a sample topic and read it back
+	$(BIN)/python examples/first_read.py
+
+test: setup ## Run all tests (broker included); takes a few minutes
+	cd rust && cargo test --quiet --release
+	$(BIN)/python -m pytest -q $(ARGS)
+
+lint: setup ## ruff, mypy --strict, clippy, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	cd rust && cargo fmt --check && cargo clippy --quiet --release --all-targets -- -D warnings
+
+format: setup ## Format Python and Rust
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	cd rust && cargo fmt
+
+bench: setup ## Compare with other clients; prints a table
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## Remove what was built here
+	rm -rf $(VENV) rust/target rust/fuzz/target src/headrace/*.so
