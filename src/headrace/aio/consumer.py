@@ -109,6 +109,7 @@ class AsyncConsumer:
         if not self._intake.assignment:
             raise StateError("nothing is assigned: call assign() before poll()")
         self._intake.polls += 1
+        self._intake.end_iteration()
         self._commits.run_callbacks()
         self._commits.auto_commit_if_due()
         return limit

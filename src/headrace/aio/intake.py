@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 from ..config import ConsumerConfig
 from ..errors import HeadraceError
@@ -82,6 +82,7 @@ class Intake:
         self.records_returned = 0
         self.bytes_returned = 0
         self.polls = 0
+        self._iteration: Generator[Record, None, None] | None = None
         # Set by the engine. The first two may be called from any thread, the others on the loop's only.
         self.wake_all: Callable[[], None] = _nobody
         self.wake_fetching: Callable[[], None] = _nobody
@@ -121,43 +122,55 @@ class Intake:
         self.bytes_returned += records.nbytes
         return records
 
+    # -- record by record --------------------------------------------------------------------------------------
+
     def one_by_one(self, records: Records) -> Iterator[Record]:
         """The records of a poll, with the position moving as they are taken and not all at once. Those of a
         partition that the user seeks or gives up in between are left out; those that are not taken at all,
         because the iteration was left, come again with the next poll."""
-        ends: dict[TopicPartition, tuple[int, Position | None]] = {}
+        self._iteration = self._walk(records)
+        return self._iteration
+
+    def end_iteration(self) -> None:
+        """Gives back what the iteration has not handed out. A program that leaves its loop does not say so (an
+        asynchronous iterator is not even closed then), so the next poll asks for it."""
+        if self._iteration is not None:
+            self._iteration.close()
+            self._iteration = None
+
+    def _walk(self, records: Records) -> Generator[Record, None, None]:
+        left: dict[TopicPartition, tuple[Records, int, Position | None]] = {}
         with self.lock:
             for tp in records.partitions:
                 state = self.assignment.get(tp)
                 if state is not None:
-                    ends[tp] = (state.continuity, state.position)
+                    left[tp] = (records[tp], state.start, state.position)
                     state.position = Position(records[tp][0].offset)
+        taken = 0
         try:
-            for tp in records.partitions:
-                for record in records[tp]:
-                    if not self._move(tp, ends, Position(record.offset + 1, record.leader_epoch)):
+            for tp, (own, start, end) in list(left.items()):
+                taken = 0
+                for record in own:
+                    if not self._move(tp, start, Position(record.offset + 1, record.leader_epoch)):
                         break
+                    taken += 1
                     yield record
-                self._move(tp, ends, ends[tp][1] if tp in ends else None)
-                ends.pop(tp, None)
+                else:
+                    self._move(tp, start, end)
+                del left[tp]
         finally:
+            # `taken` belongs to the first one that is left.
             with self.lock:
-                for tp, (continuity, _) in ends.items():
+                for tp, (own, start, _) in left.items():
                     state = self.assignment.get(tp)
-                    if state is not None and state.continuity == continuity:
-                        state.refetch()
-            if ends:
-                self.wake_all()
+                    if state is not None and state.start == start:
+                        state.give_back(own[taken:]._batches)
+                    taken = 0
 
-    def _move(
-        self,
-        tp: TopicPartition,
-        ends: Mapping[TopicPartition, tuple[int, Position | None]],
-        position: Position | None,
-    ) -> bool:
+    def _move(self, tp: TopicPartition, start: int, position: Position | None) -> bool:
         with self.lock:
             state = self.assignment.get(tp)
-            if state is None or tp not in ends or state.continuity != ends[tp][0]:
+            if state is None or state.start != start:
                 return False
             state.position = position
             return True

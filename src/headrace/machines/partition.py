@@ -24,6 +24,7 @@ import collections
 import enum
 import itertools
 import uuid
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self
 
 from ..errors import HeadraceError
@@ -85,6 +86,7 @@ class PartitionState:
         self.leader_epoch = -1  # the leader's epoch under which fetch_offset is known to be good
 
         self.continuity = next(_continuities)
+        self.start = self.continuity  # the continuity with which the buffer began: a cut behind it keeps it
         self.fetch_offset = -1
         self.fetch_epoch = -1  # the epoch of the last batch that was fetched
         self.in_flight = False
@@ -136,7 +138,7 @@ class PartitionState:
     def _restart(self, phase: Phase) -> None:
         self.phase = phase
         self.reset_to = None
-        self.continuity = next(_continuities)
+        self.continuity = self.start = next(_continuities)
         self.in_flight = False
         self.fault = None
         self.backoff_until = 0.0
@@ -218,6 +220,16 @@ class PartitionState:
         if not self.chunks:
             self.retained = 0  # shares of a chunk's bytes are rounded
         return taken
+
+    def give_back(self, chunks: Sequence[Chunk]) -> None:
+        """Puts taken records, that nobody has seen yet, in front of the buffer again. The caller sets the position."""
+        if self.first_left:
+            first = self.chunks.popleft()
+            self.chunks.appendleft(first.slice(self.first_left, len(first) - self.first_left))
+            self.first_left = 0
+        self.chunks.extendleft(reversed(chunks))
+        self.available += sum(map(len, chunks))
+        self.retained += sum(chunk.nbytes for chunk in chunks)
 
     @property
     def is_drained(self) -> bool:
