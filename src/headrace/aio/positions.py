@@ -12,6 +12,7 @@ a partition (seek, assign) changes its continuity, and the answer that comes lat
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -65,7 +66,9 @@ class Positions:
                 continue
             failures += 1
             log.debug("positions are not settled yet (try %d): %s", failures, error)
-            await asyncio.sleep(self._client.retry_pause(failures))
+            with contextlib.suppress(TimeoutError):  # unless something new is known before, such as metadata
+                async with asyncio.timeout(self._client.retry_pause(failures)):
+                    await self._wanted.wait()
             self._wanted.set()
 
     async def _round(self) -> HeadraceError | None:
