@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from .class_archive import class_archive
 from .directory import ClusterDirectory, open_log, tail
 from .errors import LocalBrokerError, full_disk, storage_error
 from .ivy import ProgressCallback
-from .java import Java, find_java
-from .kafka_home import DEFAULT_VERSION, KafkaHome, install
+from .java import find_java
+from .kafka_home import DEFAULT_VERSION
 from .ports import free_ports, is_free
+from .prepare import Ready, prepare
 from .process import GuardedProcess
 from .progress import say_on_terminal
 from .readiness import ask_broker
@@ -143,15 +143,12 @@ class LocalBroker:
         """Start all brokers; returns when each knows of all others. Downloads Kafka the first time."""
         if self._directory is not None:
             raise LocalBrokerError("the cluster is running already")
-        java = find_java()
+        find_java()  # before anything else is looked at: it is what is missing most often
         if self._first_port is not None:
             _require_free(self._client_ports(self._first_port))
-        kafka = install(self.version, java, self._progress)
-        archive = class_archive(kafka, java, self._progress)
+        self._ready = prepare(self.version, self._progress)
         self._owner = os.getpid()
         self._directory = ClusterDirectory(self._given_dir, self.brokers)
-        self._java, self._kafka = java, kafka
-        self._archive = archive
         atexit.register(self.stop)
         try:
             self._start_on_free_ports()
@@ -162,13 +159,16 @@ class LocalBroker:
             raise
         return self
 
-    def stop(self) -> None:
-        """End all brokers: orderly when the data is kept, at once when it is thrown away."""
+    def stop(self, *, keep_log: bool = False) -> None:
+        """End all brokers: orderly when the data is kept, at once when it is thrown away.
+
+        `keep_log` leaves the log of a temporary cluster where it is.
+        """
         if self._directory is None or self._owner != os.getpid():
             return
         if not self._directory.temporary:
             self._end_orderly(self.live_brokers)
-        self._abandon(keep_log=False)
+        self._abandon(keep_log)
 
     def __enter__(self) -> LocalBroker:
         return self.start()
@@ -220,13 +220,11 @@ class LocalBroker:
         Nothing is added to `args`. The tool's output is captured as text; its exit code is not checked.
         """
         self._running()
-        return run_tool(self._java, self._kafka, main_class, args, input=input, timeout=timeout)
+        return run_tool(self._ready.java, self._ready.kafka, main_class, args, input=input, timeout=timeout)
 
     # How it is done.
 
-    _java: Java
-    _kafka: KafkaHome
-    _archive: Path | None
+    _ready: Ready
 
     def _start_on_free_ports(self) -> None:
         directory = self._running()
@@ -266,12 +264,12 @@ class LocalBroker:
         memory = directory.memory
         rack = rack_of(self.brokers.index(broker_id), self._racks)
         settings = broker_properties(broker_id, memory.ports, rack, files.data, self._overrides)
-        write_broker_files(files, settings, memory.cluster_id, self._kafka)
-        flags = [f"-XX:SharedArchiveFile={self._archive}"] if self._archive else []
+        write_broker_files(files, settings, memory.cluster_id, self._ready.kafka)
+        flags = [f"-XX:SharedArchiveFile={self._ready.archive}"] if self._ready.archive else []
         log = open_log(self.log_path)
         try:
             self._processes[broker_id] = GuardedProcess(
-                broker_command(self._java, self._kafka, files, broker_id, self._heap, flags),
+                broker_command(self._ready.java, self._ready.kafka, files, broker_id, self._heap, flags),
                 output=log,
                 cwd=files.home,
                 grace=0.0 if directory.temporary else _STOP_WITHIN,

@@ -1,0 +1,137 @@
+"""`headrace up`, `headrace down`, `headrace status`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from headrace.local import LocalBrokerError, Progress
+from headrace.local.background import Status, Wish, bring_down, bring_up, default_data, read_status
+from headrace.local.ivy import ProgressCallback
+from headrace.local.kafka_home import DEFAULT_VERSION
+from headrace.local.prepare import prepare
+from headrace.local.supervise import supervise
+
+STOPPED = 3
+CRASHED = 4
+
+
+@click.command()
+@click.option("--brokers", type=click.IntRange(1, 32), default=1, show_default=True, help="How many brokers.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=9092,
+    show_default=True,
+    help="Of the first broker; the others follow. 0: free ports.",
+)
+@click.option("--data", type=click.Path(file_okay=False), help="Where to keep data.  [default: per user]")
+@click.option("--ephemeral", is_flag=True, help="Throw the data away at the end.")
+@click.option("--config", "-c", "settings", multiple=True, metavar="NAME=VALUE", help="A broker setting.")
+@click.option("--kafka-version", default=DEFAULT_VERSION, show_default=True, help="Of Apache Kafka.")
+@click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C.")
+def up(
+    brokers: int,
+    port: int,
+    data: str | None,
+    ephemeral: bool,
+    settings: tuple[str, ...],
+    kafka_version: str,
+    foreground: bool,
+) -> None:
+    """Start Apache Kafka on this machine and leave it running.
+
+    Needs Java 17 or newer. Kafka is downloaded the first time. Data is kept for the next time unless it is
+    --ephemeral. If the cluster is running already, nothing happens.
+    """
+    if data and ephemeral:
+        raise click.UsageError("--data keeps data and --ephemeral does not: choose one of them")
+    where = None if ephemeral else str(Path(data).absolute() if data else default_data(brokers))
+    wish = Wish(brokers, port, where, kafka_version, dict(_setting(text) for text in settings))
+    with _bar() as progress:
+        prepare(kafka_version, progress)
+    if foreground:
+        supervise(wish, ready=lambda status: _show(status, "running, Ctrl-C ends it"), busy=_busy)
+        return
+    status, fresh = bring_up(wish)
+    _show(status, "running" if fresh else "running already")
+
+
+@click.command()
+def down() -> None:
+    """End what `headrace up` started. Kept data stays."""
+    outcome = {"stopped": "nothing is running", "crashed": "it had crashed; cleaned up"}
+    click.echo(outcome.get(bring_down().state, "stopped"))
+
+
+@click.command()
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.pass_context
+def status(context: click.Context, form: str) -> None:
+    """Tell whether the local cluster runs, where, and with which files.
+
+    Exit code: 0 running (or starting), 3 stopped, 4 crashed.
+    """
+    found = read_status()
+    if form == "json":
+        click.echo(json.dumps(asdict(found), indent=2))
+    else:
+        _show(found, found.state)
+    context.exit({"stopped": STOPPED, "crashed": CRASHED}.get(found.state, 0))
+
+
+def _show(status: Status, headline: str) -> None:
+    lines = [("state", headline)]
+    if status.bootstrap_servers:
+        lines.append(("bootstrap servers", status.bootstrap_servers))
+    for broker in status.brokers:
+        lines.append((f"broker {broker.id}", f"{broker.address}, {_process(broker.pid, broker.alive)}"))
+    if status.data_dir:
+        lines.append(("data", f"{status.data_dir} ({'kept' if status.kept else 'thrown away at the end'})"))
+    if status.log:
+        lines.append(("log", status.log))
+    for name, value in lines:
+        click.echo(f"{name:<18} {value}")
+
+
+def _process(pid: int, alive: bool) -> str:
+    return f"pid {pid}" if alive else f"dead (was pid {pid})"
+
+
+def _busy() -> None:
+    raise LocalBrokerError("a cluster is running already: `headrace down` ends it")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", param_hint="--config")
+    return name.strip(), value.strip()
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[ProgressCallback]:
+    """A progress bar on stderr that shows up only if there is something to download."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    tasks: dict[str, TaskID] = {}
+
+    def show(progress: Progress) -> None:
+        if progress.step not in tasks:
+            tasks[progress.step] = bar.add_task(f"Apache Kafka: {progress.step}", total=progress.total)
+        bar.start()
+        bar.update(tasks[progress.step], completed=progress.done, total=progress.total)
+
+    try:
+        yield show
+    finally:
+        if tasks:
+            bar.stop()

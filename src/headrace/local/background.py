@@ -1,0 +1,208 @@
+"""The one cluster that `headrace up` leaves running in the background.
+
+    <data>/up.lock   held by the supervisor for as long as it lives: the only sign of life that is believed
+    <data>/up.json   what it runs; written by the holder of the lock only
+    <data>/up.log    what the supervisor itself says
+
+    lock held,  up.json there    running
+    lock held,  no up.json       starting
+    lock free,  up.json there    crashed: the supervisor died without taking its leave, and the guards ended
+                                 its brokers; or the last broker died, and the supervisor wrote down which
+    lock free,  no up.json       stopped
+
+A pid is a number that is given away again. It is signalled only while the lock is held, for then the pid in
+up.json is that of the holder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from .errors import LocalBrokerError, storage_error
+from .filelock import FileLock
+from .kafka_home import DEFAULT_VERSION
+from .paths import data_dir
+
+_START_WITHIN = 180.0
+_STOP_WITHIN = 30.0
+_LOOK_EVERY = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What `headrace up` was asked for. Without a `data_dir` data is thrown away; port 0: free ports."""
+
+    brokers: int = 1
+    port: int = 9092
+    data_dir: str | None = None
+    version: str = DEFAULT_VERSION
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBroker:
+    id: int
+    pid: int
+    address: str
+    alive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The background cluster, as far as it is known. `state`: running, starting, crashed or stopped."""
+
+    state: str
+    bootstrap_servers: str | None = None
+    brokers: tuple[RunningBroker, ...] = ()
+    supervisor: int | None = None
+    version: str | None = None
+    data_dir: str | None = None
+    kept: bool | None = None
+    log: str | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Status:
+        values = json.loads(text)
+        return cls(**values | {"brokers": tuple(RunningBroker(**broker) for broker in values["brokers"])})
+
+
+def lock_path() -> Path:
+    return data_dir() / "up.lock"
+
+
+def state_path() -> Path:
+    return data_dir() / "up.json"
+
+
+def default_data(brokers: int) -> Path:
+    """Where `headrace up` keeps data: a directory per size, since a cluster cannot change its size."""
+    return data_dir() / f"cluster-{brokers}"
+
+
+def read_status() -> Status:
+    """How the background cluster is. Raises `LocalBrokerError` when its files cannot be read."""
+    held = _lock_is_held()
+    try:
+        written = Status.from_json(state_path().read_bytes())
+    except FileNotFoundError:
+        return Status("starting" if held else "stopped")
+    except OSError as error:
+        raise storage_error(error, data_dir(), "the directory") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise LocalBrokerError(f"{state_path()} is damaged ({error}): delete it") from error
+    return written if held else _crashed(written)
+
+
+def bring_up(wish: Wish) -> tuple[Status, bool]:
+    """Start the cluster unless it runs already (the second value says which), and return when it is ready.
+
+    Raises `LocalBrokerError` when it does not start, or when a different one is running.
+    """
+    deadline = time.monotonic() + _START_WITHIN
+    while True:
+        status = read_status()
+        if status.state == "running":
+            _require_same(status, wish)
+            return status, False
+        if status.state != "starting":
+            answer = _launch(wish)
+            if "status" in answer:
+                return Status.from_json(json.dumps(answer["status"])), True
+            if "error" in answer:
+                raise LocalBrokerError(str(answer["error"]))
+        # Another `headrace up` came first: its cluster is ours as well.
+        if time.monotonic() > deadline:
+            raise LocalBrokerError(f"another `headrace up` did not finish within {_START_WITHIN:g} s")
+        time.sleep(_LOOK_EVERY)
+
+
+def bring_down() -> Status:
+    """End the cluster, and tell how it was before. Raises `LocalBrokerError` when it does not end."""
+    status = read_status()
+    deadline = time.monotonic() + _STOP_WITHIN
+    while status.state == "starting" and time.monotonic() < deadline:
+        time.sleep(_LOOK_EVERY)
+        status = read_status()
+    if status.state == "running" and status.supervisor is not None:
+        os.kill(status.supervisor, signal.SIGTERM)
+        if not _wait_for_the_lock(_STOP_WITHIN):
+            # Its guards end the brokers.
+            os.kill(status.supervisor, signal.SIGKILL)
+            if not _wait_for_the_lock(_STOP_WITHIN):
+                raise LocalBrokerError(f"the supervisor (pid {status.supervisor}) does not end")
+    state_path().unlink(missing_ok=True)
+    return status
+
+
+def _launch(wish: Wish) -> dict[str, object]:
+    """Start a supervisor and wait for its one line: {"status": ...}, {"error": ...} or {"busy": true}."""
+    try:
+        data_dir().mkdir(parents=True, exist_ok=True)
+        log = (data_dir() / "up.log").open("ab")
+    except OSError as error:
+        raise storage_error(error, data_dir(), "the directory") from error
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as report, log:
+        try:
+            supervisor = subprocess.Popen(
+                [sys.executable, "-m", "headrace.local.supervise", json.dumps(asdict(wish)), str(write_end)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(write_end,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        try:
+            line = report.readline()
+        except BaseException:
+            # Ctrl-C while it starts.
+            supervisor.terminate()
+            supervisor.wait()
+            raise
+    if not line:
+        supervisor.wait()
+        return {"error": f"the supervisor ended without a word: see {log.name}"}
+    answer: dict[str, object] = json.loads(line)
+    if "status" in answer:
+        supervisor.returncode = 0  # it outlives us, and that is meant
+    else:
+        supervisor.wait()
+    return answer
+
+
+def _require_same(status: Status, wish: Wish) -> None:
+    if len(status.brokers) != wish.brokers:
+        raise LocalBrokerError(
+            f"a cluster of {len(status.brokers)} broker(s) is running already at {status.bootstrap_servers}: "
+            "`headrace down` ends it"
+        )
+
+
+def _crashed(status: Status) -> Status:
+    return replace(status, state="crashed", brokers=tuple(replace(broker, alive=False) for broker in status.brokers))
+
+
+def _lock_is_held() -> bool:
+    if not lock_path().exists():
+        return False
+    return not _wait_for_the_lock(0)
+
+
+def _wait_for_the_lock(timeout: float) -> bool:
+    try:
+        with FileLock(lock_path()) as lock:
+            return lock.acquire(timeout)
+    except OSError as error:
+        raise storage_error(error, data_dir(), "the directory") from error

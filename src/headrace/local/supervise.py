@@ -1,0 +1,126 @@
+"""The process that owns the background cluster: `python -m headrace.local.supervise WISH REPORT_FD`.
+
+It reports once (the cluster is ready, or why it is not), then watches its brokers until SIGTERM. With the
+last broker gone it ends too, leaving behind the state file from which `headrace status` tells the crash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from types import FrameType
+
+from .background import RunningBroker, Status, Wish, lock_path, state_path
+from .broker import LocalBroker
+from .errors import LocalBrokerError
+from .filelock import FileLock
+
+_LOOK_EVERY = 1.0
+
+
+def supervise(wish: Wish, ready: Callable[[Status], None], busy: Callable[[], None]) -> None:
+    """Run the cluster until SIGTERM or SIGINT, or until no broker is left. Raises `LocalBrokerError`."""
+    ending = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        if ending.is_set():
+            return
+        ending.set()
+        raise _Ending
+
+    lock_path().parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(lock_path()) as lock:
+        if not lock.acquire(0.2):
+            busy()
+            return
+        state_path().unlink(missing_ok=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, end)
+        cluster = LocalBroker(
+            wish.brokers,
+            port=wish.port or None,
+            data_dir=wish.data_dir,
+            version=wish.version,
+            properties=wish.properties,
+        )
+        try:
+            cluster.start()
+            status = _write(_status(cluster, wish))
+            ready(status)
+            _watch(cluster, wish, status)
+        except _Ending:
+            pass
+        finally:
+            cluster.stop(keep_log=not ending.is_set())
+        if ending.is_set():
+            state_path().unlink(missing_ok=True)
+
+
+class _Ending(BaseException):
+    """Raised by the signal handler, so that a start is cut short as well."""
+
+
+def _watch(cluster: LocalBroker, wish: Wish, status: Status) -> None:
+    while cluster.live_brokers:
+        threading.Event().wait(_LOOK_EVERY)
+        now = _status(cluster, wish, status)
+        if now != status:
+            status = _write(now)
+
+
+def _status(cluster: LocalBroker, wish: Wish, before: Status | None = None) -> Status:
+    live = cluster.live_brokers
+    pids = {broker.id: broker.pid for broker in before.brokers} if before else {}
+    return Status(
+        "running",
+        bootstrap_servers=cluster.bootstrap_servers,
+        brokers=tuple(
+            RunningBroker(i, pids.get(i) or cluster.pid(i), cluster.address(i), i in live) for i in cluster.brokers
+        ),
+        supervisor=os.getpid(),
+        version=cluster.version,
+        data_dir=str(cluster.data_dir),
+        kept=wish.data_dir is not None,
+        log=str(cluster.log_path),
+    )
+
+
+def _write(status: Status) -> Status:
+    draft = state_path().with_suffix(".draft")
+    draft.write_text(status.to_json())
+    draft.rename(state_path())
+    return status
+
+
+def main(wish_text: str, report_fd: int) -> int:
+    def report(line: dict[str, object]) -> None:
+        nonlocal report_fd
+        if report_fd >= 0:
+            os.write(report_fd, json.dumps(line).encode() + b"\n")
+            os.close(report_fd)
+            report_fd = -1
+
+    # A directory that somebody may want to remove or unmount.
+    os.chdir("/")
+    # The brokers' guards must not inherit it: `headrace up` waits for its end.
+    os.set_inheritable(report_fd, False)
+    try:
+        supervise(
+            Wish(**json.loads(wish_text)),
+            ready=lambda status: report({"status": asdict(status)}),
+            busy=lambda: report({"busy": True}),
+        )
+    except (LocalBrokerError, OSError) as error:
+        report({"error": str(error)})
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))
