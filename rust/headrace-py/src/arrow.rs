@@ -20,6 +20,7 @@ use pyo3::types::PyCapsule;
 
 use crate::batch::{Batch, Store};
 use crate::columns::{Columns, header_item};
+use crate::represent;
 
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| Arc::new(Schema::new(fields(false))));
 static SCHEMA_WITH_LANE: LazyLock<SchemaRef> = LazyLock::new(|| Arc::new(Schema::new(fields(true))));
@@ -60,22 +61,37 @@ pub fn arrow_stream<'py>(
     lane: bool,
     requested_schema: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let _ = requested_schema;
+    let schema = match requested_schema {
+        None => schema(lane),
+        Some(capsule) => {
+            let requested = import_schema(&capsule)?;
+            // The column `lane` is there when asked for, and this is asking.
+            let lane = lane || requested.fields().last().is_some_and(|field| field.name() == "lane");
+            Arc::new(represent::negotiate(&schema(lane), &requested).map_err(to_python)?)
+        }
+    };
     let windows: Vec<_> = batches.iter().flat_map(|batch| windows(batch.get())).collect();
-    let stream = Stream { windows: windows.into_iter(), schema: schema(lane) };
+    let stream = Stream { windows: windows.into_iter(), schema };
     PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(stream)), c"arrow_array_stream")
+}
+
+fn import_schema(capsule: &Bound<'_, PyAny>) -> PyResult<Schema> {
+    let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(c"arrow_schema"))?;
+    // SAFETY: the name says what the pointer is, and the capsule, which stays the owner, is borrowed.
+    let schema = unsafe { pointer.cast::<FFI_ArrowSchema>().as_ref() };
+    Schema::try_from(schema).map_err(to_python)
 }
 
 fn to_python(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// One window a batch, or several where the repeated texts would not fit the offsets of a column.
+/// One window a batch that has records, or several where the repeated texts would not fit the offsets of a column.
 fn windows(batch: &Batch) -> impl Iterator<Item = Window> {
     let Store { topic, lane, .. } = &*batch.store;
     let longest = topic.len().max(lane.as_deref().map_or(0, str::len)).max(1);
     let rows = i32::MAX as usize / longest;
-    (0..batch.len.max(1)).step_by(rows).map(move |at| Window {
+    (0..batch.len).step_by(rows).map(move |at| Window {
         store: Arc::clone(&batch.store),
         start: batch.start + at,
         len: rows.min(batch.len - at),
@@ -104,7 +120,10 @@ impl Iterator for Stream {
 
     fn next(&mut self) -> Option<Self::Item> {
         let window = self.windows.next()?;
-        Some(RecordBatch::try_new(Arc::clone(&self.schema), window.columns(self.schema.fields().len() > 8)))
+        let fields = self.schema.fields();
+        let columns = window.columns(fields.len() > SCHEMA.fields().len()).into_iter().zip(fields);
+        let columns = columns.map(|(column, field)| represent::convert(column, field.data_type())).collect();
+        Some(RecordBatch::try_new(Arc::clone(&self.schema), columns))
     }
 }
 

@@ -9,6 +9,7 @@ mod buffer;
 mod columns;
 mod decode;
 mod record;
+mod represent;
 
 // Columns are allocated on one thread, dropped on another, and megabytes large. The C library gives such memory
 // back to the operating system and takes a page fault for every 4 KiB when it comes again: with ten responses

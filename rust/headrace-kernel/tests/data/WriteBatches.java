@@ -25,6 +25,8 @@ public class WriteBatches {
         };
         for (Object[] codec : codecs) {
             write(directory.resolve(codec[0] + ".bin"), ordinary((Compression) codec[1], TimestampType.CREATE_TIME, 2000));
+            // Small enough for a fuzzer to find its way.
+            write(directory.resolve("small-" + codec[0] + ".bin"), ordinary((Compression) codec[1], TimestampType.CREATE_TIME, 8));
         }
         write(directory.resolve("log-append-time.bin"), ordinary(Compression.NONE, TimestampType.LOG_APPEND_TIME, 20));
         write(directory.resolve("cut-off.bin"), cutOff(ordinary(Compression.NONE, TimestampType.CREATE_TIME, 20)));
