@@ -35,8 +35,8 @@ static ALLOCATOR: Counting = Counting;
 
 const MIB: usize = 1 << 20;
 const LIMIT: usize = 2 * MIB;
-/// lz4 takes the most: a block of up to 4 MiB, before and after.
-const CODEC_BUFFERS: usize = 9 * MIB;
+/// lz4 takes the most: a block of up to 4 MiB before it is decompressed, and the same after.
+const CODEC_BUFFERS: usize = 10 * MIB;
 
 /// The memory that decoding takes at most, beyond what was there before.
 fn peak(data: &[u8]) -> usize {
