@@ -9,7 +9,7 @@
 - A frame is bounded by `receive.message.max.bytes` before anything is allocated for it.
 - A request whose caller was cancelled stays in the queue, and its answer is dropped when it comes.
 
-Everything here runs on the event loop that opened the connection, except `recycle`.
+Everything here runs on the event loop that opened the connection, except `recycle` and what `bulk.py` does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import dataclasses
 import logging
 import socket
 import struct
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,17 +30,16 @@ from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutE
 from ..protocol.codes import NONE, kafka_error
 from ..protocol.messages import API_VERSIONS, Api, correlation_id_of, decode_response, encode_request
 from ..protocol.versions import BrokerVersions, next_api_versions_attempt
+from .bulk import WORTHWHILE, BulkReceiver
 
 log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
 _STAGING = 64 * 1024
 _UNSUPPORTED_VERSION = 35
-
-# While a large frame arrives, the kernel is asked to wake this process for so much at a time and not for every
-# few segments. Only Linux promises to wake it all the same when its receive window is full.
-_WAKE_BYTES = 1024 * 1024
-_CAN_WAIT_FOR_MORE = sys.platform == "linux"
+# The first answer lists a broker's versions, a kilobyte or two. A TLS port answers with an alert that reads as a
+# length of 350 MB, a web server with one of 1.2 GB.
+_LARGEST_FIRST_FRAME = 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,14 +103,14 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None
         self._frame_size = 0
         self._frame_filled = 0
-        self._socket: socket.socket | None = None
-        self._wake_at = 1
+        self._bulk: BulkReceiver | None = None
 
     @classmethod
     async def open(cls, host: str, port: int, config: ConsumerConfig, setup_timeout: float) -> Connection:
-        """Connects and learns the broker's versions.
+        """Connects, within `setup_timeout` seconds, and learns the broker's versions.
 
-        Raises NetworkError when that fails or takes longer than `setup_timeout` seconds.
+        Raises NetworkError when the connection cannot be made; then what `call` raises, and KafkaError when the
+        broker refuses to tell its versions.
         """
         connection = cls(host, port, config)
         try:
@@ -120,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
                 await connection._loop.create_connection(lambda: connection, host, port)
         except TimeoutError:
             raise NetworkError(f"cannot connect to {host}:{port}: no answer in {setup_timeout:.1f} s") from None
-        except OSError as error:
+        except (OSError, UnicodeError, OverflowError) as error:  # the latter two: no such name or port can be
             raise NetworkError(f"cannot connect to {host}:{port}: {error}") from error
         try:
             await connection._negotiate()
@@ -222,6 +220,8 @@ class Connection(asyncio.BufferedProtocol):
                 call.answer.set_exception(cause)
                 # A caller that went away must not leave "exception was never retrieved" behind.
                 call.answer.exception()
+        if self._bulk is not None:
+            self._bulk.close()
         if self._transport is not None:
             self._transport.abort()
 
@@ -237,7 +237,6 @@ class Connection(asyncio.BufferedProtocol):
         self.last_used = self._loop.time()
         raw: socket.socket | None = transport.get_extra_info("socket")
         if raw is not None:
-            self._socket = raw if _CAN_WAIT_FOR_MORE else None
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, size in (
                 (socket.SO_SNDBUF, self._config.send_buffer_bytes),
@@ -266,19 +265,9 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_filled += nbytes
             if self._frame_filled == self._frame_size:
                 frame, self._frame = self._frame, None
-                self._wake_for(1)
                 self._answer(memoryview(frame)[: self._frame_size], frame)
-            else:
-                self._wake_for(self._frame_size - self._frame_filled)
         except HeadraceError as error:
             self._fail(error)
-
-    def _wake_for(self, awaited: int) -> None:
-        wake_at = min(awaited, _WAKE_BYTES)
-        if wake_at != self._wake_at and self._socket is not None:
-            self._wake_at = wake_at
-            with contextlib.suppress(OSError):
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_at)
 
     def _split_staged(self) -> None:
         """Takes every whole frame out of what has arrived, and moves to a frame of its own what does not fit."""
@@ -286,12 +275,8 @@ class Connection(asyncio.BufferedProtocol):
         at = 0
         while len(staged) - at >= 4:
             size = _LENGTH.unpack_from(staged, at)[0]
-            if not 0 <= size <= self._config.receive_message_max_bytes:
-                raise ProtocolError(
-                    f"{self.host} announced an answer of {size} bytes. Above receive.message.max.bytes="
-                    f"{self._config.receive_message_max_bytes}: raise that, or lower fetch.max.bytes. "
-                    f"Negative or absurd: this is not a Kafka broker's plain-text port"
-                )
+            if not 0 <= size <= self._largest_frame:
+                raise self._absurd(size)
             have = len(staged) - at - 4
             if have >= size:
                 self._answer(memoryview(bytes(staged[at + 4 : at + 4 + size])), None)
@@ -301,13 +286,40 @@ class Connection(asyncio.BufferedProtocol):
                 self._frame = self._frames.take(size)
                 self._frame[:have] = staged[at + 4 :]
                 self._frame_size, self._frame_filled = size, have
-                self._wake_for(size - have)
                 at = len(staged)
             break
         rest = bytes(staged[at:])
         staged.release()
         self._staging[: len(rest)] = rest
         self._staged = len(rest)
+        self._receive_in_bulk()
+
+    def _receive_in_bulk(self) -> None:
+        """Has the rest of a frame received by a thread, if it is large enough for that to be worth it."""
+        transport = self._transport
+        if self._frame is None or transport is None or self._frame_size - self._frame_filled < WORTHWHILE:
+            return
+        if self._bulk is None:
+            if not BulkReceiver.fits(transport):
+                return
+            self._bulk = BulkReceiver(transport, self.host, self.buffer_updated)
+        self._bulk.receive(self.get_buffer(-1))
+
+    @property
+    def _largest_frame(self) -> int:
+        largest = self._config.receive_message_max_bytes
+        return largest if self.versions.ranges else min(largest, _LARGEST_FIRST_FRAME)
+
+    def _absurd(self, size: int) -> ProtocolError:
+        largest = self._largest_frame
+        if self.versions.ranges and size > largest:
+            return ProtocolError(
+                f"{self.host} announced an answer of {size} bytes, above receive.message.max.bytes={largest}: "
+                f"raise that, or lower fetch.max.bytes"
+            )
+        return ProtocolError(
+            f"{self.host} announced an answer of {size} bytes: this is not a Kafka broker's plain-text port"
+        )
 
     def _answer(self, frame: memoryview, buffer: bytearray | None) -> None:
         correlation_id = correlation_id_of(frame)
@@ -341,5 +353,5 @@ class Connection(asyncio.BufferedProtocol):
         """The broker mutes a connection over its quota: what is sent meanwhile only grows old in its buffers."""
         pause = getattr(body, "throttle_time", None)
         if pause:
-            self._throttled_until = self._loop.time() + pause.total_seconds()
+            self._throttled_until = max(self._throttled_until, self._loop.time() + pause.total_seconds())
             log.debug("%s throttles this client for %s", self.host, pause)
