@@ -96,15 +96,8 @@ def correlation_id_of(frame: memoryview) -> int:
 def decode_response(api: Api, version: int, frame: memoryview) -> Any:
     """The answer's entity. Its `records` fields are views of the frame."""
     entity = load_response_schema(api.key, version)
-    _, at = _header_end(entity.__header_schema__, frame)
+    _, at = reader.read_to(entity.__header_schema__, frame)
     return reader.read(entity, frame, at)
-
-
-def _header_end(header_type: type[Any], frame: memoryview) -> tuple[Any, int]:
-    try:
-        return reader.reader_of(header_type)(frame, 0)
-    except (struct.error, IndexError) as error:
-        raise ProtocolError(f"cannot read the header of an answer: {error}") from None
 
 
 def build(entity: type[Any], fields: Mapping[str, Any]) -> Any:

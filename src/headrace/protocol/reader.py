@@ -42,13 +42,15 @@ def read(entity: type[Any], frame: memoryview, position: int = 0) -> Any:
 
     Raises ProtocolError when the bytes are not one.
     """
+    return read_to(entity, frame, position)[0]
+
+
+def read_to(entity: type[Any], frame: memoryview, position: int = 0) -> tuple[Any, int]:
+    """The same, with the position behind the entity."""
     try:
-        value, end = reader_of(entity)(frame, position)
+        return reader_of(entity)(frame, position)
     except (_Malformed, struct.error, IndexError, UnicodeDecodeError, OverflowError) as error:
         raise ProtocolError(f"cannot read {entity.__name__} v{entity.__version__}: {error}") from None
-    if end > len(frame):
-        raise ProtocolError(f"cannot read {entity.__name__} v{entity.__version__}: the frame ends too early")
-    return value
 
 
 _compiled: dict[type[Any], Reader] = {}
@@ -101,8 +103,8 @@ def _field_reader(hint: Any, kafka_type: str | None, flexible: bool, tagged: boo
         item_hint = typing.get_args(inner)[0]
         item, _ = _without_none(item_hint)
         if dataclasses.is_dataclass(item):
-            return _array(reader_of(typing.cast(type[Any], item)), flexible)
-        return _array(_primitive(str(kafka_type), flexible, False), flexible)
+            return _array(reader_of(typing.cast(type[Any], item)), flexible, optional)
+        return _array(_primitive(str(kafka_type), flexible, False), flexible, optional)
     if dataclasses.is_dataclass(inner):
         entity = reader_of(typing.cast(type[Any], inner))
         return _nullable(entity) if optional and not tagged else entity
@@ -204,13 +206,15 @@ def _text(raw: memoryview) -> str:
     return str(raw, "utf-8")
 
 
-def _array(item: Reader, flexible: bool) -> Reader:
+def _array(item: Reader, flexible: bool, optional: bool) -> Reader:
     count_of = _compact_size if flexible else _read_i32
 
     def read_array(buffer: memoryview, at: int) -> tuple[tuple[Any, ...] | None, int]:
         count, at = count_of(buffer, at)
         if count < 0:
-            return None, at
+            if optional and count == -1:
+                return None, at
+            raise _Malformed(f"a count of {count} at {at}")
         _fits(buffer, at, count)  # no item of the protocol is shorter than a byte
         items = []
         for _ in range(count):
