@@ -1,0 +1,60 @@
+"""What the tests share: one broker for the session, one cluster for those that need several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace import LocalBroker
+from support.admin import Admin
+from support.consumers import KINDS, AnyConsumer, MakeConsumer
+
+# Kafka does its housekeeping every few minutes; the tests wait for it.
+_EAGER = {
+    "log.cleaner.backoff.ms": 200,
+    "log.initial.task.delay.ms": 500,
+    "log.retention.check.interval.ms": 500,
+}
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[LocalBroker]:
+    with LocalBroker(properties=_EAGER) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def servers(kafka_broker: LocalBroker) -> str:
+    return kafka_broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def admin(servers: str) -> Iterator[Admin]:
+    admin = Admin(servers)
+    yield admin
+    admin.close()
+
+
+@pytest.fixture(params=list(KINDS))
+def make(request: pytest.FixtureRequest) -> Iterator[MakeConsumer]:
+    """Makes consumers of one kind, the test running with each, and closes them."""
+    yield from _closing(KINDS[request.param])
+
+
+@pytest.fixture
+def make_sync() -> Iterator[MakeConsumer]:
+    yield from _closing(KINDS["sync"])
+
+
+def _closing(kind: MakeConsumer) -> Iterator[MakeConsumer]:
+    made: list[AnyConsumer] = []
+
+    def make(config: Any = None, /, **settings: Any) -> AnyConsumer:
+        made.append(kind(config, **settings))
+        return made[-1]
+
+    yield make
+    for consumer in made:
+        consumer.close()
