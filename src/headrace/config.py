@@ -186,8 +186,8 @@ class ConsumerConfig:
     socket_connection_setup_timeout_ms: int = _key(_whole(1), 10_000, "How long one try to connect may take ...")
     socket_connection_setup_timeout_max_ms: int = _key(_whole(1), 30_000, "... doubled up to this.")
     connections_max_idle_ms: int = _key(_whole(-1), 540_000, "Unused connections are closed after this; -1: never.")
-    # Java sets 128 and 64 KiB. A fixed receive buffer switches off the kernel's own tuning, and that costs a
-    # third of the throughput on loopback and most of it on long links.
+    # Java sets 128 and 64 KiB. A fixed size switches off the kernel's own tuning, and with 64 KiB a window of that
+    # size is all that a long link carries in each round trip.
     send_buffer_bytes: int = _key(_whole(-1), -1, "The socket's send buffer; -1: what the system chooses.")
     receive_buffer_bytes: int = _key(_whole(-1), -1, "The socket's receive buffer; -1: what the system chooses.")
 
