@@ -17,7 +17,7 @@ class DecodeError(Exception):
 
 @final
 class Record:
-    """One record. Its fields become Python objects when they are asked for; equal by value, hashable, picklable.
+    """One record, equal by value, hashable, picklable. Its fields become Python objects when asked for.
 
     It keeps the batch that it came from in memory. To keep a few records for long, keep their fields.
     """
@@ -120,18 +120,18 @@ def decode(
 ) -> Batch:
     """The records of one partition of a Fetch response, from `position` on.
 
-    `data` is read during the call only and must not be written to meanwhile: the GIL is released. A batch that is
-    cut off at the end is left alone. `aborted` is the response's list of (producer id, first offset).
+    `data` is read during the call only and must not be written to meanwhile: the GIL is released. A batch
+    that is cut off at the end is left alone. `aborted` is the response's list of (producer id, first offset).
 
-    A bad batch ends the work: what came before it is returned, and `next_offset` is where it begins. When it comes
-    first, `DecodeError` is raised. One compressed batch may decompress to `max_batch_bytes` (256 MiB by default);
-    more is taken for a bomb and is a bad batch. After about 1 GiB the rest is left for the next fetch.
+    A bad batch ends the work: what came before it is returned, and `next_offset` is where it begins. When it
+    comes first, `DecodeError` is raised. One compressed batch may decompress to `max_batch_bytes` (256 MiB by
+    default); more is taken for a bomb and is a bad batch. After about 1 GiB the rest is left for the next fetch.
     """
 
 def next_offset(data: Buffer, position: int) -> int:
     """The position after the whole batches in `data`, from their headers alone.
 
-    It is the `next_offset` that `decode` will give, unless a batch turns out to be bad or there is over 1 GiB.
+    It is the `next_offset` that `decode` will give, unless a batch turns out to be bad or there is too much.
     """
 
 def arrow_stream(batches: Sequence[Batch], *, lane: bool, requested_schema: object | None) -> object:

@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "DecodeError", "Record", "Records", "decode", "next_offset"]
 
 
-class Records(Sequence[Record]):
+class Records:
     """An immutable sequence of records, of one partition after the other, each in the order of its log.
 
     Index and slice it as a list, or take one partition's records with `records[TopicPartition("t", 0)]`; none
     of that copies. `Record`s are made as you iterate.
 
-    It is also an Arrow stream: `pyarrow.table(records)`, `polars.from_arrow(records)`, DuckDB and pandas take it
-    as it is. The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
+    It is also an Arrow stream: `pyarrow.table(records)`, `polars.DataFrame(records)`, DuckDB and pandas take
+    it as it is. The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
     timestampType, headers. A record without a timestamp or without headers has null there.
     """
 
+    # Not a collections.abc.Sequence: polars takes those for rows before it looks for an Arrow stream.
     __slots__ = ("_batches", "_ends", "_len")
 
     EMPTY: ClassVar[Records]

@@ -95,9 +95,7 @@ def encode_batch(
 def encode_marker(kind: int, *, base_offset: int, producer_id: int) -> bytes:
     """The control batch that ends a transaction: `COMMIT` or `ABORT`."""
     entry = Entry(key=struct.pack(">hh", 0, kind), value=struct.pack(">hi", 0, 3))
-    return encode_batch(
-        [entry], base_offset=base_offset, producer_id=producer_id, transactional=True, control=True
-    )
+    return encode_batch([entry], base_offset=base_offset, producer_id=producer_id, transactional=True, control=True)
 
 
 def _crc_table() -> list[int]:

@@ -22,7 +22,8 @@ pub struct Store {
     bytes: usize,
 }
 
-#[pyclass(frozen, module = "headrace.records")]
+// A sequence for C too: `bisect` and `reversed` need that.
+#[pyclass(frozen, sequence, module = "headrace.records")]
 pub struct Batch {
     pub topic: Py<PyString>,
     pub lane: Option<Py<PyString>>,
