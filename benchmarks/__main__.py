@@ -1,0 +1,99 @@
+"""The command line: `python -m benchmarks`, or `make bench ARGS="…"`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.local import LocalBrokerError
+
+from . import report
+from .contenders import CONTENDERS, Contender
+from .datasets import DEFAULT_RECORDS, Dataset, datasets
+from .process import CommandFailed
+from .run import NotEnoughRoom, benchmark
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    command = " ".join(["python -m benchmarks", *(sys.argv[1:] if arguments is None else arguments)])
+    # So that what is under way is ended by the same finally clauses as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        found = benchmark(
+            datasets=_chosen_datasets(options),
+            contenders=_chosen_contenders(options),
+            repeat=options.repeat,
+            small=options.only is None,
+            keep=options.keep,
+            command=command,
+        )
+    except KeyboardInterrupt:
+        print("broken off", file=sys.stderr)
+        return 130
+    except (LocalBrokerError, CommandFailed, NotEnoughRoom) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(report.results(found))
+    if options.write:
+        options.write.parent.mkdir(parents=True, exist_ok=True)
+        options.write.write_text(report.page(found))
+    if options.json:
+        options.json.write_text(json.dumps(dataclasses.asdict(found), indent=2) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Compare Kafka consumers on this machine, against a broker of its own."
+    )
+    add = parser.add_argument
+    add(
+        "--records",
+        type=_positive,
+        default=DEFAULT_RECORDS,
+        help="of 100 bytes; of 1 KB a fifth (default: %(default)s)",
+    )
+    add("--repeat", type=_positive, default=5, help="rounds over all contenders (default: %(default)s)")
+    add("--only", metavar="NAME", action="append", help="contenders with this in their name; may be repeated")
+    add("--datasets", metavar="NAME,…", help=f"of {', '.join(d.name for d in datasets())} (default: all)")
+    add("--write", metavar="FILE", type=Path, help="write a page of Markdown with everything")
+    add("--json", metavar="FILE", type=Path, help="write every measurement")
+    add("--keep", metavar="DIR", type=Path, help="keep the topics there, and use those that are there")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text.replace("_", ""))
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _chosen_contenders(options: argparse.Namespace) -> list[Contender]:
+    wanted: list[str] = options.only or [""]
+    found = [c for c in CONTENDERS if any(text.lower() in c.name.lower() for text in wanted)]
+    if not found:
+        sys.exit(
+            f"no contender has {' or '.join(wanted)} in its name: there are {', '.join(c.name for c in CONTENDERS)}"
+        )
+    return found
+
+
+def _chosen_datasets(options: argparse.Namespace) -> list[Dataset]:
+    every = {dataset.name.lower(): dataset for dataset in datasets(options.records)}
+    if options.datasets is None:
+        return list(every.values())
+    names = [name.strip().lower() for name in options.datasets.split(",")]
+    if unknown := [name for name in names if name not in every]:
+        sys.exit(f"no dataset is called {unknown[0]}: there are {', '.join(every)}")
+    return [every[name] for name in names]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""What runs in a process of its own: `python -m benchmarks.child <what> <job as JSON>` prints JSON.
+
+`what` is `<module>.<function>`; modules are imported only here, so each process holds one client library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import sys
+from typing import Any
+
+from .readers import Job, Meter
+
+_READERS = f"{__package__}.readers"
+
+
+def command(what: str, job: Job) -> list[str]:
+    return [sys.executable, "-m", f"{__package__}.child", what, json.dumps(dataclasses.asdict(job))]
+
+
+def perform(what: str, job: Job) -> Any:
+    module_name, _, function_name = what.rpartition(".")
+    module = importlib.import_module(f"{__package__}.{module_name}")
+    function = getattr(module, function_name)
+    if not module.__name__.startswith(_READERS):
+        return function(job)
+    meter = Meter(job.records)
+    function(job, meter)
+    assert meter.reading is not None, "a reader returns when the meter has seen the last record"
+    return dataclasses.asdict(meter.reading)
+
+
+if __name__ == "__main__":
+    print(json.dumps(perform(sys.argv[1], Job(**json.loads(sys.argv[2])))))

@@ -1,0 +1,143 @@
+"""Who reads. Every contender is a command that prints what it read; `what` is the line about it in the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Sequence
+
+from headrace.local import java_command
+
+from .child import command as child_command
+from .readers import FETCH_MAX_BYTES, MAX_PARTITION_FETCH_BYTES, Job, Reading
+
+# What kafka-run-class.sh, and so kafka-consumer-perf-test.sh, gives to Java.
+_JVM_FLAGS = (
+    *("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
+    *("-XX:+ExplicitGCInvokesConcurrent", "-Duser.language=en"),
+)
+_FEWEST = 10_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contender:
+    name: str
+    what: str
+    command: Callable[[Job], list[str]]
+    parse: Callable[[str], Reading]
+    share: float = 1.0
+    """How much of the topic it reads: slow ones less, since it is rates that are compared."""
+
+    def records_of(self, records: int) -> int:
+        return min(records, max(_FEWEST, math.ceil(records * self.share)))
+
+
+def _reader(name: str, reader: str, what: str, share: float = 1.0) -> Contender:
+    return Contender(name, what, lambda job: child_command(f"readers.{reader}", job), reading_of_child, share)
+
+
+def reading_of_child(output: str) -> Reading:
+    return Reading(**json.loads(output))
+
+
+def java_consumer_command(job: Job) -> list[str]:
+    executable, *rest = java_command(
+        "org.apache.kafka.tools.ConsumerPerformance",
+        *("--bootstrap-server", job.servers, "--topic", job.topic, "--num-records", str(job.records)),
+        *("--timeout", "20000", "--hide-header"),
+    )
+    return [executable, *_JVM_FLAGS, *rest]
+
+
+def reading_of_java(output: str) -> Reading:
+    """Its one line: start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec,
+    rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec. Joining the group is not in fetch.time."""
+    rows = [line.split(", ") for line in output.splitlines()]
+    fields = next((row for row in reversed(rows) if len(row) == 10), None)
+    if fields is None:
+        raise ValueError(f"ConsumerPerformance printed {output.strip()[-200:]!r}")
+    return Reading(int(fields[4]), round(float(fields[2]) * 2**20), int(fields[7]) / 1000, None)
+
+
+COLUMNAR = _reader(
+    "headrace columnar",
+    "with_headrace.columnar",
+    "`poll()` with `max.poll.records=-1`, a table made of each by `to_arrow()`, its rows counted and the bytes of "
+    "its columns summed. All other settings are the defaults.",
+)
+COLUMNAR_500 = _reader(
+    "headrace columnar, 500 a poll",
+    "with_headrace.columnar_by_500",
+    "The same with default settings, so a table of 500 rows each.",
+)
+BY_RECORD = _reader(
+    "headrace by record",
+    "with_headrace.by_record",
+    "`for r in records: len(r.value)`, default settings, so 500 records a poll.",
+)
+BY_RECORD_ALL = _reader(
+    "headrace by record, unlimited",
+    "with_headrace.by_record_unlimited",
+    "The same with `max.poll.records=-1`.",
+)
+CONFLUENT = _reader(
+    "confluent-kafka",
+    "with_confluent.consume",
+    "`consume(10000, timeout=1.0)`, `len(m.value())` of each, no check of `m.error()`, `enable.auto.commit=false`; "
+    "other settings as librdkafka has them (it does not check CRCs by default).",
+)
+CONFLUENT_TUNED = _reader(
+    "confluent-kafka, tuned",
+    "with_confluent.consume_tuned",
+    "The same with `queued.min.messages=1000000` and `fetch.queue.backoff.ms=5`, so that it never stops fetching "
+    "for lack of room. The ratios are to the row above.",
+)
+JAVA = Contender(
+    "Java",
+    "`org.apache.kafka.tools.ConsumerPerformance` with the JVM flags of `kafka-consumer-perf-test.sh`. It checks no "
+    "CRCs, looks at the lengths of keys and values only, and asks for a receive buffer of 2 MiB. Records/s are its "
+    "records by its `fetch.time.ms`, which leaves the joining of the group out and the warming up of the JVM in. "
+    "CPU and memory are those of the JVM from start to end.",
+    java_consumer_command,
+    reading_of_java,
+)
+AIOKAFKA = _reader(
+    "aiokafka", "with_aiokafka.getmany", "`getmany(timeout_ms=1000)`, `len(r.value)` of each.", share=0.2
+)
+KAFKA_PYTHON = _reader(
+    "kafka-python",
+    "with_kafka_python.poll",
+    "`poll(timeout_ms=1000)`, `len(r.value)` of each, default settings, so 500 records a poll.",
+    share=0.08,
+)
+LIMIT_IN_TURN = _reader(
+    "limit, in turn",
+    "raw_socket.in_turn",
+    "A blocking socket on which the same Fetch requests are sent "
+    f"(`fetch.max.bytes={FETCH_MAX_BYTES}`, `max.partition.fetch.bytes={MAX_PARTITION_FETCH_BYTES}`) and the answers "
+    "received into one buffer. Only batch headers are looked at, to know the next offsets; nothing is checked, "
+    "decompressed or decoded.",
+)
+LIMIT_REPLAYED = _reader(
+    "limit, replayed",
+    "raw_socket.replayed",
+    "The same requests, all known beforehand and two of them always with the broker; nothing is looked at. No client "
+    "with one connection can be faster.",
+)
+
+CONTENDERS: Sequence[Contender] = (
+    COLUMNAR,
+    COLUMNAR_500,
+    BY_RECORD,
+    BY_RECORD_ALL,
+    CONFLUENT,
+    CONFLUENT_TUNED,
+    JAVA,
+    AIOKAFKA,
+    KAFKA_PYTHON,
+    LIMIT_IN_TURN,
+    LIMIT_REPLAYED,
+)
+HEADRACE: Sequence[Contender] = (COLUMNAR, COLUMNAR_500, BY_RECORD, BY_RECORD_ALL)
+LIMITS: Sequence[Contender] = (LIMIT_IN_TURN, LIMIT_REPLAYED)

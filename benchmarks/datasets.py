@@ -1,0 +1,154 @@
+"""What is read: topics of JSON lines, all of one size, written by Kafka's own producer with its default batching.
+
+Values have that size exactly and there are no keys, so the bytes delivered are records × size for every reader.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.local import java_command
+
+from .process import CommandFailed, run
+
+PARTITIONS = 6
+DEFAULT_RECORDS = 5_000_000
+BATCH_BYTES = 16_384  # Kafka's defaults, written out
+LINGER_MS = 5
+
+_TOOLS = "org.apache.kafka.tools"
+_DISTINCT_BYTES = 20_000_000
+_SMALLEST = 100
+_ITEM_BYTES = 100  # at most
+_EVENTS = ("view", "click", "search", "add_to_cart", "checkout", "refund", "login", "logout")
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dataset:
+    value_bytes: int
+    codec: str
+    records: int
+
+    @property
+    def name(self) -> str:
+        size = f"{self.value_bytes}B" if self.value_bytes < 1024 else f"{self.value_bytes // 1024}KB"
+        return size if self.codec == "none" else f"{size}-{self.codec}"
+
+    @property
+    def title(self) -> str:
+        codec = "no compression" if self.codec == "none" else self.codec
+        return f"{self.records:,} records of {self.value_bytes:,} bytes, {codec}"
+
+    @property
+    def topic(self) -> str:
+        return f"benchmark-{self.name}-{self.records}"
+
+    @property
+    def room(self) -> int:
+        """An upper bound of what it takes on disk."""
+        return self.records * (self.value_bytes + 30)
+
+
+def datasets(records: int = DEFAULT_RECORDS) -> list[Dataset]:
+    """`records` is the number of those of 100 bytes; of the others there are a fifth as many."""
+    sizes = {100: records, 1024: math.ceil(records / 5)}
+    return [Dataset(size, codec, count) for size, count in sizes.items() for codec in ("none", "zstd")]
+
+
+def lines(value_bytes: int, seed: int = 0) -> Iterator[bytes]:
+    """JSON objects of exactly that many bytes. They repeat names and shapes, not their values."""
+    if value_bytes < _SMALLEST:
+        raise ValueError(f"lines have at least {_SMALLEST} bytes, not {value_bytes}")
+    chance = random.Random(seed)
+    while True:
+        event = {
+            "id": chance.randrange(10**9, 10**10),
+            "event": chance.choice(_EVENTS),
+            "ts": 1_767_225_600_000 + chance.randrange(10**8),
+            "note": "",
+            "items": [_item(chance) for _ in range((value_bytes - _SMALLEST) // _ITEM_BYTES)],
+        }
+        event["note"] = "".join(chance.choices(_ALPHABET, k=value_bytes - len(_compact(event))))
+        yield _compact(event)
+
+
+def _item(chance: random.Random) -> dict[str, object]:
+    return {
+        "sku": f"{chance.randrange(16**8):08x}",
+        "name": "".join(chance.choices(_ALPHABET, k=16)),
+        "quantity": chance.randrange(1, 20),
+        "price": chance.randrange(100, 100_000) / 100,
+        "in_stock": chance.random() < 0.9,
+    }
+
+
+def _compact(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def write(dataset: Dataset, servers: str) -> bool:
+    """Make the topic, unless it is there with all its records from an earlier run. True when it was written."""
+    there = _records_in(dataset.topic, servers)
+    if there == dataset.records:
+        return False
+    if there is not None:
+        raise CommandFailed(f"{dataset.topic} has {there:,} records of an earlier run that was broken off: remove it")
+    create_topic(dataset.topic, PARTITIONS, servers)
+    with tempfile.NamedTemporaryFile(prefix="headrace-lines-") as file:
+        source = lines(dataset.value_bytes)
+        for _ in range(min(dataset.records, _DISTINCT_BYTES // dataset.value_bytes)):
+            file.write(next(source) + b"\n")
+        file.flush()
+        run(producer_command(dataset, servers, Path(file.name)), timeout=60 + dataset.records / 20_000)
+    there = _records_in(dataset.topic, servers)
+    if there != dataset.records:
+        raise CommandFailed(f"{dataset.topic} has {there} records after writing {dataset.records}")
+    return True
+
+
+def create_topic(topic: str, partitions: int, servers: str) -> None:
+    """Nothing happens when it is there already."""
+    create = ("--create", "--if-not-exists", "--topic", topic, "--partitions", str(partitions))
+    run(java_command(f"{_TOOLS}.TopicCommand", "--bootstrap-server", servers, *create), timeout=60)
+
+
+def producer_command(dataset: Dataset, servers: str, payload: Path) -> list[str]:
+    properties = {
+        "acks": "all",
+        "batch.size": BATCH_BYTES,
+        "linger.ms": LINGER_MS,
+        "compression.type": dataset.codec,
+        # All partitions alike: a reader does not end with one long partition.
+        "partitioner.adaptive.partitioning.enable": "false",
+    }
+    return java_command(
+        f"{_TOOLS}.ProducerPerformance",
+        *("--bootstrap-server", servers, "--topic", dataset.topic, "--num-records", str(dataset.records)),
+        *("--throughput", "-1", "--payload-file", str(payload)),
+        *("--command-property", *(f"{name}={value}" for name, value in properties.items())),
+    )
+
+
+def stored_bytes(dataset: Dataset, data_dir: Path) -> int:
+    """What the topic takes in the broker's log."""
+    return sum(file.stat().st_size for file in data_dir.glob(f"broker-*/data/{dataset.topic}-*/*.log"))
+
+
+def _records_in(topic: str, servers: str) -> int | None:
+    """None when there is no such topic."""
+    command = java_command(f"{_TOOLS}.GetOffsetShell", "--bootstrap-server", servers, "--topic", topic)
+    try:
+        output = run(command, timeout=60).output
+    except CommandFailed as error:
+        if "Could not match any topic-partitions" in str(error):
+            return None
+        raise
+    ends = [line.rpartition(":")[2] for line in output.splitlines() if line.startswith(f"{topic}:")]
+    return sum(map(int, ends)) if ends else None

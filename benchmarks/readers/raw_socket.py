@@ -1,0 +1,156 @@
+"""The limit: what one connection brings when its bytes are received and thrown away.
+
+Both readers send the Fetch requests that a consumer with default settings would send, on a blocking socket.
+`in_turn` knows the next request from the batch headers of the last answer, as every client must. `replayed` has
+walked through the topic once already, untimed, knows all requests beforehand, keeps two of them with the broker
+so that it never waits for the client, and looks at nothing: no client of one connection can be faster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.protocol.messages import FETCH, METADATA, Api, decode_response, encode_request
+from headrace.records import next_offset
+
+from . import FETCH_MAX_BYTES, FETCH_MAX_WAIT_MS, MAX_PARTITION_FETCH_BYTES, Job, Meter
+
+_LENGTH = struct.Struct(">i")
+_VERSIONS = {METADATA: 12, FETCH: 13}
+_TIMEOUT = 20.0
+_IN_FLIGHT = 2
+# It stays in the processor's cache, which a whole answer would not.
+_SCRAP = 256 * 1024
+
+
+def in_turn(job: Job, meter: Meter) -> None:
+    """Request, answer, the next offsets out of the batch headers, next request."""
+    with _Wire(job.servers) as wire:
+        topic_id = _topic_id(wire, job)
+        meter.start()
+        for step in _walk(wire, job, topic_id):
+            if meter.add(step.records, step.answer_size):
+                return
+
+
+def replayed(job: Job, meter: Meter) -> None:
+    """The same requests, known beforehand and pipelined; nothing is looked at."""
+    with _Wire(job.servers) as wire:
+        steps = list(_walk(wire, job, _topic_id(wire, job)))
+        scrap = memoryview(bytearray(_SCRAP))
+        sock = wire.socket
+        waiting = iter([step.request for step in steps[_IN_FLIGHT:]])
+        received = due = 0
+        meter.start()
+        for step in steps[:_IN_FLIGHT]:
+            sock.sendall(step.request)
+        for step in steps:
+            due += step.answer_size
+            while received < due:
+                received += _received(sock.recv_into(scrap))
+            if request := next(waiting, None):
+                sock.sendall(request)
+            if meter.add(step.records, step.answer_size):
+                return
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Step:
+    """A request, and what it brought."""
+
+    request: bytes
+    answer_size: int
+    records: int
+
+
+def _walk(wire: _Wire, job: Job, topic_id: Any) -> Iterator[_Step]:
+    """Through the topic, until as many records have passed as the job wants."""
+    positions = dict.fromkeys(job.numbers, 0)
+    left = job.records
+    while left > 0:
+        request = wire.send(FETCH, _fetch(topic_id, positions))
+        answer = wire.receive()
+        records = 0
+        for partition in decode_response(FETCH, _VERSIONS[FETCH], answer).responses[0].partitions:
+            number = partition.partition_index
+            if partition.records:
+                position = next_offset(partition.records, positions[number])
+                records += position - positions[number]
+                positions[number] = position
+        if records == 0:
+            raise EOFError(f"{job.topic} ends {left:,} records early")
+        left -= records
+        yield _Step(request, _LENGTH.size + len(answer), records)
+
+
+def _fetch(topic_id: Any, positions: dict[int, int]) -> dict[str, Any]:
+    partitions = [
+        {"partition": number, "fetch_offset": offset, "partition_max_bytes": MAX_PARTITION_FETCH_BYTES}
+        for number, offset in positions.items()
+    ]
+    return {
+        "replica_id": -1,
+        "max_wait": FETCH_MAX_WAIT_MS,
+        "min_bytes": 1,
+        "max_bytes": FETCH_MAX_BYTES,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic_id": topic_id, "partitions": partitions}],
+        "forgotten_topics_data": (),
+        "rack_id": "",
+    }
+
+
+def _topic_id(wire: _Wire, job: Job) -> Any:
+    topic = {"topic_id": None, "name": job.topic}
+    wire.send(
+        METADATA,
+        {"topics": [topic], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False},
+    )
+    return decode_response(METADATA, _VERSIONS[METADATA], wire.receive()).topics[0].topic_id
+
+
+class _Wire:
+    """A blocking connection, its kernel buffers tuned by the system, with one receive buffer for all answers."""
+
+    def __init__(self, servers: str) -> None:
+        host, _, port = servers.split(",")[0].rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=_TIMEOUT)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = memoryview(bytearray(FETCH_MAX_BYTES + 1024 * 1024))
+        self._correlation = 0
+
+    def __enter__(self) -> _Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, api: Api, fields: dict[str, Any]) -> bytes:
+        self._correlation += 1
+        frame = encode_request(api, _VERSIONS[api], self._correlation, "the limit", fields)
+        self.socket.sendall(frame)
+        return frame
+
+    def receive(self) -> memoryview:
+        """One answer, without its length. It is overwritten by the next one."""
+        self._fill(self._buffer[: _LENGTH.size])
+        answer = self._buffer[: _LENGTH.unpack_from(self._buffer)[0]]
+        self._fill(answer)
+        return answer
+
+    def _fill(self, view: memoryview) -> None:
+        at = 0
+        while at < len(view):
+            at += _received(self.socket.recv_into(view[at:]))
+
+
+def _received(count: int) -> int:
+    if count == 0:
+        raise ConnectionError("the broker closed the connection")
+    return count

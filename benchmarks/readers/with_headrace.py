@@ -1,0 +1,58 @@
+"""headrace, with its default settings but for `max.poll.records` where that is said."""
+
+from __future__ import annotations
+
+from headrace import Consumer, Records, TopicPartition
+
+from . import Job, Meter
+
+
+def columnar(job: Job, meter: Meter) -> None:
+    """All that is there at each poll, as an Arrow table."""
+    _tables(job, meter, max_poll_records=-1)
+
+
+def columnar_by_500(job: Job, meter: Meter) -> None:
+    """An Arrow table of 500 records at each poll."""
+    _tables(job, meter)
+
+
+def by_record(job: Job, meter: Meter) -> None:
+    """Each record's value, 500 records a poll."""
+    _values(job, meter)
+
+
+def by_record_unlimited(job: Job, meter: Meter) -> None:
+    """Each record's value, all that is there at each poll."""
+    _values(job, meter, max_poll_records=-1)
+
+
+def _tables(job: Job, meter: Meter, **settings: int) -> None:
+    # pyarrow is imported by the first table, and the first table may import pandas: that is not reading.
+    Records().to_arrow()
+    with Consumer(bootstrap_servers=job.servers, **settings) as consumer:
+        _begin(consumer, job, meter)
+        while True:
+            table = consumer.poll(1.0).to_arrow()
+            if meter.add(table.num_rows, table.nbytes):
+                return
+
+
+def _values(job: Job, meter: Meter, **settings: int) -> None:
+    with Consumer(bootstrap_servers=job.servers, **settings) as consumer:
+        _begin(consumer, job, meter)
+        while True:
+            records = consumer.poll(1.0)
+            nbytes = 0
+            for record in records:
+                nbytes += len(record.value)  # type: ignore[arg-type]  # none is null
+            if meter.add(len(records), nbytes):
+                return
+
+
+def _begin(consumer: Consumer, job: Job, meter: Meter) -> None:
+    partitions = [TopicPartition(job.topic, number) for number in job.numbers]
+    consumer.end_offsets(partitions)
+    meter.start()
+    consumer.assign(partitions)
+    consumer.seek_to_beginning()

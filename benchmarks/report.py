@@ -1,0 +1,190 @@
+"""The results as Markdown: for the terminal, and as a page of the documentation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from . import contenders as who
+from . import latency, polling
+from .datasets import BATCH_BYTES, LINGER_MS, PARTITIONS
+from .results import Table, Target, ratio, targets
+
+_NONE = "–"
+_HEAD = (
+    *("reader", "records/s", "slowest – fastest", "MB/s", "CPU s / M records", "peak MB"),
+    *("× confluent", "× Java", "% of limit"),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Results:
+    """Everything one run of the benchmark found. Poll costs are in microseconds, latencies in milliseconds;
+    a string in place of the figures says why there are none."""
+
+    facts: Mapping[str, str]
+    load_before: float
+    command: str
+    repeat: int
+    tables: Sequence[Table]
+    poll_costs: Mapping[str, Mapping[str, float] | str]
+    latencies: Mapping[str, Mapping[str, float] | str]
+
+
+def results(found: Results) -> str:
+    """The tables alone."""
+    parts = [_dataset(table) for table in found.tables]
+    if found.poll_costs:
+        parts.append(_poll_costs(found.poll_costs))
+    if found.latencies:
+        parts.append(_latencies(found.latencies))
+    return "\n\n".join(parts)
+
+
+def page(found: Results) -> str:
+    """The whole page."""
+    return "\n\n".join(["# Benchmarks", _method(found), results(found), _readers(found), _repeat(found)]) + "\n"
+
+
+def _dataset(table: Table) -> str:
+    delivered = table.dataset.records * table.dataset.value_bytes
+    stored = f"{table.stored_bytes / 1e6:,.0f} MB in the broker's log"
+    if table.dataset.codec != "none" and table.stored_bytes:
+        stored += f" ({delivered / table.stored_bytes:.1f} : 1)"
+    rows = [_row(table, contender) for contender in who.CONTENDERS if contender.name in table.outcomes]
+    verdicts = [f"- {_verdict(target)}" for target in targets(table)]
+    failures = [
+        f"- {name} failed {len(outcome.failures)} of {len(outcome.failures) + len(outcome.measurements)} times: "
+        f"{outcome.failures[-1]}"
+        for name, outcome in table.outcomes.items()
+        if outcome.failures
+    ]
+    parts = [f"## {table.dataset.title}", f"{stored}.", markdown_table(_HEAD, rows)]
+    if failures:
+        parts.append("\n".join(failures))
+    return "\n\n".join([*parts, "\n".join(["Targets:", "", *verdicts])])
+
+
+def _row(table: Table, contender: who.Contender) -> list[str]:
+    summary = table.summary(contender)
+    if summary is None:
+        return [contender.name, "failed"]
+    share = ratio(summary.rate, table.limit)
+    return [
+        contender.name,
+        _count(summary.rate),
+        f"{_count(summary.slowest)} – {_count(summary.fastest)}",
+        f"{summary.rate * table.dataset.value_bytes / 1e6:,.0f}",
+        f"{summary.cpu_per_million:.2f}" + (" (whole process)" if summary.cpu_of_whole_process else ""),
+        f"{summary.peak_mb:,.0f}",
+        _number(ratio(summary.rate, table.rate(who.CONFLUENT))),
+        _number(ratio(summary.rate, table.rate(who.JAVA))),
+        _NONE if share is None else f"{share:.0%}",
+    ]
+
+
+def _verdict(target: Target) -> str:
+    mark = {True: "✓", False: "✗", None: "?"}[target.met]
+    reached = "not measured" if target.reached is None else f"{target.reached:.3g}"
+    bound = f"below {target.wanted:g}" if target.at_most else f"at least {target.wanted:g}"
+    return f"{mark} {target.text}: {reached} ({bound})"
+
+
+def _poll_costs(costs: Mapping[str, Mapping[str, float] | str]) -> str:
+    head = ("client", "poll", "poll, `len(value)` of each", "poll, Arrow table")
+    rows = [
+        [name, *([cost] if isinstance(cost, str) else [_number(cost.get(k)) for k in ("poll", "values", "arrow")])]
+        for name, cost in costs.items()
+    ]
+    return "\n\n".join(
+        [
+            "## What a poll costs",
+            f"Microseconds for {polling.RECORDS} records of 100 bytes that are in the client's buffer already: the "
+            f"median of up to {polling.ROUNDS * polling.IN_A_ROW:,} polls.",
+            markdown_table(head, rows),
+        ]
+    )
+
+
+def _latencies(figures: Mapping[str, Mapping[str, float] | str]) -> str:
+    rows = [
+        [name, *([figure] if isinstance(figure, str) else [_number(figure.get(k)) for k in ("mean", "p50", "p99")])]
+        for name, figure in figures.items()
+    ]
+    return "\n\n".join(
+        [
+            "## Latency of a single record",
+            f"Milliseconds from `produce()` of a record of {latency.RECORD_BYTES} bytes, over its acknowledgement "
+            "(`acks=all`), to the return of the poll that brings it; one record at a time. Java is Kafka's "
+            "`EndToEndLatency` with Java's producer, which rounds percentiles down to whole milliseconds and polls "
+            "with `fetch.max.wait.ms=0`; the others get their records from confluent-kafka's producer.",
+            markdown_table(("client", "mean", "p50", "p99"), rows),
+        ]
+    )
+
+
+def _method(found: Results) -> str:
+    facts = markdown_table(("", ""), [[name, value] for name, value in found.facts.items()])
+    return f"""\
+One broker, one topic per table, one machine. The contenders took turns, {found.repeat} times around, each time in a
+new process; figures are medians. The system's load was {found.load_before:.1f} before the start.
+
+{facts}
+
+- **Records** are JSON lines, all of one size, without keys, in {PARTITIONS} partitions, written by Kafka's own
+  producer (`batch.size={BATCH_BYTES}`, `linger.ms={LINGER_MS}`). The topic was read before anything was measured, so
+  all of it came from the page cache.
+- **Time** runs from just before a client may fetch until it has handed over the last record. Starting the process,
+  importing, connecting and asking for metadata come before it.
+- **MB/s** are millions of bytes of values delivered, uncompressed.
+- **CPU** is user and system time of all threads of the reader while the time above runs, without the broker's.
+- **Peak memory** is the largest resident size of the whole process, in millions of bytes, Python or the JVM included;
+  the highest of all runs.
+- **The limit** is the faster of the two rows below that name; with compression it does not decompress, so a client
+  cannot reach it."""
+
+
+def _readers(found: Results) -> str:
+    measured = {name for table in found.tables for name in table.outcomes}
+    lines = [
+        f"- **{c.name}**: {c.what}" + ("" if c.share == 1 else f" It reads {c.share:.0%} of the records.")
+        for c in who.CONTENDERS
+        if c.name in measured
+    ]
+    return "\n".join(["## What each reader does", "", *lines])
+
+
+def _repeat(found: Results) -> str:
+    return f"""\
+## How to repeat it
+
+```sh
+make bench                                   # prints the tables
+make bench ARGS="--write docs/benchmarks.md" # writes this page
+make bench ARGS="--help"
+```
+
+Use a machine that does nothing else. This page was made by `{found.command}`. Figures move with the machine; ratios
+move less."""
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """With columns aligned, so that it can be read as it is. Short rows are filled up."""
+    cells = [list(head), *([*row, *[_NONE] * (len(head) - len(row))] for row in rows)]
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in cells]
+    widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(head))]
+    drawn = [" | ".join(_padded(cell, widths[i], i) for i, cell in enumerate(row)) for row in cells]
+    rule = " | ".join("-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths))
+    return "\n".join(f"| {line} |" for line in (drawn[0], rule, *drawn[1:]))
+
+
+def _padded(cell: str, width: int, column: int) -> str:
+    return cell.ljust(width) if column == 0 else cell.rjust(width)
+
+
+def _count(rate: float) -> str:
+    return f"{rate / 1e6:.2f} M" if rate >= 1e5 else f"{rate:,.0f}"
+
+
+def _number(value: float | None) -> str:
+    return _NONE if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.2f}"

@@ -1,0 +1,146 @@
+"""One run: a broker, and for each dataset rounds in which the contenders take turns, so that drift hits all alike."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headrace.local import LocalBroker
+
+from . import child, latency, machine, polling
+from .contenders import LIMIT_IN_TURN, Contender
+from .datasets import PARTITIONS, Dataset, create_topic, stored_bytes, write
+from .process import CommandFailed, run
+from .readers import Job, Reading
+from .report import Results
+from .results import Measurement, Outcome, Table
+
+_WARM_UPS = 2
+_ONE_BY_ONE = 2_000
+# Slower than any client: it only bounds a run that hangs.
+_RECORDS_PER_SECOND = 10_000
+
+Figures = dict[str, dict[str, float] | str]
+
+
+class NotEnoughRoom(Exception):
+    """The disk is too small for the datasets."""
+
+
+def benchmark(
+    *,
+    datasets: Sequence[Dataset],
+    contenders: Sequence[Contender],
+    repeat: int,
+    small: bool,
+    keep: Path | None,
+    command: str,
+) -> Results:
+    """Measure. `small` adds poll costs and latency; `keep` is where topics are kept for, and found by, another run."""
+    _check_room(datasets, keep or Path(tempfile.gettempdir()))
+    facts, load_before = machine.facts(), machine.load()
+    _say("starting a broker")
+    with LocalBroker(data_dir=keep) as broker:
+        servers = broker.bootstrap_servers
+        tables = [_table(dataset, contenders, repeat, broker) for dataset in datasets]
+        poll_costs: Figures = {}
+        latencies: Figures = {}
+        if small and datasets:
+            poll_costs = _poll_costs(Job(servers, datasets[0].topic, PARTITIONS, datasets[0].records))
+            latencies = _latencies(servers)
+    return Results(facts, load_before, command, repeat, tables, poll_costs, latencies)
+
+
+def _table(dataset: Dataset, contenders: Sequence[Contender], repeat: int, broker: LocalBroker) -> Table:
+    servers = broker.bootstrap_servers
+    _say(f"{dataset.name}: writing {dataset.title}")
+    if not write(dataset, servers):
+        _say(f"{dataset.name}: it is there already")
+    for _ in range(_WARM_UPS):
+        run(LIMIT_IN_TURN.command(_job(dataset, dataset.records, servers)), _timeout(dataset.records))
+    outcomes = dict.fromkeys((contender.name for contender in contenders), Outcome())
+    for number in range(1, repeat + 1):
+        for contender in contenders:
+            outcome = outcomes[contender.name]
+            about = f"{dataset.name}: {number}/{repeat} {contender.name}"
+            try:
+                measurement = measure(contender, _job(dataset, contender.records_of(dataset.records), servers))
+            except (CommandFailed, ValueError) as error:
+                _say(f"{about}: failed: {error}")
+                outcomes[contender.name] = outcome.with_failure(str(error))
+            else:
+                _say(f"{about}: {measurement.rate:,.0f} records/s")
+                outcomes[contender.name] = outcome.with_measurement(measurement)
+    return Table(dataset, stored_bytes(dataset, broker.data_dir), outcomes)
+
+
+def measure(contender: Contender, job: Job) -> Measurement:
+    """Raises CommandFailed, and ValueError for a result that cannot be right."""
+    finished = run(contender.command(job), _timeout(job.records))
+    reading = contender.parse(finished.output)
+    _check(reading, job)
+    return Measurement(
+        records=reading.records,
+        seconds=reading.seconds,
+        loop_cpu_seconds=reading.cpu_seconds,
+        process_cpu_seconds=finished.cpu_seconds,
+        peak_bytes=finished.peak_bytes,
+    )
+
+
+def _check(reading: Reading, job: Job) -> None:
+    if reading.records < job.records:
+        raise ValueError(f"read {reading.records:,} of {job.records:,} records")
+    if reading.seconds <= 0:
+        raise ValueError(f"{reading.records:,} records in {reading.seconds} seconds")
+
+
+def _poll_costs(job: Job) -> Figures:
+    _say("what a poll costs")
+    return {client: _figures(child.command(f"polling.{client}", job), json.loads) for client in polling.CLIENTS}
+
+
+def _latencies(servers: str) -> Figures:
+    job = Job(servers, "latency", 1, _ONE_BY_ONE)
+    create_topic(job.topic, job.partitions, servers)
+    found: Figures = {}
+    for client in latency.CLIENTS:
+        _say(f"latency: {client}")
+        found[client] = _figures(child.command(f"latency.{client}", job), json.loads)
+    _say("latency: Java")
+    found["Java"] = _figures(latency.java_command_line(job), latency.figures_of_java)
+    return found
+
+
+def _figures(command: Sequence[str], parse: Callable[[str], dict[str, float]]) -> dict[str, float] | str:
+    try:
+        return parse(run(command, timeout=300).output)
+    except (CommandFailed, ValueError) as error:
+        _say(f"failed: {error}")
+        return f"failed: {error}"
+
+
+def _job(dataset: Dataset, records: int, servers: str) -> Job:
+    return Job(servers, dataset.topic, PARTITIONS, records)
+
+
+def _timeout(records: int) -> float:
+    return 60 + records / _RECORDS_PER_SECOND
+
+
+def _check_room(datasets: Sequence[Dataset], where: Path) -> None:
+    there = next(path for path in (where, *where.absolute().parents) if path.exists())
+    needed, free = sum(dataset.room for dataset in datasets), shutil.disk_usage(there).free
+    if needed > free:
+        raise NotEnoughRoom(
+            f"{needed / 1e9:.1f} GB are needed in {there}, {free / 1e9:.1f} GB are free: "
+            "set TMPDIR to another directory, use --keep with one, or fewer --records"
+        )
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
