@@ -126,7 +126,7 @@ class Assignment:
 
     def take(self, limit: int) -> list[Chunk]:
         """The records of one poll, at most `limit` of them (-1: all that is there)."""
-        ready = [state for state in self._states.values() if state.available and not state.paused]
+        ready = [state for state in self._states.values() if state.chunks and not state.paused]
         if not ready:
             return []
         available = [state.available for state in ready]
@@ -136,10 +136,9 @@ class Assignment:
             shares, start = self._shares(available, limit)
         taken: list[Chunk] = []
         for state, share in zip(ready, shares, strict=True):
-            if share:
-                taken += state.take(share)
-                if not state.in_flight and self.is_hungry(state):
-                    self.has_appetite = True
+            taken += state.take(share)
+            if share and not state.in_flight and self.is_hungry(state):
+                self.has_appetite = True
         if start:
             self._rotate_to(ready[start].tp)
         return taken

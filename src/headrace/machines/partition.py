@@ -12,8 +12,8 @@ batches, and those that have arrived and are being decoded.
 
 - Answers and decoded batches name the `continuity` they were asked under; it changes whenever fetching starts
   anew elsewhere (seek, reset, truncation), so that a late one is known as such and dropped.
-- Batches are decoded by several threads and can be done out of order: one that comes before its predecessor
-  is parked until that has come.
+- Batches are decoded by several threads and can be done out of order: an outcome (records, or damage) that
+  comes before its predecessor's is parked until that has come.
 - A fault (a damaged batch, an offset out of range) lies behind what is buffered: it counts when that has
   been handed out.
 """
@@ -69,6 +69,14 @@ class OutOfRange(NamedTuple):
     offset: int
 
 
+class Parked(NamedTuple):
+    """What decoding gave: records and the bytes that they came in, or what is wrong with the first batch."""
+
+    outcome: Chunk | HeadraceError
+    size: int
+    expected_next: int
+
+
 # Never the same twice, so that an answer for a partition that was given up and assigned again is known as late.
 _continuities = itertools.count(1)
 
@@ -97,12 +105,13 @@ class PartitionState:
         self.served = 0  # the tick of the last answer with records: the longest waiting goes first
 
         self.chunks: collections.deque[Chunk] = collections.deque()
-        self.first_left = 0  # records of chunks[0] that were handed out already
+        self.first_taken = 0  # records of chunks[0] that were handed out already ...
+        self.first_bytes_taken = 0  # ... and their share of its bytes
         self.available = 0
         self.retained = 0
-        self.undecoded = 0
+        self.undecoded = 0  # bytes that are being decoded, or parked
         self.tail = -1  # where the next chunk has to start
-        self.parked: dict[int, Chunk] = {}
+        self.parked: dict[int, Parked] = {}
 
         self.readable_end = -1  # the high watermark or, with read_committed, the last stable offset; -1: unknown
         self.log_start = -1
@@ -149,7 +158,7 @@ class PartitionState:
     def drop_buffered(self) -> None:
         self.chunks.clear()
         self.parked.clear()
-        self.first_left = self.available = self.retained = self.undecoded = 0
+        self.first_taken = self.first_bytes_taken = self.available = self.retained = self.undecoded = 0
 
     # -- what arrives ----------------------------------------------------------------------------------------
 
@@ -160,32 +169,46 @@ class PartitionState:
 
     def decoded(self, start: int, size: int, chunk: Chunk, expected_next: int) -> None:
         """A chunk of this continuity is decoded; `start` is the offset it was asked with."""
-        self.undecoded -= size
-        self.parked[start] = chunk
-        if chunk.next_offset != expected_next:
+        self._park(start, Parked(chunk, size, expected_next))
+
+    def damaged(self, start: int, fault: HeadraceError) -> None:
+        """The first batch at `start` cannot be decoded. It stays so until the user seeks past it."""
+        self._park(start, Parked(fault, 0, start))
+
+    def _park(self, start: int, parked: Parked) -> None:
+        self.parked[start] = parked
+        while (next_one := self.parked.pop(self.tail, None)) is not None:
+            self.undecoded -= next_one.size
+            self._unpark(next_one)
+
+    def _unpark(self, parked: Parked) -> None:
+        outcome = parked.outcome
+        if isinstance(outcome, HeadraceError):
+            self._cut_behind()
+            self.fault = outcome
+            return
+        self._append(outcome)
+        if outcome.next_offset != parked.expected_next:
             # Decoding stopped short of a damaged batch: what was asked for behind it leaves a gap. Fetching
             # starts again at that batch, which then is the first one and says what is wrong with it.
-            self._cut_behind(start, chunk.next_offset)
-        while (ready := self.parked.pop(self.tail, None)) is not None:
-            self._append(ready)
+            self._cut_behind()
 
-    def _cut_behind(self, start: int, next_offset: int) -> None:
+    def _cut_behind(self) -> None:
+        """Goes on at the tail. Everything before it is here by now, so whatever is still on its way lies behind
+        the damage, and is late."""
         self.continuity = next(_continuities)
         self.in_flight = False
         self.undecoded = 0
         self.fault = None
-        self.parked = {at: chunk for at, chunk in self.parked.items() if at <= start}
-        self.fetch_offset = next_offset
-
-    def damaged(self, start: int, fault: HeadraceError) -> None:
-        """The first batch at `start` cannot be decoded. It stays so until the user seeks past it."""
-        self._cut_behind(start, start)
-        self.fault = fault
+        self.parked.clear()
+        self.fetch_offset = self.tail
 
     def _append(self, chunk: Chunk) -> None:
+        # While records are handed out one by one the buffer can be empty and the position still before its end.
+        nothing_unread = not self.chunks and self.position is not None and self.position.offset == self.tail
         self.tail = chunk.next_offset
         self.fetch_epoch = max(self.fetch_epoch, chunk.leader_epoch)
-        if len(chunk) == 0 and not self.chunks:
+        if len(chunk) == 0 and nothing_unread:
             # Only markers or aborted records: nobody will be handed them, but the position moves past them.
             self.position = Position(chunk.next_offset, self.fetch_epoch)
             return
@@ -196,44 +219,43 @@ class PartitionState:
     # -- what leaves -----------------------------------------------------------------------------------------
 
     def take(self, count: int) -> list[Chunk]:
-        """The next `count` records; the position moves behind them."""
+        """The next `count` records; the position moves behind them, and past chunks without records."""
         taken: list[Chunk] = []
-        while count > 0 and self.chunks:
+        while self.chunks and (count > 0 or len(self.chunks[0]) == 0):
             first = self.chunks[0]
-            rest = len(first) - self.first_left
+            rest = len(first) - self.first_taken
             if rest <= count:
                 self.chunks.popleft()
-                piece = first.slice(self.first_left, rest) if self.first_left else first
-                self.first_left = 0
+                piece = first.slice(self.first_taken, rest) if self.first_taken else first
+                self.retained -= first.nbytes - self.first_bytes_taken  # the pieces' shares are rounded
+                self.first_taken = self.first_bytes_taken = 0
             else:
-                piece = first.slice(self.first_left, count)
-                self.first_left += count
-            self.retained -= piece.nbytes
+                piece = first.slice(self.first_taken, count)
+                self.retained -= piece.nbytes
+                self.first_taken += count
+                self.first_bytes_taken += piece.nbytes
             self.available -= len(piece)
             count -= len(piece)
             self.position = Position(piece.next_offset, piece.leader_epoch)
             if len(piece):
                 taken.append(piece)
-        while self.chunks and len(self.chunks[0]) == 0:
-            empty = self.chunks.popleft()
-            self.position = Position(empty.next_offset, empty.leader_epoch)
-        if not self.chunks:
-            self.retained = 0  # shares of a chunk's bytes are rounded
         return taken
 
     def give_back(self, chunks: Sequence[Chunk]) -> None:
         """Puts taken records, that nobody has seen yet, in front of the buffer again. The caller sets the position."""
-        if self.first_left:
+        if self.first_taken:
             first = self.chunks.popleft()
-            self.chunks.appendleft(first.slice(self.first_left, len(first) - self.first_left))
-            self.first_left = 0
+            rest = first.slice(self.first_taken, len(first) - self.first_taken)
+            self.chunks.appendleft(rest)
+            self.retained += rest.nbytes - (first.nbytes - self.first_bytes_taken)
+            self.first_taken = self.first_bytes_taken = 0
         self.chunks.extendleft(reversed(chunks))
         self.available += sum(map(len, chunks))
         self.retained += sum(chunk.nbytes for chunk in chunks)
 
     @property
     def is_drained(self) -> bool:
-        return not self.chunks and not self.parked and not self.undecoded
+        return not self.available and not self.undecoded
 
     @property
     def has_backlog(self) -> bool:
