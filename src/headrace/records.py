@@ -102,8 +102,7 @@ class Records:
             import pyarrow
         except ImportError as e:
             raise ImportError("to_arrow() needs pyarrow: pip install 'headrace[arrow]'") from e
-        stream = arrow_stream(self._batches, lane=lane, requested_schema=None)
-        return pyarrow.RecordBatchReader._import_from_c_capsule(stream).read_all()
+        return pyarrow.table(_WithLane(self._batches) if lane else self)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return arrow_stream(self._batches, lane=False, requested_schema=requested_schema)
@@ -117,6 +116,18 @@ class Records:
 
 
 Records.EMPTY = Records()
+
+
+class _WithLane:
+    """The Arrow stream that has the column `lane`."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, batches: tuple[Batch, ...]) -> None:
+        self._batches = batches
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return arrow_stream(self._batches, lane=True, requested_schema=requested_schema)
 
 
 def _restore_record(

@@ -244,7 +244,7 @@ def test_next_offset_stops_at_a_header_that_cannot_be():
 
 def test_other_threads_run_while_it_decodes():
     one = encode_batch([Entry(value=bytes(1000))] * 200, compressed=True)
-    data = b"".join(struct.pack(">q", 200 * i) + one[8:] for i in range(1000))
+    data = b"".join(struct.pack(">q", 200 * i) + one[8:] for i in range(200))
     times = {}
 
     def work():
@@ -260,7 +260,7 @@ def test_other_threads_run_while_it_decodes():
         ticks.append(time.perf_counter())
         time.sleep(0)
     thread.join()
-    assert times["count"] == 200_000
+    assert times["count"] == 40_000
     tenth = (times["end"] - times["start"]) / 10
     assert any(times["start"] + tenth < tick < times["end"] - tenth for tick in ticks)
 

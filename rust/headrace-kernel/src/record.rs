@@ -23,7 +23,7 @@ pub fn append(columns: &mut Columns, batch: &BatchView<'_>, mut body: &[u8], fro
         return Err(Cause::Malformed("there are fewer bytes than the records need"));
     }
     columns.reserve(batch.count, body.len() - batch.count * SMALLEST_RECORD);
-    let lowest_delta = from - batch.base_offset;
+    let lowest_delta = from.saturating_sub(batch.base_offset);
     let log_append_time = batch.is_log_append_time();
     let mut previous_delta = -1;
     for _ in 0..batch.count {

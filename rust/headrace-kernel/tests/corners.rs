@@ -119,6 +119,14 @@ fn records_below_the_position_are_cut_off() {
 }
 
 #[test]
+fn any_position_will_do() {
+    let data = Batch::of(10, 5).encode();
+    assert_eq!(offsets_at(&data, i64::MIN).len(), 5);
+    assert_eq!(offsets_at(&data, -1).len(), 5);
+    assert_eq!(offsets_at(&data, i64::MAX).len(), 0);
+}
+
+#[test]
 fn batches_that_overlap_give_no_record_twice() {
     let data = [Batch::of(0, 10).encode(), Batch::of(5, 10).encode(), Batch::of(3, 4).encode()].concat();
     assert_eq!(offsets_at(&data, 0), (0..15).collect::<Vec<_>>());
