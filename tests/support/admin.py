@@ -6,6 +6,7 @@ import itertools
 import logging
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 from confluent_kafka import Consumer, ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs leave most of them out
