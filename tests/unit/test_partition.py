@@ -191,6 +191,17 @@ def test_given_back_records_come_first_again() -> None:
     assert (state.available, state.retained, state.position) == (0, 0, (9, 3))
 
 
+def test_bytes_add_up_although_shares_of_a_chunk_are_rounded() -> None:
+    state = at(0)
+    feed(state, FakeChunk(tuple(range(6)), 6, bytes_each=3.3))
+    taken = state.take(3)
+    state.give_back(taken)
+    assert state.retained == sum(each.nbytes for each in state.chunks)
+    for _ in range(6):
+        state.take(1)
+    assert state.retained == 0
+
+
 def test_what_is_decoded_early_waits_for_its_predecessor() -> None:
     state = at(0)
     state.arrived(100, 5)

@@ -1,0 +1,171 @@
+"""Requests as kio reads them, in every version that headrace can speak."""
+
+from __future__ import annotations
+
+import datetime
+import struct
+import uuid
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+
+from headrace.errors import ProtocolError
+from headrace.protocol.messages import (
+    API_VERSIONS,
+    APIS,
+    FETCH,
+    FIND_COORDINATOR,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
+    Api,
+    build,
+    correlation_id_of,
+    encode_request,
+)
+from support.fake_broker import read_request
+
+TOPIC = uuid.UUID(int=7)
+
+# One description of each request, for all of its versions.
+FIELDS: dict[Api, dict[str, Any]] = {
+    FETCH: {
+        "replica_id": -1,
+        "max_wait": 500,
+        "min_bytes": 1,
+        "max_bytes": 1000,
+        "isolation_level": 1,
+        "session_id": 3,
+        "session_epoch": 4,
+        "topics": [
+            {
+                "topic_id": TOPIC,
+                "partitions": [
+                    {"partition": 2, "current_leader_epoch": 5, "fetch_offset": 99, "partition_max_bytes": 100}
+                ],
+            }
+        ],
+        "forgotten_topics_data": [{"topic_id": TOPIC, "partitions": [1, 2]}],
+        "rack_id": "r",
+    },
+    LIST_OFFSETS: {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "timeout": 1500,
+        "topics": [{"name": "t", "partitions": [{"partition_index": 1, "current_leader_epoch": 2, "timestamp": -1}]}],
+    },
+    METADATA: {
+        "topics": [{"topic_id": None, "name": "t"}],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    },
+    OFFSET_COMMIT: {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [
+            {
+                "name": "t",
+                "topic_id": TOPIC,
+                "partitions": [
+                    {
+                        "partition_index": 0,
+                        "committed_offset": 5,
+                        "committed_leader_epoch": -1,
+                        "committed_metadata": "m",
+                    }
+                ],
+            }
+        ],
+    },
+    OFFSET_FETCH: {
+        "groups": [
+            {
+                "group_id": "g",
+                "member_id": None,
+                "member_epoch": -1,
+                "topics": [{"name": "t", "topic_id": TOPIC, "partition_indexes": [0, 1]}],
+            }
+        ],
+        "require_stable": True,
+    },
+    FIND_COORDINATOR: {"key_type": 0, "coordinator_keys": ("g",)},
+    API_VERSIONS: {"client_software_name": "headrace", "client_software_version": "1"},
+    OFFSET_FOR_LEADER_EPOCH: {
+        "replica_id": -1,
+        "topics": [{"topic": "t", "partitions": [{"partition": 0, "current_leader_epoch": 2, "leader_epoch": 1}]}],
+    },
+}
+
+
+def sent(api: Api, version: int, fields: dict[str, Any]) -> Any:
+    raw = encode_request(api, version, 42, "me", fields)
+    assert struct.unpack_from(">i", raw)[0] == len(raw) - 4
+    request = read_request(raw[4:])
+    assert (request.api_key, request.version, request.correlation_id) == (api.key, version, 42)
+    assert request.client_id == "me"
+    return request.body
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), [(api, version) for api in APIS for version in range(api.lowest, api.highest + 1)], ids=str
+)
+def test_one_description_serves_every_version(api: Api, version: int) -> None:
+    body = sent(api, version, FIELDS[api])
+    assert body == build(load_request_schema(api.key, version), FIELDS[api])
+
+
+def test_what_is_in_a_fetch() -> None:
+    body = sent(FETCH, 18, FIELDS[FETCH])
+    assert body.max_wait == datetime.timedelta(milliseconds=500)
+    assert (body.session_id, body.session_epoch, body.isolation_level, body.rack_id) == (3, 4, 1, "r")
+    (topic,) = body.topics
+    (partition,) = topic.partitions
+    assert (topic.topic_id, partition.partition, partition.fetch_offset) == (TOPIC, 2, 99)
+    assert (partition.current_leader_epoch, partition.last_fetched_epoch) == (5, -1)
+    assert body.forgotten_topics_data[0].partitions == (1, 2)
+
+
+def test_the_replica_of_a_consumer_is_none_in_every_version() -> None:
+    """-1 says that this is a consumer; kio's default for OffsetForLeaderEpoch is another (-2)."""
+    assert sent(FETCH, 14, FIELDS[FETCH]).replica_id == -1
+    assert sent(FETCH, 18, FIELDS[FETCH]).replica_state.replica_id == -1
+    assert sent(OFFSET_FOR_LEADER_EPOCH, 4, FIELDS[OFFSET_FOR_LEADER_EPOCH]).replica_id == -1
+    assert sent(LIST_OFFSETS, 11, FIELDS[LIST_OFFSETS]).replica_id == -1
+
+
+@pytest.mark.parametrize(
+    ("version", "has", "has_not"), [(9, "name", "topic_id"), (10, "topic_id", "name")], ids=["v9", "v10"]
+)
+def test_topics_go_by_name_or_by_id(version: int, has: str, has_not: str) -> None:
+    for api in (OFFSET_COMMIT, OFFSET_FETCH):
+        body = sent(api, version, FIELDS[api])
+        (topic,) = body.topics if api is OFFSET_COMMIT else body.groups[0].topics
+        assert getattr(topic, has) in ("t", TOPIC)
+        assert not hasattr(topic, has_not)
+
+
+def test_all_topics_and_no_topics_are_different_questions() -> None:
+    rest = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    assert sent(METADATA, 13, {"topics": None, **rest}).topics is None
+    assert sent(METADATA, 13, {"topics": [], **rest}).topics == ()
+
+
+def test_a_missing_field_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="topics"):
+        build(load_request_schema(METADATA.key, 13), {})
+
+
+def test_no_client_id() -> None:
+    raw = encode_request(API_VERSIONS, 4, 1, None, FIELDS[API_VERSIONS])
+    assert read_request(raw[4:]).client_id is None
+
+
+def test_an_answer_s_correlation_id() -> None:
+    assert correlation_id_of(memoryview(b"\0\0\0\x2aabc")) == 42
+    with pytest.raises(ProtocolError, match="3 bytes"):
+        correlation_id_of(memoryview(b"\0\0\0"))
