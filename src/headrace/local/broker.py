@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -36,6 +37,7 @@ _STOP_WITHIN = 10.0
 _STOP_WITHOUT_QUORUM_WITHIN = 1.0
 _ASK_WITHIN = 2.0
 _ASK_EVERY = 0.02
+_DISK_IS_FULL_BELOW = 1024 * 1024
 
 Setting = str | int | float | bool
 
@@ -304,7 +306,8 @@ class LocalBroker:
         said = tail(self.log_path, log_start)
         if "Address already in use" in said:
             return _PortTaken(f"{what}: a port was taken meanwhile. The log is {self.log_path}")
-        if "No space left on device" in said:
+        # On a full disk the log may lack the line that says so.
+        if "No space left on device" in said or shutil.disk_usage(self._where()).free < _DISK_IS_FULL_BELOW:
             return full_disk(self._where(), "the data directory")
         return LocalBrokerError(f"Kafka did not start: {what}. The end of its log {self.log_path}:\n{said}")
 
