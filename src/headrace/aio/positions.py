@@ -115,7 +115,8 @@ class Positions:
                 else:
                     epoch = -1 if found.leader_epoch is None else found.leader_epoch
                     state.seek(Position(found.offset, epoch))
-        self._wanted.set()  # RESET and VALIDATE come next
+        self._wanted.set()  # RESET and VALIDATE come next; a commit without an epoch needs neither
+        self._intake.fetch_soon()
         return None
 
     def _retry_or_raise(self, error: HeadraceError, continuities: Continuities, phase: Phase) -> HeadraceError | None:
