@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from .readers import Job, Meter
@@ -20,11 +21,16 @@ def command(what: str, job: Job) -> list[str]:
     return [sys.executable, "-m", f"{__package__}.child", what, json.dumps(dataclasses.asdict(job))]
 
 
+def find(what: str) -> Callable[..., Any]:
+    """The function of that name. Raises ImportError or AttributeError."""
+    module, _, function = what.rpartition(".")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+    return found
+
+
 def perform(what: str, job: Job) -> Any:
-    module_name, _, function_name = what.rpartition(".")
-    module = importlib.import_module(f"{__package__}.{module_name}")
-    function = getattr(module, function_name)
-    if not module.__name__.startswith(_READERS):
+    function = find(what)
+    if not function.__module__.startswith(_READERS):
         return function(job)
     meter = Meter(job.records)
     function(job, meter)
