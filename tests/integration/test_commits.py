@@ -56,6 +56,7 @@ def test_explicit_offsets_and_metadata(make: MakeConsumer, topic: str, servers: 
         consumer.commit({first: -1})
     consumer.assign([first])
     assert consumer.position(first) == 42
+    assert poll_until(consumer, 1, timeout=5)[0].offset == 42
 
 
 def test_metadata_that_is_too_large(make: MakeConsumer, topic: str, servers: str) -> None:

@@ -84,18 +84,18 @@ def wait_for_buffers(consumer: AnyConsumer, topic: str, partitions: int) -> None
     wait_for("records of every partition", buffered)
 
 
-def test_the_buffer_stays_within_its_budget(make: MakeConsumer, admin: Admin, servers: str) -> None:
-    """200 partitions of which each alone would fill it."""
-    budget = 4 * 2**20
+@pytest.fixture(scope="module")
+def wide_topic(admin: Admin, servers: str) -> str:
     topic = admin.create("wide", 200)
-    write(
-        servers,
-        topic,
-        (Outgoing(bytes(1000), partition=number % 200) for number in range(20_000)),
-        batch_size=100_000,
-        linger_ms=50,
-    )
-    consumer = assigned(make, servers, topic, 200, queued_max_bytes=budget, max_poll_records=100)
+    records = (Outgoing(bytes(1000), partition=number % 200) for number in range(20_000))
+    write(servers, topic, records, batch_size=200_000, linger_ms=5000, acks=1)
+    return topic
+
+
+def test_the_buffer_stays_within_its_budget(make: MakeConsumer, wide_topic: str, servers: str) -> None:
+    """200 partitions, which together have five times as much."""
+    budget = 4 * 2**20
+    consumer = assigned(make, servers, wide_topic, 200, queued_max_bytes=budget, max_poll_records=100)
     seen: Counter[int] = Counter()
     most = 0
     deadline = time.monotonic() + 60
