@@ -27,7 +27,7 @@ class Records:
 
     It is also an Arrow stream: `pyarrow.table(records)`, `polars.DataFrame(records)`, DuckDB and pandas take
     it as it is. The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
-    timestampType, headers. A record without a timestamp or without headers has null there.
+    timestampType, headers. Headers are null where there are none; a missing timestamp is -1 ms, as in Spark.
     """
 
     # Not a collections.abc.Sequence: polars takes those for rows before it looks for an Arrow stream.

@@ -161,7 +161,7 @@ def test_keys_values_and_offsets_are_not_copied():
 @pytest.mark.parametrize(
     ("milliseconds", "microseconds"),
     [
-        (-1, None),
+        (-1, -1000),  # none: as Spark's Kafka source has it
         (-2, -2000),
         (0, 0),
         # Producers that write microseconds or nanoseconds.

@@ -13,7 +13,7 @@ use arrow_array::{
     ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchReader, StringArray, TimestampMicrosecondArray,
     new_null_array,
 };
-use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow_buffer::{Buffer, OffsetBuffer};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -163,13 +163,10 @@ fn repeated(text: &str, rows: usize) -> StringArray {
 }
 
 /// Milliseconds to microseconds. What does not fit (some producers write nanoseconds) becomes the
-/// largest or smallest time there is; −1, Kafka's "none", becomes null.
+/// largest or smallest time there is. −1, Kafka's "none", stays what it is, as in Spark's Kafka source.
 fn timestamps(milliseconds: &[i64]) -> TimestampMicrosecondArray {
     let microseconds: Vec<i64> = milliseconds.iter().map(|time| time.saturating_mul(1000)).collect();
-    let nulls = milliseconds
-        .contains(&-1)
-        .then(|| NullBuffer::from_iter(milliseconds.iter().map(|&time| time != -1)));
-    TimestampMicrosecondArray::new(microseconds.into(), nulls).with_timezone("UTC")
+    TimestampMicrosecondArray::new(microseconds.into(), None).with_timezone("UTC")
 }
 
 fn timestamp_types(columns: &Columns, start: usize, len: usize) -> Int32Array {
