@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 from headrace.local import LocalBrokerError, Progress
@@ -122,16 +122,23 @@ def _bar() -> Iterator[ProgressCallback]:
     """A progress bar on stderr that shows up only if there is something to download."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     bar = Bar(*columns, console=Console(stderr=True), transient=True)
-    tasks: dict[str, TaskID] = {}
+    task = bar.add_task("", total=None)
+    started = False
 
     def show(progress: Progress) -> None:
-        if progress.step not in tasks:
-            tasks[progress.step] = bar.add_task(f"Apache Kafka: {progress.step}", total=progress.total)
-        bar.start()
-        bar.update(tasks[progress.step], completed=progress.done, total=progress.total)
+        nonlocal started
+        if not started:
+            bar.start()
+            started = True
+        bar.update(
+            task,
+            description=f"Apache Kafka: {progress.step}",
+            completed=progress.done,
+            total=progress.total,
+        )
 
     try:
         yield show
     finally:
-        if tasks:
+        if started:
             bar.stop()
