@@ -85,13 +85,13 @@ CONFLUENT = _reader(
     "confluent-kafka",
     "with_confluent.consume",
     "`consume(10000, timeout=1.0)`, `len(m.value())` of each, no check of `m.error()`, `enable.auto.commit=false`; "
-    "other settings as librdkafka has them (it does not check CRCs by default).",
+    "other settings as librdkafka has them (it does not check CRCs by default). It pauses fetching for a second "
+    "(`fetch.queue.backoff.ms`) whenever 100,000 messages (`queued.min.messages`) are waiting to be consumed.",
 )
 CONFLUENT_TUNED = _reader(
     "confluent-kafka, tuned",
     "with_confluent.consume_tuned",
-    "The same with `queued.min.messages=1000000` and `fetch.queue.backoff.ms=5`, so that it never stops fetching "
-    "for lack of room. The ratios are to the row above.",
+    "The same with `queued.min.messages=1000000` and `fetch.queue.backoff.ms=5`, so that it does not pause.",
 )
 JAVA = Contender(
     "Java",
@@ -140,4 +140,5 @@ CONTENDERS: Sequence[Contender] = (
     LIMIT_REPLAYED,
 )
 HEADRACE: Sequence[Contender] = (COLUMNAR, COLUMNAR_500, BY_RECORD, BY_RECORD_ALL)
+CONFLUENTS: Sequence[Contender] = (CONFLUENT, CONFLUENT_TUNED)
 LIMITS: Sequence[Contender] = (LIMIT_IN_TURN, LIMIT_REPLAYED)

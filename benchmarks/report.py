@@ -77,7 +77,7 @@ def _row(table: Table, contender: who.Contender) -> list[str]:
         f"{summary.rate * table.dataset.value_bytes / 1e6:,.0f}",
         f"{summary.cpu_per_million:.2f}" + (" (whole process)" if summary.cpu_of_whole_process else ""),
         f"{summary.peak_mb:,.0f}",
-        _number(ratio(summary.rate, table.rate(who.CONFLUENT))),
+        _number(ratio(summary.rate, table.confluent)),
         _number(ratio(summary.rate, table.rate(who.JAVA))),
         _NONE if share is None else f"{share:.0%}",
     ]
@@ -140,7 +140,8 @@ new process; figures are medians. The system's load was {found.load_before:.1f} 
 - **CPU** is user and system time of all threads of the reader while the time above runs, without the broker's.
 - **Peak memory** is the largest resident size of the whole process, in millions of bytes, Python or the JVM included;
   the highest of all runs.
-- **The limit** is the faster of the two rows below that name; with compression it does not decompress, so a client
+- **× confluent** is against the faster of the two rows of that name.
+- **The limit** is the faster of the two rows of that name; with compression it does not decompress, so a client
   cannot reach it."""
 
 

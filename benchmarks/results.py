@@ -91,8 +91,16 @@ class Table:
 
     @property
     def limit(self) -> float | None:
-        """The higher of the two: whichever is reached can be reached."""
-        return max((rate for limit in who.LIMITS if (rate := self.rate(limit))), default=None)
+        """The higher of the two: what was reached can be reached."""
+        return self._fastest(who.LIMITS)
+
+    @property
+    def confluent(self) -> float | None:
+        """The higher of the two: beating a client that was left to pause would say little."""
+        return self._fastest(who.CONFLUENTS)
+
+    def _fastest(self, contenders: Sequence[who.Contender]) -> float | None:
+        return max((rate for contender in contenders if (rate := self.rate(contender))), default=None)
 
 
 def ratio(rate: float | None, base: float | None) -> float | None:
@@ -117,7 +125,7 @@ class Target:
 
 def targets(table: Table) -> list[Target]:
     columnar, by_record = table.rate(who.COLUMNAR), table.rate(who.BY_RECORD)
-    confluent = table.rate(who.CONFLUENT)
+    confluent = table.confluent
     peaks = [summary.peak_mb for contender in who.HEADRACE if (summary := table.summary(contender))]
     found = [
         Target("columnar, × Java", ratio(columnar, table.rate(who.JAVA)), 1.5),

@@ -54,10 +54,11 @@ def test_cpu_is_that_of_the_loop_where_it_is_known() -> None:
     assert (unknown.cpu_per_million, unknown.cpu_of_whole_process) == (2.0, True)
 
 
-def test_the_limit_is_the_faster_of_the_two() -> None:
+def test_the_limit_and_confluent_are_the_faster_of_their_two_rows() -> None:
     assert table(LIMIT_IN_TURN=4e6, LIMIT_REPLAYED=5e6).limit == pytest.approx(5e6)
     assert table(LIMIT_IN_TURN=4e6).limit == pytest.approx(4e6)
     assert table(COLUMNAR=4e6).limit is None
+    assert table(CONFLUENT=1e6, CONFLUENT_TUNED=2e6).confluent == pytest.approx(2e6)
 
 
 def test_a_ratio_needs_both_sides() -> None:
