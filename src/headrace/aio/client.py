@@ -272,6 +272,13 @@ class Client:
                 connection.close()
                 del self._connections[key]
 
+    def disconnect(self) -> None:
+        """Closes every connection, for good."""
+        self.closed = True
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
     async def close(self) -> None:
         """Closes every connection. Ends what waits for one."""
         self.closed = True
@@ -279,8 +286,6 @@ class Client:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self.disconnect()
         if self._refreshed is not None and not self._refreshed.done():
             self._refreshed.cancel()

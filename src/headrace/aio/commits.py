@@ -123,7 +123,9 @@ class Commits:
             async with asyncio.timeout_at(deadline):
                 await asyncio.gather(*self._running, return_exceptions=True)
         offsets = self.offsets_or_positions(None) if self._auto else {}
-        if not offsets or offsets == self._last:
+        # One that failed since the last poll has not been told to `_auto_committed` yet.
+        failed = any(error is not None and callback == self._auto_committed for callback, _, error in self._done)
+        if not offsets or (offsets == self._last and not failed):
             return
         try:
             await engine.client.with_retries(

@@ -29,6 +29,8 @@ from .metrics import metrics_of
 T = TypeVar("T")
 
 _ITERATION_POLL = 1.0
+# A program that is told to end should do so within a second, be the brokers there or not.
+CLOSE_TIMEOUT = 0.8
 
 
 class AsyncConsumer:
@@ -326,11 +328,13 @@ class AsyncConsumer:
 
     def wakeup(self) -> None:
         """Makes the call that is waiting, or else the next poll(), raise WakeupError. From any thread."""
+        self._gate.check_fork()
         self._gate.wakeup()
         self._intake.doorbell.ring()
 
-    async def close(self, *, timeout: float = 5.0) -> None:
-        """Commits what auto-commit still has to, and lets go of everything, within `timeout` seconds."""
+    async def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Commits what auto-commit still has to, and lets go of everything, within `timeout` seconds. A commit that
+        does not get through by then is logged, and its records will be read again."""
         await self._close(timeout)
         self._commits.run_callbacks()
 
@@ -346,6 +350,11 @@ class AsyncConsumer:
         finally:
             await engine.close()
             self._intake.doorbell.ring()
+
+    def _abandon(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.abandon()
 
     async def __aenter__(self) -> Self:
         self._gate.check()

@@ -86,6 +86,11 @@ class Engine:
             self._on_metadata()
         return answer
 
+    def abandon(self) -> None:
+        """Lets go of threads and sockets. The tasks are cancelled by the end of the loop."""
+        self.fetcher.decoder.close()
+        self.client.disconnect()
+
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..aio.commits import CommitCallback
-from ..aio.consumer import AsyncConsumer
+from ..aio.consumer import CLOSE_TIMEOUT, AsyncConsumer
 from ..errors import ConcurrentUseError
 from ..records import Record, Records
 from ..types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
@@ -39,8 +39,7 @@ class Consumer:
         self._aio = AsyncConsumer(config, **settings)
         self._portal = Portal("headrace")
         self._inside = threading.RLock()
-        # A consumer that is dropped without close() takes its thread along.
-        self._finalizer = weakref.finalize(self, self._portal.close, 0.0)
+        self._finalizer = weakref.finalize(self, _abandon, self._portal, self._aio)
 
     # -- assignment ----------------------------------------------------------------------------------------------
 
@@ -176,7 +175,7 @@ class Consumer:
     def wakeup(self) -> None:
         self._aio.wakeup()
 
-    def close(self, *, timeout: float = 5.0) -> None:
+    def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
         if self._aio._gate.is_forked:
             self._finalizer.detach()
             return
@@ -216,6 +215,12 @@ class _Alone:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
+
+
+def _abandon(portal: Portal, aio: AsyncConsumer) -> None:
+    """A consumer that is dropped without close() takes its threads and sockets along. Nothing is committed."""
+    if not aio._gate.is_forked:
+        portal.close(0.0, aio._abandon)
 
 
 # The two consumers are documented once.

@@ -54,12 +54,14 @@ class Portal:
 
         return self.run(work())
 
-    def close(self, timeout: float) -> None:
-        """Ends the thread. What still runs on it is cancelled."""
+    def close(self, timeout: float, last: Callable[[], None] | None = None) -> None:
+        """Ends the thread, after a `last` call on it. What still runs on it is cancelled."""
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
         if loop is None or thread is None or loop.is_closed():
             return
+        if last is not None:
+            loop.call_soon_threadsafe(last)
         loop.call_soon_threadsafe(loop.stop)
         if thread is not threading.current_thread():
             thread.join(timeout)
