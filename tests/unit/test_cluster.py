@@ -1,0 +1,205 @@
+"""What is known of the cluster, event by event."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.machines.cluster import Cluster, Leader
+from headrace.protocol.messages import METADATA
+from headrace.types import Node, PartitionInfo, TopicPartition
+from support.fake_broker import answer
+
+T1, T2 = uuid.UUID(int=1), uuid.UUID(int=2)
+TP = TopicPartition("t", 0)
+
+
+def partition(number: int = 0, leader: int = 1, epoch: int = 5, offline: tuple[int, ...] = ()) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "partition_index": number,
+        "leader_id": leader,
+        "leader_epoch": epoch,
+        "replica_nodes": (1, 2),
+        "isr_nodes": (1,),
+        "offline_replicas": offline,
+    }
+
+
+def topic(
+    *partitions: dict[str, Any], name: str | None = "t", id: uuid.UUID | None = T1, code: int = 0
+) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "name": name,
+        "topic_id": id,
+        "is_internal": False,
+        "partitions": partitions,
+    }
+
+
+def metadata(*topics: dict[str, Any], brokers: tuple[int, ...] = (1, 2), version: int = 13) -> Any:
+    return answer(
+        METADATA,
+        version,
+        throttle_time=0,
+        brokers=[{"node_id": id, "host": f"b{id}", "port": 9092, "rack": None} for id in brokers],
+        cluster_id="c",
+        controller_id=1,
+        topics=topics,
+        error_code=0,
+    )
+
+
+def cluster_of(*topics: dict[str, Any], brokers: tuple[int, ...] = (1, 2)) -> Cluster:
+    cluster = Cluster()
+    cluster.apply(metadata(*topics, brokers=brokers))
+    return cluster
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_an_answer(version: int) -> None:
+    cluster = Cluster()
+    cluster.apply(metadata(topic(partition(1, leader=2), partition(0)), version=version))
+    assert cluster.cluster_id == "c"
+    assert cluster.brokers == {1: Node(1, "b1", 9092), 2: Node(2, "b2", 9092)}
+    assert (cluster.topic_id("t"), cluster.topic_name(T1)) == (T1, "t")
+    assert cluster.leader(TP) == Leader(1, 5)
+    assert cluster.partition_infos("t") == [
+        PartitionInfo("t", 0, Node(1, "b1", 9092), (1, 2), (1,), ()),
+        PartitionInfo("t", 1, Node(2, "b2", 9092), (1, 2), (1,), ()),
+    ]
+
+
+def test_what_is_not_known() -> None:
+    cluster = Cluster()
+    assert cluster.leader(TP) is None
+    assert cluster.topic_id("t") is None
+    assert cluster.topic_name(None) is None
+    assert cluster.partition_infos("t") == []
+    assert cluster.without_leader([TP]) == {TP}
+    assert not cluster.is_online(TP, 1)
+
+
+@pytest.mark.parametrize("leader", [-1, 9], ids=["nobody", "a broker that is not listed"])
+def test_no_leader_that_can_be_asked(leader: int) -> None:
+    cluster = cluster_of(topic(partition(leader=leader)))
+    assert cluster.leader(TP) is None
+    assert cluster.without_leader([TP]) == {TP}
+    assert cluster.partition_infos("t")[0].leader is None
+
+
+def test_an_answer_replaces_the_brokers_but_only_the_topics_that_it_lists() -> None:
+    cluster = cluster_of(topic(partition()), topic(partition(), name="u", id=T2))
+    cluster.apply(metadata(topic(partition(leader=3, epoch=6)), brokers=(3,)))
+    assert set(cluster.brokers) == {3}
+    assert cluster.leader(TP) == Leader(3, 6)
+    assert cluster.topic_id("u") == T2
+    assert cluster.leader(TopicPartition("u", 0)) is None, "its leader is not there any more"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "leader"), [(4, Leader(1, 5)), (5, Leader(2, 5)), (6, Leader(2, 6))], ids=["older", "same", "newer"]
+)
+def test_a_broker_that_lags_behind_does_not_turn_back_the_epoch(epoch: int, leader: Leader) -> None:
+    cluster = cluster_of(topic(partition(leader=1, epoch=5)))
+    cluster.apply(metadata(topic(partition(leader=2, epoch=epoch))))
+    assert cluster.leader(TP) == leader
+
+
+def test_a_topic_made_again_is_another_one_even_with_a_lower_epoch() -> None:
+    cluster = cluster_of(topic(partition(leader=1, epoch=5)))
+    cluster.apply(metadata(topic(partition(leader=2, epoch=0), id=T2)))
+    assert cluster.leader(TP) == Leader(2, 0)
+    assert (cluster.topic_id("t"), cluster.topic_name(T2), cluster.topic_name(T1)) == (T2, "t", None)
+
+
+def test_an_error_keeps_what_is_known() -> None:
+    cluster = cluster_of(topic(partition()))
+    cluster.apply(metadata(topic(code=3, id=None)))
+    assert cluster.topic_errors == {"t": 3}
+    assert cluster.leader(TP) == Leader(1, 5)
+    cluster.apply(metadata(topic(partition())))
+    assert cluster.topic_errors == {}
+
+
+def test_an_error_code_from_a_newer_broker() -> None:
+    cluster = Cluster()
+    cluster.apply(metadata(topic(code=999)))
+    assert cluster.topic_errors == {"t": 999}
+
+
+def test_a_topic_asked_for_by_id_alone() -> None:
+    cluster = cluster_of(topic(partition()))
+    cluster.apply(metadata(topic(name=None, code=100)))
+    assert cluster.topic_errors == {"t": 100}
+    cluster.apply(metadata(topic(name=None, id=T2, code=100)))
+    assert cluster.topic_errors == {"t": 100}, "nobody knows what that was"
+
+
+def test_forget() -> None:
+    cluster = cluster_of(topic(partition()))
+    cluster.forget("t")
+    cluster.forget("t")
+    assert (cluster.topic_id("t"), cluster.topic_name(T1)) == (None, None)
+
+
+def test_online() -> None:
+    cluster = cluster_of(topic(partition(offline=(2,))))
+    assert cluster.is_online(TP, 1)
+    assert not cluster.is_online(TP, 2), "the replica is offline"
+    assert not cluster.is_online(TP, 3), "there is no such broker"
+
+
+@pytest.mark.parametrize(
+    ("hint", "endpoints", "news", "leader"),
+    [
+        pytest.param(Leader(2, 6), [], True, Leader(2, 6), id="newer, of a broker that is known"),
+        pytest.param(Leader(3, 6), [Node(3, "b3", 1)], True, Leader(3, 6), id="newer, of one that comes with it"),
+        pytest.param(Leader(3, 6), [], False, Leader(1, 5), id="newer, of one that is nowhere"),
+        pytest.param(Leader(2, 5), [], False, Leader(1, 5), id="the same epoch"),
+        pytest.param(Leader(2, 4), [], False, Leader(1, 5), id="older"),
+    ],
+)
+def test_leader_hints(hint: Leader, endpoints: list[Node], news: bool, leader: Leader) -> None:
+    cluster = cluster_of(topic(partition(leader=1, epoch=5)))
+    assert cluster.hint(TP, hint, endpoints) is news
+    assert cluster.leader(TP) == leader
+
+
+def test_a_hint_can_move_a_broker() -> None:
+    cluster = cluster_of(topic(partition(leader=1, epoch=5)))
+    assert cluster.hint(TP, Leader(2, 6), [Node(2, "elsewhere", 7)])
+    assert cluster.brokers[2] == Node(2, "elsewhere", 7)
+
+
+def test_a_hint_for_what_is_not_known() -> None:
+    assert not Cluster().hint(TP, Leader(1, 1), [Node(1, "b1", 1)])
+
+
+EVENT = st.tuples(st.sampled_from(["answer", "hint"]), st.integers(0, 3), st.integers(0, 8), st.sampled_from([T1, T2]))
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.lists(EVENT, max_size=20))
+def test_epochs_only_grow_while_the_topic_is_the_same(events: list[tuple[str, int, int, uuid.UUID]]) -> None:
+    cluster = cluster_of(topic(partition(epoch=0)), brokers=(0, 1, 2, 3))
+    for kind, leader, epoch, id in events:
+        before, id_before = cluster.leader(TP), cluster.topic_id("t")
+        if kind == "hint":
+            cluster.hint(TP, Leader(leader, epoch), [])
+        else:
+            cluster.apply(metadata(topic(partition(leader=leader, epoch=epoch), id=id), brokers=(0, 1, 2, 3)))
+        after = cluster.leader(TP)
+        assert before is not None
+        assert after is not None
+        if cluster.topic_id("t") == id_before:
+            assert after.epoch == max(before.epoch, epoch)
+            if epoch < before.epoch:
+                assert after == before
+        else:
+            assert after == Leader(leader, epoch)
