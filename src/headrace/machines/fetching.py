@@ -5,8 +5,10 @@ than two fetches' worth of records left. So one partition's backlog never stops 
 is fetched that is not needed soon.
 
 The budget: what is buffered, what is being decoded and what may still arrive stay below `queued.max.bytes`
-together. Fetches ask for what is left of it. If nothing at all is buffered or on its way, one fetch goes out
-however small the budget, so that a record larger than it is still read.
+together. Fetches ask for what is left of it; one that is likely to lie at the broker takes no more than half of
+that, for it would keep the others from what it does not use. If nothing at all is buffered or on its way, one
+fetch goes out however small the budget, so that a record larger than it is still read. Brokers that were held
+back for want of budget stand in line, and those behind them leave room.
 
     answer                                                            what follows
     NONE                                                              decode; ask for what follows at once
@@ -99,7 +101,7 @@ class Fetching:
         self._reserved = 0
         self._expansion = _FIRST_EXPANSION
         self._tick = 0
-        self.is_starved = False  # a fetch was held back for want of budget: try again when some is freed
+        self._starved: dict[int, None] = {}  # the brokers held back for want of budget, the longest waiting first
         self.was_refused = False  # a partition was: who waits for its records or its position has to look again
 
     # -- asking ----------------------------------------------------------------------------------------------
@@ -124,12 +126,15 @@ class Fetching:
             and self._node_of(state, now) == node
         ]
         if not hungry:
+            self._starved.pop(node, None)
             return None
         hungry.sort(key=lambda state: state.served)
-        max_bytes = self._grant(len(hungry))
-        self.is_starved = max_bytes <= 0
-        if self.is_starved:
+        parked = not any(state.has_backlog for state in hungry)
+        max_bytes = self._grant(node, len(hungry), parked)
+        if max_bytes <= 0:
+            self._starved.setdefault(node)
             return None
+        self._starved.pop(node, None)
         wants: dict[Slot, Want] = {}
         asked: dict[Slot, Asked] = {}
         for state in hungry:
@@ -139,18 +144,25 @@ class Fetching:
             asked[slot] = Asked(state.tp, state.continuity, state.fetch_offset)
             state.in_flight = True
         self._reserved += max_bytes
-        return Plan(wants, asked, max_bytes, not any(state.has_backlog for state in hungry))
+        return Plan(wants, asked, max_bytes, parked)
 
-    def _grant(self, partitions: int) -> int:
+    @property
+    def is_starved(self) -> bool:
+        """Whether a fetch was held back for want of budget: look again when some is freed."""
+        return bool(self._starved)
+
+    def _grant(self, node: int, partitions: int, parked: bool) -> int:
         held = sum(state.retained + state.undecoded * self._expansion for state in self._assignment)
-        left = int((self._budget - held) / self._expansion) - self._reserved
+        ahead = list(self._starved).index(node) if node in self._starved else len(self._starved)
+        left = int((self._budget - held) / self._expansion) - self._reserved - ahead * self._partition_bytes
         useful = min(self._fetch_bytes, partitions * self._partition_bytes)
-        if left >= min(self._partition_bytes, useful):
-            return min(useful, left)
-        if held == 0 and self._reserved == 0:
+        least = min(self._partition_bytes, useful)
+        if left >= least:
+            return min(useful, max(least, left // 2) if parked else left)
+        if held == 0 and self._reserved == 0 and ahead == 0:
             return min(useful, self._budget)
         if self._drop_paused():
-            return self._grant(partitions)
+            return self._grant(node, partitions, parked)
         return 0
 
     def _drop_paused(self) -> bool:
@@ -193,12 +205,13 @@ class Fetching:
                 state.in_flight = False
         stale = False
         with_records: list[tuple[Asked, Any]] = []
+        unanswered = dict(plan.asked)
         for topic in body.responses:
             for data in topic.partitions:
-                found = plan.asked.get(Slot(topic.topic_id, data.partition_index))
+                found = unanswered.pop(Slot(topic.topic_id, data.partition_index), None)
                 state = self._current(found) if found is not None else None
-                if found is None or state is None or state.fetch_offset != found.offset:
-                    continue  # the user has moved on since
+                if found is None or state is None:
+                    continue  # nobody asked, or the user has moved on since
                 if data.error_code != NONE:
                     stale |= self._refused(node, state, data, body, now)
                 elif self._accepted(state, data, now):
