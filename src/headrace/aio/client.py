@@ -116,7 +116,7 @@ class Client:
         setup_timeout = self._setup.seconds(failures + 1, random.random())
         try:
             connection = await Connection.open(host, port, self.config, setup_timeout)
-        except (NetworkError, RequestTimeoutError):
+        except HeadraceError:
             self._failures[where] = failures + 1
             pause = self._reconnect.seconds(failures + 1, random.random())
             self._not_before[where] = self.loop.time() + pause
@@ -133,16 +133,16 @@ class Client:
         Raises RequestTimeoutError with the last error as its cause when time is up.
         """
         failures = 0
+        last: HeadraceError | None = None
         while True:
-            last: HeadraceError
             try:
                 async with asyncio.timeout_at(deadline):
                     return await attempt()
             except TimeoutError as error:
-                if isinstance(error, HeadraceError):
-                    last = error
-                else:
-                    raise RequestTimeoutError(f"{what}: not done in time") from None
+                if not isinstance(error, HeadraceError):
+                    reason = f"Last error: {last}" if last else f"Waiting for {self._awaited()}"
+                    raise RequestTimeoutError(f"{what}: not done in time. {reason}") from last
+                last = error
             except HeadraceError as error:
                 last = error
             if not last.retriable:
@@ -152,6 +152,11 @@ class Client:
             if self.loop.time() + pause >= deadline:
                 raise RequestTimeoutError(f"{what}: not done in time. Last error: {last}") from last
             await asyncio.sleep(pause)
+
+    def _awaited(self) -> str:
+        """The brokers that have not answered yet, for a message."""
+        busy = [connection.host for connection in self._connections.values() if connection.in_flight]
+        return ", ".join(sorted({*busy, *(task.get_name() for task in self._opening.values())})) or "its turn"
 
     # -- metadata --------------------------------------------------------------------------------------------
 
@@ -231,20 +236,26 @@ class Client:
             "include_topic_authorized_operations": False,
         }
         last: HeadraceError | None = None
+        hopeless = True
         for node in self._candidates():
             try:
                 connection = await self._connect((node.host, node.port), node.host, node.port, "")
                 reply = await connection.call(METADATA, fields)
-            except (NetworkError, RequestTimeoutError) as error:
+            except ClosedError:
+                raise
+            except HeadraceError as error:  # also one that is no broker at all: another one may be
+                hopeless &= not error.retriable
                 last = error
                 continue
             code = getattr(reply.body, "error_code", NONE)
             if code == _REBOOTSTRAP_REQUIRED:
-                last = kafka_error(code, f"Metadata to {connection.host}")
+                last, hopeless = kafka_error(code, f"Metadata to {connection.host}"), False
                 continue
             if code != NONE and not is_retriable(code):
                 raise kafka_error(code, f"Metadata to {connection.host}")
             return reply.body
+        if last is not None and hopeless:
+            raise last
         raise NetworkError(f"no broker could be reached: {last}") from last
 
     def _candidates(self) -> list[Node]:
