@@ -21,7 +21,6 @@ from .run import NotEnoughRoom, benchmark
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    command = " ".join(["python -m benchmarks", *(sys.argv[1:] if arguments is None else arguments)])
     # So that what is under way is ended by the same finally clauses as after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             repeat=options.repeat,
             small=options.only is None,
             keep=options.keep,
-            command=command,
+            command=_command(options),
         )
     except KeyboardInterrupt:
         print("broken off", file=sys.stderr)
@@ -57,15 +56,29 @@ def _parser() -> argparse.ArgumentParser:
         "--records",
         type=_positive,
         default=DEFAULT_RECORDS,
-        help="of 100 bytes; of 1 KB a fifth (default: %(default)s)",
+        help="of 100 bytes; of 1 KB a fifth as many (default: %(default)s)",
     )
     add("--repeat", type=_positive, default=5, help="rounds over all contenders (default: %(default)s)")
-    add("--only", metavar="NAME", action="append", help="contenders with this in their name; may be repeated")
+    add(
+        "--only",
+        metavar="NAME",
+        action="append",
+        help="only contenders with this in their name; may be repeated; leaves out poll costs and latency",
+    )
     add("--datasets", metavar="NAME,…", help=f"of {', '.join(d.name for d in datasets())} (default: all)")
     add("--write", metavar="FILE", type=Path, help="write a page of Markdown with everything")
     add("--json", metavar="FILE", type=Path, help="write every measurement")
     add("--keep", metavar="DIR", type=Path, help="keep the topics there, and use those that are there")
     return parser
+
+
+def _command(options: argparse.Namespace) -> str:
+    """What somebody else would have to run for the same: without the files of this machine."""
+    words = ["python -m benchmarks", f"--records {options.records}", f"--repeat {options.repeat}"]
+    if options.datasets:
+        words.append(f"--datasets {options.datasets}")
+    words += [f"--only '{name}'" for name in options.only or ()]
+    return " ".join(words)
 
 
 def _positive(text: str) -> int:
@@ -80,7 +93,7 @@ def _chosen_contenders(options: argparse.Namespace) -> list[Contender]:
     found = [c for c in CONTENDERS if any(text.lower() in c.name.lower() for text in wanted)]
     if not found:
         sys.exit(
-            f"no contender has {' or '.join(wanted)} in its name: there are {', '.join(c.name for c in CONTENDERS)}"
+            f"no contender has {' or '.join(wanted)} in its name: there are {'; '.join(c.name for c in CONTENDERS)}"
         )
     return found
 

@@ -124,12 +124,14 @@ def _latencies(figures: Mapping[str, Mapping[str, float] | str]) -> str:
 
 
 def _method(found: Results) -> str:
-    facts = markdown_table(("", ""), [[name, value] for name, value in found.facts.items()])
+    facts = "\n".join(f"- {name}: {value}" for name, value in found.facts.items())
     return f"""\
 One broker, one topic per table, one machine. The contenders took turns, {found.repeat} times around, each time in a
 new process; figures are medians. The system's load was {found.load_before:.1f} before the start.
 
 {facts}
+
+How it was measured:
 
 - **Records** are JSON lines, all of one size, without keys, in {PARTITIONS} partitions, written by Kafka's own
   producer (`batch.size={BATCH_BYTES}`, `linger.ms={LINGER_MS}`). The topic was read before anything was measured, so
@@ -165,8 +167,11 @@ make bench ARGS="--write docs/benchmarks.md" # writes this page
 make bench ARGS="--help"
 ```
 
-Use a machine that does nothing else. This page was made by `{found.command}`. Figures move with the machine; ratios
-move less."""
+Use a machine that does nothing else. Figures move with the machine; ratios move less. This page was made by
+
+```sh
+{found.command}
+```"""
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
