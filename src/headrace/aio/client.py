@@ -48,6 +48,7 @@ class Client:
         self._connections: dict[tuple[object, str], Connection] = {}
         self._opening: dict[tuple[object, str], asyncio.Task[Connection]] = {}
         self._failures: dict[object, int] = {}
+        self._refusals: dict[object, HeadraceError] = {}
         self._not_before: dict[object, float] = {}
         self._reconnect = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._retry = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
@@ -116,12 +117,14 @@ class Client:
         setup_timeout = self._setup.seconds(failures + 1, random.random())
         try:
             connection = await Connection.open(host, port, self.config, setup_timeout)
-        except HeadraceError:
+        except HeadraceError as error:
             self._failures[where] = failures + 1
+            self._refusals[where] = error
             pause = self._reconnect.seconds(failures + 1, random.random())
             self._not_before[where] = self.loop.time() + pause
             raise
         self._failures.pop(where, None)
+        self._refusals.pop(where, None)
         self._not_before.pop(where, None)
         self._connections[key] = connection
         log.debug("connected to %s:%s%s", host, port, f" for {key[1]}" if key[1] else "")
@@ -140,6 +143,7 @@ class Client:
                     return await attempt()
             except TimeoutError as error:
                 if not isinstance(error, HeadraceError):
+                    last = last or self._obstacle()
                     reason = f"Last error: {last}" if last else f"Waiting for {self._awaited()}"
                     raise RequestTimeoutError(f"{what}: not done in time. {reason}") from last
                 last = error
@@ -152,6 +156,10 @@ class Client:
             if self.loop.time() + pause >= deadline:
                 raise RequestTimeoutError(f"{what}: not done in time. Last error: {last}") from last
             await asyncio.sleep(pause)
+
+    def _obstacle(self) -> HeadraceError | None:
+        """What kept this client from a broker that it is about to try again."""
+        return next((self._refusals[where] for where, _ in self._opening if where in self._refusals), None)
 
     def _awaited(self) -> str:
         """The brokers that have not answered yet, for a message."""
