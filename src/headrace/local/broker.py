@@ -151,13 +151,14 @@ class LocalBroker:
         self._ready = prepare(self.version, self._progress)
         self._owner = os.getpid()
         self._directory = ClusterDirectory(self._given_dir, self.brokers)
+        where = self._directory.path
         atexit.register(self.stop)
         try:
             self._start_on_free_ports()
         except BaseException as error:
             self._abandon(keep_log=isinstance(error, LocalBrokerError))
             if isinstance(error, OSError):
-                raise storage_error(error, self._where(), "the data directory") from error
+                raise storage_error(error, where, "the data directory") from error
             raise
         return self
 
@@ -307,8 +308,9 @@ class LocalBroker:
         if "Address already in use" in said:
             return _PortTaken(f"{what}: a port was taken meanwhile. The log is {self.log_path}")
         # On a full disk the log may lack the line that says so.
-        if "No space left on device" in said or shutil.disk_usage(self._where()).free < _DISK_IS_FULL_BELOW:
-            return full_disk(self._where(), "the data directory")
+        where = self._running().path
+        if "No space left on device" in said or shutil.disk_usage(where).free < _DISK_IS_FULL_BELOW:
+            return full_disk(where, "the data directory")
         return LocalBrokerError(f"Kafka did not start: {what}. The end of its log {self.log_path}:\n{said}")
 
     def _end_orderly(self, broker_ids: Iterable[int]) -> None:
@@ -355,9 +357,6 @@ class LocalBroker:
     def _check_id(self, broker_id: int) -> None:
         if broker_id not in self.brokers:
             raise LocalBrokerError(f"there is no broker {broker_id}: the ids are {self.brokers}")
-
-    def _where(self) -> Path:
-        return Path(self._given_dir) if self._directory is None and self._given_dir else self._running().path
 
     def _log_size(self) -> int:
         try:
