@@ -102,7 +102,9 @@ class Records:
             import pyarrow
         except ImportError as e:
             raise ImportError("to_arrow() needs pyarrow: pip install 'headrace[arrow]'") from e
-        return pyarrow.table(_WithLane(self._batches) if lane else self)
+        # Not pyarrow.table(): that loads pandas, if it is there, to see whether it was given a frame of it.
+        stream = _WithLane(self._batches) if lane else self
+        return pyarrow.RecordBatchReader.from_stream(stream).read_all()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return arrow_stream(self._batches, lane=False, requested_schema=requested_schema)
