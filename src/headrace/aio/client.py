@@ -158,8 +158,9 @@ class Client:
             await asyncio.sleep(pause)
 
     def _obstacle(self) -> HeadraceError | None:
-        """What kept this client from a broker that it is about to try again."""
-        return next((self._refusals[where] for where, _ in self._opening if where in self._refusals), None)
+        """What keeps this client from a broker: one that it is about to try again, or else any."""
+        refused = [self._refusals[where] for where, _ in self._opening if where in self._refusals]
+        return next(iter(refused or self._refusals.values()), None)
 
     def _awaited(self) -> str:
         """The brokers that have not answered yet, for a message."""
