@@ -1,0 +1,98 @@
+"""Damaged bytes on a broker's disk: what is good is read, what is not is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from headrace import LocalBroker, TopicPartition
+from headrace.errors import CorruptRecordError
+from support.admin import Admin, unique
+from support.consumers import MakeConsumer, assigned, poll_until
+from support.produce import Outgoing, numbered, write
+
+MARK = b"here it will be damaged"
+
+
+@dataclass(frozen=True)
+class Damaged:
+    servers: str
+    topic: str
+
+
+@pytest.fixture(scope="module")
+def damaged() -> Iterator[Damaged]:
+    """Partition 0 has 30 records in three batches, of which the second is damaged; partition 1 is whole."""
+    with LocalBroker() as broker:
+        admin = Admin(broker.bootstrap_servers)
+        topic = admin.create("damaged", 2)
+        admin.close()
+        write(broker.bootstrap_servers, topic, numbered(10))
+        write(broker.bootstrap_servers, topic, [Outgoing(MARK)] * 10)
+        write(broker.bootstrap_servers, topic, numbered(10, start=20))
+        write(broker.bootstrap_servers, topic, numbered(10, partition=1))
+        broker.stop_broker(1)
+        segments = list(broker.data_dir.glob(f"**/{topic}-0/00000000000000000000.log"))
+        assert len(segments) == 1
+        content = segments[0].read_bytes()
+        assert content.count(MARK) == 10
+        segments[0].write_bytes(content.replace(MARK, MARK[::-1], 1))
+        broker.restart(1)
+        yield Damaged(broker.bootstrap_servers, topic)
+
+
+def test_a_damaged_batch(make: MakeConsumer, damaged: Damaged) -> None:
+    tp = TopicPartition(damaged.topic, 0)
+    consumer = assigned(make, damaged.servers, damaged.topic, group_id=unique("g"), enable_auto_commit=False)
+    assert [record.offset for record in poll_until(consumer, 10)] == list(range(10))
+    for _ in range(3):
+        with pytest.raises(CorruptRecordError, match=damaged.topic) as caught:
+            consumer.poll(10)
+        assert caught.value.partition == tp
+        assert caught.value.offset == 10
+        assert "10" in str(caught.value)
+    assert consumer.position(tp) == 10
+    consumer.commit()
+    consumer.seek(tp, 20)
+    assert [record.offset for record in poll_until(consumer, 10)] == list(range(20, 30))
+    consumer.seek(tp, 15)  # into the middle of the damaged batch
+    with pytest.raises(CorruptRecordError):
+        consumer.poll(10)
+
+
+def test_other_partitions_go_on(make: MakeConsumer, damaged: Damaged) -> None:
+    consumer = assigned(make, damaged.servers, damaged.topic, 2)
+    poll_until(consumer, 20)
+    with pytest.raises(CorruptRecordError):
+        consumer.poll(10)
+    write(damaged.servers, damaged.topic, numbered(5, partition=1))
+    offsets: list[int] = []
+    for _ in range(10_000):
+        try:
+            offsets += [record.offset for record in consumer.poll(1)]
+        except CorruptRecordError:
+            continue
+        if len(offsets) == 5:
+            break
+    first = offsets[0]
+    assert first >= 10
+    assert offsets == list(range(first, first + 5))
+    consumer.pause([(damaged.topic, 0)])
+    assert len(consumer.poll(0.2)) == 0, "a paused partition's damage is not raised"
+
+
+def test_iteration_up_to_the_damage(make: MakeConsumer, damaged: Damaged) -> None:
+    """The batch behind is found to be damaged while records before it are being handed out."""
+    consumer = assigned(make, damaged.servers, damaged.topic)
+    seen: list[int] = []
+    with pytest.raises(CorruptRecordError):
+        seen.extend(record.offset for record in consumer)
+    assert seen == list(range(10))
+
+
+def test_without_the_check(make: MakeConsumer, damaged: Damaged) -> None:
+    consumer = assigned(make, damaged.servers, damaged.topic, check_crcs=False)
+    records = poll_until(consumer, 30)
+    assert [record.value for record in records[10:20]] == [MARK[::-1]] + [MARK] * 9
