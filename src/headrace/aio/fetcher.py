@@ -7,8 +7,7 @@ or assigned just now) goes over the second stream at once and does not wait behi
 While the first one's answer is known to come at once, the second stays idle: fewer, fuller fetches are cheaper.
 
 An answer's successor is sent before the answer is decoded: where it has to start can be seen from the batch
-headers. Decoding happens on a few threads of its own, small answers excepted; partitions in one answer are
-decoded side by side, and `PartitionState.decoded` puts them in order.
+headers.
 """
 
 from __future__ import annotations
@@ -16,25 +15,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..config import ConsumerConfig
-from ..errors import ClosedError, CorruptRecordError, HeadraceError, NetworkError, RequestTimeoutError
+from ..errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError
 from ..machines.fetching import Arrival, Plan
 from ..machines.session import FetchSession, SessionRequest
 from ..net.connection import Connection, Reply
 from ..protocol.codes import NONE, code_name
 from ..protocol.messages import FETCH
-from ..records import DecodeError, decode, next_offset
+from ..records import next_offset
 from .client import Client
+from .decoder import Decoder, Delivery
 from .intake import Intake
 
 log = logging.getLogger(__name__)
 
-_INLINE_BYTES = 16 * 1024
 _FETCH_SESSION_TOPIC_ID_ERROR = 106
 
 
@@ -91,6 +86,7 @@ class _Stream:
         self._session = FetchSession()
         self._connection: Connection | None = None
         self._failures = 0
+        self._arrived: Delivery | None = None  # to be decoded as soon as its successor is on its way
         self.look = asyncio.Event()
         self.task = asyncio.create_task(self._run(), name=f"fetch {number} from broker {node}")
 
@@ -101,36 +97,34 @@ class _Stream:
                 self._connection.start(FETCH, self._fields(last, 0))
 
     async def _run(self) -> None:
-        decode_next: tuple[Reply, Connection, list[Arrival]] | None = None
         while True:
             self.look.clear()
             plan = self._plan()
             if plan is None:
-                if decode_next is not None:
-                    self._fetcher.decoder.submit(*decode_next)
-                    decode_next = None
+                self._decode_arrived()
                 await self._sleep()
                 continue
             self._parked = plan.parked
             try:
                 connection = await self._connect()
                 answer = connection.start(FETCH, self._fields(self._session.request(plan.wants), plan.max_bytes))
-                if decode_next is not None:
-                    self._fetcher.decoder.submit(*decode_next)
-                    decode_next = None
+                self._decode_arrived()
                 reply = await answer
-            except asyncio.CancelledError:
-                raise
             except HeadraceError as error:
-                if decode_next is not None:
-                    self._fetcher.decoder.submit(*decode_next)
-                    decode_next = None
+                self._decode_arrived()
                 await self._failed(plan, error)
                 continue
             finally:
                 self._parked = False
-            arrivals = await self._answered(plan, reply)
-            decode_next = (reply, connection, arrivals)
+            self._arrived = Delivery(reply, connection, await self._answered(plan, reply))
+            if self._arrived.is_small:
+                # Somebody may be waiting for just these, and decoding them takes less time than planning.
+                self._decode_arrived()
+
+    def _decode_arrived(self) -> None:
+        if self._arrived is not None:
+            arrived, self._arrived = self._arrived, None
+            self._fetcher.decoder.submit(arrived)
 
     def _plan(self) -> Plan | None:
         if self._ahead is not None and not self._ahead._parked:
@@ -232,87 +226,3 @@ class _Stream:
     async def _back_off(self) -> None:
         self._failures += 1
         await asyncio.sleep(self._client.retry_pause(self._failures))
-
-
-class Decoder:
-    """Turns arrived bytes into records, off the event loop.
-
-    `submit` is called on the loop's thread. `_decode` runs on any thread: it takes the intake's lock only to
-    hand over the result. The frame that the bytes lie in goes back to its connection with the last of them.
-    """
-
-    def __init__(self, config: ConsumerConfig, intake: Intake, wake: Any) -> None:
-        self._intake = intake
-        self._wake = wake
-        self._read_committed = config.isolation_level == "read_committed"
-        self._check_crcs = config.check_crcs
-        self._max_batch = config.decompressed_batch_max_bytes
-        self._threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "headrace-decode")
-
-    def submit(self, reply: Reply, connection: Connection, arrivals: list[Arrival]) -> None:
-        left = _Countdown(len(arrivals), reply, connection)
-        if sum(len(arrival.records) for arrival in arrivals) <= _INLINE_BYTES:
-            for arrival in arrivals:
-                self._decode(arrival, left)
-        else:
-            for arrival in arrivals:
-                self._threads.submit(self._decode, arrival, left)
-
-    def _decode(self, arrival: Arrival, left: _Countdown) -> None:
-        tp = arrival.tp
-        batch, fault = None, None
-        try:
-            batch = decode(
-                arrival.records,
-                topic=tp.topic,
-                partition=tp.partition,
-                position=arrival.offset,
-                aborted=arrival.aborted,
-                read_committed=self._read_committed,
-                check_crcs=self._check_crcs,
-                max_batch_bytes=self._max_batch,
-            )
-        except DecodeError as error:
-            fault = CorruptRecordError(str(error), tp, error.offset)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the user and not to this thread
-            fault = CorruptRecordError(f"{tp} at offset {arrival.offset}: {error!r}", tp, arrival.offset)
-        with self._intake.lock:
-            state = self._intake.assignment.get(tp)
-            if state is not None and state.continuity == arrival.continuity:
-                if batch is not None:
-                    state.decoded(arrival.offset, len(arrival.records), batch, arrival.next_offset)
-                elif fault is not None:
-                    state.damaged(arrival.offset, fault)
-            if batch is not None:
-                self._intake.fetching.measured(len(arrival.records), batch.nbytes)
-            wake = self._intake.fetching.is_starved or fault is not None
-        left.one_done()
-        self._intake.doorbell.ring()
-        if wake:
-            self._wake()
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-class _Countdown:
-    """Gives a frame back when the last partition in it is decoded."""
-
-    def __init__(self, count: int, reply: Reply, connection: Connection) -> None:
-        self._left = count
-        self._reply = reply
-        self._connection = connection
-        self._lock = threading.Lock()
-        if count == 0:
-            self._give_back()
-
-    def one_done(self) -> None:
-        with self._lock:
-            self._left -= 1
-            last = self._left == 0
-        if last:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        if self._reply.frame is not None:
-            self._connection.recycle(self._reply.frame)
