@@ -322,7 +322,10 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _answer(self, frame: memoryview, buffer: bytearray | None) -> None:
-        correlation_id = correlation_id_of(frame)
+        try:
+            correlation_id = correlation_id_of(frame)
+        except ProtocolError as error:
+            raise ProtocolError(f"{self.host}: {error}") from None
         if not self._calls or self._calls[0].correlation_id != correlation_id:
             expected = f"{self._calls[0].correlation_id}" if self._calls else "none"
             raise ProtocolError(f"{self.host} answered request {correlation_id}, expected was {expected}")

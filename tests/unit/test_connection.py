@@ -1,0 +1,608 @@
+"""A connection, against a server that does what a broker does, and what none should."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+import uuid
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.config import ConsumerConfig
+from headrace.errors import (
+    HeadraceError,
+    KafkaError,
+    NetworkError,
+    ProtocolError,
+    RequestTimeoutError,
+    UnsupportedVersionError,
+)
+from headrace.net.connection import Connection, FramePool, Reply
+from headrace.protocol.messages import FETCH, METADATA, OFFSET_COMMIT
+from support.fake_broker import FakeBroker, Link, answer, api_versions, frame, run, sized
+
+ALL_TOPICS = {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+NO_FETCH = {
+    "max_wait": 0,
+    "min_bytes": 0,
+    "max_bytes": 0,
+    "isolation_level": 0,
+    "session_id": 0,
+    "session_epoch": 0,
+    "topics": (),
+    "forgotten_topics_data": (),
+    "rack_id": "",
+}
+
+
+def config(**settings: Any) -> ConsumerConfig:
+    return ConsumerConfig.parse(bootstrap_servers="unused:1", client_id="tester", **settings)
+
+
+async def connect(broker: FakeBroker, **settings: Any) -> tuple[Connection, Link]:
+    opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(**settings), 5.0))
+    link = await broker.accept()
+    await link.negotiate()
+    return await opening, link
+
+
+def metadata(cluster: str = "c", throttle: int = 0, code: int = 0) -> Any:
+    topics = [{"error_code": code, "name": "t", "topic_id": None, "is_internal": False, "partitions": ()}]
+    return answer(
+        METADATA,
+        13,
+        throttle_time=throttle,
+        brokers=(),
+        cluster_id=cluster,
+        controller_id=1,
+        topics=topics,
+        error_code=0,
+    )
+
+
+def records(data: bytes) -> Any:
+    partition = {"partition_index": 0, "error_code": 0, "high_watermark": 0, "aborted_transactions": None}
+    topic = {"topic_id": uuid.UUID(int=1), "partitions": [{**partition, "records": data}]}
+    return answer(FETCH, 18, throttle_time=0, error_code=0, session_id=0, responses=[topic])
+
+
+def records_in(reply: Reply) -> memoryview:
+    found = reply.body.responses[0].partitions[0].records
+    assert isinstance(found, memoryview)
+    return found
+
+
+async def failure(work: Awaitable[Any]) -> HeadraceError:
+    with pytest.raises(HeadraceError) as caught:
+        await work
+    return caught.value
+
+
+# -- the beginning -----------------------------------------------------------------------------------------------
+
+
+def test_versions_are_learned_first() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            link = await broker.accept()
+            request = await link.negotiate(unknown_tags=True)
+            assert (request.version, request.client_id) == (4, "tester")
+            assert request.body.client_software_name == "headrace"
+            connection = await opening
+            assert connection.versions.pick(METADATA) == 13
+            assert (connection.is_open, connection.in_flight, connection.host) == (True, 0, broker.name)
+            connection.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(("told", "second"), [({18: (0, 3)}, 3), ({18: (0, 0)}, 0), ({}, 0)])
+def test_a_broker_that_does_not_know_the_version_answers_in_version_0(
+    told: dict[int, tuple[int, int]], second: int
+) -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            link = await broker.accept()
+            await link.reply(await link.receive(), api_versions(0, told, error_code=35))
+            request = await link.receive()
+            assert request.version == second
+            await link.reply(request, api_versions(second))
+            (await opening).close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("version", "told", "code", "name"),
+    [
+        pytest.param(0, {18: (5, 9)}, 35, "UNSUPPORTED_VERSION", id="nothing in common"),
+        pytest.param(4, {}, 42, "INVALID_REQUEST", id="refused"),
+        pytest.param(4, {}, 999, "UNKNOWN_ERROR_999", id="refused for a reason from the future"),
+    ],
+)
+def test_a_broker_that_refuses(version: int, told: dict[int, tuple[int, int]], code: int, name: str) -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            link = await broker.accept()
+            await link.reply(await link.receive(), api_versions(version, told, error_code=code))
+            error = await failure(opening)
+            assert isinstance(error, KafkaError)
+            assert str(error) == f"ApiVersions to {broker.name}: {name} ({code})"
+            assert await link.is_closed_by_client()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "first_bytes",
+    [
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="a web server"),
+        pytest.param(b"\x15\x03\x03\x00\x02\x02\x46", id="a TLS port"),
+        pytest.param(b"SSH-2.0-OpenSSH_9.6\r\n", id="ssh"),
+        pytest.param(b"\xff\xff\xff\xff", id="a negative length"),
+    ],
+)
+def test_something_else_listens_there(first_bytes: bytes) -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            link = await broker.accept()
+            await link.send(first_bytes)
+            error = await failure(opening)
+            assert isinstance(error, ProtocolError)
+            assert broker.name in str(error)
+            assert "not a Kafka broker's plain-text port" in str(error)
+            assert await link.is_closed_by_client()
+
+    run(main())
+
+
+def test_a_broker_that_never_answers() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            error = await failure(Connection.open(broker.host, broker.port, config(request_timeout_ms=50), 5.0))
+            assert isinstance(error, RequestTimeoutError)
+            assert str(error) == f"ApiVersions to {broker.name}: no answer in 0.1 s"
+            assert error.retriable
+            assert await (await broker.accept()).is_closed_by_client()
+
+    run(main())
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", None), ("no..such", 9092), ("127.0.0.1", 99_999)])
+def test_nobody_listens_there(host: str, port: int | None) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as unused:
+            free = unused.getsockname()[1]
+        error = await failure(Connection.open(host, port or free, config(), 5.0))
+        assert isinstance(error, NetworkError)
+        assert str(error).startswith(f"cannot connect to {host}:{port or free}: ")
+        assert error.retriable
+
+    run(main())
+
+
+def test_an_opening_that_is_cancelled_leaves_no_connection_behind() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            link = await broker.accept()
+            await link.receive()
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            assert await link.is_closed_by_client()
+
+    run(main())
+
+
+def test_socket_buffers() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, _ = await connect(broker, receive_buffer_bytes=10_000)
+            assert connection._transport is not None
+            raw = connection._transport.get_extra_info("socket")
+            assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 20_000  # Linux doubles it
+            connection.close()
+
+    run(main())
+
+
+# -- answers -----------------------------------------------------------------------------------------------------
+
+
+def test_requests_are_pipelined() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            calls = [asyncio.create_task(connection.call(METADATA, ALL_TOPICS)) for _ in range(5)]
+            requests = [await link.receive() for _ in calls]  # all of them are here before the first answer
+            assert connection.in_flight == 5
+            for number, request in enumerate(requests):
+                await link.reply(request, metadata(f"cluster {number}"))
+            replies = await asyncio.gather(*calls)
+            assert [reply.body.cluster_id for reply in replies] == [f"cluster {number}" for number in range(5)]
+            assert (connection.in_flight, replies[0].version, replies[0].frame) == (0, 13, None)
+            connection.close()
+
+    run(main())
+
+
+def test_what_a_newer_broker_sends_does_no_harm() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            call = asyncio.create_task(connection.call(METADATA, ALL_TOPICS))
+            await link.reply(await link.receive(), metadata(code=999), unknown_tags=True)
+            reply = await call
+            assert (reply.body.cluster_id, reply.body.topics[0].error_code) == ("c", 999)
+            assert connection.is_open
+            connection.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [0, 65_000, 65_532, 65_533, 70_000, 150_000, 5_000_000])
+def test_answers_of_any_size(size: int) -> None:
+    """Within the staging buffer, just above it, and large enough for the receiving thread."""
+
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            data = bytes(range(256)) * (size // 256 + 1)
+            calls = [connection.start(FETCH, NO_FETCH) for _ in range(3)]
+            for _ in calls:
+                request = await link.receive()
+                await link.send(frame(request.correlation_id, records(data[:size])))
+            for call in calls:
+                assert records_in(await call) == data[:size]
+            last = connection.start(METADATA, ALL_TOPICS)
+            await link.reply(await link.receive(), metadata("after"))
+            assert (await last).body.cluster_id == "after"
+            connection.close()
+
+    run(main())
+
+
+def test_many_answers_in_one_read() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            calls = [connection.start(METADATA, ALL_TOPICS) for _ in range(300)]
+            requests = [await link.receive() for _ in calls]
+            await link.send(b"".join(frame(it.correlation_id, metadata(f"{it.correlation_id}")) for it in requests))
+            for call, request in zip(calls, requests, strict=True):
+                assert (await call).body.cluster_id == f"{request.correlation_id}"
+            connection.close()
+
+    run(main())
+
+
+def feed(connection: Connection, data: bytes) -> None:
+    """As the event loop does it, with the boundaries that the test wants."""
+    while data:
+        buffer = connection.get_buffer(-1)
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        connection.buffer_updated(count)
+        data = data[count:]
+
+
+def test_answers_split_anywhere() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            length = len(frame(1, metadata()) + frame(2, metadata()))
+            for split in range(length + 1):
+                calls = [connection.start(METADATA, ALL_TOPICS) for _ in range(2)]
+                ids = [(await link.receive()).correlation_id for _ in calls]
+                data = b"".join(frame(id, metadata()) for id in ids)
+                feed(connection, data[:split])
+                feed(connection, data[split:])
+                assert all(call.done() for call in calls)
+            connection.close()
+
+    run(main())
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(
+    st.lists(st.sampled_from([0, 10, 1000, 40_000, 65_400, 65_480, 65_500, 80_000, 120_000]), max_size=6),
+    st.lists(st.sampled_from([1, 2, 3, 5, 100, 10_000, 65_536, 100_000])),
+)
+def test_frames_of_any_sizes_in_pieces_of_any_sizes(sizes: list[int], pieces: list[int]) -> None:
+    async def main() -> None:
+        connection = Connection("h", 1, config())
+        connection._transport = NoTransport()  # type: ignore[assignment]
+        connection.versions = connection.versions.from_response("h:1", api_versions(4))
+        calls = [connection.start(FETCH, NO_FETCH) for _ in sizes]
+        data = b"".join(frame(number + 1, records(b"%d" % number * size)) for number, size in enumerate(sizes))
+        at = 0
+        for piece in pieces:
+            feed(connection, data[at : at + piece])
+            at += piece
+        feed(connection, data[at:])
+        for number, (call, size) in enumerate(zip(calls, sizes, strict=True)):
+            assert records_in(call.result()) == b"%d" % number * size
+        assert connection.in_flight == 0
+        connection.close()
+
+    run(main())
+
+
+class NoTransport:
+    """One whose bytes are not those of a socket, as with TLS."""
+
+    def write(self, data: bytes) -> None: ...
+    def abort(self) -> None: ...
+    def get_extra_info(self, name: str) -> object:
+        return object() if name == "sslcontext" else None
+
+
+def test_a_frame_that_is_given_back_is_used_again() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            frames = []
+            for size in (2_000_000, 1_500_000, 1_900_000):
+                call = connection.start(FETCH, NO_FETCH)
+                request = await link.receive()
+                await link.send(frame(request.correlation_id, records(b"x" * size)))
+                reply = await call
+                assert len(records_in(reply)) == size
+                assert reply.frame is not None
+                frames.append(reply.frame)
+                if len(frames) < 3:
+                    connection.recycle(reply.frame)
+            assert frames[0] is frames[1] is frames[2]
+            connection.close()
+
+    run(main())
+
+
+def test_the_pool_keeps_few_frames_and_none_that_is_far_too_large() -> None:
+    pool = FramePool(keep=2)
+    kept = [bytearray(10_000_000), bytearray(2_000_000)]
+    for each in [*kept, bytearray(1)]:
+        pool.give(each)
+    assert pool.take(1_900_000) is kept[1]
+    assert len(pool.take(100)) == 100, "ten megabytes for a hundred bytes would be waste"
+    assert len(pool.take(9_000_000)) == 9_000_000
+
+
+# -- failures ----------------------------------------------------------------------------------------------------
+
+
+async def all_fail(
+    connection: Connection, link: Link, calls: list[asyncio.Future[Reply]], kind: type[HeadraceError]
+) -> HeadraceError:
+    """All in flight fail with the same cause, which names the host, and the connection is closed for good."""
+    errors = [await failure(call) for call in calls]
+    assert isinstance(errors[0], kind)
+    assert len({str(error) for error in errors}) == 1
+    assert connection.host in str(errors[0])
+    assert (connection.is_open, connection.in_flight) == (False, 0)
+    with pytest.raises(NetworkError, match=f"the connection to {connection.host} is closed") as caught:
+        connection.start(METADATA, ALL_TOPICS)
+    assert str(caught.value.__cause__) == str(errors[0])
+    assert await link.is_closed_by_client()
+    return errors[0]
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind", "reason"),
+    [
+        pytest.param(frame(99, metadata()), ProtocolError, "answered request 99, expected was 2", id="wrong answer"),
+        pytest.param(frame(3, metadata()), ProtocolError, "answered request 3, expected was 2", id="out of order"),
+        pytest.param(sized(b"\0\0"), ProtocolError, "2 bytes has no header", id="shorter than a header"),
+        pytest.param(sized(b"\0\0\0\x02" + b"\xff" * 9), ProtocolError, "Metadata to 127.0.0.1", id="nonsense"),
+        pytest.param(struct.pack(">i", -5), ProtocolError, "-5 bytes", id="negative length"),
+        pytest.param(
+            struct.pack(">i", 100_001), ProtocolError, "above receive.message.max.bytes=100000", id="too large"
+        ),
+        pytest.param(b"", NetworkError, "closed by the broker", id="dropped"),
+        pytest.param(frame(2, metadata())[:9], NetworkError, "closed by the broker", id="dropped in a frame"),
+        pytest.param(sized(b"x" * 90_000)[:-1], NetworkError, "closed by the broker", id="dropped in a large frame"),
+    ],
+)
+def test_a_failed_stream_fails_everything_on_it(sent: bytes, kind: type[HeadraceError], reason: str) -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker, receive_message_max_bytes=100_000)
+            calls = [connection.start(METADATA, ALL_TOPICS) for _ in range(3)]
+            for _ in calls:
+                await link.receive()
+            await link.send(sent)
+            if kind is NetworkError:
+                link.close()
+            error = await all_fail(connection, link, calls, kind)
+            assert reason in str(error)
+
+    run(main())
+
+
+def test_dropped_in_a_frame_that_a_thread_receives() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            calls = [connection.start(FETCH, NO_FETCH), connection.start(METADATA, ALL_TOPICS)]
+            await link.send(sized(b"\0\0\0\x02" + b"x" * 2_000_000)[:500_000])
+            link.close()
+            error = await all_fail(connection, link, calls, NetworkError)
+            assert "closed by the broker" in str(error)
+        await threads_end()
+
+    run(main())
+
+
+async def threads_end() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("headrace-receive"):
+            await asyncio.to_thread(thread.join, 5)
+            assert not thread.is_alive()
+
+
+def test_a_reset_connection() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            call = connection.start(METADATA, ALL_TOPICS)
+            await link.receive()
+            raw = link._writer.transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            link._writer.transport.abort()
+            error = await failure(call)
+            assert isinstance(error, NetworkError)
+            assert "reset by peer" in str(error)
+            assert not connection.is_open
+
+    run(main())
+
+
+def test_an_unasked_answer() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            await link.send(frame(7, metadata()))
+            assert await link.is_closed_by_client()
+            with pytest.raises(NetworkError) as caught:
+                connection.start(METADATA, ALL_TOPICS)
+            assert "answered request 7, expected was none" in str(caught.value.__cause__)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "stalled", [b"", sized(b"\0\0\0\x02" + b"x" * 900_000)[:300_000]], ids=["silent", "in a frame"]
+)
+def test_a_late_answer_ends_the_connection(stalled: bytes) -> None:
+    """The broker would answer everything behind it only after it."""
+
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            calls = [connection.start(FETCH, NO_FETCH, timeout=0.2), connection.start(METADATA, ALL_TOPICS)]
+            await link.send(stalled)
+            error = await all_fail(connection, link, calls, RequestTimeoutError)
+            assert str(error) == f"Fetch to {broker.name}: no answer in 0.2 s"
+        await threads_end()
+
+    run(main())
+
+
+def test_an_answer_in_time_ends_its_deadline() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            call = connection.start(METADATA, ALL_TOPICS, timeout=0.05)
+            await link.reply(await link.receive(), metadata())
+            await call
+            await asyncio.sleep(0.1)
+            assert connection.is_open
+            connection.close()
+
+    run(main())
+
+
+def test_closing_fails_what_is_in_flight() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            call = connection.start(METADATA, ALL_TOPICS)
+            connection.close()
+            connection.close()
+            error = await all_fail(connection, link, [call], NetworkError)
+            assert "closed by this client" in str(error)
+
+    run(main())
+
+
+def test_a_request_that_the_broker_does_not_know_leaves_the_connection_alone() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            link = await broker.accept()
+            await link.reply(await link.receive(), api_versions(4, {METADATA.key: (0, 13)}))
+            connection = await opening
+            with pytest.raises(UnsupportedVersionError, match=broker.name):
+                await connection.call(OFFSET_COMMIT, {})
+            assert (connection.is_open, connection.in_flight) == (True, 0)
+            connection.close()
+
+    run(main())
+
+
+# -- callers that go away ----------------------------------------------------------------------------------------
+
+
+def test_the_answer_to_a_cancelled_caller_is_dropped() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            gone = asyncio.create_task(connection.call(METADATA, ALL_TOPICS))
+            request = await link.receive()
+            gone.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await gone
+            assert (connection.is_open, connection.in_flight) == (True, 1)
+            stays = asyncio.create_task(connection.call(METADATA, ALL_TOPICS))
+            await link.reply(request, metadata("for nobody"))
+            await link.reply(await link.receive(), metadata("for who stayed"))
+            assert (await stays).body.cluster_id == "for who stayed"
+            connection.close()
+
+    run(main())
+
+
+def test_failures_that_nobody_awaits_are_silent() -> None:
+    async def main() -> None:
+        complaints: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            cancelled = asyncio.create_task(connection.call(METADATA, ALL_TOPICS))
+            await link.receive()
+            cancelled.cancel()
+            connection.start(METADATA, ALL_TOPICS)
+            connection.start(METADATA, ALL_TOPICS)
+            await link.send(sized(b"\0\0\0\x02" + b"\xff" * 9))
+            assert await link.is_closed_by_client()
+            del connection
+        assert complaints == []
+
+    run(main())
+
+
+# -- quotas ------------------------------------------------------------------------------------------------------
+
+
+def test_a_throttled_client_is_quiet() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            loop = asyncio.get_running_loop()
+            first, second = connection.start(METADATA, ALL_TOPICS), connection.start(METADATA, ALL_TOPICS)
+            answered = loop.time()
+            await link.reply(await link.receive(), metadata(throttle=200))
+            await link.reply(await link.receive(), metadata(throttle=10))
+            await first
+            await second
+            assert 0.1 < connection.throttled_for <= 0.2, "a shorter throttle does not end a longer one"
+            third = asyncio.create_task(connection.call(METADATA, ALL_TOPICS))
+            request = await link.receive()
+            assert loop.time() - answered >= 0.2
+            await link.reply(request, metadata())
+            await third
+            assert connection.throttled_for == 0
+            connection.close()
+
+    run(main())
