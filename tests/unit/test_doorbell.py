@@ -1,0 +1,281 @@
+"""What passes between threads and tasks: the doorbell, the gate with its wakeup, the portal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.aio.calls import Gate
+from headrace.aio.intake import Doorbell
+from headrace.errors import ClosedError, ForkedError, WakeupError
+from headrace.sync.portal import Portal
+from support.fake_broker import run
+
+LONG = 15.0  # nobody waits that long unless something is broken
+
+
+# -- the doorbell ------------------------------------------------------------------------------------------------
+
+
+def test_a_ring_wakes_a_waiting_thread() -> None:
+    bell = Doorbell()
+    threading.Timer(0.02, bell.ring).start()
+    started = time.monotonic()
+    bell.wait(LONG)
+    assert time.monotonic() - started < LONG / 2
+
+
+def test_a_ring_before_the_wait_is_remembered_until_it_is_cleared() -> None:
+    bell = Doorbell()
+    bell.ring()
+    bell.wait(LONG)
+    bell.wait(LONG)
+    bell.clear()
+    started = time.monotonic()
+    bell.wait(0.02)
+    assert time.monotonic() - started >= 0.02
+
+
+def test_a_ring_from_a_thread_wakes_a_waiting_task() -> None:
+    async def main() -> None:
+        bell = Doorbell()
+        waiting = asyncio.create_task(bell.wait_async(LONG))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        threading.Thread(target=bell.ring).start()
+        await asyncio.wait_for(waiting, LONG / 2)
+
+    run(main())
+
+
+def test_a_task_remembers_a_ring_too_and_gives_up_in_time() -> None:
+    async def main() -> None:
+        bell = Doorbell()
+        bell.ring()
+        await asyncio.wait_for(bell.wait_async(LONG), LONG / 2)
+        bell.clear()
+        await bell.wait_async(0.01)
+        assert bell._task_side is None
+
+    run(main())
+
+
+def test_a_ring_for_a_loop_that_is_gone() -> None:
+    bell = Doorbell()
+    loop = asyncio.new_event_loop()
+    bell._task_side = (loop, asyncio.Event())
+    loop.close()
+    bell.ring()
+
+
+def test_no_ring_is_lost_between_the_look_and_the_wait() -> None:
+    """As poll() does it: clear, look, wait. Whoever adds something rings afterwards."""
+    bell, things, seen = Doorbell(), [], 0
+    total = 2000
+
+    def producer() -> None:
+        for number in range(total):
+            things.append(number)
+            bell.ring()
+
+    thread = threading.Thread(target=producer)
+    thread.start()
+    deadline = time.monotonic() + LONG
+    while seen < total and time.monotonic() < deadline:
+        bell.clear()
+        if len(things) > seen:
+            seen = len(things)
+            continue
+        before = time.monotonic()
+        bell.wait(LONG)
+        assert time.monotonic() - before < LONG / 2, "a ring was lost"
+    thread.join()
+    assert seen == total
+
+
+# -- the gate ----------------------------------------------------------------------------------------------------
+
+
+def test_closed() -> None:
+    gate = Gate()
+    gate.check()
+    gate.close()
+    assert gate.is_closed
+    with pytest.raises(ClosedError):
+        gate.check()
+
+
+def test_forked() -> None:
+    gate = Gate()
+    child = os.fork()
+    if child == 0:
+        try:
+            gate.check()
+        except ForkedError as error:
+            os._exit(0 if str(os.getppid()) in str(error) else 1)
+        except BaseException:  # noqa: BLE001 - nothing may get out of the child into pytest
+            os._exit(2)
+        os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    gate.check()
+
+
+def test_a_wakeup_is_raised_once() -> None:
+    gate = Gate()
+    gate.consume_wakeup()
+    gate.wakeup()
+    gate.wakeup()
+    with pytest.raises(WakeupError):
+        gate.consume_wakeup()
+    gate.consume_wakeup()
+
+
+def test_a_wakeup_ends_what_a_task_waits_for() -> None:
+    async def main() -> None:
+        gate = Gate()
+        inside = asyncio.Event()
+
+        async def wait() -> None:
+            async with gate.interruptible():
+                inside.set()
+                await asyncio.sleep(LONG)
+
+        waiting = asyncio.create_task(wait())
+        await inside.wait()
+        threading.Thread(target=gate.wakeup).start()
+        with pytest.raises(WakeupError):
+            await waiting
+        gate.consume_wakeup()  # it was raised already
+
+    run(main())
+
+
+def test_a_wakeup_before_the_wait_ends_it_at_once() -> None:
+    async def main() -> None:
+        gate = Gate()
+        gate.wakeup()
+        with pytest.raises(WakeupError):
+            async with gate.interruptible():
+                await asyncio.sleep(LONG)
+
+    run(main())
+
+
+def test_a_cancellation_stays_one() -> None:
+    async def main() -> None:
+        gate = Gate()
+        inside = asyncio.Event()
+
+        async def wait() -> None:
+            async with gate.interruptible():
+                inside.set()
+                await asyncio.sleep(LONG)
+
+        waiting = asyncio.create_task(wait())
+        await inside.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    run(main())
+
+
+def test_a_wakeup_after_the_wait_disturbs_nobody() -> None:
+    async def main() -> None:
+        gate = Gate()
+        async with gate.interruptible():
+            pass
+        gate.wakeup()
+        await asyncio.sleep(0.01)  # a stray cancellation would arrive here
+        with pytest.raises(WakeupError):
+            gate.consume_wakeup()
+
+    run(main())
+
+
+# -- the portal --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def portal() -> Iterator[Portal]:
+    portal = Portal("test portal")
+    yield portal
+    portal.close(LONG)
+
+
+def test_the_thread_is_made_when_it_is_needed(portal: Portal) -> None:
+    assert not portal.is_open
+
+    async def where() -> str:
+        return threading.current_thread().name
+
+    assert portal.run(where()) == "test portal"
+    assert portal.is_open
+    assert portal.call(lambda: threading.current_thread().daemon)
+
+
+def test_errors_come_through(portal: Portal) -> None:
+    with pytest.raises(ZeroDivisionError):
+        portal.call(lambda: 1 // 0)
+
+
+def test_closing_ends_the_thread_and_what_runs_on_it(portal: Portal) -> None:
+    ended = threading.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.sleep(LONG)
+        finally:
+            ended.set()
+
+    async def spawn() -> asyncio.Task[None]:
+        task = asyncio.create_task(forever())
+        await asyncio.sleep(0)
+        return task
+
+    task = portal.run(spawn())
+    thread = portal._thread
+    assert thread is not None
+    portal.close(LONG)
+    portal.close(LONG)
+    assert ended.is_set()
+    assert task.cancelled()
+    assert not thread.is_alive()
+    assert not portal.is_open
+
+
+def test_an_interrupted_caller_cancels_its_coroutine(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = threading.Event()
+    started = threading.Event()
+
+    async def wait() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(LONG)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    class Interrupted:
+        """As Ctrl-C arrives: inside of the wait for the result."""
+
+        def __init__(self, future: object) -> None:
+            self.future = future
+
+        def result(self) -> None:
+            started.wait(LONG)
+            raise KeyboardInterrupt
+
+        def cancel(self) -> None:
+            self.future.cancel()  # type: ignore[attr-defined]
+
+    real = asyncio.run_coroutine_threadsafe
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", lambda work, loop: Interrupted(real(work, loop)))
+    with pytest.raises(KeyboardInterrupt):
+        portal.run(wait())
+    assert cancelled.wait(LONG)
