@@ -37,6 +37,32 @@ def admin(servers: str) -> Iterator[Admin]:
     admin.close()
 
 
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalBroker]:
+    """Three brokers in the racks a, b and c. Tests that stop one of them start it again."""
+    eager = _EAGER | {"auto.leader.rebalance.enable": False, "replica.fetch.wait.max.ms": 50}
+    with LocalBroker(3, racks=["a", "b", "c"], properties=eager) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def cluster_admin(cluster: LocalBroker) -> Iterator[Admin]:
+    admin = Admin(cluster.bootstrap_servers)
+    yield admin
+    admin.close()
+
+
+@pytest.fixture
+def whole_cluster(cluster: LocalBroker) -> Iterator[LocalBroker]:
+    """The cluster, for a test that stops brokers: all run again when it ends, however it ends."""
+    yield cluster
+    for broker in cluster.live_brokers:
+        cluster.resume(broker)
+    down = set(cluster.brokers) - set(cluster.live_brokers)
+    if down:
+        cluster.restart(*sorted(down))
+
+
 @pytest.fixture(params=list(KINDS))
 def make(request: pytest.FixtureRequest) -> Iterator[MakeConsumer]:
     """Makes consumers of one kind, the test running with each, and closes them."""
@@ -46,6 +72,11 @@ def make(request: pytest.FixtureRequest) -> Iterator[MakeConsumer]:
 @pytest.fixture
 def make_sync() -> Iterator[MakeConsumer]:
     yield from _closing(KINDS["sync"])
+
+
+@pytest.fixture
+def make_async() -> Iterator[MakeConsumer]:
+    yield from _closing(KINDS["async"])
 
 
 def _closing(kind: MakeConsumer) -> Iterator[MakeConsumer]:

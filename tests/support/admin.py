@@ -69,7 +69,7 @@ class Admin:
         if replicas is None:
             topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=settings)
         else:
-            topic = NewTopic(name, replica_assignment=[list(each) for each in replicas], config=settings)
+            topic = NewTopic(name, len(replicas), replica_assignment=[list(each) for each in replicas], config=settings)
         self._client.create_topics([topic])[name].result(_TIMEOUT)
         wait_for(f"leaders of {name}", lambda: self._has_leaders(name))
         return name
@@ -119,12 +119,13 @@ class Admin:
             return -1, set()
         return found.leader, set(found.isrs)
 
+    def coordinator(self, group: str) -> int:
+        """The broker that coordinates a group."""
+        return int(self._client.describe_consumer_groups([group])[group].result(_TIMEOUT).coordinator.id)
+
     def elect_preferred(self, name: str, partitions: int = 1) -> None:
         targets = [TopicPartition(name, number) for number in range(partitions)]
         self._client.elect_leaders(ElectionType.PREFERRED, targets).result(_TIMEOUT)
-
-    def elect_unclean(self, name: str, partition: int = 0) -> None:
-        self._client.elect_leaders(ElectionType.UNCLEAN, [TopicPartition(name, partition)]).result(_TIMEOUT)
 
     def wait_in_sync(self, name: str, replicas: int, partitions: int = 1, timeout: float = 30.0) -> None:
         for number in range(partitions):

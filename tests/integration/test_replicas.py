@@ -1,0 +1,70 @@
+"""Fetching from the closest replica (KIP-392)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from headrace import LocalBroker, TopicPartition
+from support.admin import Admin
+from support.consumers import AnyConsumer, MakeConsumer, assigned, poll_until, read_rows
+from support.produce import numbered, write
+
+COUNT = 20_000
+
+
+@pytest.fixture(scope="module")
+def topic(cluster: LocalBroker, cluster_admin: Admin) -> str:
+    """Led by broker 1 in rack a, followed by broker 2 in rack b. The follower knows that all is committed."""
+    topic = cluster_admin.create("closest", replicas=[[1, 2]])
+    write(cluster.bootstrap_servers, topic, numbered(COUNT, size=1000), acks="all")
+    return topic
+
+
+def near_b(make: MakeConsumer, cluster: LocalBroker, topic: str, **settings: Any) -> AnyConsumer:
+    return assigned(make, cluster.bootstrap_servers, topic, client_rack="b", queued_max_bytes=500_000, **settings)
+
+
+def preferred(consumer: AnyConsumer, topic: str) -> int | None:
+    inner: Any = getattr(consumer, "_aio", None) or consumer._consumer
+    found = inner._intake.assignment.get(TopicPartition(topic, 0)).preferred
+    return None if found is None else int(found.node)
+
+
+def test_the_follower_is_read_while_the_leader_stands_still(
+    make: MakeConsumer, topic: str, whole_cluster: LocalBroker
+) -> None:
+    tp = TopicPartition(topic, 0)
+    assert len(read_rows(near_b(make, whole_cluster, topic), [tp])) == COUNT
+    consumer = near_b(make, whole_cluster, topic)
+    offsets = [record.offset for record in poll_until(consumer, 1)]
+    while preferred(consumer, topic) is None:
+        offsets += [record.offset for record in poll_until(consumer, 1)]
+    assert preferred(consumer, topic) == 2
+    assert len(offsets) < COUNT // 2
+    whole_cluster.pause(1)  # before its session ends, nobody but the follower can answer
+    offsets += [record.offset for record in poll_until(consumer, COUNT - len(offsets), timeout=3)]
+    whole_cluster.resume(1)
+    assert offsets == list(range(COUNT))
+
+
+def test_without_a_rack_the_leader_is_read(make: MakeConsumer, topic: str, cluster: LocalBroker) -> None:
+    consumer = assigned(make, cluster.bootstrap_servers, topic)
+    poll_until(consumer, COUNT)
+    assert preferred(consumer, topic) is None
+
+
+def test_the_follower_is_killed(
+    make: MakeConsumer, topic: str, whole_cluster: LocalBroker, cluster_admin: Admin
+) -> None:
+    consumer = near_b(make, whole_cluster, topic)
+    offsets = [record.offset for record in poll_until(consumer, 2000)]
+    assert preferred(consumer, topic) == 2
+    whole_cluster.kill(2)
+    began = time.monotonic()
+    offsets += [record.offset for record in poll_until(consumer, COUNT - len(offsets))]
+    assert time.monotonic() - began < 10
+    assert offsets == list(range(COUNT))
+    assert preferred(consumer, topic) != 2
