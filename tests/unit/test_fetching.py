@@ -506,6 +506,30 @@ def test_a_partition_that_is_answered_twice() -> None:
     assert [item.records for _, item in arrivals] == [b"x"]
 
 
+def test_a_new_leader_is_asked_although_the_old_one_has_not_answered() -> None:
+    """Its machine may be gone: then the fetch ends only with its deadline."""
+    scene = Scene([1])
+    old = scene.plan(1)
+    scene.cluster.apply(metadata(topic(partition(0, leader=2, epoch=6))))
+    scene.assignment.follow(scene.cluster)
+    new = scene.plan(2)
+    ((asked, item),), _ = scene.answered(new, data(records=b"new"), node=2)
+    scene.fetching.arrived(asked, item, next_offset=12)
+    assert scene.answered(old, data(records=b"old"), node=1) == ([], False), "the new one was faster"
+    assert (scene.state().fetch_offset, scene.fetching._reserved) == (12, 0)
+
+
+def test_an_old_leader_that_answers_after_all_is_welcome() -> None:
+    scene = Scene([1])
+    old = scene.plan(1)
+    scene.cluster.apply(metadata(topic(partition(0, leader=2, epoch=6))))
+    scene.assignment.follow(scene.cluster)
+    new = scene.plan(2)
+    ((asked, item),), _ = scene.answered(old, data(records=b"old"), node=1)
+    scene.fetching.arrived(asked, item, next_offset=12)
+    assert scene.answered(new, data(records=b"new"), node=2) == ([], False)
+
+
 def test_a_failed_fetch_is_asked_for_again() -> None:
     scene = Scene([1, 1])
     plan = scene.plan()

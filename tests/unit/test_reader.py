@@ -23,7 +23,7 @@ from headrace.protocol import reader
 from headrace.protocol.messages import API_VERSIONS, APIS, FETCH, METADATA, Api, decode_response
 from support.fake_broker import UNKNOWN_TAG_DATA, answer, encode, frame
 
-STEADY = settings(deadline=None, derandomize=True, max_examples=15)
+STEADY = settings(deadline=None, derandomize=True, max_examples=10)
 ANSWERS = [(api, version) for api in APIS for version in range(api.lowest, api.highest + 1)]
 each_answer = pytest.mark.parametrize(("api", "version"), ANSWERS, ids=str)
 
@@ -210,7 +210,7 @@ def test_mutated_answers_are_protocol_errors_and_nothing_else(api: Api, version:
     """Cut off anywhere it is one; with bytes changed it is one, or another answer, and never another exception."""
     kind = load_response_schema(api.key, version)
 
-    @settings(STEADY, max_examples=40)
+    @settings(STEADY, max_examples=25)
     @given(
         entities(kind),
         st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from([0, 1, 0x7F, 0x80, 0xFE, 0xFF]))),

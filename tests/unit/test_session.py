@@ -132,7 +132,7 @@ WANTS = st.dictionaries(SLOTS, st.builds(Want, st.integers(0, 3), st.integers(0,
 FATE = st.sampled_from(["answered"] * 6 + ["no room", "request lost", "answer lost", "evicted"])
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.lists(st.tuples(WANTS, FATE), max_size=20))
 def test_the_broker_always_knows_what_is_wanted(steps: list[tuple[dict[Slot, Want], str]]) -> None:
     session, broker = FetchSession(), BrokerSide()

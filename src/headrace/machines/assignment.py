@@ -104,8 +104,10 @@ class Assignment:
                     state.phase = Phase.VALIDATE
                 else:
                     state.leader_epoch = leader.epoch
-                # The preferred replica was named by the old leader.
+                # The preferred replica was named by the old leader, and what is still on its way comes from it:
+                # never, if its machine is gone. The new one is asked without waiting for that.
                 state.preferred = None
+                state.in_flight = False
         return remade
 
     def _start_anew(self, state: PartitionState) -> None:

@@ -210,8 +210,8 @@ class Fetching:
             for data in topic.partitions:
                 found = unanswered.pop(Slot(topic.topic_id, data.partition_index), None)
                 state = self._current(found) if found is not None else None
-                if found is None or state is None:
-                    continue  # nobody asked, or the user has moved on since
+                if found is None or state is None or state.fetch_offset != found.offset:
+                    continue  # nobody asked, the user has moved on, or another broker was faster
                 if data.error_code != NONE:
                     stale |= self._refused(node, state, data, body, now)
                 elif self._accepted(state, data, now):
