@@ -109,6 +109,10 @@ class Admin:
     def leader(self, name: str, partition: int = 0) -> int:
         return self._partition(name, partition)[0]
 
+    def replicas(self, name: str, partition: int = 0) -> list[int]:
+        """The brokers that hold a partition, the preferred leader first."""
+        return list(self._client.list_topics(name, timeout=_TIMEOUT).topics[name].partitions[partition].replicas)
+
     def in_sync(self, name: str, partition: int = 0) -> set[int]:
         return self._partition(name, partition)[1]
 
