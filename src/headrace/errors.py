@@ -34,6 +34,10 @@ class HeadraceError(Exception):
 
     retriable: bool = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # An exception is unpickled by calling its class with `args`, which are not the constructor's here.
+        return _restore, (type(self), self.args, self.__dict__)
+
 
 class ConfigError(HeadraceError, ValueError):
     """A setting is unknown, malformed, missing, or contradicts another one."""
@@ -128,3 +132,9 @@ class KafkaError(HeadraceError):
 
 class CommitFailedError(KafkaError):
     """The group did not take the commit; it will not take it later either."""
+
+
+def _restore(kind: type[HeadraceError], args: tuple[object, ...], state: Mapping[str, object]) -> HeadraceError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error

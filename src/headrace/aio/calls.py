@@ -16,7 +16,8 @@ class Gate:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._closed = False
-        self._lock = threading.Lock()  # guards the two below
+        # Guards the two below. Reentrant, because wakeup() may come in a signal handler on top of another method.
+        self._lock = threading.RLock()
         self._wakeup = False
         self._sleepers: set[Interruptible] = set()
 
@@ -68,7 +69,7 @@ class Interruptible:
     """Cancels the task inside of it on wakeup(), and makes a WakeupError of that cancellation, as
     `asyncio.timeout` makes a TimeoutError of its own."""
 
-    def __init__(self, gate: Gate, sleepers: set[Interruptible], lock: threading.Lock) -> None:
+    def __init__(self, gate: Gate, sleepers: set[Interruptible], lock: threading.RLock) -> None:
         self._gate = gate
         self._sleepers = sleepers
         self._lock = lock
@@ -79,9 +80,9 @@ class Interruptible:
         assert task is not None
         self._task = task
         self._loop = asyncio.get_running_loop()
+        self._gate.consume_wakeup()
         with self._lock:
             self._sleepers.add(self)
-        self._gate.consume_wakeup()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -39,12 +39,18 @@ class Client:
     """Sends requests to brokers. `on_metadata` is called on the loop, under `lock`, after each refresh."""
 
     def __init__(
-        self, config: ConsumerConfig, cluster: Cluster, lock: threading.Lock, on_metadata: Callable[[], None]
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        lock: threading.Lock,
+        on_metadata: Callable[[], None],
+        watch: Callable[[asyncio.Task[None]], asyncio.Task[None]],
     ) -> None:
         self.config = config
         self.cluster = cluster
         self.lock = lock
         self._on_metadata = on_metadata
+        self._watch = watch  # for tasks that must not end by themselves
         self._connections: dict[tuple[object, str], Connection] = {}
         self._opening: dict[tuple[object, str], asyncio.Task[Connection]] = {}
         self._failures: dict[object, int] = {}
@@ -192,7 +198,7 @@ class Client:
 
     def _ensure_keeper(self) -> None:
         if self._keeper is None and not self.closed:
-            self._keeper = asyncio.create_task(self._keep_fresh(), name="metadata")
+            self._keeper = self._watch(asyncio.create_task(self._keep_fresh(), name="metadata"))
 
     async def _keep_fresh(self) -> None:
         failures = 0
@@ -308,4 +314,5 @@ class Client:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.disconnect()
         if self._refreshed is not None and not self._refreshed.done():
-            self._refreshed.cancel()
+            self._refreshed.set_exception(ClosedError("this consumer is closed"))
+            self._refreshed.exception()

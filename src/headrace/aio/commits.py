@@ -28,6 +28,26 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback = Callable[[Offsets, HeadraceError | None], Any]
 
 
+class Turn:
+    """A place in the order of commits. `comes` waits for the one before; `leave`, also an early one, lets the next
+    go when both are through. It belongs to the loop on which it is made."""
+
+    def __init__(self, before: Turn | None) -> None:
+        self._before = before
+        self._over = asyncio.get_running_loop().create_future()
+
+    async def comes(self) -> None:
+        if self._before is not None:
+            await asyncio.shield(self._before._over)
+
+    def leave(self) -> None:
+        before, self._before = self._before, None
+        if before is None or before._over.done():
+            self._over.set_result(None)
+        else:
+            before._over.add_done_callback(lambda _: self._over.set_result(None))
+
+
 class Commits:
     """`_done` is filled on the loop's thread and emptied on the user's: a deque, whose ends are atomic. The
     rest belongs to the user's thread, except `_running`, which belongs to the loop's."""
@@ -41,7 +61,7 @@ class Commits:
         self._last: Offsets = {}
         self._engine: Engine | None = None
         self._running: set[asyncio.Task[None]] = set()
-        self._order = asyncio.Lock()
+        self._last_turn: Turn | None = None
         self._done: collections.deque[tuple[CommitCallback, Offsets, HeadraceError | None]] = collections.deque()
 
     def attach(self, engine: Engine) -> None:
@@ -69,30 +89,33 @@ class Commits:
     # -- asynchronous --------------------------------------------------------------------------------------------
 
     def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
-        """Starts a commit. From the user's thread, which may be another than the loop's."""
+        """Starts a commit. On the loop's thread."""
         engine = self._engine
         assert engine is not None
-        engine.loop.call_soon_threadsafe(self._start, engine, offsets, callback)
-
-    def _start(self, engine: Engine, offsets: Offsets, callback: CommitCallback | None) -> None:
-        task = engine.loop.create_task(self._run(engine, offsets, callback), name="commit")
+        task = engine.loop.create_task(self._run(engine, offsets, callback, self.turn()), name="commit")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _run(self, engine: Engine, offsets: Offsets, callback: CommitCallback | None) -> None:
+    async def _run(self, engine: Engine, offsets: Offsets, callback: CommitCallback | None, turn: Turn) -> None:
         error: HeadraceError | None = None
         try:
-            # In the order in which they were asked for: a later commit must not be overwritten by an earlier.
-            async with self._order:
-                if offsets:
-                    await engine.coordinator.commit(offsets)
+            await turn.comes()
+            if offsets:
+                await engine.coordinator.commit(offsets)
         except HeadraceError as failure:
             error = failure
+        finally:
+            turn.leave()
         if callback is not None:
             self._done.append((callback, offsets, error))
             self._intake.doorbell.ring()
         elif error is not None:
             log.warning("an asynchronous commit failed: %s", error)
+
+    def turn(self) -> Turn:
+        """A place behind all commits that were asked for before: they must not overwrite this one."""
+        self._last_turn = Turn(self._last_turn)
+        return self._last_turn
 
     def run_callbacks(self) -> None:
         while self._done:
@@ -109,7 +132,7 @@ class Commits:
         offsets = self.offsets_or_positions(None)
         if offsets != self._last:
             self._last = offsets
-            self.commit_async(offsets, self._auto_committed)
+            self._engine.loop.call_soon_threadsafe(self.commit_async, offsets, self._auto_committed)
 
     def _auto_committed(self, offsets: Offsets, error: HeadraceError | None) -> None:
         if error is not None:

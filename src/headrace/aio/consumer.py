@@ -220,8 +220,18 @@ class AsyncConsumer:
         self._gate.check()
         engine = self._start()
         chosen = self._commits.offsets_or_positions(offsets)
-        if chosen:
-            await self._timed("commit", timeout, lambda: engine.coordinator.commit(chosen))
+        if not chosen:
+            return
+        turn = self._commits.turn()
+
+        async def commit() -> None:
+            await turn.comes()
+            await engine.coordinator.commit(chosen)
+
+        try:
+            await self._timed("commit", timeout, commit)
+        finally:
+            turn.leave()
 
     def commit_async(
         self,
@@ -341,8 +351,11 @@ class AsyncConsumer:
     async def _close(self, timeout: float) -> None:
         if self._gate.is_closed or self._gate.is_forked:
             return
+        engine = self._engine
+        if engine is not None and engine.loop is not asyncio.get_running_loop():
+            raise StateError("this consumer belongs to another event loop")
         self._gate.close()
-        engine, self._engine = self._engine, None
+        self._engine = None
         if engine is None:
             return
         try:

@@ -29,12 +29,12 @@ class Engine:
     def __init__(self, config: ConsumerConfig, intake: Intake) -> None:
         self.loop = asyncio.get_running_loop()
         self.intake = intake
-        self.client = Client(config, intake.cluster, intake.lock, self._on_metadata)
+        self.client = Client(config, intake.cluster, intake.lock, self._on_metadata, intake.watch)
         self.offsets = LogOffsets(self.client)
         self.coordinator = Coordinator(self.client)
         self.positions = Positions(self.client, intake, self.offsets, self.coordinator)
         self.fetcher = Fetcher(self.client, intake)
-        self._tasks = [asyncio.create_task(self.positions.run(), name="positions")]
+        self._tasks = [intake.watch(asyncio.create_task(self.positions.run(), name="positions"))]
         intake.wake_all = lambda: self._from_any_thread(self.wake)
         intake.wake_fetching = self.fetcher.wake_from_any_thread
         intake.fetch_soon = self.fetcher.wake

@@ -88,7 +88,7 @@ class _Stream:
         self._failures = 0
         self._arrived: Delivery | None = None  # to be decoded as soon as its successor is on its way
         self.look = asyncio.Event()
-        self.task = asyncio.create_task(self._run(), name=f"fetch {number} from broker {node}")
+        self.task = self._intake.watch(asyncio.create_task(self._run(), name=f"fetch {number} from broker {node}"))
 
     def close(self) -> None:
         self.task.cancel()
@@ -142,6 +142,8 @@ class _Stream:
 
     async def _connect(self) -> Connection:
         connection = self._connection
+        if connection is None or not connection.is_open or connection.throttled_for:
+            self._decode_arrived()  # this takes a while: do not keep the user waiting for them
         if connection is None or not connection.is_open:
             self._session.broken()
             connection = self._connection = await self._client.connection(self._node, self._purpose)

@@ -11,6 +11,8 @@ for short, synchronous steps only, never across an await, I/O, decoding or a use
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 
@@ -23,38 +25,45 @@ from ..machines.partition import PartitionState, Position
 from ..records import Batch, Record, Records
 from ..types import TopicPartition
 
+log = logging.getLogger(__name__)
+
 
 class Doorbell:
     """Wakes the one who waits in poll(), be it a thread or a task.
 
-    `ring` may be called from any thread, with or without the intake's lock. A ring with nobody waiting is
-    remembered until the next wait, so none gets lost between a look at the buffer and the wait.
+    `ring` may be called from any thread, with or without the intake's lock, and in a signal handler, even one
+    that interrupts `clear` or `wait`: hence a bare lock, held while the bell is silent, and not an Event, whose
+    own lock the handler would wait for in vain. A ring with nobody waiting is remembered until the next wait, so
+    none gets lost between a look at the buffer and the wait.
     """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._silent = threading.Lock()
+        self._silent.acquire()
         self._task_side: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
     def ring(self) -> None:
-        self._event.set()
+        with contextlib.suppress(RuntimeError):  # it has rung already
+            self._silent.release()
         side = self._task_side
         if side is not None:
             loop, event = side
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits there any more
                 loop.call_soon_threadsafe(event.set)
 
     def clear(self) -> None:
         """To be called before the look at the buffer that the wait follows."""
-        self._event.clear()
+        self._silent.acquire(blocking=False)
 
     def wait(self, timeout: float) -> None:
-        self._event.wait(timeout)
+        if self._silent.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+            self.ring()
 
     async def wait_async(self, timeout: float) -> None:
         event = asyncio.Event()
         self._task_side = (asyncio.get_running_loop(), event)
         try:
-            if self._event.is_set():
+            if not self._silent.locked():
                 return
             async with asyncio.timeout(timeout):
                 await event.wait()
@@ -82,12 +91,25 @@ class Intake:
         self.records_returned = 0
         self.bytes_returned = 0
         self.polls = 0
+        self._crash: BaseException | None = None
         self._iteration: Generator[Record, None, None] | None = None
         # Set by the engine. The first two may be called from any thread, the others on the loop's only.
         self.wake_all: Callable[[], None] = _nobody
         self.wake_fetching: Callable[[], None] = _nobody
         self.fetch_soon: Callable[[], None] = _nobody
         self.positions_soon: Callable[[], None] = _nobody
+
+    def watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+        """A task that must not end by itself. If it does, that is a bug of ours: polls tell it instead of staying
+        empty for ever."""
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the task %s ended: %r", task.get_name(), error, exc_info=error)
+            self._crash = error
+            self.doorbell.ring()
 
     def fail(self, partitions: Iterable[TopicPartition], error: HeadraceError) -> None:
         """What stopped the fetching cannot be mended by trying again: a poll raises it."""
@@ -111,10 +133,12 @@ class Intake:
                 error = assignment.pending_error()
         if appetite:
             self.wake_fetching()
-        if moved:
-            self.wake_all()
+        if moved or error is not None:
+            self.wake_all()  # after a refusal it is tried again
         if error is not None:
             raise error
+        if self._crash is not None and not chunks:
+            raise HeadraceError(f"a background task of this consumer ended: {self._crash!r}") from self._crash
         if not chunks:
             return None
         records = Records(chunks)

@@ -186,6 +186,10 @@ class Positions:
                 state = self._current(tp, continuities, Phase.VALIDATE)
                 if state is None:
                     continue
+                if state.fetch_epoch != asked.get(tp):
+                    # A batch of a newer epoch was decoded while the question about the older one was out.
+                    self._wanted.set()
+                    continue
                 if isinstance(result, HeadraceError):
                     if result.retriable:
                         again = result
@@ -232,4 +236,4 @@ def _timestamp(reset_to: str | None) -> int:
         return EARLIEST
     if reset_to == "latest" or reset_to is None:
         return LATEST
-    return int(time.time() * 1000) - reset_duration_ms(reset_to)
+    return max(0, int(time.time() * 1000) - reset_duration_ms(reset_to))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..errors import HeadraceError, KafkaError, OffsetOutOfRangeError, OffsetResetError, StateError
+from ..errors import CorruptRecordError, HeadraceError, OffsetOutOfRangeError, OffsetResetError, StateError
 from ..types import TopicPartition
 from .cluster import Cluster
 from .drain import fair_shares, greedy_shares
@@ -170,12 +170,13 @@ class Assignment:
     def pending_error(self) -> HeadraceError | None:
         """What a poll without records has to raise: the first fault with nothing buffered before it.
 
-        A broker's refusal is raised once and then tried again; the others stay until the user seeks.
+        A missing position and damaged records stay until the user seeks; the rest is raised once and then tried
+        again.
         """
         for state in self:
             if isinstance(state.fault, HeadraceError) and state.is_drained and not state.paused:
                 error = state.fault
-                if isinstance(error, KafkaError):
+                if not isinstance(error, (OffsetResetError, CorruptRecordError)):
                     state.fault = None
                 return error
         return None

@@ -179,7 +179,7 @@ class Consumer:
         if self._aio._gate.is_forked:
             self._finalizer.detach()
             return
-        with self._alone():
+        with _Alone(self._inside):
             if self._portal.is_open:
                 self._portal.run(self._aio._close(timeout))
             self._aio._gate.close()
@@ -197,7 +197,7 @@ class Consumer:
         self.close()
 
     def _alone(self) -> _Alone:
-        self._aio._gate.check_fork()
+        self._aio._gate.check()
         return _Alone(self._inside)
 
 

@@ -1,0 +1,274 @@
+"""What the tasks, the gate and the commits promise to each other, without a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import signal
+import threading
+import time
+import uuid
+
+import pytest
+from tests.support.batches import Entry, encode_batch
+from tests.support.fake_broker import FakeBroker, answer, api_versions, run
+
+from headrace import AsyncConsumer, Consumer, TopicPartition
+from headrace.aio.calls import Gate
+from headrace.aio.intake import Intake
+from headrace.aio.log_offsets import EpochEnd
+from headrace.aio.positions import Positions, _timestamp
+from headrace.config import ConsumerConfig
+from headrace.errors import (
+    ClosedError,
+    CorruptRecordError,
+    HeadraceError,
+    KafkaError,
+    LogTruncationError,
+    NetworkError,
+    OffsetOutOfRangeError,
+    StateError,
+    WakeupError,
+)
+from headrace.machines.cluster import Leader, Partition, Topic
+from headrace.machines.partition import Phase, Position
+from headrace.protocol.messages import API_VERSIONS, FETCH, METADATA
+from headrace.records import decode
+from headrace.types import Node
+
+TP = TopicPartition("t", 0)
+TOPIC_ID = uuid.UUID(int=1)
+
+
+def intake() -> Intake:
+    made = Intake(ConsumerConfig.parse(bootstrap_servers="b:1"))
+    made.assignment.assign([TP])
+    return made
+
+
+def batch(start: int, end: int, epoch: int):
+    data = encode_batch([Entry(value=b"x") for _ in range(end - start)], base_offset=start, leader_epoch=epoch)
+    return decode(data, topic=TP.topic, partition=TP.partition, position=start)
+
+
+def test_a_wakeup_that_was_taken_does_not_cancel_a_later_task():
+    async def main():
+        gate = Gate()
+        gate.wakeup()
+        with pytest.raises(WakeupError):
+            async with gate.interruptible():
+                pass
+        gate.wakeup()
+        await asyncio.sleep(0)  # a cancellation would arrive here
+        with pytest.raises(WakeupError):
+            gate.consume_wakeup()
+
+    run(main())
+
+
+def test_wakeup_in_a_signal_handler_ends_the_poll_that_it_interrupts():
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.assign([TP])
+    before = signal.signal(signal.SIGALRM, lambda *_: consumer.wakeup())
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        deadline = time.monotonic() + 1.0
+        woken = 0
+        while time.monotonic() < deadline:
+            try:
+                consumer.poll(0.0001)
+            except WakeupError:
+                woken += 1
+        assert woken > 10
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        consumer.close()
+
+
+def test_a_call_after_close_starts_no_thread():
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.close()
+    before = threading.active_count()
+    with pytest.raises(ClosedError):
+        consumer.list_topics()
+    assert threading.active_count() == before
+    consumer.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CorruptRecordError("m", TP, 5),
+        KafkaError(1, "X", False, "m"),
+        OffsetOutOfRangeError("m", {TP: 5}),
+        LogTruncationError("m", {TP: None}),
+        NetworkError("m"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_can_be_pickled(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+def test_what_a_broker_refused_is_tried_again_after_it_was_raised():
+    shared = intake()
+    woken = []
+    shared.wake_all = lambda: woken.append("all")
+    state = shared.assignment.state(TP)
+    state.seek(Position(0))
+    state.fault = KafkaError(29, "TOPIC_AUTHORIZATION_FAILED", False, "no")
+    with pytest.raises(KafkaError):
+        shared.take(10)
+    assert woken
+    assert state.fault is None
+
+
+def test_an_epoch_that_moved_while_its_end_was_asked_for_is_asked_again():
+    """Else the end of the older epoch, which lies below the position, would be taken for a truncation."""
+    shared = intake()
+    shared.cluster.brokers[1] = Node(1, "b", 1)
+    partition = Partition(Leader(1, 3), (1,), (1,), ())
+    shared.cluster.topics["t"] = Topic("t", TOPIC_ID, False, {0: partition})
+    state = shared.assignment.state(TP)
+    state.seek(Position(0))
+    state.arrived(100, 100)
+    state.decoded(0, 100, batch(0, 100, epoch=1), 100)
+    state.arrived(100, 200)
+    shared.assignment.follow(shared.cluster)
+    assert state.phase is Phase.VALIDATE
+
+    class Offsets:
+        async def epoch_ends(self, epochs):
+            assert epochs == {TP: 1}
+            state.decoded(100, 100, batch(100, 200, epoch=2), 200)
+            state.take(150)
+            return {TP: EpochEnd(1, 100)}
+
+    async def main():
+        positions = Positions(None, shared, Offsets(), None)
+        assert await positions._by_epoch({TP: state.continuity}) is None
+        assert positions._wanted.is_set()
+
+    run(main())
+    assert state.position.offset == 150
+    assert state.phase is Phase.VALIDATE
+
+
+def test_a_duration_from_before_1970_is_the_beginning():
+    assert _timestamp("by_duration:p30000d") == 0
+
+
+def test_commits_arrive_in_the_order_in_which_they_were_asked_for():
+    arrived = []
+
+    async def commit(offsets):
+        await asyncio.sleep(0)
+        arrived.append(offsets[TP].offset)
+
+    async def main():
+        async with AsyncConsumer(bootstrap_servers="127.0.0.1:1", group_id="g", enable_auto_commit=False) as consumer:
+            consumer._start().coordinator.commit = commit
+            consumer.commit_async({TP: 1})
+            consumer.commit_async({TP: 2})
+            await consumer.commit({TP: 3})
+
+    run(main())
+    assert arrived == [1, 2, 3]
+
+
+def test_a_task_that_ends_by_a_bug_of_ours_is_told_by_poll(caplog):
+    async def main():
+        async with AsyncConsumer(bootstrap_servers="127.0.0.1:1") as consumer:
+            consumer.assign([TP])
+            engine = consumer._start()
+
+            async def broken():
+                raise TypeError("nobody thought of this")
+
+            engine.positions._round = broken
+            with pytest.raises(HeadraceError, match="nobody thought of this"):
+                await consumer.poll(5.0)
+
+    run(main())
+
+
+def test_a_consumer_is_not_closed_from_another_loop():
+    consumer = AsyncConsumer(bootstrap_servers="127.0.0.1:1")
+    consumer.assign([TP])
+    first = asyncio.new_event_loop()
+    first.run_until_complete(consumer.poll(0.0))
+    with pytest.raises(StateError):
+        asyncio.run(consumer.close())
+    first.run_until_complete(consumer.close())
+    first.close()
+
+
+def test_records_of_a_throttled_answer_do_not_wait_for_the_throttle():
+    partition = {
+        "error_code": 0,
+        "partition_index": 0,
+        "leader_id": 1,
+        "leader_epoch": 1,
+        "replica_nodes": (1,),
+        "isr_nodes": (1,),
+        "offline_replicas": (),
+    }
+    records = encode_batch([Entry(value=b"x" * 100) for _ in range(1000)], base_offset=0, leader_epoch=1)
+    fetched = {
+        "partition_index": 0,
+        "error_code": 0,
+        "high_watermark": 5000,
+        "last_stable_offset": 5000,
+        "aborted_transactions": None,
+        "records": records,
+    }
+
+    async def serve(broker, link):
+        while True:
+            request = await link.receive()
+            if request.api_key == API_VERSIONS.key:
+                await link.reply(request, api_versions(request.version))
+            elif request.api_key == METADATA.key:
+                node = {"node_id": 1, "host": broker.host, "port": broker.port, "rack": None}
+                topic = {
+                    "error_code": 0,
+                    "name": "t",
+                    "topic_id": TOPIC_ID,
+                    "is_internal": False,
+                    "partitions": [partition],
+                }
+                fields = {
+                    "throttle_time": 0,
+                    "brokers": [node],
+                    "cluster_id": "c",
+                    "controller_id": 1,
+                    "error_code": 0,
+                    "topics": [topic],
+                }
+                await link.reply(request, answer(METADATA, request.version, **fields))
+            elif request.api_key == FETCH.key:
+                topics = [{"topic_id": TOPIC_ID, "partitions": [fetched]}]
+                fields = {"throttle_time": 60_000, "error_code": 0, "session_id": 0, "responses": topics}
+                await link.reply(request, answer(FETCH, request.version, **fields))
+
+    async def main():
+        async with FakeBroker() as broker:
+
+            async def accept():
+                async with asyncio.TaskGroup() as links:
+                    while True:
+                        links.create_task(serve(broker, await broker.accept()))
+
+            server = asyncio.create_task(accept())
+            async with AsyncConsumer(bootstrap_servers=broker.name) as consumer:
+                consumer.assign([TP])
+                consumer.seek(TP, 0)
+                assert len(await consumer.poll(5.0)) == 500
+            server.cancel()
+            await asyncio.gather(server, return_exceptions=True)
+
+    run(main())
