@@ -1,6 +1,6 @@
 """Writes docs/configuration.md from the settings in the code; a test checks that it was not forgotten.
 
-    python .ci/config_docs.py
+python .ci/config_docs.py
 """
 
 from __future__ import annotations
