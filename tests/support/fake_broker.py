@@ -22,7 +22,8 @@ from kio.serial import entity_reader
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 from kio.serial._serialize import get_field_writer
 
-from headrace.protocol.messages import API_VERSIONS, APIS, Api, build
+from headrace.protocol.messages import API_VERSIONS, APIS, Api
+from support.entities import build
 
 UNKNOWN_TAG = 9_999
 UNKNOWN_TAG_DATA = b"from a newer broker"

@@ -10,8 +10,6 @@ import time
 import uuid
 
 import pytest
-from tests.support.batches import Entry, encode_batch
-from tests.support.fake_broker import FakeBroker, answer, api_versions, run
 
 from headrace import AsyncConsumer, Consumer, TopicPartition
 from headrace.aio.calls import Gate
@@ -35,6 +33,8 @@ from headrace.machines.partition import Phase, Position
 from headrace.protocol.messages import API_VERSIONS, FETCH, METADATA
 from headrace.records import decode
 from headrace.types import Node
+from support.batches import Entry, encode_batch
+from support.fake_broker import FakeBroker, answer, api_versions, run
 
 TP = TopicPartition("t", 0)
 TOPIC_ID = uuid.UUID(int=1)

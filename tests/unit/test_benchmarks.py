@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+
 from benchmarks import contenders as who
 from benchmarks import latency
 from benchmarks.child import find

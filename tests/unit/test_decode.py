@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.batches import ABORT, COMMIT, Entry, encode_batch, encode_marker
 
 from headrace.records import Batch, DecodeError, Record, decode, next_offset
+from support.batches import ABORT, COMMIT, Entry, encode_batch, encode_marker
 
 
 def read(data, position=0, **options) -> Batch:

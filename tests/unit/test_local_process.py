@@ -86,6 +86,7 @@ def test_the_reader_of_the_output_sees_its_end() -> None:
     os.close(write_end)
     with os.fdopen(read_end) as output:
         assert output.read() == "all\n"  # would wait for the guard if that kept the pipe open
+    assert process.wait(10)  # the pipe closes a moment before the process ends
     assert process.close() == 0
 
 

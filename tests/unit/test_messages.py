@@ -22,10 +22,10 @@ from headrace.protocol.messages import (
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     Api,
-    build,
     correlation_id_of,
     encode_request,
 )
+from support.entities import build
 from support.fake_broker import read_request
 
 TOPIC = uuid.UUID(int=7)
@@ -157,7 +157,12 @@ def test_all_topics_and_no_topics_are_different_questions() -> None:
 
 def test_a_missing_field_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="topics"):
-        build(load_request_schema(METADATA.key, 13), {})
+        encode_request(METADATA, 13, 1, None, {})
+
+
+def test_a_tagged_field_is_refused_and_not_left_out() -> None:
+    with pytest.raises(TypeError, match="cluster_id"):
+        encode_request(FETCH, 18, 1, None, {**FIELDS[FETCH], "cluster_id": "c"})
 
 
 def test_no_client_id() -> None:

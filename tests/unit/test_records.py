@@ -9,10 +9,10 @@ from bisect import bisect_left
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.batches import Entry, encode_batch
 
 from headrace.records import Batch, Record, Records, decode
 from headrace.types import TopicPartition
+from support.batches import Entry, encode_batch
 
 
 def batch(count: int, *, topic="t", partition=0, base_offset=0, lane=None, tail=0, leader_epoch=7) -> Batch:

@@ -12,9 +12,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from tests.support.batches import Entry, encode_batch
 
 from headrace.records import Records, decode
+from support.batches import Entry, encode_batch
 
 # Spark's Kafka source.
 SCHEMA = pa.schema(

@@ -50,7 +50,8 @@ class Decoder:
         self._read_committed = config.isolation_level == "read_committed"
         self._check_crcs = config.check_crcs
         self._max_batch = config.decompressed_batch_max_bytes
-        self._threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "headrace-decode")
+        self._count = min(4, os.cpu_count() or 1)
+        self._threads = ThreadPoolExecutor(self._count, "headrace-decode")
 
     def submit(self, delivery: Delivery) -> None:
         left = _Countdown(delivery)
@@ -58,8 +59,12 @@ class Decoder:
             for arrival in delivery.arrivals:
                 self._decode(arrival, left)
         else:
-            for arrival in delivery.arrivals:
-                self._threads.submit(self._decode, arrival, left)
+            for share in _shares(delivery.arrivals, self._count):
+                self._threads.submit(self._decode_all, share, left)
+
+    def _decode_all(self, arrivals: list[Arrival], left: _Countdown) -> None:
+        for arrival in arrivals:
+            self._decode(arrival, left)
 
     def _decode(self, arrival: Arrival, left: _Countdown) -> None:
         tp = arrival.tp
@@ -96,6 +101,17 @@ class Decoder:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _shares(arrivals: list[Arrival], count: int) -> list[list[Arrival]]:
+    """The arrivals in at most `count` parts of about the same size: handing work over costs more than little work."""
+    shares: list[list[Arrival]] = [[] for _ in range(min(count, len(arrivals)))]
+    sizes = [0] * len(shares)
+    for arrival in sorted(arrivals, key=lambda arrival: len(arrival.records), reverse=True):
+        least = sizes.index(min(sizes))
+        shares[least].append(arrival)
+        sizes[least] += len(arrival.records)
+    return shares
 
 
 class _Countdown:

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
 _STAGING = 64 * 1024
+_ROUND = 512 * 1024
 _UNSUPPORTED_VERSION = 35
 # The first answer lists a broker's versions, a kilobyte or two. A TLS port answers with an alert that reads as a
 # length of 350 MB, a web server with one of 1.2 GB.
@@ -65,16 +66,18 @@ class FramePool:
     more in page faults than the copying into it. `list.append` and `list.pop` are atomic, so `give` may be
     called by the threads that decode."""
 
-    def __init__(self, keep: int = 3) -> None:
+    def __init__(self, keep: int = 2) -> None:
         self._spare: list[bytearray] = []
-        self._keep = keep
+        self._keep = keep  # one that is being decoded and one that is being filled
 
     def take(self, size: int) -> bytearray:
+        """A buffer of at least that size. Rounded up, so that the next answer, a little larger, still fits."""
+        room = -(-size // _ROUND) * _ROUND
         with contextlib.suppress(IndexError):
             frame = self._spare.pop()
-            if size <= len(frame) <= max(4 * size, 1 << 20):
+            if room <= len(frame) <= 4 * room:
                 return frame
-        return bytearray(size)
+        return bytearray(room)
 
     def give(self, frame: bytearray) -> None:
         if len(self._spare) < self._keep:

@@ -98,10 +98,10 @@ def _compile(entity: type[Any]) -> Reader:
 
 
 def _field_reader(hint: Any, kafka_type: str | None, flexible: bool, tagged: bool) -> Reader:
-    inner, optional = _without_none(hint)
+    inner, optional = without_none(hint)
     if typing.get_origin(inner) is tuple:
         item_hint = typing.get_args(inner)[0]
-        item, _ = _without_none(item_hint)
+        item, _ = without_none(item_hint)
         if dataclasses.is_dataclass(item):
             return _array(reader_of(typing.cast(type[Any], item)), flexible, optional)
         return _array(_primitive(str(kafka_type), flexible, False), flexible, optional)
@@ -111,7 +111,7 @@ def _field_reader(hint: Any, kafka_type: str | None, flexible: bool, tagged: boo
     return _primitive(str(kafka_type), flexible, optional)
 
 
-def _without_none(hint: Any) -> tuple[Any, bool]:
+def without_none(hint: Any) -> tuple[Any, bool]:
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         args = typing.get_args(hint)
         inner = [arg for arg in args if arg is not types.NoneType]

@@ -1,0 +1,54 @@
+"""kio entities out of plain mappings: what a test's broker answers, and what a request should have been."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def build(entity: type[Any], fields: Mapping[str, Any]) -> Any:
+    """The kio entity with those of the fields that this version has; a field of it that is missing and has no
+    default is a TypeError, as with any dataclass."""
+    return entity(**{name: make(fields[name]) for name, make in _makers(entity).items() if name in fields})
+
+
+_makers_of: dict[type[Any], dict[str, Callable[[Any], Any]]] = {}
+
+
+def _makers(entity: type[Any]) -> dict[str, Callable[[Any], Any]]:
+    """For each field, what turns the plain value into the one that kio's writer takes."""
+    makers = _makers_of.get(entity)
+    if makers is None:
+        hints = typing.get_type_hints(entity)
+        makers = _makers_of[entity] = {
+            field.name: _maker(hints[field.name], field.metadata.get("kafka_type"))
+            for field in dataclasses.fields(entity)
+        }
+    return makers
+
+
+def _maker(hint: Any, kafka_type: str | None) -> Callable[[Any], Any]:
+    entity = _entity_in(hint)
+    if entity is not None:
+        inner: type[Any] = entity
+
+        def make(value: Any) -> Any:
+            if value is None:
+                return None
+            if isinstance(value, Mapping):
+                return build(inner, value)
+            return tuple(build(inner, item) for item in value)
+
+        return make
+    if kafka_type == "timedelta_i32":
+        return lambda value: datetime.timedelta(milliseconds=value)
+    return lambda value: tuple(value) if isinstance(value, list) else value
+
+
+def _entity_in(hint: Any) -> type[Any] | None:
+    if dataclasses.is_dataclass(hint):
+        return typing.cast(type[Any], hint)
+    return next((found for arg in typing.get_args(hint) if (found := _entity_in(arg))), None)
