@@ -371,12 +371,19 @@ def test_a_frame_that_is_given_back_is_used_again() -> None:
 
 def test_the_pool_keeps_few_frames_and_none_that_is_far_too_large() -> None:
     pool = FramePool(keep=2)
-    kept = [bytearray(10_000_000), bytearray(2_000_000)]
+    kept = [bytearray(16 * 2**20), bytearray(2 * 2**20)]
     for each in [*kept, bytearray(1)]:
         pool.give(each)
-    assert pool.take(1_900_000) is kept[1]
-    assert len(pool.take(100)) == 100, "ten megabytes for a hundred bytes would be waste"
-    assert len(pool.take(9_000_000)) == 9_000_000
+    assert pool.take(2_000_000) is kept[1]
+    assert len(pool.take(100)) == 512 * 1024, "sixteen megabytes for a hundred bytes would be waste"
+
+
+def test_a_frame_of_the_pool_also_fits_an_answer_that_is_a_little_larger() -> None:
+    pool = FramePool(keep=2)
+    frame = pool.take(6_000_000)
+    assert len(frame) >= 6_000_000
+    pool.give(frame)
+    assert pool.take(6_100_000) is frame
 
 
 # -- failures ----------------------------------------------------------------------------------------------------
