@@ -28,6 +28,9 @@ from ..types import TopicPartition
 log = logging.getLogger(__name__)
 
 
+_SHORT_SLEEP = 0.5
+
+
 class Doorbell:
     """Wakes the one who waits in poll(), be it a thread or a task.
 
@@ -56,7 +59,9 @@ class Doorbell:
         self._silent.acquire(blocking=False)
 
     def wait(self, timeout: float) -> None:
-        if self._silent.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+        """May end early, with nothing having happened: a signal (Ctrl-C) that comes just before the thread falls
+        asleep is noticed only when it wakes, so it never sleeps for long."""
+        if self._silent.acquire(timeout=min(timeout, _SHORT_SLEEP)):
             self.ring()
 
     async def wait_async(self, timeout: float) -> None:

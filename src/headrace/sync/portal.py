@@ -39,6 +39,9 @@ class Portal:
         """The coroutine's result. Every coroutine of a consumer has a deadline of its own, so this ends."""
         future = asyncio.run_coroutine_threadsafe(work, self.loop())
         try:
+            # Not in one wait: a signal (Ctrl-C) that comes just before it is noticed only when it ends.
+            while not future.done():
+                concurrent.futures.wait((future,), 0.5)
             return future.result()
         except concurrent.futures.CancelledError:
             raise
