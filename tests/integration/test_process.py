@@ -224,6 +224,31 @@ def test_ctrl_c(topic: str, servers: str, program: str) -> None:
     assert "never" not in said, "no task or coroutine is left over"
 
 
+ELSEWHERE = """
+import signal, sys, threading, time
+from headrace import Consumer, TopicPartition
+def interrupt():
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+with Consumer(bootstrap_servers=sys.argv[1], allow_auto_create_topics=False) as consumer:
+    consumer.assign([TopicPartition("missing", 0)])
+    consumer.list_topics()
+    for call in (lambda: consumer.poll(60), lambda: consumer.position(("missing", 0))):
+        threading.Timer(0.3, interrupt).start()
+        began = time.monotonic()
+        try:
+            call()
+        except KeyboardInterrupt:
+            print(time.monotonic() - began < 1.3)
+"""
+
+
+def test_a_signal_that_does_not_wake_the_thread(servers: str) -> None:
+    """As one does that comes between Python's look for signals and the system call that waits."""
+    command = [sys.executable, "-c", ELSEWHERE, servers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("True\nTrue\n", "", 0)
+
+
 # -- nothing left behind --------------------------------------------------------------------------------------
 
 

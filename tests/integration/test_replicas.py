@@ -33,16 +33,23 @@ def preferred(consumer: AnyConsumer, topic: str) -> int | None:
     return None if found is None else int(found.node)
 
 
-def test_the_follower_is_read_while_the_leader_stands_still(
-    make: MakeConsumer, topic: str, whole_cluster: LocalBroker
-) -> None:
-    tp = TopicPartition(topic, 0)
-    assert len(read_rows(near_b(make, whole_cluster, topic), [tp])) == COUNT
-    consumer = near_b(make, whole_cluster, topic)
+def reading_from_the_follower(make: MakeConsumer, cluster: LocalBroker, topic: str) -> tuple[AnyConsumer, list[int]]:
+    """A consumer that has begun, with the offsets that it has read so far."""
+    consumer = near_b(make, cluster, topic)
     offsets = [record.offset for record in poll_until(consumer, 1)]
     while preferred(consumer, topic) is None:
         offsets += [record.offset for record in poll_until(consumer, 1)]
     assert preferred(consumer, topic) == 2
+    return consumer, offsets
+
+
+def test_the_follower_is_read_while_the_leader_stands_still(
+    make: MakeConsumer, topic: str, whole_cluster: LocalBroker, cluster_admin: Admin
+) -> None:
+    tp = TopicPartition(topic, 0)
+    cluster_admin.wait_in_sync(topic, 2)
+    assert len(read_rows(near_b(make, whole_cluster, topic), [tp])) == COUNT
+    consumer, offsets = reading_from_the_follower(make, whole_cluster, topic)
     assert len(offsets) < COUNT // 2
     whole_cluster.pause(1)  # before its session ends, nobody but the follower can answer
     offsets += [record.offset for record in poll_until(consumer, COUNT - len(offsets), timeout=3)]
@@ -59,9 +66,8 @@ def test_without_a_rack_the_leader_is_read(make: MakeConsumer, topic: str, clust
 def test_the_follower_is_killed(
     make: MakeConsumer, topic: str, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
-    consumer = near_b(make, whole_cluster, topic)
-    offsets = [record.offset for record in poll_until(consumer, 2000)]
-    assert preferred(consumer, topic) == 2
+    cluster_admin.wait_in_sync(topic, 2)
+    consumer, offsets = reading_from_the_follower(make, whole_cluster, topic)
     whole_cluster.kill(2)
     began = time.monotonic()
     offsets += [record.offset for record in poll_until(consumer, COUNT - len(offsets))]

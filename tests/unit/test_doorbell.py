@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -249,7 +250,7 @@ def test_closing_ends_the_thread_and_what_runs_on_it(portal: Portal) -> None:
     assert not portal.is_open
 
 
-def test_an_interrupted_caller_cancels_its_coroutine(portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_caller_cancels_its_coroutine(portal: Portal) -> None:
     cancelled = threading.Event()
     started = threading.Event()
 
@@ -261,21 +262,11 @@ def test_an_interrupted_caller_cancels_its_coroutine(portal: Portal, monkeypatch
             cancelled.set()
             raise
 
-    class Interrupted:
-        """As Ctrl-C arrives: inside of the wait for the result."""
+    def interrupt() -> None:
+        started.wait(LONG)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-        def __init__(self, future: object) -> None:
-            self.future = future
-
-        def result(self) -> None:
-            started.wait(LONG)
-            raise KeyboardInterrupt
-
-        def cancel(self) -> None:
-            self.future.cancel()  # type: ignore[attr-defined]
-
-    real = asyncio.run_coroutine_threadsafe
-    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", lambda work, loop: Interrupted(real(work, loop)))
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         portal.run(wait())
     assert cancelled.wait(LONG)
