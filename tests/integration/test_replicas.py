@@ -57,6 +57,18 @@ def test_the_follower_is_read_while_the_leader_stands_still(
     assert offsets == list(range(COUNT))
 
 
+def test_one_partition_here_and_one_there(make: MakeConsumer, cluster: LocalBroker, cluster_admin: Admin) -> None:
+    """The leader of both sends one partition's records, and for the other's to the follower, in one answer."""
+    topic = cluster_admin.create("both", replicas=[[1, 2], [1, 3]])
+    for partition in (0, 1):
+        write(cluster.bootstrap_servers, topic, numbered(1000, partition), acks="all")
+    consumer = assigned(make, cluster.bootstrap_servers, topic, 2, client_rack="b")
+    began = time.monotonic()
+    assert len(read_rows(consumer, consumer.assignment())) == 2000
+    assert time.monotonic() - began < 3
+    assert preferred(consumer, topic) == 2
+
+
 def test_without_a_rack_the_leader_is_read(make: MakeConsumer, topic: str, cluster: LocalBroker) -> None:
     consumer = assigned(make, cluster.bootstrap_servers, topic)
     poll_until(consumer, COUNT)
