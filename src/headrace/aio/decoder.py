@@ -1,7 +1,7 @@
 """Arrived bytes become records, off the event loop.
 
-Partitions in one answer are decoded side by side on a few threads, and `PartitionState.decoded` puts what comes
-out in order. Small answers are decoded where they arrive: the way to another thread takes longer.
+Compressed partitions in one answer are decoded side by side on a few threads, and `PartitionState.decoded` puts
+what comes out in order. Small answers are decoded where they arrive: the way to another thread takes longer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from ..records import DecodeError, decode
 from .intake import Intake
 
 _SMALL = 16 * 1024
+_ATTRIBUTES = 22  # the low byte of a batch's attributes
+_CODEC = 0x07
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,6 +35,14 @@ class Delivery:
     @property
     def is_small(self) -> bool:
         return sum(len(arrival.records) for arrival in self.arrivals) <= _SMALL
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the first batch of some partition is: then decoding is work for more than one core. Without
+        compression one thread keeps up with any network, and a second one only takes the broker's core away."""
+        return any(
+            len(arrival.records) > _ATTRIBUTES and arrival.records[_ATTRIBUTES] & _CODEC for arrival in self.arrivals
+        )
 
     def give_back(self) -> None:
         if self.reply.frame is not None:
@@ -59,7 +69,7 @@ class Decoder:
             for arrival in delivery.arrivals:
                 self._decode(arrival, left)
         else:
-            for share in _shares(delivery.arrivals, self._count):
+            for share in _shares(delivery.arrivals, self._count if delivery.is_compressed else 1):
                 self._threads.submit(self._decode_all, share, left)
 
     def _decode_all(self, arrivals: list[Arrival], left: _Countdown) -> None:

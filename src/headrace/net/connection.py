@@ -66,9 +66,9 @@ class FramePool:
     more in page faults than the copying into it. `list.append` and `list.pop` are atomic, so `give` may be
     called by the threads that decode."""
 
-    def __init__(self, keep: int = 2) -> None:
+    def __init__(self, keep: int = 3) -> None:
         self._spare: list[bytearray] = []
-        self._keep = keep  # one that is being decoded and one that is being filled
+        self._keep = keep  # one that is being filled, one that is being decoded, one that waits for it
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least that size. Rounded up, so that the next answer, a little larger, still fits."""
