@@ -5,6 +5,7 @@ everything that is wanted. Its request can lie at the broker for `fetch.max.wait
 have nothing new; a partition that becomes hungry meanwhile (its records were polled, or it was sought, resumed
 or assigned just now) goes over the second stream at once and does not wait behind the first one's request.
 While the first one's answer is known to come at once, the second stays idle: fewer, fuller fetches are cheaper.
+A request on the second never lies at the broker for long: else both could, while a third partition gets hungry.
 
 An answer's successor is sent before the answer is decoded: where it has to start can be seen from the batch
 headers.
@@ -31,6 +32,7 @@ from .intake import Intake
 log = logging.getLogger(__name__)
 
 _FETCH_SESSION_TOPIC_ID_ERROR = 106
+_SHORT_WAIT_MS = 20
 
 
 class Fetcher:
@@ -83,6 +85,8 @@ class _Stream:
         self._purpose = f"fetch {number}"
         self._ahead = ahead  # the stream that has to be parked before this one is used
         self._parked = False
+        wait = self._client.config.fetch_max_wait_ms
+        self._max_wait = wait if ahead is None else min(wait, _SHORT_WAIT_MS)
         self._session = FetchSession()
         self._connection: Connection | None = None
         self._failures = 0
@@ -168,7 +172,7 @@ class _Stream:
             forgotten.setdefault(slot.topic_id, []).append(slot.partition)
         return {
             "replica_id": -1,
-            "max_wait": config.fetch_max_wait_ms,
+            "max_wait": self._max_wait,
             "min_bytes": config.fetch_min_bytes,
             "max_bytes": max_bytes,
             "isolation_level": 1 if config.isolation_level == "read_committed" else 0,
