@@ -1,10 +1,13 @@
 # Every target sets up what it needs, once. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench soak fuzz clean
+.PHONY: help setup run test lint format bench soak clean
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+CARGO_FUZZ := 0.13.1
+FUZZ_SECONDS ?= 300
+ROUNDS ?= 10
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
 
 help: ## Show this list
@@ -46,6 +49,15 @@ format: setup ## Format Python and Rust
 
 bench: setup ## Compare with other clients; prints a table
 	$(BIN)/python -m benchmarks $(ARGS)
+
+soak: setup ## The long forms: fuzzing for minutes, many rounds of brokers that die
+	@rustup toolchain list | grep -q nightly || { echo "fuzzing needs: rustup toolchain install nightly"; exit 1; }
+	@cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet cargo-fuzz --version $(CARGO_FUZZ)
+	mkdir -p rust/fuzz/corpus/decode
+	cd rust/fuzz && cargo +nightly fuzz run decode corpus/decode ../headrace-kernel/tests/data/java -- \
+	  -max_len=4096 -rss_limit_mb=2048 -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
+	for round in $$(seq $(ROUNDS)); do \
+	  $(BIN)/python -m pytest -q tests/integration/test_cluster.py tests/integration/test_replicas.py || exit 1; done
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) rust/target rust/fuzz/target src/headrace/*.so
