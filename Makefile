@@ -5,7 +5,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-CARGO_FUZZ := 0.13.1
+CARGO_FUZZ := 0.13.2
 FUZZ_SECONDS ?= 300
 ROUNDS ?= 10
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
@@ -57,7 +57,7 @@ soak: setup ## The long forms: fuzzing for minutes, many rounds of brokers that 
 	cd rust/fuzz && cargo +nightly fuzz run decode corpus/decode ../headrace-kernel/tests/data/java -- \
 	  -max_len=4096 -rss_limit_mb=2048 -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
 	for round in $$(seq $(ROUNDS)); do \
-	  $(BIN)/python -m pytest -q tests/integration/test_cluster.py tests/integration/test_replicas.py || exit 1; done
+	  $(BIN)/python -m pytest -q tests/integration/test_failover.py tests/integration/test_replicas.py || exit 1; done
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) rust/target rust/fuzz/target src/headrace/*.so

@@ -7,8 +7,6 @@ import uuid
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cluster import cluster_of, metadata, partition, topic
-from test_partition import FakeChunk, chunk, feed, offsets
 
 from headrace.errors import (
     CorruptRecordError,
@@ -20,6 +18,7 @@ from headrace.errors import (
 from headrace.machines.assignment import Assignment
 from headrace.machines.partition import OutOfRange, PartitionState, Phase, Position, PreferredReplica
 from headrace.types import TopicPartition
+from support.machines import FakeChunk, chunk, cluster_of, feed, metadata, offsets, partition, topic
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 

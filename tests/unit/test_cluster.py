@@ -3,62 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.machines.cluster import Cluster, Leader
-from headrace.protocol.messages import METADATA
 from headrace.types import Node, PartitionInfo, TopicPartition
-from support.fake_broker import answer
-
-T1, T2 = uuid.UUID(int=1), uuid.UUID(int=2)
-TP = TopicPartition("t", 0)
-
-
-def partition(number: int = 0, leader: int = 1, epoch: int = 5, offline: tuple[int, ...] = ()) -> dict[str, Any]:
-    return {
-        "error_code": 0,
-        "partition_index": number,
-        "leader_id": leader,
-        "leader_epoch": epoch,
-        "replica_nodes": (1, 2),
-        "isr_nodes": (1,),
-        "offline_replicas": offline,
-    }
-
-
-def topic(
-    *partitions: dict[str, Any], name: str | None = "t", id: uuid.UUID | None = T1, code: int = 0
-) -> dict[str, Any]:
-    return {
-        "error_code": code,
-        "name": name,
-        "topic_id": id,
-        "is_internal": False,
-        "partitions": partitions,
-    }
-
-
-def metadata(*topics: dict[str, Any], brokers: tuple[int, ...] = (1, 2), version: int = 13) -> Any:
-    return answer(
-        METADATA,
-        version,
-        throttle_time=0,
-        brokers=[{"node_id": id, "host": f"b{id}", "port": 9092, "rack": None} for id in brokers],
-        cluster_id="c",
-        controller_id=1,
-        topics=topics,
-        error_code=0,
-    )
-
-
-def cluster_of(*topics: dict[str, Any], brokers: tuple[int, ...] = (1, 2)) -> Cluster:
-    cluster = Cluster()
-    cluster.apply(metadata(*topics, brokers=brokers))
-    return cluster
+from support.machines import T1, T2, TP, cluster_of, metadata, partition, topic
 
 
 @pytest.mark.parametrize("version", [12, 13])

@@ -11,54 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headrace.errors import CorruptRecordError, HeadraceError
 from headrace.machines.partition import OutOfRange, PartitionState, Phase, Position
-from headrace.types import TopicPartition
-
-TP = TopicPartition("t", 0)
-
-
-@dataclasses.dataclass(frozen=True)
-class FakeChunk:
-    """What the kernel's Batch promises of itself, with offsets for records."""
-
-    offsets: tuple[int, ...]
-    next_offset: int
-    leader_epoch: int = 3
-    bytes_each: float = 10
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.bytes_each * len(self.offsets))
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def slice(self, start: int, length: int) -> FakeChunk:
-        piece = self.offsets[start : start + length]
-        ends = start + length >= len(self.offsets)
-        return dataclasses.replace(self, offsets=piece, next_offset=self.next_offset if ends else piece[-1] + 1)
-
-
-def chunk(start: int, end: int, epoch: int = 3) -> FakeChunk:
-    return FakeChunk(tuple(range(start, end)), end, epoch)
-
-
-def at(offset: int, epoch: int = -1) -> PartitionState:
-    state = PartitionState(TP)
-    state.seek(Position(offset, epoch))
-    return state
-
-
-def feed(state: PartitionState, *chunks: FakeChunk) -> None:
-    """Each arrives and is decoded in turn."""
-    for each in chunks:
-        start = state.fetch_offset
-        state.arrived(100, each.next_offset)
-        state.decoded(start, 100, each, each.next_offset)
-
-
-def offsets(chunks: list) -> list[int]:
-    return [offset for each in chunks for offset in each.offsets]
-
+from support.machines import TP, FakeChunk, at, chunk, feed, offsets
 
 # -- phases ------------------------------------------------------------------------------------------------------
 

@@ -225,7 +225,6 @@ class Fetching:
     def _accepted(self, state: PartitionState, data: Any, now: float) -> bool:
         state.failures = 0
         state.readable_end = data.last_stable_offset if self._read_committed else data.high_watermark
-        state.log_start = data.log_start_offset
         if data.preferred_read_replica >= 0:
             state.preferred = PreferredReplica(data.preferred_read_replica, now + self._replica_age)
             return False

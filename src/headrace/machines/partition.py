@@ -114,7 +114,6 @@ class PartitionState:
         self.parked: dict[int, Parked] = {}
 
         self.readable_end = -1  # the high watermark or, with read_committed, the last stable offset; -1: unknown
-        self.log_start = -1
 
     # -- positions -------------------------------------------------------------------------------------------
 
