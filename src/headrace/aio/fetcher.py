@@ -151,6 +151,7 @@ class _Stream:
         if connection is None or not connection.is_open:
             self._session.broken()
             connection = self._connection = await self._client.connection(self._node, self._purpose)
+            connection.receive_on_a_thread()
         if pause := connection.throttled_for:
             await asyncio.sleep(pause)
         return connection

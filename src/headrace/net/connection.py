@@ -9,7 +9,7 @@
 - A frame is bounded by `receive.message.max.bytes` before anything is allocated for it.
 - A request whose caller was cancelled stays in the queue, and its answer is dropped when it comes.
 
-Everything here runs on the event loop that opened the connection, except `recycle` and what `bulk.py` does.
+Everything here runs on the event loop that opened the connection, except `recycle` and what `receiver.py` does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutE
 from ..protocol.codes import NONE, kafka_error
 from ..protocol.messages import API_VERSIONS, Api, correlation_id_of, decode_response, encode_request
 from ..protocol.versions import BrokerVersions, next_api_versions_attempt
-from .bulk import WORTHWHILE, BulkReceiver
+from .receiver import Receiver
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None
         self._frame_size = 0
         self._frame_filled = 0
-        self._bulk: BulkReceiver | None = None
+        self._receiver: Receiver | None = None
 
     @classmethod
     async def open(cls, host: str, port: int, config: ConsumerConfig, setup_timeout: float) -> Connection:
@@ -223,8 +223,8 @@ class Connection(asyncio.BufferedProtocol):
                 call.answer.set_exception(cause)
                 # A caller that went away must not leave "exception was never retrieved" behind.
                 call.answer.exception()
-        if self._bulk is not None:
-            self._bulk.close()
+        if self._receiver is not None:
+            self._receiver.close()
         if self._transport is not None:
             self._transport.abort()
 
@@ -295,18 +295,6 @@ class Connection(asyncio.BufferedProtocol):
         staged.release()
         self._staging[: len(rest)] = rest
         self._staged = len(rest)
-        self._receive_in_bulk()
-
-    def _receive_in_bulk(self) -> None:
-        """Has the rest of a frame received by a thread, if it is large enough for that to be worth it."""
-        transport = self._transport
-        if self._frame is None or transport is None or self._frame_size - self._frame_filled < WORTHWHILE:
-            return
-        if self._bulk is None:
-            if not BulkReceiver.fits(transport):
-                return
-            self._bulk = BulkReceiver(transport, self.host, self.buffer_updated)
-        self._bulk.receive(self.get_buffer(-1))
 
     @property
     def _largest_frame(self) -> int:
@@ -323,6 +311,32 @@ class Connection(asyncio.BufferedProtocol):
         return ProtocolError(
             f"{self.host} announced an answer of {size} bytes: this is not a Kafka broker's plain-text port"
         )
+
+    # -- a thread's side -------------------------------------------------------------------------------------
+
+    def receive_on_a_thread(self) -> None:
+        """For a connection that carries records, see `receiver.py`. To be called while nothing is in flight."""
+        if self._receiver is None and self._transport is not None and Receiver.fits(self._transport):
+            self._receiver = Receiver(self._transport, self.host, self._room, self._received, self._ended)
+
+    def _room(self, size: int) -> bytearray:
+        if not 0 <= size <= self._largest_frame:
+            raise self._absurd(size)
+        return self._frames.take(size) if size > _STAGING else bytearray(size)
+
+    def _received(self, frame: bytearray, size: int) -> None:
+        if self._closed is not None:
+            return
+        try:
+            self._answer(memoryview(frame)[:size], frame if size > _STAGING else None)
+        except HeadraceError as error:
+            self._fail(error)
+
+    def _ended(self, problem: Exception | None) -> None:
+        if isinstance(problem, HeadraceError):
+            self._fail(problem)
+        else:
+            self.connection_lost(problem)
 
     def _answer(self, frame: memoryview, buffer: bytearray | None) -> None:
         try:

@@ -1,0 +1,78 @@
+"""Receives the frames of a connection on a thread of its own, with two system calls each.
+
+For connections that carry records. The event loop would be woken for every few segments of a large answer, and each
+time needs the interpreter lock, which a user who works through records holds for milliseconds. Blocking `recv`s with
+MSG_WAITALL, one for a frame's length and one for its bytes, need that lock twice a frame.
+
+The thread reads from a duplicate of the transport's descriptor, and the transport itself does not read any more. Both
+share one "blocking" flag, so a write could block the loop, but only with a full send buffer: the one request that such
+a connection has in flight does not fill it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable
+
+_LENGTH = struct.Struct(">i")
+
+
+class Receiver:
+    """`take`, for a buffer of a frame's size, is called on the thread and may raise to end it; `deliver` and `lost` are
+    called on the loop that made this. `close` may be called there at any time, once."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        host: str,
+        take: Callable[[int], bytearray],
+        deliver: Callable[[bytearray, int], None],
+        lost: Callable[[Exception | None], None],
+    ) -> None:
+        self._take = take
+        self._deliver = deliver
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        transport.pause_reading()
+        self._socket: socket.socket = transport.get_extra_info("socket").dup()
+        self._socket.setblocking(True)
+        threading.Thread(target=self._run, name=f"headrace-receive {host}", daemon=True).start()
+
+    @staticmethod
+    def fits(transport: asyncio.Transport) -> bool:
+        """Whether the bytes of this transport are those of its socket: not so with TLS."""
+        return hasattr(socket, "MSG_WAITALL") and transport.get_extra_info("sslcontext") is None
+
+    def _run(self) -> None:
+        problem: Exception | None = None
+        length = bytearray(4)
+        try:
+            while self._fill(memoryview(length)):
+                size = _LENGTH.unpack(length)[0]
+                frame = self._take(size)
+                if not self._fill(memoryview(frame)[:size]):
+                    break
+                self._loop.call_soon_threadsafe(self._deliver, frame, size)
+        except Exception as error:  # noqa: BLE001 - told where the connection's failures are told
+            problem = error
+        self._socket.close()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            self._loop.call_soon_threadsafe(self._lost, problem)
+
+    def _fill(self, view: memoryview) -> bool:
+        filled = 0
+        while filled < len(view):
+            count = self._socket.recv_into(view[filled:], 0, socket.MSG_WAITALL)
+            if count == 0:
+                return False
+            filled += count
+        return True
+
+    def close(self) -> None:
+        """Ends the thread, also out of the middle of a frame."""
+        with contextlib.suppress(OSError):  # the peer, or the thread, has ended it before
+            self._socket.shutdown(socket.SHUT_RDWR)
