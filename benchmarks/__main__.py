@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         "--records",
         type=_positive,
         default=DEFAULT_RECORDS,
-        help="of 100 bytes; of 1 KB a fifth as many (default: %(default)s)",
+        help="of 100 bytes; of 1 KB a tenth as many (default: %(default)s)",
     )
     add("--repeat", type=_positive, default=5, help="rounds over all contenders (default: %(default)s)")
     add(

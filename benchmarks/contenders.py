@@ -70,6 +70,7 @@ COLUMNAR_500 = _reader(
     "headrace columnar, 500 a poll",
     "with_headrace.columnar_by_500",
     "The same with default settings, so a table of 500 rows each.",
+    share=0.3,
 )
 BY_RECORD = _reader(
     "headrace by record",
@@ -87,11 +88,13 @@ CONFLUENT = _reader(
     "`consume(10000, timeout=1.0)`, `len(m.value())` of each, no check of `m.error()`, `enable.auto.commit=false`; "
     "other settings as librdkafka has them (it does not check CRCs by default). It pauses fetching for a second "
     "(`fetch.queue.backoff.ms`) whenever 100,000 messages (`queued.min.messages`) are waiting to be consumed.",
+    share=0.05,
 )
 CONFLUENT_TUNED = _reader(
     "confluent-kafka, tuned",
     "with_confluent.consume_tuned",
     "The same with `queued.min.messages=1000000` and `fetch.queue.backoff.ms=5`, so that it does not pause.",
+    share=0.3,
 )
 JAVA = Contender(
     "Java",
@@ -103,13 +106,13 @@ JAVA = Contender(
     reading_of_java,
 )
 AIOKAFKA = _reader(
-    "aiokafka", "with_aiokafka.getmany", "`getmany(timeout_ms=1000)`, `len(r.value)` of each.", share=0.2
+    "aiokafka", "with_aiokafka.getmany", "`getmany(timeout_ms=1000)`, `len(r.value)` of each.", share=0.05
 )
 KAFKA_PYTHON = _reader(
     "kafka-python",
     "with_kafka_python.poll",
     "`poll(timeout_ms=1000)`, `len(r.value)` of each, default settings, so 500 records a poll.",
-    share=0.08,
+    share=0.03,
 )
 LIMIT_IN_TURN = _reader(
     "limit, in turn",

@@ -18,7 +18,7 @@ from headrace.local import java_command
 from .process import CommandFailed, run
 
 PARTITIONS = 6
-DEFAULT_RECORDS = 5_000_000
+DEFAULT_RECORDS = 15_000_000  # a few seconds of reading: warming up must not decide
 BATCH_BYTES = 16_384  # Kafka's defaults, written out
 LINGER_MS = 5
 
@@ -57,8 +57,8 @@ class Dataset:
 
 
 def datasets(records: int = DEFAULT_RECORDS) -> list[Dataset]:
-    """`records` is the number of those of 100 bytes; of the others there are a fifth as many."""
-    sizes = {100: records, 1024: math.ceil(records / 5)}
+    """`records` is the number of those of 100 bytes; of the others there are a tenth as many."""
+    sizes = {100: records, 1024: math.ceil(records / 10)}
     return [Dataset(size, codec, count) for size, count in sizes.items() for codec in ("none", "zstd")]
 
 
