@@ -33,6 +33,7 @@ run: setup ## Start a broker, write a sample topic and read it back
 
 test: setup ## Run all tests (broker included); takes a few minutes
 	cd rust && cargo test --quiet --release
+	$(BIN)/python -m headrace.local
 	$(BIN)/python -m pytest -q $(ARGS)
 
 lint: setup ## ruff, mypy --strict, clippy, import contracts
