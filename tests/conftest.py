@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 from headrace import LocalBroker
 from support.admin import Admin
 from support.consumers import KINDS, AnyConsumer, MakeConsumer
+
+# A runner that was started in the background ignores Ctrl-C, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Kafka does its housekeeping every few minutes; the tests wait for it.
 _EAGER = {

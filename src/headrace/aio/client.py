@@ -112,9 +112,14 @@ class Client:
         if opening is None:
             opening = asyncio.create_task(self._open(key, where, host, port), name=f"connect {host}:{port}")
             self._opening[key] = opening
-            opening.add_done_callback(lambda _: self._opening.pop(key, None))
+            opening.add_done_callback(lambda task: self._opened(key, task))
         # Shielded: several callers may wait for it, and one that is cancelled must not take it from the others.
         return await asyncio.shield(opening)
+
+    def _opened(self, key: tuple[object, str], task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # seen, also if all who waited for it are gone
 
     async def _open(self, key: tuple[object, str], where: object, host: str, port: int) -> Connection:
         if (pause := self._not_before.get(where, 0.0) - self.loop.time()) > 0:

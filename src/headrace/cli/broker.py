@@ -119,9 +119,10 @@ def _setting(text: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _bar() -> Iterator[ProgressCallback]:
-    """A progress bar on stderr that shows up only if there is something to download."""
+    """A progress bar on stderr that shows up only if there is something to download, and somebody to see it."""
+    console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task("", total=None)
     started = False
 
