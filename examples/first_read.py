@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import time
 
-import pyarrow as pa
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace import Consumer, LocalBroker, TopicPartition
+from headrace import Consumer, LocalBroker, Records, TopicPartition
 
 TOPIC = "readings"
 PARTITIONS = 6
@@ -45,7 +44,7 @@ def read(servers: str, count: int, way: str) -> float:
             if not records:
                 raise SystemExit(f"only {seen} of {count} records came")
             if way == "as Arrow":
-                total += pa.table(records)["value"].nbytes
+                total += records.to_arrow()["value"].nbytes
             elif way == "by record":
                 total += sum(len(record.value or b"") for record in records)
             seen += len(records)
@@ -56,6 +55,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--records", type=int, default=1_000_000)
     count = arguments.parse_args().records
+    Records().to_arrow()  # loads pyarrow now, and not in the middle of a reading
     print("Starting Apache Kafka on this machine (the first time, its jars are downloaded) ...", flush=True)
     with LocalBroker() as broker:
         print(f"Writing {count:,} records to {TOPIC} on {broker.bootstrap_servers} ...", flush=True)
