@@ -37,16 +37,26 @@ class Portal:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result. Every coroutine of a consumer has a deadline of its own, so this ends."""
-        future = asyncio.run_coroutine_threadsafe(work, self.loop())
+        loop = self.loop()
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            task = loop.create_task(work)
+            tasks.append(task)
+            task.add_done_callback(lambda task: _hand_over(task, done))
+
         try:
+            loop.call_soon_threadsafe(begin)
             # Not in one wait: a signal (Ctrl-C) that comes just before it is noticed only when it ends.
-            while not future.done():
-                concurrent.futures.wait((future,), 0.5)
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise
+            while not done.done():
+                concurrent.futures.wait((done,), 0.5)
+            return done.result()
         except BaseException:
-            future.cancel()
+            # Also an interrupt that comes between two lines here: the loop takes its calls in order, so `begin`,
+            # if it was called at all, has made the task by then.
+            if not done.done():
+                loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
             raise
 
     def call(self, function: Callable[[], T]) -> T:
@@ -68,6 +78,15 @@ class Portal:
         loop.call_soon_threadsafe(loop.stop)
         if thread is not threading.current_thread():
             thread.join(timeout)
+
+
+def _hand_over(task: asyncio.Task[T], done: concurrent.futures.Future[T]) -> None:
+    if task.cancelled():
+        done.cancel()
+    elif (error := task.exception()) is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(task.result())
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
