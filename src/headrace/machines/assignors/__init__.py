@@ -1,0 +1,68 @@
+"""The client-side assignors of the classic group protocol, and how one is chosen."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from ...errors import ConfigError
+from .base import Assignor, GroupMember
+from .cooperative_sticky import CooperativeStickyAssignor
+from .range import RangeAssignor
+from .roundrobin import RoundRobinAssignor
+from .sticky import StickyAssignor
+
+__all__ = [
+    "Assignor",
+    "CooperativeStickyAssignor",
+    "GroupMember",
+    "RangeAssignor",
+    "RoundRobinAssignor",
+    "StickyAssignor",
+    "assignors_of",
+    "is_cooperative",
+]
+
+_OWN: tuple[type[Assignor], ...] = (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
+_JAVA = "org.apache.kafka.clients.consumer."
+_KNOWN: dict[str, type[Assignor]] = {
+    **{kind.name: kind for kind in _OWN},
+    **{_JAVA + kind.__name__: kind for kind in _OWN},
+}
+
+
+def assignors_of(choice: str | Sequence[str | Assignor | type[Assignor]]) -> tuple[Assignor, ...]:
+    """The assignors that were chosen, in order of preference: by name, by Java's class name, as objects or classes.
+
+    Raises ConfigError for a name that is not known, something that is no assignor, none, or two of one name.
+    """
+    items = [name.strip() for name in choice.split(",")] if isinstance(choice, str) else choice
+    found = tuple(_assignor(item) for item in items)
+    if not found:
+        raise ConfigError("partition.assignment.strategy needs at least one assignor")
+    names = [each.name for each in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"partition.assignment.strategy has two assignors of the name {name!r}")
+    return found
+
+
+def is_cooperative(assignors: Iterable[Assignor]) -> bool:
+    """Whether a member with these may keep its partitions through a rebalance: the group can choose any of them, so
+    all must allow it."""
+    return all(each.cooperative for each in assignors)
+
+
+def _assignor(item: str | Assignor | type[Assignor]) -> Assignor:
+    if isinstance(item, str):
+        kind = _KNOWN.get(item)
+        if kind is None:
+            close = difflib.get_close_matches(item, _KNOWN, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "there are " + ", ".join(each.name for each in _OWN)
+            raise ConfigError(f"unknown assignor {item!r} in partition.assignment.strategy: {hint}")
+        return kind()
+    assignor = item() if isinstance(item, type) else item
+    missing = [name for name in ("name", "cooperative", "user_data", "assign") if not hasattr(assignor, name)]
+    if missing:
+        raise ConfigError(f"{item!r} is no assignor: it has no {' and no '.join(missing)}")
+    return assignor
