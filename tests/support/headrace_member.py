@@ -1,0 +1,60 @@
+"""A member of a group with headrace, as a program: `python -m support.headrace_member TOPIC CONFIG`.
+
+It behaves as VerifiableConsumer does (see `group_members.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from headrace import Consumer, RebalanceListener, TopicPartition
+from headrace.errors import HeadraceError
+
+from .group_events import Place
+from .member_diary import Diary
+
+_POLL = 0.1
+
+
+class Member(RebalanceListener):
+    def __init__(self, topic: str, config: Mapping[str, Any]) -> None:
+        self._consumer = Consumer(config)
+        self._diary = Diary(self._commit, HeadraceError)
+        self._running = True
+        self._diary.started()
+        self._consumer.subscribe([topic], listener=self)
+
+    def stop(self, *_: object) -> None:
+        self._running = False
+
+    def run(self) -> None:
+        while self._running:
+            records = self._consumer.poll(_POLL)
+            self._diary.read({tp: [record.offset for record in records[tp]] for tp in records.partitions})
+            self._diary.settle()
+        self._consumer.close()
+        self._diary.closed()
+
+    def _commit(self, offsets: Mapping[Place, int]) -> None:
+        self._consumer.commit({TopicPartition(*place): offset for place, offset in offsets.items()})
+
+    # Called from within poll() and close().
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._diary.assigned(partitions)
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._diary.revoked(partitions)
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self._diary.lost(partitions)
+
+
+if __name__ == "__main__":
+    member = Member(sys.argv[1], json.loads(sys.argv[2]))
+    signal.signal(signal.SIGTERM, member.stop)
+    member.run()

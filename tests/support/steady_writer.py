@@ -1,0 +1,64 @@
+"""A topic that is written to, round and round its partitions, while a test does something else."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Self
+
+from .group_events import Place
+from .produce import Outgoing, Writer
+
+_PAUSE = 0.02
+
+
+class SteadyWriter:
+    """Writes to all partitions of a topic alike until it is told to finish, or has written `limit` records.
+
+    with SteadyWriter(servers, topic, 12, limit=20_000) as writer:
+        ...
+        ends = writer.finish()
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, *, limit: int, each_time: int = 1) -> None:
+        self._places = [(topic, number) for number in range(partitions)]
+        self._rounds = limit // (partitions * each_time)
+        self._each_time = each_time
+        self._topic = topic
+        self._writer = Writer(bootstrap_servers)
+        self._stop = threading.Event()
+        self._written = 0
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._write, name="steady writer", daemon=True)
+
+    def _write(self) -> None:
+        try:
+            for written in range(self._rounds):
+                if self._stop.wait(_PAUSE):
+                    break
+                first = written * self._each_time
+                for number in range(first, first + self._each_time):
+                    value = b"%d" % number
+                    self._writer.send(self._topic, [Outgoing(value, partition=p) for _, p in self._places])
+                self._written = first + self._each_time
+            self._writer.flush()
+        except BaseException as problem:  # noqa: BLE001 - finish() raises it
+            self._failure = problem
+
+    def finish(self) -> dict[Place, int]:
+        """Stops. Returns where each log ends: all before it is written."""
+        self._stop.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        return dict.fromkeys(self._places, self._written)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
