@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from headrace import LocalBroker
 from support.admin import Admin, unique
 from support.group_members import COMMANDS, Membership
 from support.peer_process import Peer, Peers
 from support.steady_writer import SteadyWriter
 
+pytest_plugins = ["support.group_fixtures"]
+
 PARTITIONS = 12
 LIMIT = 20_000
 KINDS = ("java", "confluent")
 
-# With KIP-848 members hear of what they have to do in the answer to a heartbeat, and the broker says how often they
-# send one. Its own choice is five seconds.
-_QUICK = {
-    "group.consumer.assignment.interval.ms": 0,
-    "group.consumer.min.heartbeat.interval.ms": 100,
-    "group.consumer.heartbeat.interval.ms": 100,
-}
-
-
-@pytest.fixture(scope="module")
-def quick_admin() -> Iterator[Admin]:
-    with LocalBroker(properties=_QUICK) as broker:
-        admin = Admin(broker.bootstrap_servers)
-        yield admin
-        admin.close()
-
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range", None], ids=["cooperative", "range", "consumer"])
-def test_members_of_all_clients_come_and_go(strategy: str | None, quick_admin: Admin) -> None:
+def test_members_of_all_clients_come_and_go(strategy: str | None, group_admin: Admin) -> None:
     """All start together; then each is joined by another of its kind and leaves.
 
     Between any two changes each partition has one owner, which reads it. In the end all is read, and nothing was read
     again that its owner had committed before giving it up.
     """
-    servers = quick_admin.bootstrap_servers
-    topic = quick_admin.create("mixed", PARTITIONS)
+    servers = group_admin.bootstrap_servers
+    topic = group_admin.create("mixed", PARTITIONS)
     membership = Membership(servers, unique("mixed"), topic, strategy)
 
     with (

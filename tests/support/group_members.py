@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.local.kafka_home import DEFAULT_VERSION
-from headrace.local.prepare import prepare
-from headrace.local.progress import say_on_terminal
+from .java_tool import java_tool
 
 _JAVA_ASSIGNORS = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",
@@ -92,18 +90,3 @@ COMMANDS: Mapping[str, Command] = {
     "confluent": confluent_command,
     "headrace": headrace_command,
 }
-
-
-def java_tool(name: str, *args: str) -> list[str]:
-    """The command line of a class in `org.apache.kafka.tools`, started with the brokers' class archive.
-
-    With it a tool is there in half of the time; it fits the exact class path only.
-    """
-    ready = prepare(DEFAULT_VERSION, say_on_terminal)
-    return [
-        ready.java.executable,
-        *("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
-        *([f"-XX:SharedArchiveFile={ready.archive}"] if ready.archive else []),
-        f"-Dlog4j2.configurationFile={ready.kafka.tool_logging}",
-        *("-cp", ready.kafka.exact_classpath, f"org.apache.kafka.tools.{name}", *args),
-    ]

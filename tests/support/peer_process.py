@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -50,6 +50,9 @@ class Peer:
         finally:
             os.close(theirs)
         self._reader = threading.Thread(target=self._read, name=f"peer {name}", daemon=True)
+
+    def listen(self) -> None:
+        """From now on its events are taken."""
         self._reader.start()
 
     def _read(self) -> None:
@@ -114,7 +117,12 @@ class Peers:
         """Starts a member, without waiting until it is one. A name is used once."""
         assert name not in self._peers, name
         self._peers[name] = peer = Peer(name, command, self._take)
+        peer.listen()
         return peer
+
+    def __iter__(self) -> Iterator[Peer]:
+        """All that were started."""
+        return iter(self._peers.values())
 
     def _take(self, name: str, event: Event) -> None:
         with self._news:
@@ -135,7 +143,7 @@ class Peers:
                 self._news.wait(left)
         return found
 
-    def wait_at_rest(self, members: Collection[Peer], timeout: float = _TIMEOUT) -> None:
+    def wait_at_rest(self, members: Iterable[Peer], timeout: float = _TIMEOUT) -> None:
         """Until these are the group, and each partition has one owner."""
         names = [member.name for member in members]
         self.wait(f"at rest with {names}", lambda: self.ledger.at_rest(names), timeout)
