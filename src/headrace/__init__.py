@@ -1,11 +1,10 @@
 """Headrace: a Kafka consumer for Python and PySpark.
 
-from headrace import Consumer, TopicPartition
+from headrace import Consumer
 
-with Consumer(bootstrap_servers="localhost:9092") as consumer:
-    consumer.assign([TopicPartition("orders", 0)])
-    consumer.seek_to_beginning()
-    for record in consumer.poll(1.0):
+with Consumer(bootstrap_servers="localhost:9092", group_id="billing", auto_offset_reset="earliest") as consumer:
+    consumer.subscribe(["orders"])
+    for record in consumer:
         print(record.offset, record.value)
 """
 
@@ -15,7 +14,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
+from .listener import RebalanceListener
 from .types import (
+    GroupMetadata,
     Node,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -27,26 +28,33 @@ from .types import (
 if TYPE_CHECKING:
     from .aio import AsyncConsumer
     from .local import LocalBroker
+    from .machines.assignors import Assignor, GroupMember
     from .records import Record, Records
     from .sync import Consumer
 
 # Loaded when first asked for, so that `import headrace` costs milliseconds in every Spark worker.
 _LAZY = {
+    "Assignor": "machines.assignors",
     "AsyncConsumer": "aio",
     "Consumer": "sync",
+    "GroupMember": "machines.assignors",
     "LocalBroker": "local",
     "Record": "records",
     "Records": "records",
 }
 
 __all__ = [
+    "Assignor",
     "AsyncConsumer",
     "Consumer",
+    "GroupMember",
+    "GroupMetadata",
     "LocalBroker",
     "Node",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",
+    "RebalanceListener",
     "Record",
     "Records",
     "TopicPartition",

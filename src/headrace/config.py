@@ -72,6 +72,15 @@ def _one_of(*choices: str) -> Parser:
     return parse
 
 
+def _strategies(value: Any) -> tuple[Any, ...]:
+    """Names, or objects that a user made: those are checked where the assignors are known."""
+    items = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
+    found = tuple(item.strip() if isinstance(item, str) else item for item in items)
+    if not found or "" in found:
+        raise ValueError("must name at least one strategy")
+    return found
+
+
 def _servers(value: Any) -> tuple[tuple[str, int], ...]:
     items = value.split(",") if isinstance(value, str) else list(value)
     found = tuple(_address(str(item).strip()) for item in items if str(item).strip())
@@ -138,7 +147,38 @@ class ConsumerConfig:
     client_rack: str = _key(_text, "", "Where this client stands: fetch from a replica there (KIP-392).")
     security_protocol: str = _key(_one_of("plaintext"), "plaintext", "How to connect. Only PLAINTEXT so far.")
 
-    group_id: str | None = _key(_optional_text, None, "The group under which offsets are committed.")
+    group_id: str | None = _key(
+        _optional_text, None, "The group to be a member of, and under which offsets are committed."
+    )
+    group_protocol: str = _key(
+        _one_of("classic", "consumer"),
+        "classic",
+        "How the group shares its partitions out: a member does (classic), or the coordinator (consumer, KIP-848).",
+    )
+    group_instance_id: str | None = _key(
+        _optional_text, None, "Makes a static member: one that may be away for the session timeout, then goes on."
+    )
+    group_remote_assignor: str | None = _key(
+        _optional_text, None, "With group.protocol=consumer: the coordinator's assignor, uniform or range."
+    )
+    partition_assignment_strategy: tuple[Any, ...] = _key(
+        _strategies,
+        ("range", "cooperative-sticky"),
+        "With group.protocol=classic: range, roundrobin, sticky, cooperative-sticky or an Assignor of one's own, in "
+        "order of preference.",
+    )
+    session_timeout_ms: int = _key(
+        _whole(1), 45_000, "With group.protocol=classic: a member without heartbeats for this long is taken for dead."
+    )
+    heartbeat_interval_ms: int = _key(_whole(1), 3_000, "With group.protocol=classic: how often heartbeats are sent.")
+    max_poll_interval_ms: int = _key(
+        _whole(1),
+        300_000,
+        "A member that does not call poll() for this long leaves the group (KIP-62). A rebalance waits for as long.",
+    )
+    exclude_internal_topics: bool = _key(
+        _flag, True, "A pattern that is matched by this client skips Kafka's own topics."
+    )
     enable_auto_commit: bool = _key(
         _flag, True, "Commit what poll() returned, in a later poll() and at close(). Off without a group.id."
     )
@@ -211,7 +251,33 @@ class ConsumerConfig:
             if values.get("enable_auto_commit"):
                 raise ConfigError("enable.auto.commit=true needs a group.id to commit under")
             values["enable_auto_commit"] = False
+        _check_group(values)
         return cls(**values)
+
+
+# Each group protocol has settings that mean nothing to the other: there the coordinator's settings decide.
+_OF_CLASSIC = ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms")
+_OF_CONSUMER = ("group_remote_assignor",)
+_LONGEST_NAME = 249
+
+
+def _check_group(values: Mapping[str, Any]) -> None:
+    protocol = values.get("group_protocol", "classic")
+    for name in _OF_CONSUMER if protocol == "classic" else _OF_CLASSIC:
+        if values.get(name) is not None:
+            raise ConfigError(f"{dotted(name)} cannot be set with group.protocol={protocol}")
+    instance = values.get("group_instance_id")
+    if instance is not None:
+        if values.get("group_id") is None:
+            raise ConfigError("group.instance.id needs a group.id")
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", instance) or instance in (".", "..") or len(instance) > _LONGEST_NAME:
+            raise ConfigError(
+                f"group.instance.id={instance!r}: at most {_LONGEST_NAME} letters, digits, '.', '_' and '-' are allowed"
+            )
+    session = values.get("session_timeout_ms", ConsumerConfig.session_timeout_ms)
+    heartbeat = values.get("heartbeat_interval_ms", ConsumerConfig.heartbeat_interval_ms)
+    if protocol == "classic" and heartbeat >= session:
+        raise ConfigError("heartbeat.interval.ms must be below session.timeout.ms, usually a third of it")
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(ConsumerConfig)}

@@ -38,6 +38,16 @@ class Watermarks(NamedTuple):
     high: int
 
 
+class GroupMetadata(NamedTuple):
+    """Who this consumer is in its group. Outside of it the generation is -1 and the member id empty.
+    With group.protocol=consumer the generation is the member epoch."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class Node(NamedTuple):
     """A broker's address."""
 

@@ -16,11 +16,15 @@ from headrace import AsyncConsumer, Consumer
 SAME = [name for name in vars(AsyncConsumer) if not name.startswith("_")]
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 
-# The list of the design, without what needs a group membership.
+# The list of the design.
 PROMISED = [
     "assign",
     "assignment",
+    "subscribe",
+    "subscription",
     "unsubscribe",
+    "group_metadata",
+    "enforce_rebalance",
     "poll",
     "position",
     "seek",
@@ -48,6 +52,8 @@ NOT_AWAITED = {
     "assign",
     "assignment",
     "commit_async",
+    "enforce_rebalance",
+    "group_metadata",
     "metrics",
     "pause",
     "paused",
@@ -55,7 +61,8 @@ NOT_AWAITED = {
     "seek",
     "seek_to_beginning",
     "seek_to_end",
-    "unsubscribe",
+    "subscribe",
+    "subscription",
     "wakeup",
 }
 
@@ -154,7 +161,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[Both]:
 
 def test_nothing_assigned(both: Both) -> None:
     assert both.assignment() == set()
-    with pytest.raises(headrace.errors.StateError, match="nothing is assigned"):
+    with pytest.raises(headrace.errors.StateError, match="nothing is subscribed or assigned"):
         both.poll(0.0)
 
 

@@ -18,6 +18,7 @@ import itertools
 import logging
 import random
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -59,7 +60,7 @@ class Client:
         self._reconnect = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._retry = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._setup = Backoff(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms)
-        self._topics: set[str] = set()
+        self._topics: set[str] | None = set()  # None: all that there are
         self._refresh_wanted = asyncio.Event()
         self._refreshed: asyncio.Future[None] | None = None
         self._last_refresh = 0.0
@@ -180,12 +181,10 @@ class Client:
 
     # -- metadata --------------------------------------------------------------------------------------------
 
-    def want_topics(self, topics: Iterable[str]) -> None:
-        """These topics, and no others, are kept fresh from now on."""
-        wanted = set(topics)
-        new = wanted - self._topics
-        self._topics = wanted
-        if new:
+    def want_topics(self, topics: Iterable[str] | None) -> None:
+        """These topics (None: all that there are), and no others, are kept fresh from now on."""
+        before, self._topics = self._topics, None if topics is None else set(topics)
+        if before is not None and (self._topics is None or self._topics - before):
             self.refresh_soon()
 
     def refresh_soon(self) -> None:
@@ -233,11 +232,12 @@ class Client:
             self._close_idle()
 
     async def _fetch_metadata(self) -> None:
-        names = sorted(self._topics)
-        answer = await self.metadata(names)
+        asked = None if self._topics is None else sorted(self._topics)
+        answer = await self.metadata(asked)
         with self.lock:
-            self.cluster.apply(answer)
+            self.cluster.apply(answer, complete=asked is None)
             self._on_metadata()
+            names = self.cluster.topics if asked is None else asked
             leaderless = any(
                 partition.leader.node not in self.cluster.brokers
                 for name in names
@@ -248,10 +248,26 @@ class Client:
             # An election is under way, or a topic is just being made: ask again soon, with a pause.
             self.loop.call_later(self.retry_pause(2), self.refresh_soon)
 
-    async def metadata(self, names: Iterable[str] | None) -> Any:
+    async def know_topics(self, names: Iterable[str]) -> None:
+        """Has metadata of these topics, if need be by asking for it once. Unknown ones stay unknown."""
+        with self.lock:
+            missing = sorted(name for name in names if name not in self.cluster.topics)
+        if missing:
+            await self.learn(missing)
+
+    async def learn(self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = ()) -> Any:
+        """Asks now, and takes the answer in."""
+        answer = await self.metadata(names, ids)
+        with self.lock:
+            self.cluster.apply(answer)
+            self._on_metadata()
+        return answer
+
+    async def metadata(self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = ()) -> Any:
         """One Metadata answer, for the topics named (None: all), from whichever broker answers first in turn."""
+        by_id = [{"topic_id": each, "name": None} for each in ids]
         fields = {
-            "topics": None if names is None else [{"topic_id": None, "name": name} for name in names],
+            "topics": None if names is None else [*({"topic_id": None, "name": name} for name in names), *by_id],
             "allow_auto_topic_creation": self.config.allow_auto_create_topics,
             "include_topic_authorized_operations": False,
         }

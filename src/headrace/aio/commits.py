@@ -11,7 +11,7 @@ import collections
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..config import ConsumerConfig
@@ -66,6 +66,7 @@ class Commits:
 
     def attach(self, engine: Engine) -> None:
         self._engine = engine
+        self._last_turn = None  # that of an engine before belongs to another loop
 
     def offsets_or_positions(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None
@@ -139,20 +140,27 @@ class Commits:
             self._last = {}
             log.warning("auto-commit failed, the next one includes it: %s", error)
 
-    async def close(self, engine: Engine, timeout: float) -> None:
-        """Ends what is under way, then commits what auto-commit has not yet. On the loop's thread."""
+    async def settle(
+        self, engine: Engine, timeout: float, partitions: Collection[TopicPartition] | None = None
+    ) -> None:
+        """Commits what auto-commit has not yet, of these partitions (None: of all), after all that is under way. A
+        failure is logged: the records will be read again. On the loop's thread."""
         deadline = engine.loop.time() + timeout
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await asyncio.gather(*self._running, return_exceptions=True)
-        offsets = self.offsets_or_positions(None) if self._auto else {}
+        if not self._auto:
+            return
         # One that failed since the last poll has not been told to `_auto_committed` yet.
         failed = any(error is not None and callback == self._auto_committed for callback, _, error in self._done)
-        if not offsets or (offsets == self._last and not failed):
+        offsets = {
+            tp: offset
+            for tp, offset in self.offsets_or_positions(None).items()
+            if (partitions is None or tp in partitions) and (failed or self._last.get(tp) != offset)
+        }
+        if not offsets:
             return
         try:
-            await engine.client.with_retries(
-                "the last auto-commit", deadline, lambda: engine.coordinator.commit(offsets)
-            )
+            await engine.client.with_retries("auto-commit", deadline, lambda: engine.coordinator.commit(offsets))
         except HeadraceError as error:
             log.warning("the last auto-commit failed, these records will be read again: %s", error)

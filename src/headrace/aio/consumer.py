@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
@@ -16,12 +17,14 @@ from ..errors import (
     RequestTimeoutError,
     StateError,
 )
+from ..listener import RebalanceListener
 from ..machines.partition import PartitionState, Position
 from ..records import Record, Records
-from ..types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
+from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
 from .calls import Gate
 from .commits import CommitCallback, Commits
 from .engine import Engine
+from .group import Group, Steps, perform
 from .intake import Intake
 from .log_offsets import EARLIEST, LATEST, Found
 from .metrics import metrics_of
@@ -34,14 +37,14 @@ CLOSE_TIMEOUT = 0.8
 
 
 class AsyncConsumer:
-    """Reads partitions of Kafka topics.
+    """Reads Kafka topics, as a member of a group (`subscribe`) or by itself (`assign`).
 
     Settings are Kafka's, dotted in a mapping or with underscores as keywords. Times are in seconds, timestamps
     in milliseconds, as in Kafka. Only `wakeup()` may be called from another thread; only one task may be in
     `poll()`.
 
-        async with AsyncConsumer(bootstrap_servers="localhost:9092") as consumer:
-            consumer.assign([TopicPartition("orders", 0)])
+        async with AsyncConsumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            consumer.subscribe(["orders"])
             records = await consumer.poll(1.0)
     """
 
@@ -51,19 +54,104 @@ class AsyncConsumer:
         self._gate = Gate()
         self._engine: Engine | None = None
         self._commits = Commits(self._config, self._intake)
+        self._group: Group | None = None
+        if self._config.group_id is not None:
+            self._group = Group(self._config, self._intake, self._commit_before_revoke)
         self._polling = False
 
-    # -- assignment ----------------------------------------------------------------------------------------------
+    # -- subscription and assignment -----------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Reads these topics together with the other members of the group, from the next poll() on.
+
+        A pattern must match the whole name of a topic, and topics that are made later are found, too. With
+        group.protocol=consumer a pattern given as text is matched by the coordinator (in RE2's syntax), a compiled
+        one, as with group.protocol=classic always, by this client. Takes the place of what was subscribed before.
+        """
+        self._gate.check()
+        if self._group is None:
+            raise ConfigError("subscribe() needs a group.id; without a group, assign() partitions")
+        if not self._group.is_subscribed and self._intake.assignment:
+            raise StateError("partitions are assigned by assign(): call unsubscribe() before subscribe()")
+        self._group.subscribe(topics, pattern, listener)
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed; of a pattern, those that match it now."""
+        self._gate.check()
+        return set() if self._group is None else self._group.subscription()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Reads exactly these partitions from now on. Those that were assigned before keep their position."""
         self._gate.check()
+        if self._is_subscribed:
+            raise StateError("topics are subscribed: call unsubscribe() before assign()")
         self._intake.assign(_partitions(partitions))
 
-    def unsubscribe(self) -> None:
-        """Reads nothing any more."""
+    async def unsubscribe(self) -> None:
+        """Reads nothing any more. A member commits what auto-commit has to, and leaves its group."""
         self._gate.check()
+        if self._is_subscribed:
+            await perform(self._part())
+            await self._leave("the consumer unsubscribed", CLOSE_TIMEOUT)
         self._intake.assign(())
+
+    async def _rest(self) -> None:
+        """Leaves nothing running, until something is subscribed or assigned again."""
+        engine = self._engine
+        assert engine is not None
+        await self._commits.settle(engine, CLOSE_TIMEOUT)
+        if self._is_subscribed:
+            await self._leave("the consumer unsubscribed", CLOSE_TIMEOUT)
+        self._intake.assign(())
+        self._engine = None
+        await engine.close()
+
+    def _forget(self) -> None:
+        """unsubscribe() before anything has begun."""
+        if self._group is not None:
+            with self._intake.lock:
+                self._group.member.leave("")
+                self._group.unsubscribed()
+        self._intake.assign(())
+
+    @property
+    def _is_subscribed(self) -> bool:
+        return self._group is not None and self._group.is_subscribed
+
+    def _part(self) -> Steps:
+        """What has to be done on the user's side before `_leave`."""
+        if self._group is not None and self._engine is not None:
+            yield from self._group.part()
+
+    async def _leave(self, reason: str, timeout: float) -> None:
+        group, engine = self._group, self._engine
+        assert group is not None
+        with self._intake.lock:
+            farewell = group.member.leave(reason)
+            group.unsubscribed()
+        if farewell is not None and engine is not None and engine.errands is not None:
+            await engine.errands.leave(farewell, timeout)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group. Raises ConfigError without a group.id."""
+        self._gate.check()
+        if self._group is None:
+            raise ConfigError("group_metadata() needs a group.id")
+        return self._group.metadata()
+
+    def enforce_rebalance(self, reason: str = "the user asked for it") -> None:
+        """Makes the next poll() start a rebalance of the group. With group.protocol=consumer, where the coordinator
+        decides, it does nothing."""
+        self._gate.check()
+        if self._group is None or not self._group.is_subscribed:
+            raise StateError("only a subscribed consumer has a group to rebalance")
+        self._group.rejoin(reason)
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are being read."""
@@ -79,17 +167,19 @@ class AsyncConsumer:
         nothing came. Positions move behind what is returned, and only that is ever committed.
 
         Raises OffsetResetError, CorruptRecordError and KafkaError for what keeps a partition from being read,
-        when there is nothing else to return; WakeupError after wakeup().
+        when there is nothing else to return; what ended the membership of a group, or a listener raised;
+        WakeupError after wakeup().
         """
         limit = self._begin_poll(max_records)
         self._start()
         deadline = time.monotonic() + max(0.0, timeout)
-        self._polling = True
         try:
             while True:
                 self._intake.doorbell.clear()
                 self._gate.consume_wakeup()
                 self._gate.check()
+                if self._is_subscribed:
+                    await perform(self._attend())
                 records = self._intake.take(limit)
                 if records is not None:
                     return records
@@ -98,7 +188,7 @@ class AsyncConsumer:
                     return Records()
                 await self._intake.doorbell.wait_async(left)
         finally:
-            self._polling = False
+            self._end_poll()
 
     def _begin_poll(self, max_records: int | None) -> int:
         """What a poll does before it looks for records. Returns its limit."""
@@ -108,13 +198,31 @@ class AsyncConsumer:
         limit = self._config.max_poll_records if max_records is None else max_records
         if limit == 0 or limit < -1:
             raise ValueError("max_records must be at least 1, or -1 for no limit")
-        if not self._intake.assignment:
-            raise StateError("nothing is assigned: call assign() before poll()")
+        if self._is_subscribed:
+            assert self._group is not None
+            self._group.poll_begins()
+        elif not self._intake.assignment:
+            raise StateError("nothing is subscribed or assigned: call subscribe() or assign() before poll()")
+        self._polling = True
         self._intake.polls += 1
-        self._intake.end_iteration()
-        self._commits.run_callbacks()
-        self._commits.auto_commit_if_due()
+        try:
+            self._intake.end_iteration()
+            self._commits.run_callbacks()
+            self._commits.auto_commit_if_due()
+        except BaseException:
+            self._end_poll()
+            raise
         return limit
+
+    def _end_poll(self) -> None:
+        self._polling = False
+        if self._is_subscribed:
+            assert self._group is not None
+            self._group.poll_ends()
+
+    def _attend(self) -> Steps:
+        assert self._group is not None
+        return self._group.attend()
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Record after record, for as long as the consumer is open. The position moves with each of them."""
@@ -233,6 +341,12 @@ class AsyncConsumer:
         finally:
             turn.leave()
 
+    async def _commit_before_revoke(self, partitions: frozenset[TopicPartition]) -> None:
+        engine = self._engine
+        assert engine is not None
+        timeout = CLOSE_TIMEOUT if self._gate.is_closed else self._config.default_api_timeout_ms / 1000
+        await self._commits.settle(engine, timeout, partitions)
+
     def commit_async(
         self,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
@@ -303,7 +417,7 @@ class AsyncConsumer:
 
         async def ask() -> dict[TopicPartition, Found]:
             left = {tp: at for tp, at in timestamps.items() if tp not in found}
-            await engine.know_topics({tp.topic for tp in left})
+            await engine.client.know_topics({tp.topic for tp in left})
             last: HeadraceError | None = None
             for tp, result in (await engine.offsets.by_time(left, isolation=isolation)).items():
                 if isinstance(result, HeadraceError):
@@ -343,24 +457,32 @@ class AsyncConsumer:
         self._intake.doorbell.ring()
 
     async def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Commits what auto-commit still has to, and lets go of everything, within `timeout` seconds. A commit that
-        does not get through by then is logged, and its records will be read again."""
-        await self._close(timeout)
+        """Commits what auto-commit still has to, leaves the group, and lets go of everything, within `timeout` seconds
+        (and what a listener takes). A commit that does not get through by then is logged, and its records will be read
+        again. A static member does not leave: it may come back within the session timeout."""
+        if not self._gate.is_closed and not self._gate.is_forked:
+            self._check_loop()
+            try:
+                await perform(self._part())
+            finally:
+                await self._close(timeout)
         self._commits.run_callbacks()
 
     async def _close(self, timeout: float) -> None:
         if self._gate.is_closed or self._gate.is_forked:
             return
         engine = self._engine
-        if engine is not None and engine.loop is not asyncio.get_running_loop():
-            raise StateError("this consumer belongs to another event loop")
+        self._check_loop()
         self._gate.close()
-        self._engine = None
         if engine is None:
             return
+        deadline = engine.loop.time() + timeout
         try:
-            await self._commits.close(engine, timeout)
+            await self._commits.settle(engine, timeout)
+            if self._is_subscribed:
+                await self._leave("the consumer is being closed", max(0.1, deadline - engine.loop.time()))
         finally:
+            self._engine = None
             await engine.close()
             self._intake.doorbell.ring()
 
@@ -380,12 +502,15 @@ class AsyncConsumer:
 
     def _start(self) -> Engine:
         """The tasks are made by the first call that needs one of them, on the loop that it comes from."""
+        self._check_loop()
         if self._engine is None:
-            self._engine = Engine(self._config, self._intake)
+            self._engine = Engine(self._config, self._intake, self._group)
             self._commits.attach(self._engine)
-        elif self._engine.loop is not asyncio.get_running_loop():
-            raise StateError("this consumer belongs to another event loop")
         return self._engine
+
+    def _check_loop(self) -> None:
+        if self._engine is not None and self._engine.loop is not asyncio.get_running_loop():
+            raise StateError("this consumer belongs to another event loop")
 
     async def _timed(
         self,

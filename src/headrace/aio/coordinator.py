@@ -1,7 +1,7 @@
 """The group's coordinator: where it is, and offsets committed to and read from it.
 
-A consumer with `assign()` is no member of its group: it commits with generation -1 and an empty member id, and
-the coordinator takes that only while the group has no members.
+A member commits with its generation (or epoch) and id. A consumer with `assign()` is no member of its group: it
+commits with generation -1 and an empty id, and the coordinator takes that only while the group has no members.
 """
 
 from __future__ import annotations
@@ -12,28 +12,42 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ..errors import CommitFailedError, ConfigError, HeadraceError, NetworkError, RequestTimeoutError
+from ..errors import CommitFailedError, ConfigError, HeadraceError, KafkaError, NetworkError, RequestTimeoutError
+from ..machines.membership import Identity, Send
 from ..protocol.codes import NONE, kafka_error
 from ..protocol.messages import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
 from ..types import Node, OffsetAndMetadata, TopicPartition
 from .client import Client
+from .group import Group
 
 _MOVED = {
     ErrorCode.coordinator_not_available,
     ErrorCode.not_coordinator,
     ErrorCode.request_timed_out,
 }
-_NOT_OURS = {ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.stale_member_epoch}
-_UNSTABLE = ErrorCode.unstable_offset_commit
+_NOT_OURS = {
+    ErrorCode.unknown_member_id,
+    ErrorCode.illegal_generation,
+    ErrorCode.fenced_instance_id,
+    ErrorCode.fenced_member_epoch,
+    ErrorCode.group_id_not_found,
+}
+# The membership is about to be another one: with that, the same request will do.
+_CHANGING = {ErrorCode.rebalance_in_progress, ErrorCode.stale_member_epoch}
+_TOO_LATE = (
+    "the group has given this consumer's partitions to others, because it was not heard of in time. Records from "
+    "before may be read twice. If poll() was called too rarely, raise max.poll.interval.ms or lower max.poll.records"
+)
 _LAST_BY_NAME = 9  # of OffsetCommit and OffsetFetch; from 10 on topics go by id
 
 
 class Coordinator:
     """Talks to the coordinator on a connection of its own, so that nothing waits behind a long fetch."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, membership: Group | None) -> None:
         self._client = client
         self._group = client.config.group_id
+        self._membership = membership
         self._node: int | None = None
 
     @property
@@ -41,6 +55,18 @@ class Coordinator:
         if self._group is None:
             raise ConfigError("this needs a group.id: offsets are committed under it")
         return self._group
+
+    def _identity(self) -> Identity:
+        if self._membership is None or not self._membership.is_subscribed:
+            return Identity()
+        return self._membership.identity()
+
+    async def ask(self, request: Send) -> Any:
+        """The answer to what a group's member wants to send. One that parks has a connection of its own."""
+        purpose = "group" if request.parks else "coordinator"
+        body = await self._call(request.api, request.fields, None, purpose=purpose, timeout=request.timeout)
+        self._note(body.error_code)
+        return body
 
     # -- one try each; the caller retries what is retriable -----------------------------------------------------
 
@@ -57,12 +83,15 @@ class Coordinator:
                 }
             )
         ids, highest = self._topic_ids(topics)
+        who = self._identity()
+        if not who.member_id and self._membership is not None and self._membership.is_subscribed:
+            raise self._no_member(self._membership)
         fields = {
             "group_id": self.group,
-            "generation_id_or_member_epoch": -1,
-            "generation_id": -1,
-            "member_id": "",
-            "group_instance_id": None,
+            "generation_id_or_member_epoch": who.generation,
+            "generation_id": who.generation,
+            "member_id": who.member_id,
+            "group_instance_id": who.instance_id,
             "topics": [
                 {"name": name, "topic_id": ids.get(name), "partitions": items} for name, items in topics.items()
             ],
@@ -70,17 +99,33 @@ class Coordinator:
         body = await self._call(OFFSET_COMMIT, fields, highest)
         for topic in body.topics:
             for item in topic.partitions:
-                self._check_commit(item.error_code, TopicPartition(self._name(topic), item.partition_index))
+                if item.error_code != NONE:
+                    raise self._refusal(item.error_code, TopicPartition(self._name(topic), item.partition_index), who)
 
-    def _check_commit(self, code: int, tp: TopicPartition) -> None:
-        if code == NONE:
-            return
+    def _refusal(self, code: int, tp: TopicPartition, who: Identity) -> KafkaError:
         self._note(code)
+        if self._membership is not None:
+            self._membership.commit_refused(code, who)
         doing = f"OffsetCommit of {tp} to group {self.group}"
         if code in _NOT_OURS:
             detail = "the group has active members: a consumer with assign() needs a group.id of its own"
-            raise kafka_error(code, doing, detail, CommitFailedError)
-        raise kafka_error(code, doing)
+            return kafka_error(code, doing, _TOO_LATE if who.member_id else detail, CommitFailedError)
+        error = kafka_error(code, doing)
+        error.retriable |= code in _CHANGING
+        return error
+
+    def _no_member(self, membership: Group) -> KafkaError:
+        doing = f"OffsetCommit to group {self.group}"
+        if membership.member.is_expired:
+            limit = self._client.config.max_poll_interval_ms
+            detail = (
+                f"this consumer has left the group, because poll() was not called for max.poll.interval.ms={limit}, "
+                f"and others may have its partitions. Records from before may be read twice. Raise "
+                f"max.poll.interval.ms or lower max.poll.records; the next poll() joins again"
+            )
+        else:
+            detail = "this consumer is not a member of the group at this time; poll() joins it"
+        return kafka_error(ErrorCode.unknown_member_id, doing, detail, CommitFailedError)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What is committed; None where nothing is. Raises a retriable KafkaError while a transaction that
@@ -89,12 +134,14 @@ class Coordinator:
         for tp in partitions:
             topics[tp.topic].append(tp.partition)
         ids, highest = self._topic_ids(topics)
+        who = self._identity()
+        by_epoch = self._client.config.group_protocol == "consumer" and bool(who.member_id)
         fields = {
             "groups": [
                 {
                     "group_id": self.group,
-                    "member_id": None,
-                    "member_epoch": -1,
+                    "member_id": who.member_id if by_epoch else None,
+                    "member_epoch": who.generation if by_epoch else -1,
                     "topics": [
                         {"name": name, "topic_id": ids.get(name), "partition_indexes": numbers}
                         for name, numbers in topics.items()
@@ -107,7 +154,10 @@ class Coordinator:
         group = body.groups[0]
         if group.error_code != NONE:
             self._note(group.error_code)
-            raise kafka_error(group.error_code, f"OffsetFetch of group {self.group}")
+            error = kafka_error(group.error_code, f"OffsetFetch of group {self.group}")
+            # A member that is fenced joins again, and asks again if it still has to.
+            error.retriable |= by_epoch and group.error_code in _CHANGING | _NOT_OURS
+            raise error
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for topic in group.topics:
             for item in topic.partitions:
@@ -123,10 +173,18 @@ class Coordinator:
 
     # -- finding it --------------------------------------------------------------------------------------------
 
-    async def _call(self, api: Any, fields: Mapping[str, Any], highest: int | None) -> Any:
+    async def _call(
+        self,
+        api: Any,
+        fields: Mapping[str, Any],
+        highest: int | None,
+        *,
+        purpose: str = "coordinator",
+        timeout: float | None = None,
+    ) -> Any:
         node = self._node if self._node is not None else await self._find()
         try:
-            reply = await self._client.call(node, api, fields, purpose="coordinator", highest=highest)
+            reply = await self._client.call(node, api, fields, purpose=purpose, highest=highest, timeout=timeout)
         except (NetworkError, RequestTimeoutError):
             self._node = None
             raise

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -15,7 +14,9 @@ from ..protocol.codes import NONE, kafka_error
 from ..types import PartitionInfo
 from .client import Client
 from .coordinator import Coordinator
+from .errands import Errands
 from .fetcher import Fetcher
+from .group import Group
 from .intake import Intake
 from .log_offsets import LogOffsets
 from .positions import Positions
@@ -26,12 +27,13 @@ log = logging.getLogger(__name__)
 class Engine:
     """Belongs to the loop on which it was made."""
 
-    def __init__(self, config: ConsumerConfig, intake: Intake) -> None:
+    def __init__(self, config: ConsumerConfig, intake: Intake, group: Group | None) -> None:
         self.loop = asyncio.get_running_loop()
         self.intake = intake
         self.client = Client(config, intake.cluster, intake.lock, self._on_metadata, intake.watch)
         self.offsets = LogOffsets(self.client)
-        self.coordinator = Coordinator(self.client)
+        self.group = group
+        self.coordinator = Coordinator(self.client, group)
         self.positions = Positions(self.client, intake, self.offsets, self.coordinator)
         self.fetcher = Fetcher(self.client, intake)
         self._tasks = [intake.watch(asyncio.create_task(self.positions.run(), name="positions"))]
@@ -39,15 +41,23 @@ class Engine:
         intake.wake_fetching = self.fetcher.wake_from_any_thread
         intake.fetch_soon = self.fetcher.wake
         intake.positions_soon = self.positions.wake
+        self.errands: Errands | None = None
+        if group is not None:
+            self.errands = Errands(self.client, intake, self.coordinator, group)
+            group.wake = lambda: self._from_any_thread(self.wake)
         self.wake()
 
     def wake(self) -> None:
         """Looks at the whole assignment again. On the loop's thread."""
         with self.intake.lock:
             topics = self.intake.assignment.topics
-        self.client.want_topics(topics)
+            if self.group is not None:
+                topics |= self.group.topics_to_watch()
+        self.client.want_topics(None if self.group is not None and self.group.wants_all_topics else topics)
         self.positions.wake()
         self.fetcher.wake()
+        if self.errands is not None:
+            self.errands.wake()
 
     def _from_any_thread(self, function: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to wake
@@ -57,34 +67,24 @@ class Engine:
         """Called by the client, with the lock held."""
         for tp in self.intake.assignment.follow(self.intake.cluster):
             log.warning("the topic of %s was deleted and made again: its old offsets are void", tp)
+        if self.group is not None:
+            self.group.follow(self.intake.cluster)
+            self.group.wake()
+            self.intake.doorbell.ring()
         self.loop.call_soon(self.positions.wake)
         self.loop.call_soon(self.fetcher.wake)
 
     # -- questions about topics ----------------------------------------------------------------------------------
 
-    async def know_topics(self, names: set[str]) -> None:
-        """Has metadata of these topics, if need be by asking for it once. Unknown ones stay unknown."""
-        with self.intake.lock:
-            missing = sorted(name for name in names if name not in self.intake.cluster.topics)
-        if missing:
-            await self._learn(missing)
-
     async def describe_topics(self, names: list[str] | None) -> dict[str, list[PartitionInfo]]:
         """The partitions of these topics (None: of all), asked of a broker now."""
-        answer = await self._learn(names)
+        answer = await self.client.learn(names)
         with self.intake.lock:
             found = [topic.name for topic in answer.topics if topic.name and topic.error_code == NONE]
             for topic in answer.topics:
                 if topic.error_code not in (NONE, ErrorCode.unknown_topic_or_partition):
                     raise kafka_error(topic.error_code, f"Metadata of topic {topic.name}")
             return {name: self.intake.cluster.partition_infos(name) for name in sorted(found)}
-
-    async def _learn(self, names: list[str] | None) -> Any:
-        answer = await self.client.metadata(names)
-        with self.intake.lock:
-            self.intake.cluster.apply(answer)
-            self._on_metadata()
-        return answer
 
     def abandon(self) -> None:
         """Lets go of threads and sockets. The tasks are cancelled by the end of the loop."""
@@ -95,5 +95,7 @@ class Engine:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.errands is not None:
+            await self.errands.close()
         await self.fetcher.close()
         await self.client.close()

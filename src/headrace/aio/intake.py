@@ -226,3 +226,8 @@ class Intake:
     def partitions(self) -> set[TopicPartition]:
         with self.lock:
             return self.assignment.partitions
+
+    def ordered_partitions(self) -> list[TopicPartition]:
+        """In the order in which polls go around them."""
+        with self.lock:
+            return [state.tp for state in self.assignment]

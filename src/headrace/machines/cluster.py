@@ -74,6 +74,10 @@ class Cluster:
     def topic_name(self, topic_id: uuid.UUID | None) -> str | None:
         return self._names.get(topic_id) if topic_id else None
 
+    def topic_names(self) -> dict[uuid.UUID, str]:
+        """All that are known, by id."""
+        return dict(self._names)
+
     def is_online(self, tp: TopicPartition, node: int) -> bool:
         partition = self.partition(tp)
         return partition is not None and node in self.brokers and node not in partition.offline
@@ -99,8 +103,8 @@ class Cluster:
 
     # -- events ----------------------------------------------------------------------------------------------
 
-    def apply(self, answer: Any) -> None:
-        """Takes a Metadata answer in."""
+    def apply(self, answer: Any, complete: bool = False) -> None:
+        """Takes a Metadata answer in. A complete one has all topics: those that it does not list are gone."""
         self.cluster_id = answer.cluster_id
         self.brokers = {
             broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in answer.brokers
@@ -109,6 +113,9 @@ class Cluster:
             name = topic.name or self.topic_name(topic.topic_id)
             if name is not None:
                 self._apply_topic(name, topic)
+        if complete:
+            for name in self.topics.keys() - {topic.name for topic in answer.topics}:
+                self.forget(name)
 
     def _apply_topic(self, name: str, topic: Any) -> None:
         if topic.error_code != NONE:

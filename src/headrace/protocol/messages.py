@@ -39,8 +39,14 @@ METADATA = Api(3, "Metadata", 12, 13)
 OFFSET_COMMIT = Api(8, "OffsetCommit", 8, 10)
 OFFSET_FETCH = Api(9, "OffsetFetch", 8, 10)
 FIND_COORDINATOR = Api(10, "FindCoordinator", 4, 6)
+JOIN_GROUP = Api(11, "JoinGroup", 7, 9)
+HEARTBEAT = Api(12, "Heartbeat", 4, 4)
+LEAVE_GROUP = Api(13, "LeaveGroup", 4, 5)
+SYNC_GROUP = Api(14, "SyncGroup", 5, 5)
 API_VERSIONS = Api(18, "ApiVersions", 0, 4)
 OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", 4, 4)
+# Version 0 has neither ids made by the client nor regular expressions.
+CONSUMER_GROUP_HEARTBEAT = Api(68, "ConsumerGroupHeartbeat", 1, 1)
 
 APIS = (
     FETCH,
@@ -49,8 +55,13 @@ APIS = (
     OFFSET_COMMIT,
     OFFSET_FETCH,
     FIND_COORDINATOR,
+    JOIN_GROUP,
+    HEARTBEAT,
+    LEAVE_GROUP,
+    SYNC_GROUP,
     API_VERSIONS,
     OFFSET_FOR_LEADER_EPOCH,
+    CONSUMER_GROUP_HEARTBEAT,
 )
 
 _LENGTH = _CORRELATION = struct.Struct(">i")

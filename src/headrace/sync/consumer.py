@@ -6,18 +6,21 @@ records in the buffer takes them on the calling thread, without a hop; one that 
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from ..aio.commits import CommitCallback
 from ..aio.consumer import CLOSE_TIMEOUT, AsyncConsumer
+from ..aio.group import Steps
 from ..errors import ConcurrentUseError
+from ..listener import RebalanceListener
 from ..records import Record, Records
-from ..types import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
+from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
 from .portal import Portal
 
 _ITERATION_POLL = 1.0
@@ -25,13 +28,13 @@ _THREAD_END = 2.0
 
 
 class Consumer:
-    """Reads partitions of Kafka topics.
+    """Reads Kafka topics, as a member of a group (`subscribe`) or by itself (`assign`).
 
     Settings are Kafka's, dotted in a mapping or with underscores as keywords. Times are in seconds, timestamps
     in milliseconds, as in Kafka. Only `wakeup()` may be called while another thread is inside of the consumer.
 
-        with Consumer(bootstrap_servers="localhost:9092") as consumer:
-            consumer.assign([TopicPartition("orders", 0)])
+        with Consumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            consumer.subscribe(["orders"])
             records = consumer.poll(1.0)
     """
 
@@ -41,15 +44,42 @@ class Consumer:
         self._inside = threading.RLock()
         self._finalizer = weakref.finalize(self, _abandon, self._portal, self._aio)
 
-    # -- assignment ----------------------------------------------------------------------------------------------
+    # -- subscription and assignment -----------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        with self._alone():
+            self._aio.subscribe(topics, pattern=pattern, listener=listener)
+
+    def subscription(self) -> set[str]:
+        return self._aio.subscription()
+
+    def group_metadata(self) -> GroupMetadata:
+        return self._aio.group_metadata()
+
+    def enforce_rebalance(self, reason: str = "the user asked for it") -> None:
+        with self._alone():
+            self._aio.enforce_rebalance(reason)
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         with self._alone():
             self._aio.assign(partitions)
 
     def unsubscribe(self) -> None:
+        aio = self._aio
         with self._alone():
-            self._aio.unsubscribe()
+            if aio._engine is None:  # nothing has begun, so there is no thread to be asked
+                aio._forget()
+                return
+            self._perform(aio._part())
+            self._portal.run(aio._rest())
+            self._portal.close(_THREAD_END)
+            aio._commits.run_callbacks()
 
     def assignment(self) -> set[TopicPartition]:
         return self._aio.assignment()
@@ -64,17 +94,36 @@ class Consumer:
                 self._portal.call(aio._start)
             intake, gate = aio._intake, aio._gate
             deadline = time.monotonic() + max(0.0, timeout)
+            try:
+                while True:
+                    intake.doorbell.clear()
+                    gate.consume_wakeup()
+                    gate.check()
+                    if aio._is_subscribed:
+                        self._perform(aio._attend())
+                    records = intake.take(limit)
+                    if records is not None:
+                        return records
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return Records()
+                    intake.doorbell.wait(left)
+            finally:
+                aio._end_poll()
+
+    def _perform(self, steps: Steps) -> None:
+        """Does each step on the loop's thread, and waits where the generator is: on the caller's."""
+        try:
+            step = next(steps)
             while True:
-                intake.doorbell.clear()
-                gate.consume_wakeup()
-                gate.check()
-                records = intake.take(limit)
-                if records is not None:
-                    return records
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return Records()
-                intake.doorbell.wait(left)
+                try:
+                    self._portal.run(_awaited(step))
+                except BaseException as error:  # noqa: BLE001  # the generator decides what it means
+                    step = steps.throw(error)
+                else:
+                    step = next(steps)
+        except StopIteration:
+            pass
 
     def __iter__(self) -> Iterator[Record]:
         while not self._aio._gate.is_closed:
@@ -180,11 +229,15 @@ class Consumer:
             self._finalizer.detach()
             return
         with _Alone(self._inside):
-            if self._portal.is_open:
-                self._portal.run(self._aio._close(timeout))
-            self._aio._gate.close()
-            self._finalizer.detach()
-            self._portal.close(_THREAD_END)
+            try:
+                if not self._aio._gate.is_closed and self._portal.is_open:
+                    self._perform(self._aio._part())
+            finally:
+                if self._portal.is_open:
+                    self._portal.run(self._aio._close(timeout))
+                self._aio._gate.close()
+                self._finalizer.detach()
+                self._portal.close(_THREAD_END)
             self._aio._commits.run_callbacks()
 
     def __enter__(self) -> Self:
@@ -215,6 +268,10 @@ class _Alone:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
+
+
+async def _awaited(step: Callable[[], Awaitable[None]]) -> None:
+    await step()
 
 
 def _abandon(portal: Portal, aio: AsyncConsumer) -> None:

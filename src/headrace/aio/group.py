@@ -1,0 +1,299 @@
+"""The user's side of a group membership: subscriptions, and what polls have to do for the group.
+
+`attend`, `part` and what they call are generators of steps. They run on the thread of the user, listeners included,
+and yield what has to be awaited there; AsyncConsumer awaits it, Consumer sends it to its loop's thread and waits. So
+there is one logic for both, and a listener of either may use its consumer.
+
+The member (a machine) is guarded by the intake's lock, as is all that is shared between threads. Only one poll can
+be under way, so duties are done one at a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import logging
+import random
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from typing import Any
+
+from ..config import ConsumerConfig
+from ..errors import ConfigError, StateError
+from ..listener import RebalanceListener
+from ..machines.assignors import Assignor, assignors_of
+from ..machines.backoff import Backoff
+from ..machines.classic_member import ClassicMember
+from ..machines.cluster import Cluster
+from ..machines.epoch_member import EpochMember
+from ..machines.membership import Duty, GroupSettings, Identity, Partitions, Revoke, Subscription, Take
+from ..protocol.codes import kafka_error
+from ..types import GroupMetadata
+from .intake import Intake
+
+log = logging.getLogger(__name__)
+
+Steps = Generator[Callable[[], Awaitable[None]], None, None]
+AutoCommit = Callable[[Partitions], Awaitable[None]]
+
+_FATAL_TOPIC_ERRORS = {17, 29}  # INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED
+
+
+def _nobody() -> None:
+    """Nobody is there yet to be woken."""
+
+
+class Group:
+    """What a consumer with a group.id is, or may become, a member of."""
+
+    def __init__(self, config: ConsumerConfig, intake: Intake, auto_commit: AutoCommit) -> None:
+        assert config.group_id is not None
+        self.group_id = config.group_id
+        self.assignors: dict[str, Assignor] = {}
+        self.wake: Callable[[], None] = _nobody  # the background: set by the engine, to be called from any thread
+        self.longest_absence = max(config.session_timeout_ms, config.max_poll_interval_ms) / 1000
+        self._config = config
+        self._intake = intake
+        self._auto_commit = auto_commit
+        self._listener = RebalanceListener()
+        self._in_listener = False
+        self._names: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._server_pattern: str | None = None
+        settings = GroupSettings.of(config)
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self.member: ClassicMember | EpochMember
+        if config.group_protocol == "classic":
+            assignors = assignors_of(config.partition_assignment_strategy)
+            self.assignors = {assignor.name: assignor for assignor in assignors}
+            self.member = ClassicMember(settings, assignors, backoff, random.random)
+        else:
+            member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            self.member = EpochMember(settings, member_id, backoff, random.random)
+
+    # -- subscriptions -----------------------------------------------------------------------------------------
+
+    @property
+    def is_subscribed(self) -> bool:
+        return bool(self._names) or self._pattern is not None or self._server_pattern is not None
+
+    @property
+    def wants_all_topics(self) -> bool:
+        """Whether the names of all topics have to be known, for a pattern that is matched here."""
+        return self._pattern is not None
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None,
+        pattern: str | re.Pattern[str] | None,
+        listener: RebalanceListener | None,
+    ) -> None:
+        if (topics is None) == (pattern is None):
+            raise ConfigError("subscribe() needs topics or a pattern, one of them")
+        names, compiled, remote = frozenset[str](), None, None
+        if topics is not None:
+            names = _topic_names(topics)
+        elif isinstance(pattern, str) and isinstance(self.member, EpochMember):
+            remote = pattern
+        else:
+            assert pattern is not None
+            compiled = _compile(pattern)
+        if listener is not None and not isinstance(listener, RebalanceListener):
+            raise TypeError("a listener must be a headrace.RebalanceListener")
+        with self._intake.lock:
+            self._listener = listener or RebalanceListener()
+            self._names, self._pattern, self._server_pattern = names, compiled, remote
+            self._refresh(self._intake.cluster)
+        self.wake()
+
+    def subscription(self) -> set[str]:
+        """The topics by name; of a pattern those that match it now."""
+        with self._intake.lock:
+            if self._server_pattern is not None:
+                return {tp.topic for tp in self.member.owned}
+            return set(self.member.subscription.topics)
+
+    def _refresh(self, cluster: Cluster) -> None:
+        names = self._names
+        if self._pattern is not None:
+            internal = not self._config.exclude_internal_topics
+            names = frozenset(
+                topic.name
+                for topic in cluster.topics.values()
+                if self._pattern.fullmatch(topic.name) and (internal or not topic.internal)
+            )
+        wanted = Subscription(names, self._server_pattern)
+        if wanted != self.member.subscription or self.member.failure is not None:
+            self.member.subscribe(wanted)
+
+    def follow(self, cluster: Cluster) -> None:
+        """New metadata. Called with the lock held."""
+        member = self.member
+        if not self.is_subscribed:
+            return
+        if self._pattern is not None:
+            self._refresh(cluster)
+        for name in self._names:
+            code = cluster.topic_errors.get(name)
+            if code in _FATAL_TOPIC_ERRORS:
+                member.complaint = kafka_error(code, f"Metadata of topic {name}")
+        if isinstance(member, ClassicMember):
+            member.topics_changed({name: len(topic.partitions) for name, topic in cluster.topics.items()})
+        else:
+            member.names_known(cluster.topic_names())
+
+    def topics_to_watch(self) -> set[str]:
+        """Called with the lock held."""
+        if isinstance(self.member, ClassicMember):
+            return set(self.member.subscription.topics | self.member.group_topics)
+        return set(self.member.subscription.topics)
+
+    # -- polls -------------------------------------------------------------------------------------------------
+
+    def poll_begins(self) -> None:
+        if self._in_listener:
+            raise StateError("a listener cannot call poll(): it runs inside of one")
+        with self._intake.lock:
+            self.member.poll_begins()
+
+    def poll_ends(self) -> None:
+        with self._intake.lock:
+            self.member.poll_ends(time.monotonic())
+
+    def attend(self) -> Steps:
+        """What has to be done before a poll looks for records. Raises what ended the membership."""
+        while (duty := self._next_duty()) is not None:
+            yield from self._perform(duty)
+        if self.member.failure is not None:
+            raise self.member.failure
+        if self.member.complaint is not None:
+            complaint, self.member.complaint = self.member.complaint, None
+            raise complaint
+
+    def _next_duty(self) -> Duty | None:
+        member = self.member
+        with self._intake.lock:
+            before = member.state
+            duty = member.duty()
+            moved = member.state is not before
+        if moved:
+            self.wake()
+        return duty
+
+    def _perform(self, duty: Duty) -> Steps:
+        """Interrupted before the listener was called, it is as if it had not begun: the next poll does it again."""
+        if isinstance(duty, Take):
+            log.info("group %s: assigned %s", self.group_id, _shown(duty.added))
+            self._intake.assign(sorted(duty.partitions))
+            yield from self._tell(duty, self._listener.on_partitions_assigned, duty.added)
+        elif isinstance(duty, Revoke):
+            log.info("group %s: revoked %s", self.group_id, _shown(duty.partitions))
+            if self._config.enable_auto_commit:
+                yield lambda: self._auto_commit(duty.partitions)
+            yield from self._tell(duty, self._listener.on_partitions_revoked, duty.partitions)
+        else:
+            log.warning("group %s: lost %s", self.group_id, _shown(duty.partitions))
+            self._drop(duty.partitions)
+            yield from self._tell(duty, self._listener.on_partitions_lost, duty.partitions)
+
+    def _tell(
+        self, duty: Duty, listener: Callable[[Partitions], Awaitable[None] | None], partitions: Partitions
+    ) -> Steps:
+        """Once the listener is called, the step is done, whatever it raises."""
+        self._in_listener = True
+        try:
+            result = listener(partitions)
+            if inspect.isawaitable(result):
+                yield lambda: result
+        finally:
+            self._in_listener = False
+            if isinstance(duty, Revoke):
+                self._drop(duty.partitions)
+            with self._intake.lock:
+                self.member.done(duty)
+            self.wake()
+
+    def _drop(self, partitions: Partitions) -> None:
+        self._intake.assign(tp for tp in self._intake.ordered_partitions() if tp not in partitions)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def part(self) -> Steps:
+        """Gives up what is owned, before `leave`."""
+        with self._intake.lock:
+            duty = self.member.parting()
+        if duty is not None:
+            yield from self._perform(duty)
+
+    def unsubscribed(self) -> None:
+        """Called with the lock held, when the member has left."""
+        self._names, self._pattern, self._server_pattern = frozenset(), None, None
+        self._listener = RebalanceListener()
+        self.member.failure = self.member.complaint = None
+
+    # -- questions ---------------------------------------------------------------------------------------------
+
+    def rejoin(self, reason: str) -> None:
+        if isinstance(self.member, EpochMember):
+            log.info("group %s: the coordinator decides about rebalances with group.protocol=consumer", self.group_id)
+        with self._intake.lock:
+            self.member.rejoin(reason)
+
+    def identity(self) -> Identity:
+        """Who commits now. Raises CommitFailedError when a subscriber is no member."""
+        with self._intake.lock:
+            return self.member.identity
+
+    def metadata(self) -> GroupMetadata:
+        identity = self.identity()
+        return GroupMetadata(self.group_id, identity.generation, identity.member_id, self._config.group_instance_id)
+
+    def describe(self) -> dict[str, Any]:
+        """For metrics()."""
+        identity = self.identity()
+        return {"state": self.member.state.value, "generation": identity.generation, "member_id": identity.member_id}
+
+    def commit_refused(self, code: int, sent: Identity) -> None:
+        with self._intake.lock:
+            self.member.commit_refused(code, sent)
+        self.wake()
+
+
+async def perform(steps: Steps) -> None:
+    """Awaits each step where the generator is."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                await step()
+            except BaseException as error:  # noqa: BLE001  # the generator decides what it means
+                step = steps.throw(error)
+            else:
+                step = next(steps)
+    except StopIteration:
+        pass
+
+
+def _topic_names(topics: Iterable[str]) -> frozenset[str]:
+    if isinstance(topics, str):
+        raise TypeError("a list of topics is needed, not a single one")
+    names = frozenset(topics)
+    if not names:
+        raise ConfigError("subscribe() needs at least one topic; unsubscribe() ends a subscription")
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"{name!r} is not the name of a topic")
+    return names
+
+
+def _compile(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is not a regular expression: {error}") from None
+
+
+def _shown(partitions: Partitions) -> str:
+    return ", ".join(map(str, sorted(partitions))) or "nothing new"

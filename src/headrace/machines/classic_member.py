@@ -1,0 +1,486 @@
+"""A member of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup (KIP-62 included).
+
+    state       what happens                                       who moves it on
+    OUT         nothing is subscribed                              subscribe
+    BEGINNING   a rebalance has to begin                           a poll: what must be given up is, then JOINING
+    JOINING     JoinGroup is out, or waits for its next try        the answer: leader ASSIGNING, else SYNCING
+    ASSIGNING   the leader shares the partitions out               `assigned`: SYNCING
+    SYNCING     SyncGroup is out                                   the answer: TAKING
+    TAKING      the new assignment is known                        a poll: what is gone is revoked, the rest taken
+    STABLE      at rest                                            a wish to join again, in a poll: BEGINNING
+
+- An eager member gives everything up before it joins; a cooperative one only what it no longer subscribes, and
+  what the answer takes away. If that was anything it joins again at once, so that others can have it.
+- Heartbeats go out from the answer to JoinGroup until the next JoinGroup, in whichever state. One that says
+  REBALANCE_IN_PROGRESS makes the next poll begin; heartbeats go on until then.
+- A generation that is lost (fenced, unknown member, too long without a poll) takes all partitions with it: they may
+  be read by others already. The next poll reports them as lost and joins anew.
+- An answer counts only if it answers the newest request of its kind; one to a request sent under an older
+  generation may be about a rebalance that is over.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ..errors import HeadraceError, KafkaError, ProtocolError
+from ..protocol.codes import NONE, kafka_error
+from ..protocol.group_data import MemberSubscription, read_assignment, read_subscription, write_subscription
+from ..protocol.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from .assignors import Assignor, is_cooperative
+from .backoff import Backoff
+from .membership import (
+    Action,
+    Assign,
+    Duty,
+    GroupSettings,
+    Identity,
+    Lose,
+    Partitions,
+    PollClock,
+    Revoke,
+    Send,
+    Subscription,
+    Take,
+)
+
+_PROTOCOL_TYPE = "consumer"
+_JOIN_GRACE = 5.0  # the coordinator answers when the rebalance timeout is over; its answer takes a while, too
+_LONGEST_REASON = 255
+
+_TRY_AGAIN = {
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+    ErrorCode.rebalance_in_progress,
+}
+
+
+class State(enum.Enum):
+    OUT = "out"
+    BEGINNING = "beginning"
+    JOINING = "joining"
+    ASSIGNING = "assigning"
+    SYNCING = "syncing"
+    TAKING = "taking"
+    STABLE = "stable"
+
+
+_HEARTBEATING = {State.BEGINNING, State.ASSIGNING, State.SYNCING, State.TAKING, State.STABLE}
+
+
+class ClassicMember:
+    """The machine above. `dice` gives numbers from 0 to 1, for the jitter of pauses."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        assignors: Sequence[Assignor],
+        backoff: Backoff,
+        dice: Callable[[], float],
+    ) -> None:
+        self.state = State.OUT
+        self.owned: Partitions = frozenset()
+        self.failure: HeadraceError | None = None
+        self.complaint: HeadraceError | None = None
+        self.subscription = Subscription()
+        self.group_topics: frozenset[str] = frozenset()
+        """The topics of all members, if this one leads: their partitions have to be watched."""
+        self.is_expired = False
+        self._settings = settings
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._cooperative = is_cooperative(assignors)
+        self._backoff = backoff
+        self._dice = dice
+        self._clock = PollClock(max(settings.session_timeout, settings.max_poll_interval))
+
+        self._member_id = ""
+        self._generation = -1
+        self._strategy = ""
+        self._assignments: Mapping[str, bytes] = {}
+        self._target: Partitions = frozenset()
+        self._previous: tuple[Partitions, int] = (frozenset(), -1)
+        self._layout: Mapping[str, int] | None = None  # the partition counts that this leader's assignment is for
+        self._is_lost = False  # what is owned was the lost generation's
+        self._wish: str | None = None  # why to join again
+
+        self._request: Action | None = None  # of the rebalance: JoinGroup, the assignment or SyncGroup
+        self._failures = 0
+        self._not_before = 0.0
+        self._heartbeat: Send | None = None
+        self._next_heartbeat = math.inf
+        self._outbox: list[Action] = []
+
+    # -- the user ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription) -> None:
+        self.failure = None
+        if subscription != self.subscription:
+            self.subscription = subscription
+            self.rejoin("the subscription has changed")
+        if self.state is State.OUT:
+            self.state = State.BEGINNING
+
+    def rejoin(self, reason: str) -> None:
+        self._wish = reason
+
+    def poll_begins(self) -> None:
+        self._clock.begins()
+        self.is_expired = False
+
+    def poll_ends(self, now: float) -> None:
+        self._clock.ends(now)
+
+    def duty(self) -> Duty | None:
+        """What the poll has to do now. It is asked again after `done`."""
+        if self._is_lost and self.owned:
+            return Lose(self.owned)
+        if self.state is State.STABLE and self._wish is not None:
+            self.state = State.BEGINNING
+        if self.state is State.BEGINNING:
+            if outdated := self._outdated():
+                return Revoke(outdated)
+            self._join()
+        if self.state is State.TAKING:
+            if gone := self.owned - self._target:
+                return Revoke(gone)
+            return Take(self._target, self._target - self.owned)
+        return None
+
+    def _outdated(self) -> Partitions:
+        """What has to be given up before joining."""
+        if not self._cooperative:
+            return self.owned
+        return frozenset(tp for tp in self.owned if tp.topic not in self.subscription.topics)
+
+    def done(self, duty: Duty) -> None:
+        if isinstance(duty, Lose):
+            self.owned -= duty.partitions
+            self._is_lost = False
+        elif isinstance(duty, Revoke):
+            self.owned -= duty.partitions
+            if self.state is State.TAKING:
+                self._wish = self._wish or "partitions were revoked, for others to have them"
+        else:
+            self.owned = duty.partitions
+            if self.state is State.TAKING:
+                self.state = State.STABLE
+            else:
+                self._is_lost = True  # a heartbeat lost the generation while the listener ran
+
+    def parting(self) -> Duty | None:
+        """What has to be done before `leave`."""
+        if not self.owned:
+            return None
+        return Lose(self.owned) if self._is_lost else Revoke(self.owned)
+
+    def leave(self, reason: str) -> Send | None:
+        """Out of the group. Static members send nothing: they may come back within the session timeout."""
+        farewell = self._farewell(reason)
+        self._forget_generation(keep_id=False)
+        self.state = State.OUT
+        self.subscription = Subscription()
+        self._previous = (frozenset(), -1)
+        self._wish = None
+        self._is_lost = False
+        self.owned = frozenset()
+        return farewell
+
+    def _farewell(self, reason: str) -> Send | None:
+        if not self._member_id or self._settings.instance_id is not None:
+            return None
+        return self._leave_request(self._member_id, reason)
+
+    def _leave_request(self, member_id: str, reason: str) -> Send:
+        member = {"member_id": member_id, "group_instance_id": None, "reason": reason[:_LONGEST_REASON]}
+        fields = {"group_id": self._settings.group_id, "members": [member]}
+        return Send(LEAVE_GROUP, fields, self._settings.request_timeout)
+
+    # -- the clock ---------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[Action]:
+        """What is to be sent now."""
+        if now >= self._clock.deadline and self.state is not State.OUT and not self.is_expired:
+            self._expire()
+        actions, self._outbox = self._outbox, []
+        if self._request is None and now >= self._not_before:
+            if self.state is State.JOINING:
+                self._request = self._join_request()
+            elif self.state is State.SYNCING:
+                self._request = self._sync_request()
+            if self._request is not None:
+                actions.append(self._request)
+        if self._heartbeat is None and self._is_heartbeating and now >= self._next_heartbeat:
+            self._heartbeat = self._heartbeat_request()
+            actions.append(self._heartbeat)
+        return actions
+
+    def next_tick(self) -> float:
+        times = [math.inf if self.state is State.OUT or self.is_expired else self._clock.deadline]
+        if self._outbox:
+            times.append(0.0)
+        if self._request is None and self.state in (State.JOINING, State.SYNCING):
+            times.append(self._not_before)
+        if self._heartbeat is None and self._is_heartbeating:
+            times.append(self._next_heartbeat)
+        return min(times)
+
+    @property
+    def _is_heartbeating(self) -> bool:
+        return self.state in _HEARTBEATING and self._generation >= 0
+
+    def _expire(self) -> None:
+        """The user has not polled for too long: others shall have the partitions (KIP-62)."""
+        self.is_expired = True
+        farewell = self._farewell("poll() was not called within max.poll.interval.ms")
+        if farewell is not None:
+            self._outbox.append(farewell)
+        self._lose_generation(keep_id=False)
+        self.state = State.BEGINNING
+
+    # -- requests ----------------------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        self.state = State.JOINING
+        self._request = None
+        self._heartbeat = None
+
+    def _join_request(self) -> Send:
+        settings = self._settings
+        reason, self._wish = self._wish, None
+        previous, generation = self._previous
+        protocols = [
+            {
+                "name": name,
+                "metadata": write_subscription(
+                    MemberSubscription(
+                        self.subscription.topics,
+                        self.owned,
+                        self._generation,
+                        settings.rack,
+                        assignor.user_data(self.subscription.topics, previous, generation),
+                    )
+                ),
+            }
+            for name, assignor in self._assignors.items()
+        ]
+        fields = {
+            "group_id": settings.group_id,
+            "session_timeout": round(settings.session_timeout * 1000),
+            "rebalance_timeout": round(settings.max_poll_interval * 1000),
+            "member_id": self._member_id,
+            "group_instance_id": settings.instance_id,
+            "protocol_type": _PROTOCOL_TYPE,
+            "protocols": protocols,
+            "reason": (reason or "")[:_LONGEST_REASON],
+        }
+        timeout = max(settings.request_timeout, settings.max_poll_interval + _JOIN_GRACE)
+        return Send(JOIN_GROUP, fields, timeout, parks=True)
+
+    def _sync_request(self) -> Send:
+        fields = {
+            **self._who(),
+            "protocol_type": _PROTOCOL_TYPE,
+            "protocol_name": self._strategy,
+            "assignments": [
+                {"member_id": member, "assignment": assignment} for member, assignment in self._assignments.items()
+            ],
+        }
+        timeout = max(self._settings.request_timeout, self._settings.max_poll_interval + _JOIN_GRACE)
+        return Send(SYNC_GROUP, fields, timeout, parks=True)
+
+    def _heartbeat_request(self) -> Send:
+        return Send(HEARTBEAT, self._who(), min(self._settings.request_timeout, self._settings.session_timeout))
+
+    def _who(self) -> dict[str, Any]:
+        return {
+            "group_id": self._settings.group_id,
+            "generation_id": self._generation,
+            "member_id": self._member_id,
+            "group_instance_id": self._settings.instance_id,
+        }
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def answered(self, action: Send, body: Any, now: float) -> None:
+        if action is self._heartbeat:
+            self._heartbeat = None
+            self._heartbeat_answered(action, body.error_code, now)
+        elif action is self._request:
+            self._request = None
+            if action.api is JOIN_GROUP:
+                self._join_answered(body, now)
+            else:
+                self._sync_answered(body, now)
+        elif action.api is JOIN_GROUP and body.error_code == ErrorCode.member_id_required:
+            # Nobody waits for it any more, but the coordinator has noted the id, and a rebalance would wait for it
+            # until its session times out.
+            self._outbox.append(self._leave_request(body.member_id, "the join was given up"))
+
+    def failed(self, action: Action, error: HeadraceError, now: float) -> None:
+        """No answer came, or (for Assign) the assignor raised."""
+        if action is self._heartbeat:
+            self._heartbeat = None
+            self._next_heartbeat = now + self._pause()
+        elif action is self._request:
+            self._request = None
+            if isinstance(action, Assign):
+                self.complaint = error
+            elif not error.retriable:
+                self._fail(error)
+                return
+            self._rejoin_after_pause(now)
+
+    def _join_answered(self, body: Any, now: float) -> None:
+        code = body.error_code
+        if code == NONE:
+            self._joined(body, now)
+        elif code == ErrorCode.member_id_required:
+            self._member_id = body.member_id
+        elif code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
+            self._lose_generation(keep_id=code == ErrorCode.illegal_generation)
+            self._rejoin_after_pause(now)
+        elif code in _TRY_AGAIN:
+            self._rejoin_after_pause(now)
+        else:
+            self._fail(kafka_error(code, f"JoinGroup of group {self._settings.group_id}"))
+
+    def _joined(self, body: Any, now: float) -> None:
+        self._failures = 0
+        self._member_id = body.member_id
+        self._generation = body.generation_id
+        self._strategy = body.protocol_name or ""
+        self._assignments = {}
+        self._layout = None
+        self._heartbeat = None
+        self._next_heartbeat = now + self._settings.heartbeat_interval
+        self.group_topics = frozenset()
+        if self._strategy not in self._assignors:
+            self._fail(ProtocolError(f"group {self._settings.group_id} chose the unknown strategy {self._strategy!r}"))
+            return
+        self.state = State.SYNCING
+        if body.leader != self._member_id or not body.members:
+            return
+        try:
+            subscriptions = [read_subscription(member.metadata) for member in body.members]
+        except ProtocolError as error:
+            self._fail(error)
+            return
+        self.group_topics = frozenset().union(*(each.topics for each in subscriptions))
+        if not getattr(body, "skip_assignment", False):
+            self.state = State.ASSIGNING
+            members = {each.member_id: (each.group_instance_id, each.metadata) for each in body.members}
+            self._request = Assign(self._strategy, members)
+            self._outbox.append(self._request)
+
+    def assigned(self, action: Assign, assignments: Mapping[str, bytes], layout: Mapping[str, int]) -> None:
+        """The leader has shared out what these topics have."""
+        if action is self._request:
+            self._request = None
+            self._assignments = assignments
+            self._layout = layout
+            self.state = State.SYNCING
+
+    def _sync_answered(self, body: Any, now: float) -> None:
+        code = body.error_code
+        if code == NONE:
+            try:
+                assigned, _ = read_assignment(body.assignment)
+            except ProtocolError as error:
+                self._fail(error)
+                return
+            self._failures = 0
+            self._previous = (assigned, self._generation)
+            self._target = frozenset(tp for tp in assigned if tp.topic in self.subscription.topics)
+            self.state = State.TAKING
+        elif code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
+            self._lose_generation(keep_id=code == ErrorCode.illegal_generation)
+            self._rejoin_after_pause(now)
+        elif code == ErrorCode.rebalance_in_progress:
+            self._join()  # the next one has begun already
+        elif code in _TRY_AGAIN:
+            self._rejoin_after_pause(now)
+        else:
+            self._fail(kafka_error(code, f"SyncGroup of group {self._settings.group_id}"))
+
+    def _heartbeat_answered(self, action: Send, code: int, now: float) -> None:
+        self._next_heartbeat = now + self._settings.heartbeat_interval
+        if code == NONE or action.fields != self._who():
+            return
+        if code == ErrorCode.rebalance_in_progress:
+            if self.state in (State.TAKING, State.STABLE):
+                self._wish = self._wish or "the group is rebalancing"
+        elif code in _TRY_AGAIN:
+            self._next_heartbeat = now + self._pause()
+        elif code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
+            self._lose_generation(keep_id=code == ErrorCode.illegal_generation)
+            self.state = State.BEGINNING
+        else:
+            self._fail(kafka_error(code, f"Heartbeat of group {self._settings.group_id}"))
+
+    def commit_refused(self, code: int, sent: Identity) -> None:
+        """The coordinator did not take a commit: what that says of the membership."""
+        if sent != self.identity or self._generation < 0:
+            return
+        if code == ErrorCode.rebalance_in_progress:
+            if self.state is State.STABLE:
+                self._wish = self._wish or "the group is rebalancing"
+        elif code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
+            self._lose_generation(keep_id=code == ErrorCode.illegal_generation)
+            self.state = State.BEGINNING
+        elif code == ErrorCode.fenced_instance_id:
+            self._fail(kafka_error(code, f"OffsetCommit of group {self._settings.group_id}"))
+
+    def topics_changed(self, layout: Mapping[str, int]) -> None:
+        """How many partitions the group's topics have now. The leader starts a rebalance when that changes."""
+        now = {topic: count for topic, count in layout.items() if topic in self.group_topics}
+        if self._layout is None:
+            if self.group_topics and self.state in (State.TAKING, State.STABLE):
+                self._layout = now  # a static leader that came back: the assignment is not of its making
+        elif now != self._layout:
+            self._layout = now
+            self.rejoin("the topics have changed")
+
+    # -- what follows from them ----------------------------------------------------------------------------------
+
+    def _rejoin_after_pause(self, now: float) -> None:
+        self._not_before = now + self._pause()
+        # What was lost has to be reported first, and only a poll can do that.
+        self.state = State.BEGINNING if self._is_lost and self.owned else State.JOINING
+
+    def _pause(self) -> float:
+        self._failures += 1
+        return self._backoff.seconds(self._failures, self._dice())
+
+    def _lose_generation(self, keep_id: bool) -> None:
+        self._forget_generation(keep_id)
+        self._is_lost = bool(self.owned)
+
+    def _forget_generation(self, keep_id: bool) -> None:
+        self._generation = -1
+        if not keep_id:
+            self._member_id = ""
+        self._request = None
+        self._heartbeat = None
+        self._layout = None
+        self.group_topics = frozenset()
+
+    def _fail(self, error: HeadraceError) -> None:
+        self.failure = error
+        if not isinstance(error, KafkaError) and (farewell := self._farewell(str(error))) is not None:
+            self._outbox.append(farewell)  # the coordinator does not know of it
+        self._lose_generation(keep_id=False)
+        self.state = State.OUT
+
+    # -- questions ---------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Identity:
+        if self._generation < 0:
+            return Identity(instance_id=self._settings.instance_id)
+        return Identity(self._generation, self._member_id, self._settings.instance_id)
