@@ -69,7 +69,10 @@ def _encode_field(field: dataclasses.Field[Any], value: Any, flexible: bool, unk
         return struct.pack(">h", value)
     match classify_field(field):
         case EntityField():
-            return encode(value, unknown_tags=unknown_tags)
+            if value is None:
+                return b"\xff"
+            nullable = type(None) in typing.get_args(field.type)
+            return (b"\x01" if nullable else b"") + encode(value, unknown_tags=unknown_tags)
         case EntityTupleField():
             items = b"" if value is None else b"".join(encode(item, unknown_tags=unknown_tags) for item in value)
             count = -1 if value is None else len(value)

@@ -33,6 +33,7 @@ _PLAIN: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
     "records": st.binary(max_size=300),
+    "bytes": st.binary(max_size=30),
     "error_code": st.sampled_from(ErrorCode),
     "uuid": st.none() | st.integers(1, 2**128 - 1).map(lambda number: uuid.UUID(int=number)),
     "timedelta_i32": st.integers(-1, 2**31 - 1).map(lambda ms: datetime.timedelta(milliseconds=ms)),
