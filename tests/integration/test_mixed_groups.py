@@ -1,4 +1,4 @@
-"""One group, members of several clients. They come and go while records flow."""
+"""One group of headrace, confluent-kafka and Java members. They come and go while records flow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest_plugins = ["support.group_fixtures"]
 
 PARTITIONS = 12
 LIMIT = 20_000
-KINDS = ("java", "confluent")
+KINDS = ("headrace", "confluent", "java")
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range", None], ids=["cooperative", "range", "consumer"])
@@ -56,5 +56,7 @@ def test_members_of_all_clients_come_and_go(strategy: str | None, group_admin: A
     assert [str(repeat) for repeat in ledger.broken()] == []
     assert ledger.overlaps() == []
     assert ledger.strays == []
-    # VerifiableConsumer may leave something uncommitted (see the ledger). The others hand over in order, always.
-    assert [stint for stint in ledger.stints if stint.uncommitted and not stint.member.startswith("java")] == []
+    # The others may have commits refused (see the ledger); headrace commits all that it reads before giving it up.
+    ours = [stint for stint in ledger.stints if stint.member.startswith("headrace")]
+    assert [stint for stint in ours if stint.uncommitted or stint.ending == "lost"] == []
+    assert [why for member, why in ledger.refused if member.startswith("headrace")] == []

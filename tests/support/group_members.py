@@ -42,7 +42,7 @@ class Membership:
             protocol = {
                 "partition.assignment.strategy": self.strategy,
                 "heartbeat.interval.ms": 100,
-                "session.timeout.ms": 6000,
+                "session.timeout.ms": 30_000,
             }
         return {
             "bootstrap.servers": self.bootstrap_servers,

@@ -27,7 +27,7 @@ from .group_ledger import Ledger
 T = TypeVar("T")
 
 _TESTS = Path(__file__).parent.parent
-_TIMEOUT = 20.0
+_TIMEOUT = 30.0
 _REMEMBERED_LINES = 40
 
 

@@ -9,7 +9,7 @@ from typing import Self
 from .group_events import Place
 from .produce import Outgoing, Writer
 
-_PAUSE = 0.02
+_PAUSE = 0.03
 
 
 class SteadyWriter:
