@@ -273,14 +273,51 @@ def relievable(topics: Mapping[str, frozenset[str]], shares: Shares) -> Iterator
         yield from ((giver, each) for each in reached if len(shares[giver]) - len(shares[each]) >= 2)
 
 
-@STEADY
-@given(members=groups(UNEQUAL), partitions=PARTITIONS)
-def test_everything_once_and_as_balanced_as_can_be(members: dict[str, GroupMember], partitions: dict[str, int]) -> None:
+def complete_and_balanced(members: Mapping[str, GroupMember], partitions: Mapping[str, int]) -> None:
     shares = assigned(STICKY, as_eager(members), partitions)
     topics = {each: member.topics for each, member in members.items()}
     assert all(each.topic in topics[member] for member, share in shares.items() for each in share)
     assert frozenset().union(*shares.values()) == existing(members, partitions)
     assert not list(relievable(topics, shares))
+
+
+def settled_in_two_rounds(members: Mapping[str, GroupMember], partitions: Mapping[str, int]) -> None:
+    """What was withheld in the first round is given in the second, and the third would change nothing."""
+    topics = {each: member.topics for each, member in members.items()}
+    first = assigned(COOPERATIVE, members, partitions)
+    second = assigned(COOPERATIVE, in_peace(topics, first, cooperative), partitions)
+    assert all(second[each] >= first[each] for each in topics)
+    assert frozenset().union(*second.values()) == existing(members, partitions)
+    assert not list(relievable(topics, second))
+    assert assigned(COOPERATIVE, in_peace(topics, second, cooperative), partitions) == second
+
+
+@STEADY
+@given(members=groups(UNEQUAL), partitions=PARTITIONS)
+def test_everything_once_and_as_balanced_as_can_be(members: dict[str, GroupMember], partitions: dict[str, int]) -> None:
+    complete_and_balanced(members, partitions)
+
+
+@STEADY
+@given(members=groups(UNEQUAL), partitions=PARTITIONS)
+def test_two_rounds_are_enough(members: dict[str, GroupMember], partitions: dict[str, int]) -> None:
+    settled_in_two_rounds(members, partitions)
+
+
+def test_groups_in_which_relief_is_hard_to_find() -> None:
+    """Many members with few topics each, and claims that are far from balanced."""
+    chance = random.Random(41)
+    for _ in range(300):
+        topics = "tuvwxyz"[: chance.randint(3, 7)]
+        partitions = {topic: chance.choice((1, 2, 5, 20, 60)) for topic in topics}
+        members = {}
+        for number in range(chance.randint(5, 15)):
+            wanted = frozenset(chance.sample(topics, chance.randint(1, 3)))
+            claims = (TopicPartition(chance.choice(topics), chance.randint(0, 30)) for _ in range(30))
+            owned = frozenset(claims if chance.random() < 0.5 else ())
+            members[f"m{number}"] = cooperative(wanted, owned, chance.randint(0, 3))
+        complete_and_balanced(members, partitions)
+        settled_in_two_rounds(members, partitions)
 
 
 @settings(STEADY, max_examples=50)
@@ -368,19 +405,6 @@ def test_only_what_changes_hands_is_withheld(members: dict[str, GroupMember], pa
     for name, share in planned.items():
         assert shares[name] <= share
         assert all(any(each in other.owned for other in members.values()) for each in share - shares[name])
-
-
-@STEADY
-@given(members=groups(UNEQUAL), partitions=PARTITIONS)
-def test_two_rounds_are_enough(members: dict[str, GroupMember], partitions: dict[str, int]) -> None:
-    """What was withheld in the first round is given in the second, and the third would change nothing."""
-    topics = {each: member.topics for each, member in members.items()}
-    first = assigned(COOPERATIVE, members, partitions)
-    second = assigned(COOPERATIVE, in_peace(topics, first, cooperative), partitions)
-    assert all(second[each] >= first[each] for each in topics)
-    assert frozenset().union(*second.values()) == existing(members, partitions)
-    assert not list(relievable(topics, second))
-    assert assigned(COOPERATIVE, in_peace(topics, second, cooperative), partitions) == second
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5], ids=["equal", "unequal"])

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from ...errors import ConfigError
-from .base import Assignor, GroupMember
+from .base import Assignor, GroupMember, partitions_of
 from .cooperative_sticky import CooperativeStickyAssignor
 from .range import RangeAssignor
 from .roundrobin import RoundRobinAssignor
@@ -21,6 +21,7 @@ __all__ = [
     "StickyAssignor",
     "assignors_of",
     "is_cooperative",
+    "partitions_of",
 ]
 
 _OWN: tuple[type[Assignor], ...] = (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
