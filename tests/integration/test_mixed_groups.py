@@ -1,11 +1,15 @@
-"""One group of headrace, confluent-kafka and Java members. They come and go while records flow."""
+"""Members of a group as processes of their own, of headrace, confluent-kafka and Java, while records flow."""
 
 from __future__ import annotations
+
+import time
 
 import pytest
 
 from support.admin import Admin, unique
+from support.group_events import Lost
 from support.group_members import COMMANDS, Membership
+from support.group_settings import set_session_timeout
 from support.peer_process import Peer, Peers
 from support.steady_writer import SteadyWriter
 
@@ -13,6 +17,7 @@ pytest_plugins = ["support.group_fixtures"]
 
 PARTITIONS = 12
 LIMIT = 20_000
+SESSION = 1.5
 KINDS = ("headrace", "confluent", "java")
 
 
@@ -60,3 +65,52 @@ def test_members_of_all_clients_come_and_go(strategy: str | None, group_admin: A
     ours = [stint for stint in ledger.stints if stint.member.startswith("headrace")]
     assert [stint for stint in ours if stint.uncommitted or stint.ending == "lost"] == []
     assert [why for member, why in ledger.refused if member.startswith("headrace")] == []
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", None], ids=["cooperative", "consumer"])
+def test_a_killed_and_a_paused_member(strategy: str | None, group_admin: Admin) -> None:
+    """Their partitions move when the session has timed out. The paused one is told what it lost, and is back."""
+    servers = group_admin.bootstrap_servers
+    topic = group_admin.create("paused", PARTITIONS)
+    group = unique("paused")
+    if strategy is None:
+        set_session_timeout(servers, group, round(SESSION * 1000))
+        settings = {}
+    else:
+        settings = {"session.timeout.ms": round(SESSION * 1000)}
+    membership = Membership(servers, group, topic, strategy, settings)
+
+    with (
+        Peers((topic, number) for number in range(PARTITIONS)) as peers,
+        SteadyWriter(servers, topic, PARTITIONS, limit=LIMIT) as writer,
+    ):
+        killed, paused, third = (
+            peers.start(name, COMMANDS["headrace"](membership, name, peers.directory))
+            for name in ("killed", "paused", "third")
+        )
+        ledger = peers.ledger
+        peers.wait_at_rest([killed, paused, third])
+        peers.wait_flowing()
+
+        killed.kill()
+        then = time.monotonic()
+        peers.wait_at_rest([paused, third])
+        assert time.monotonic() - then > SESSION / 2, "a killed member does not leave"
+        peers.wait_flowing()
+
+        paused.pause()
+        peers.wait("the third has all", lambda: ledger.owned("third") == ledger.partitions)
+        peers.wait_flowing()
+        paused.resume()
+        peers.wait("the paused one has lost all", lambda: any(isinstance(event, Lost) for event in paused.events))
+        peers.wait_at_rest([paused, third])
+        peers.wait_flowing()
+
+        ends = writer.finish()
+        peers.wait("all is read", lambda: not ledger.unread(ends))
+        peers.stop(paused, third)
+
+    assert [str(repeat) for repeat in ledger.broken()] == []
+    assert ledger.strays == []
+    # Two members owned a partition at a moment only while one of them could not know better.
+    assert {earlier.ending for earlier, _ in ledger.overlaps()} <= {"lost"}

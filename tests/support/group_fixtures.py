@@ -11,8 +11,11 @@ from headrace import LocalBroker
 from .admin import Admin
 
 # With KIP-848 members hear of what they have to do in the answer to a heartbeat, and the broker says how often they
-# send one. Its own choice is five seconds.
+# send one. Its own choice is five seconds. Session timeouts stay long, for members that a busy machine holds up; a
+# group may ask for a shorter one.
 QUICK_GROUPS = {
+    "group.min.session.timeout.ms": 500,
+    "group.consumer.min.session.timeout.ms": 500,
     "group.consumer.assignment.interval.ms": 0,
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 100,
