@@ -15,8 +15,16 @@ from support.consumers import KINDS, AnyConsumer, MakeConsumer
 # A runner that was started in the background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Kafka does its housekeeping every few minutes; the tests wait for it.
+# Kafka does its housekeeping every few minutes; the tests wait for it. Nor do they want to wait for newcomers to a
+# group, nor for the timeouts that only larger settings of Kafka's allow.
 _EAGER = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 500,
+    "group.consumer.assignment.interval.ms": 0,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 100,
+    "group.consumer.min.session.timeout.ms": 500,
+    "group.consumer.session.timeout.ms": 1500,
     "log.cleaner.backoff.ms": 200,
     "log.initial.task.delay.ms": 500,
     "log.retention.check.interval.ms": 500,

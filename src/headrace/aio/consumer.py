@@ -194,6 +194,8 @@ class AsyncConsumer:
         """What a poll does before it looks for records. Returns its limit."""
         self._gate.check()
         if self._polling:
+            if self._group is not None and self._group.in_listener:
+                raise StateError("a listener cannot call poll(): it runs inside of one")
             raise ConcurrentUseError("another task is inside of poll()")
         limit = self._config.max_poll_records if max_records is None else max_records
         if limit == 0 or limit < -1:
@@ -446,7 +448,7 @@ class AsyncConsumer:
     def metrics(self) -> dict[str, Any]:
         """Counters since the start, and the state of every partition."""
         self._gate.check()
-        return metrics_of(self._intake, self._engine)
+        return metrics_of(self._intake, self._engine, self._group)
 
     # -- life ----------------------------------------------------------------------------------------------------
 

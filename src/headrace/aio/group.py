@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any
 
 from ..config import ConsumerConfig
-from ..errors import ConfigError, StateError
+from ..errors import ConfigError
 from ..listener import RebalanceListener
 from ..machines.assignors import Assignor, assignors_of
 from ..machines.backoff import Backoff
@@ -58,7 +58,7 @@ class Group:
         self._intake = intake
         self._auto_commit = auto_commit
         self._listener = RebalanceListener()
-        self._in_listener = False
+        self.in_listener = False
         self._names: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._server_pattern: str | None = None
@@ -153,8 +153,6 @@ class Group:
     # -- polls -------------------------------------------------------------------------------------------------
 
     def poll_begins(self) -> None:
-        if self._in_listener:
-            raise StateError("a listener cannot call poll(): it runs inside of one")
         with self._intake.lock:
             self.member.poll_begins()
 
@@ -202,13 +200,13 @@ class Group:
         self, duty: Duty, listener: Callable[[Partitions], Awaitable[None] | None], partitions: Partitions
     ) -> Steps:
         """Once the listener is called, the step is done, whatever it raises."""
-        self._in_listener = True
+        self.in_listener = True
         try:
             result = listener(partitions)
             if inspect.isawaitable(result):
                 yield lambda: result
         finally:
-            self._in_listener = False
+            self.in_listener = False
             if isinstance(duty, Revoke):
                 self._drop(duty.partitions)
             with self._intake.lock:
@@ -242,7 +240,7 @@ class Group:
             self.member.rejoin(reason)
 
     def identity(self) -> Identity:
-        """Who commits now. Raises CommitFailedError when a subscriber is no member."""
+        """Who commits now."""
         with self._intake.lock:
             return self.member.identity
 

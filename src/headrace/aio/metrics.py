@@ -8,9 +8,10 @@ from .intake import Intake
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .group import Group
 
 
-def metrics_of(intake: Intake, engine: Engine | None) -> dict[str, Any]:
+def metrics_of(intake: Intake, engine: Engine | None, group: Group | None) -> dict[str, Any]:
     """Counters since the start, and the state of every partition; plain values, ready for JSON."""
     with intake.lock:
         partitions = {
@@ -35,4 +36,5 @@ def metrics_of(intake: Intake, engine: Engine | None) -> dict[str, Any]:
         "buffered_records": sum(each["buffered_records"] for each in partitions.values()),
         "buffered_bytes": sum(each["buffered_bytes"] for each in partitions.values()),
         "partitions": partitions,
+        "group": None if group is None or not group.is_subscribed else group.describe(),
     }

@@ -50,6 +50,7 @@ from .membership import (
 _JOIN = 0
 _LEAVE = -1
 _LEAVE_FOR_A_WHILE = -2
+_FIRST_LOOK = 0.25  # seconds; then doubled
 
 _MOVED = {ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
 _FENCED = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id}
@@ -62,6 +63,14 @@ class State(enum.Enum):
     BEGINNING = "beginning"
     JOINING = "joining"
     MEMBER = "member"
+
+
+class _Release(enum.Enum):
+    """Of a static member's place that the coordinator says is taken: perhaps by this member itself."""
+
+    NOT_TRIED = "not tried"
+    NEEDED = "needed"
+    TRIED = "tried"
 
 
 class EpochMember:
@@ -85,12 +94,17 @@ class EpochMember:
         self._names: Mapping[uuid.UUID, str] = {}
         self._is_lost = False
         self._is_settled = False  # polls have nothing to do: spares them a look at every partition
-        self._offered: dict[TopicPartition, uuid.UUID] = {}
+        self._offered: dict[TopicPartition, uuid.UUID] = {}  # what a poll is about to take
 
         self._request: Send | None = None
         self._said: dict[str, Any] = {}
         self._heard: dict[str, Any] = {}  # what the coordinator knows of this member
+        # Whether the coordinator may know a pattern of this member: from a request that was not answered, or from
+        # whoever had a static member's place before, for it inherits that.
+        self._may_have_pattern = settings.instance_id is not None
+        self._release = _Release.NOT_TRIED
         self._interval = settings.heartbeat_interval
+        self._look_again = _FIRST_LOOK
         self._next_heartbeat = 0.0
         self._not_before = 0.0
         self._failures = 0
@@ -119,6 +133,7 @@ class EpochMember:
         self._clock.ends(now)
 
     def duty(self) -> Duty | None:
+        self._offered = {}
         if self._is_lost and self._owned:
             return Lose(self.owned)
         if self.state is State.BEGINNING:
@@ -128,9 +143,10 @@ class EpochMember:
             return None
         if gone := frozenset(tp for tp, topic in self._owned.items() if (topic, tp.partition) not in self._target):
             return Revoke(gone)
-        self._offered = self._named_target()
-        if added := self._offered.keys() - self._owned.keys():
-            return Take(self.owned | added, frozenset(added))
+        self._offered = {tp: topic for tp, topic in self._named_target().items() if tp not in self._owned}
+        if self._offered:
+            added = frozenset(self._offered)
+            return Take(self.owned | added, added)
         self._is_settled = True
         return None
 
@@ -142,6 +158,7 @@ class EpochMember:
         if isinstance(duty, Take):
             # The target may have changed while the listener ran: the next duty takes care of that.
             self._owned.update((tp, self._offered[tp]) for tp in duty.added)
+            self._offered = {}
             self._is_lost = self.state is not State.MEMBER
             return
         for tp in duty.partitions:
@@ -184,7 +201,8 @@ class EpochMember:
             self._expire()
         actions, self._outbox = self._outbox, []
         if self._request is None and now >= self._due():
-            self._request = self._heartbeat()
+            self._request = self._farewell() if self._release is _Release.NEEDED else self._heartbeat()
+            assert self._request is not None
             actions.append(self._request)
         return actions
 
@@ -217,8 +235,10 @@ class EpochMember:
     # -- the request -------------------------------------------------------------------------------------------
 
     def _everything(self) -> dict[str, Any]:
+        # What is being taken counts: the coordinator gives to others what a list leaves out, and a listener that runs
+        # for long can be overtaken by a target without it.
         owned: defaultdict[uuid.UUID, list[int]] = defaultdict(list)
-        for tp, topic in self._owned.items():
+        for tp, topic in (self._owned | self._offered).items():
             owned[topic].append(tp.partition)
         return {
             "rack_id": self._settings.rack,
@@ -238,7 +258,9 @@ class EpochMember:
 
     def _heartbeat(self) -> Send:
         news = self._news()
-        if news.get("subscribed_topic_regex", "") is None and self._heard.get("subscribed_topic_regex"):
+        if self.subscription.server_pattern is not None:
+            self._may_have_pattern = True
+        elif self._may_have_pattern and "subscribed_topic_regex" in news:
             news["subscribed_topic_regex"] = ""  # null would leave it as it was
         partitions = news.get("topic_partitions")
         fields = {
@@ -265,6 +287,9 @@ class EpochMember:
             return
         self._request = None
         code = body.error_code
+        if self._release is _Release.NEEDED:
+            self._released(code, now)
+            return
         if code == NONE:
             self._accepted(body, now)
             return
@@ -272,12 +297,20 @@ class EpochMember:
         doing = f"ConsumerGroupHeartbeat of group {self._settings.group_id}"
         if code in _FENCED:
             self._lose_epoch()
-            self.state = State.BEGINNING if self._owned else State.JOINING
+            # What is owned, or being taken right now, has to be reported as lost first, and only a poll can do that.
+            # Joining before would make it look as if the new epoch had given it.
+            self.state = State.BEGINNING if self._owned or self._offered else State.JOINING
             self._retry_at_once(now)
         elif code in _MOVED:
             self._retry_at_once(now)
         elif code == ErrorCode.coordinator_load_in_progress:
             self._not_before = now + self._pause()
+        elif code == ErrorCode.unreleased_instance_id and self._release is _Release.NOT_TRIED:
+            # When this member was fenced, or an answer or its farewell got lost, the place is still its own, and the
+            # coordinator lets nobody in, not even itself. Giving it up with its own member id helps; if another one
+            # has the place, that is refused.
+            self._release = _Release.NEEDED
+            self._retry_at_once(now)
         elif code == ErrorCode.topic_authorization_failed:
             self.complaint = kafka_error(code, doing, body.error_message)
             self._not_before = now + max(self._interval, self._pause())
@@ -291,18 +324,29 @@ class EpochMember:
         else:
             self._fail(kafka_error(code, doing, body.error_message))
 
+    def _released(self, code: int, now: float) -> None:
+        if code in _MOVED or code == ErrorCode.coordinator_load_in_progress:
+            self._not_before = now + self._pause()
+        else:
+            self._release = _Release.TRIED
+
     def _accepted(self, body: Any, now: float) -> None:
         self._failures = 0
+        self._release = _Release.NOT_TRIED
         self._heard = self._said
+        self._may_have_pattern = self._said["subscribed_topic_regex"] is not None
         self._epoch = body.member_epoch
         self._interval = body.heartbeat_interval.total_seconds() or self._interval
-        self._next_heartbeat = now + self._interval
         self.state = State.MEMBER
         if body.assignment is not None:
             self._target = frozenset(
                 (topic.topic_id, number) for topic in body.assignment.topic_partitions for number in topic.partitions
             )
             self._is_settled = False
+        # A newcomer has nothing until the coordinator has computed a target and others have let go. The interval is
+        # five seconds by default: far too long to wait for what takes half of one.
+        self._look_again = self._interval if self._target else min(2 * self._look_again, self._interval)
+        self._next_heartbeat = now + self._look_again
 
     def failed(self, action: Action, error: HeadraceError, now: float) -> None:
         if action is not self._request:
@@ -339,7 +383,10 @@ class EpochMember:
 
     def _lose_epoch(self) -> None:
         self._epoch = _JOIN
+        self._release = _Release.NOT_TRIED
+        self._may_have_pattern = self._may_have_pattern or self._settings.instance_id is not None
         self._target = frozenset()
+        self._look_again = _FIRST_LOOK
         self._is_settled = False
         self._is_lost = bool(self._owned)
         self._request = None
