@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -85,17 +85,18 @@ def wait_for_buffers(consumer: AnyConsumer, topic: str, partitions: int) -> None
 
 
 @pytest.fixture(scope="module")
-def wide_topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("wide", 200)
-    records = (Outgoing(bytes(1000), partition=number % 200) for number in range(20_000))
+def wide_topic(admin: Admin, servers: str) -> Iterator[str]:
+    topic = admin.create("wide", 1000)
+    records = (Outgoing(bytes(1000), partition=number % 1000) for number in range(20_000))
     write(servers, topic, records, batch_size=200_000, linger_ms=5000, acks=1)
-    return topic
+    yield topic
+    admin.delete(topic)
 
 
 def test_the_buffer_stays_within_its_budget(make: MakeConsumer, wide_topic: str, servers: str) -> None:
-    """200 partitions, which together have five times as much."""
+    """1,000 partitions, which together have five times as much."""
     budget = 4 * 2**20
-    consumer = assigned(make, servers, wide_topic, 200, queued_max_bytes=budget, max_poll_records=100)
+    consumer = assigned(make, servers, wide_topic, 1000, queued_max_bytes=budget, max_poll_records=100)
     seen: Counter[int] = Counter()
     most = 0
     deadline = time.monotonic() + 60
@@ -103,8 +104,35 @@ def test_the_buffer_stays_within_its_budget(make: MakeConsumer, wide_topic: str,
         assert time.monotonic() < deadline, seen.total()
         seen.update(record.partition for record in consumer.poll(5))
         most = max(most, consumer.metrics()["buffered_bytes"])
-    assert set(seen.values()) == {100}
+    assert set(seen.values()) == {20}
     assert 0 < most <= budget
+
+
+def test_what_is_retained_of_one_partition_does_not_hold_up_another(
+    make: MakeConsumer, admin: Admin, servers: str
+) -> None:
+    """The prefetch of KIP-41: over 1,000 records of A wait and none of B, and B is fetched, A is not."""
+    topic = admin.create("retained", 2)
+    write(servers, topic, (Outgoing(bytes(1000), partition=0) for _ in range(5000)))
+    consumer = assigned(make, servers, topic, 2, max_poll_records=10)
+    assert len(consumer.poll(10)) == 10
+    fetched = -1
+
+    def has_enough() -> bool:
+        nonlocal fetched
+        consumer.beginning_offsets([(topic, 0)])  # an asynchronous consumer makes progress in calls only
+        before, fetched = fetched, consumer.metrics()["bytes_fetched"]
+        return before == fetched
+
+    wait_for("the prefetch", has_enough, every=0.2)
+    retained = consumer.metrics()["partitions"][f"{topic}-0"]["buffered_records"]
+    assert 1000 <= retained < 4000
+    write(servers, topic, (Outgoing(bytes(1000), partition=1) for _ in range(10)))
+    wait_for_buffers(consumer, topic, 2)
+    assert consumer.metrics()["partitions"][f"{topic}-1"]["buffered_records"] == 10
+    assert consumer.metrics()["partitions"][f"{topic}-0"]["buffered_records"] == retained
+    assert consumer.metrics()["bytes_fetched"] - fetched < 12_000, "only what B has"
+    assert {record.partition for record in consumer.poll(1)} == {0, 1}
 
 
 # -- record by record -----------------------------------------------------------------------------------------

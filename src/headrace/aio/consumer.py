@@ -34,6 +34,7 @@ T = TypeVar("T")
 _ITERATION_POLL = 1.0
 # A program that is told to end should do so within a second, be the brokers there or not.
 CLOSE_TIMEOUT = 0.8
+_LAST_TRY = 0.05  # seconds that leaving the group gets, although the time is up
 
 
 class AsyncConsumer:
@@ -58,6 +59,7 @@ class AsyncConsumer:
         if self._config.group_id is not None:
             self._group = Group(self._config, self._intake, self._commit_before_revoke)
         self._polling = False
+        self._parting_timeout = CLOSE_TIMEOUT
 
     # -- subscription and assignment -----------------------------------------------------------------------------
 
@@ -124,8 +126,9 @@ class AsyncConsumer:
     def _is_subscribed(self) -> bool:
         return self._group is not None and self._group.is_subscribed
 
-    def _part(self) -> Steps:
+    def _part(self, timeout: float = CLOSE_TIMEOUT) -> Steps:
         """What has to be done on the user's side before `_leave`."""
+        self._parting_timeout = timeout
         if self._group is not None and self._engine is not None:
             yield from self._group.part()
 
@@ -346,7 +349,7 @@ class AsyncConsumer:
     async def _commit_before_revoke(self, partitions: frozenset[TopicPartition]) -> None:
         engine = self._engine
         assert engine is not None
-        timeout = CLOSE_TIMEOUT if self._gate.is_closed else self._config.default_api_timeout_ms / 1000
+        timeout = self._config.default_api_timeout_ms / 1000 if self._polling else self._parting_timeout
         await self._commits.settle(engine, timeout, partitions)
 
     def commit_async(
@@ -464,13 +467,14 @@ class AsyncConsumer:
         again. A static member does not leave: it may come back within the session timeout."""
         if not self._gate.is_closed and not self._gate.is_forked:
             self._check_loop()
+            deadline = time.monotonic() + timeout
             try:
-                await perform(self._part())
+                await perform(self._part(timeout))
             finally:
-                await self._close(timeout)
+                await self._close(deadline)
         self._commits.run_callbacks()
 
-    async def _close(self, timeout: float) -> None:
+    async def _close(self, deadline: float) -> None:
         if self._gate.is_closed or self._gate.is_forked:
             return
         engine = self._engine
@@ -478,11 +482,10 @@ class AsyncConsumer:
         self._gate.close()
         if engine is None:
             return
-        deadline = engine.loop.time() + timeout
         try:
-            await self._commits.settle(engine, timeout)
+            await self._commits.settle(engine, max(_LAST_TRY, deadline - time.monotonic()))
             if self._is_subscribed:
-                await self._leave("the consumer is being closed", max(0.1, deadline - engine.loop.time()))
+                await self._leave("the consumer is being closed", max(_LAST_TRY, deadline - time.monotonic()))
         finally:
             self._engine = None
             await engine.close()

@@ -229,12 +229,13 @@ class Consumer:
             self._finalizer.detach()
             return
         with _Alone(self._inside):
+            deadline = time.monotonic() + timeout
             try:
                 if not self._aio._gate.is_closed and self._portal.is_open:
-                    self._perform(self._aio._part())
+                    self._perform(self._aio._part(timeout))
             finally:
                 if self._portal.is_open:
-                    self._portal.run(self._aio._close(timeout))
+                    self._portal.run(self._aio._close(deadline))
                 self._aio._gate.close()
                 self._finalizer.detach()
                 self._portal.close(_THREAD_END)
