@@ -61,9 +61,11 @@ def test_members_of_all_clients_come_and_go(strategy: str | None, group_admin: A
     assert [str(repeat) for repeat in ledger.broken()] == []
     assert ledger.overlaps() == []
     assert ledger.strays == []
-    # The others may have commits refused (see the ledger); headrace commits all that it reads before giving it up.
+    # The others may have commits refused (see the ledger), and librdkafka was seen to start a partition over once in a
+    # rebalance; headrace commits all that it reads before giving it up, and reads it once.
     ours = [stint for stint in ledger.stints if stint.member.startswith("headrace")]
     assert [stint for stint in ours if stint.uncommitted or stint.ending == "lost"] == []
+    assert [str(repeat) for repeat in ledger.stutters() if repeat.first in ours] == []
     assert [why for member, why in ledger.refused if member.startswith("headrace")] == []
 
 
@@ -110,7 +112,7 @@ def test_a_killed_and_a_paused_member(strategy: str | None, group_admin: Admin) 
         peers.wait("all is read", lambda: not ledger.unread(ends))
         peers.stop(paused, third)
 
-    assert [str(repeat) for repeat in ledger.broken()] == []
+    assert [str(repeat) for repeat in ledger.broken() + ledger.stutters()] == []
     assert ledger.strays == []
     # Two members owned a partition at a moment only while one of them could not know better.
     assert {earlier.ending for earlier, _ in ledger.overlaps()} <= {"lost"}

@@ -5,6 +5,7 @@ member is closed or gone. It knows what was read and committed in it.
 
     unread      offsets that no stint has
     repeats     offsets that two stints have, or one has twice
+    stutters    those that one has twice
     broken      repeats of what an earlier stint had committed: a hand-over in order does not lead to them
     overlaps    two members that owned a partition at the same moment
     strays      what was read by a member that did not own the partition
@@ -62,8 +63,12 @@ class Repeat:
     second: Stint
 
     @property
+    def stutter(self) -> bool:
+        return self.first is self.second
+
+    @property
     def broken(self) -> bool:
-        return self.start < self.first.committed
+        return not self.stutter and self.start < self.first.committed
 
     def __str__(self) -> str:
         committed = f"committed to {self.first.committed}"
@@ -137,7 +142,7 @@ class Ledger:
         for place, offset in offsets.items():
             # The answer may be told of after the partition was given up: then it was the end of that stint.
             if stint := self._last.get((member, place)):
-                stint.committed = max(stint.committed, offset)
+                stint.committed = offset
 
     # -- owners --------------------------------------------------------------------------------------------------
 
@@ -196,6 +201,9 @@ class Ledger:
                     found.append(Repeat(place, start, min(end, other_end), first, second))
                 running.append((start, end, stint))
         return found
+
+    def stutters(self) -> list[Repeat]:
+        return [repeat for repeat in self.repeats() if repeat.stutter]
 
     def broken(self) -> list[Repeat]:
         return [repeat for repeat in self.repeats() if repeat.broken]

@@ -106,7 +106,15 @@ def test_partly_committed_and_all_of_it_read_again() -> None:
 
 def test_read_twice_by_one_member() -> None:
     book = ledger(("a", Assigned(1, one())), ("a", read(0, 10)), ("a", committed(10)), ("a", read(9, 12)))
-    assert [(repeat.start, repeat.end) for repeat in book.broken()] == [(9, 10)]
+    assert [(repeat.start, repeat.end) for repeat in book.stutters()] == [(9, 10)]
+    assert book.broken() == []
+
+
+def test_a_commit_that_goes_back() -> None:
+    """The next owner starts at the last commit, whatever came before it."""
+    book = handed_over(read(0, 10), committed(10), committed(4), last=Revoked(4, one()), then=read(4, 30))
+    assert book.stints[0].uncommitted == 6
+    assert (len(book.repeats()), book.broken(), book.stutters()) == (1, [], [])
 
 
 def test_read_three_times() -> None:
