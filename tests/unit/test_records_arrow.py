@@ -240,3 +240,13 @@ def test_a_long_topic_name_with_many_records():
     table.validate(full=True)
     assert table["topic"].unique().to_pylist() == [topic]
     assert table.num_rows == 100_000
+
+
+def test_topics_are_told_apart_whatever_was_exported_before():
+    """The topic columns of the last few topics are kept, in the length of the longest."""
+    names = [f"topic {number}" for number in range(20)] + ["", "x" * 300]
+    for length in (3, 1, 0, 2, 3):
+        for name in (*names, *reversed(names)):
+            table = Records([batch(topic=name).slice(0, length)]).to_arrow()
+            table.validate(full=True)
+            assert table["topic"].to_pylist() == [name] * min(length, len(batch()))

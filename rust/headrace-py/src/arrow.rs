@@ -10,16 +10,16 @@ use ::arrow_schema::ffi::FFI_ArrowSchema;
 use ::arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{
-    ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchReader, StringArray, TimestampMicrosecondArray,
+    ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchReader, TimestampMicrosecondArray,
     new_null_array,
 };
-use arrow_buffer::{Buffer, OffsetBuffer};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::batch::{Batch, Store};
 use crate::columns::{Columns, header_item};
+use crate::repeated::repeated;
 use crate::represent;
 
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| Arc::new(Schema::new(fields(false))));
@@ -153,13 +153,6 @@ impl Window {
         }
         arrays
     }
-}
-
-/// `text` in every row.
-fn repeated(text: &str, rows: usize) -> StringArray {
-    let offsets = OffsetBuffer::from_repeated_length(text.len(), rows);
-    let data = Buffer::from_vec(text.as_bytes().repeat(rows));
-    StringArray::new(offsets, data, None)
 }
 
 /// Milliseconds to microseconds. What does not fit (some producers write nanoseconds) becomes the

@@ -9,6 +9,7 @@ mod buffer;
 mod columns;
 mod decode;
 mod record;
+mod repeated;
 mod represent;
 
 // Columns are allocated on one thread, dropped on another, and megabytes large. The C library gives such memory
