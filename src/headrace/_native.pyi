@@ -128,6 +128,18 @@ def decode(
     default); more is taken for a bomb and is a bad batch. After about 1 GiB the rest is left for the next fetch.
     """
 
+def decode_all(
+    partitions: Sequence[tuple[Buffer, str, int, int, Sequence[tuple[int, int]]]],
+    *,
+    read_committed: bool,
+    check_crcs: bool,
+    max_batch_bytes: int,
+) -> list[Batch | DecodeError]:
+    """`decode` for several partitions (data, topic, partition, position, aborted), with the GIL released once.
+
+    Where `decode` would raise a DecodeError there is that error in the partition's place.
+    """
+
 def next_offset(data: Buffer, position: int) -> int:
     """The position after the whole batches in `data`, from their headers alone.
 

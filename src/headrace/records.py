@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, ClassVar, overload
 
-from headrace._native import Batch, DecodeError, Record, arrow_schema, arrow_stream, decode, next_offset
+from headrace._native import Batch, DecodeError, Record, arrow_schema, arrow_stream, decode, decode_all, next_offset
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Batch", "DecodeError", "Record", "Records", "decode", "next_offset"]
+__all__ = ["Batch", "DecodeError", "Record", "Records", "decode", "decode_all", "next_offset"]
 
 
 class Records:

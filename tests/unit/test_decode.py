@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import pickle
+import re
 import struct
 import threading
 import time
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.records import Batch, DecodeError, Record, decode, next_offset
+from headrace.records import Batch, DecodeError, Record, decode, decode_all, next_offset
 from support.batches import ABORT, COMMIT, Entry, encode_batch, encode_marker
 
 
@@ -240,6 +241,37 @@ def test_next_offset_stops_at_a_header_that_cannot_be():
     bad[8:12] = struct.pack(">i", -1)
     assert next_offset(DATA + bad, 0) == 3
     assert next_offset(bad, 7) == 7
+
+
+def test_several_partitions_in_one_call():
+    good = encode_batch(entries(40))
+    open_ended = encode_batch(entries(2), base_offset=7, producer_id=1, transactional=True)
+    damaged = bytearray(encode_batch(entries(1), base_offset=5))
+    damaged[-1] ^= 1
+    found = decode_all(
+        [
+            (good, "orders", 3, 10, []),
+            (memoryview(damaged), "orders", 4, 5, ()),
+            (b"", "refunds", 0, 8, []),
+            (open_ended, "refunds", 1, 7, ((1, 7),)),
+        ],
+        read_committed=True,
+        check_crcs=True,
+        max_batch_bytes=2**20,
+    )
+    first, bad, empty, aborted = found
+    assert list(first) == list(read(good, 10))
+    assert (bad.topic, bad.partition, bad.offset) == ("orders", 4, 5)
+    with pytest.raises(DecodeError, match=re.escape(str(bad))):
+        decode(damaged, topic="orders", partition=4, position=5)
+    assert (empty.topic, empty.partition, len(empty), empty.next_offset) == ("refunds", 0, 0, 8)
+    assert (len(aborted), aborted.next_offset) == (0, 9)
+    assert decode_all([], read_committed=False, check_crcs=True, max_batch_bytes=1) == []
+
+
+def test_in_one_call_too_other_objects_will_not_do():
+    with pytest.raises(TypeError):
+        decode_all([(7, "t", 0, 0, [])], read_committed=False, check_crcs=True, max_batch_bytes=1)
 
 
 def test_other_threads_run_while_it_decodes():

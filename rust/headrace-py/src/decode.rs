@@ -1,5 +1,6 @@
-//! The two functions that read record bytes.
+//! The functions that read record bytes.
 
+use arrow_schema::ArrowError;
 use headrace_kernel::{AbortedTransaction, DEFAULT_MAX_BATCH_BYTES, Fetched};
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
@@ -25,44 +26,107 @@ const WORTH_DETACHING: usize = 4096;
 #[pyo3(signature = (data, *, topic, partition, position, aborted=Vec::new(), read_committed=false,
                     check_crcs=true, max_batch_bytes=DEFAULT_MAX_BATCH_BYTES, lane=None))]
 #[allow(clippy::too_many_arguments)] // They are keywords in Python.
-pub fn decode(
-    py: Python<'_>,
-    data: &Bound<'_, PyAny>,
-    topic: Bound<'_, PyString>,
+pub fn decode<'py>(
+    py: Python<'py>,
+    data: &Bound<'py, PyAny>,
+    topic: Bound<'py, PyString>,
     partition: i32,
     position: i64,
     aborted: Vec<(i64, i64)>,
     read_committed: bool,
     check_crcs: bool,
     max_batch_bytes: usize,
-    lane: Option<Bound<'_, PyString>>,
+    lane: Option<Bound<'py, PyString>>,
 ) -> PyResult<Batch> {
-    let bytes = Bytes::borrow(data)?;
-    let data = bytes.as_slice();
-    let aborted: Vec<_> = aborted
-        .into_iter()
-        .map(|(producer_id, first_offset)| AbortedTransaction { producer_id, first_offset })
-        .collect();
+    let part = Part { bytes: Bytes::borrow(data)?, topic, partition, lane };
+    let aborted = transactions(aborted);
     let fetched =
         Fetched { aborted: &aborted, read_committed, check_crcs, max_batch_bytes, ..Fetched::at(position) };
-    let run = || {
-        headrace_kernel::decode(data, &fetched)
-            .map(|decoded| (decoded.next_offset, decoded.leader_epoch, Columns::new(decoded.columns)))
-    };
-    let decoded = if data.len() < WORTH_DETACHING { run() } else { py.detach(run) };
-    match decoded {
-        Ok((next_offset, leader_epoch, columns)) => {
-            let columns = columns.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-            Batch::new(&topic, partition, lane.as_ref(), columns, next_offset, leader_epoch)
+    let bytes = part.bytes.as_slice();
+    let run = || columns_of(bytes, &fetched);
+    let decoded = if bytes.len() < WORTH_DETACHING { run() } else { py.detach(run) };
+    part.batch(py, decoded)
+}
+
+/// A partition as Python gives it: its bytes, topic, number, the position, the aborted transactions.
+type Given<'py> = (Bound<'py, PyAny>, Bound<'py, PyString>, i32, i64, Vec<(i64, i64)>);
+
+#[pyfunction]
+#[pyo3(signature = (partitions, *, read_committed, check_crcs, max_batch_bytes))]
+pub fn decode_all<'py>(
+    py: Python<'py>,
+    partitions: Vec<Given<'py>>,
+    read_committed: bool,
+    check_crcs: bool,
+    max_batch_bytes: usize,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let mut parts = Vec::with_capacity(partitions.len());
+    let mut starts = Vec::with_capacity(partitions.len());
+    for (data, topic, partition, position, aborted) in partitions {
+        parts.push(Part { bytes: Bytes::borrow(&data)?, topic, partition, lane: None });
+        starts.push((position, transactions(aborted)));
+    }
+    let work: Vec<_> = parts
+        .iter()
+        .zip(&starts)
+        .map(|(part, (position, aborted))| {
+            let limits = Fetched::at(*position);
+            (
+                part.bytes.as_slice(),
+                Fetched { aborted, read_committed, check_crcs, max_batch_bytes, ..limits },
+            )
+        })
+        .collect();
+    let run = || -> Vec<_> { work.iter().map(|(bytes, fetched)| columns_of(bytes, fetched)).collect() };
+    let total: usize = work.iter().map(|(bytes, _)| bytes.len()).sum();
+    let decoded = if total < WORTH_DETACHING { run() } else { py.detach(run) };
+    let outcomes = parts.iter().zip(decoded).map(|(part, decoded)| match part.batch(py, decoded) {
+        Ok(batch) => Ok(Bound::new(py, batch)?.into_any()),
+        Err(error) if error.is_instance_of::<DecodeError>(py) => {
+            Ok(error.into_value(py).into_bound(py).into_any())
         }
-        Err(error) => {
-            let text = format!("{topic}-{partition} at {error}");
-            let raised = DecodeError::new_err(text);
-            let value = raised.value(py);
-            value.setattr("topic", topic)?;
-            value.setattr("partition", partition)?;
-            value.setattr("offset", error.offset)?;
-            Err(raised)
+        Err(error) => Err(error),
+    });
+    outcomes.collect()
+}
+
+fn transactions(aborted: Vec<(i64, i64)>) -> Vec<AbortedTransaction> {
+    let named = |(producer_id, first_offset)| AbortedTransaction { producer_id, first_offset };
+    aborted.into_iter().map(named).collect()
+}
+
+/// What comes of a partition's bytes without the GIL: the columns, the next offset and the leader epoch.
+type Outcome = Result<(Result<Columns, ArrowError>, i64, i32), headrace_kernel::DecodeError>;
+
+fn columns_of(bytes: &[u8], fetched: &Fetched<'_>) -> Outcome {
+    let decoded = headrace_kernel::decode(bytes, fetched)?;
+    Ok((Columns::new(decoded.columns), decoded.next_offset, decoded.leader_epoch))
+}
+
+/// A partition's bytes and what its batch will be called.
+struct Part<'py> {
+    bytes: Bytes<'py>,
+    topic: Bound<'py, PyString>,
+    partition: i32,
+    lane: Option<Bound<'py, PyString>>,
+}
+
+impl Part<'_> {
+    fn batch(&self, py: Python<'_>, outcome: Outcome) -> PyResult<Batch> {
+        let Self { topic, partition, .. } = self;
+        match outcome {
+            Ok((columns, next_offset, leader_epoch)) => {
+                let columns = columns.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+                Batch::new(topic, *partition, self.lane.as_ref(), columns, next_offset, leader_epoch)
+            }
+            Err(error) => {
+                let raised = DecodeError::new_err(format!("{topic}-{partition} at {error}"));
+                let value = raised.value(py);
+                value.setattr("topic", topic)?;
+                value.setattr("partition", partition)?;
+                value.setattr("offset", error.offset)?;
+                Err(raised)
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ mod _native {
     #[pymodule_export]
     use crate::batch::Batch;
     #[pymodule_export]
-    use crate::decode::{DecodeError, decode, next_offset};
+    use crate::decode::{DecodeError, decode, decode_all, next_offset};
     #[pymodule_export]
     use crate::record::Record;
 }

@@ -1,7 +1,9 @@
 """Arrived bytes become records, off the event loop.
 
 Compressed partitions in one answer are decoded side by side on a few threads, and `PartitionState.decoded` puts
-what comes out in order. Small answers are decoded where they arrive: the way to another thread takes longer.
+what comes out in order. Uncompressed ones are decoded together: that takes a millisecond, and with each hand-over the
+threads that need the interpreter lock or the processor are one more. Small answers are decoded where they arrive: the
+way to another thread takes longer.
 """
 
 from __future__ import annotations
@@ -9,17 +11,18 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ..config import ConsumerConfig
 from ..errors import CorruptRecordError
 from ..machines.fetching import Arrival
 from ..net.connection import Connection, Reply
-from ..records import DecodeError, decode
+from ..records import Batch, DecodeError, decode_all
 from .intake import Intake
 
 _SMALL = 16 * 1024
+_PORTION = 4 * 1024 * 1024
 _ATTRIBUTES = 22  # the low byte of a batch's attributes
 _CODEC = 0x07
 
@@ -66,51 +69,73 @@ class Decoder:
     def submit(self, delivery: Delivery) -> None:
         left = _Countdown(delivery)
         if delivery.is_small:
-            for arrival in delivery.arrivals:
-                self._decode(arrival, left)
+            self._decode(delivery.arrivals, left)
+        elif delivery.is_compressed:
+            for share in _shares(delivery.arrivals, self._count):
+                self._threads.submit(self._decode_portions, [[arrival] for arrival in share], left)
         else:
-            for share in _shares(delivery.arrivals, self._count if delivery.is_compressed else 1):
-                self._threads.submit(self._decode_all, share, left)
+            self._threads.submit(self._decode_portions, _portions(delivery.arrivals), left)
 
-    def _decode_all(self, arrivals: list[Arrival], left: _Countdown) -> None:
-        for arrival in arrivals:
-            self._decode(arrival, left)
+    def _decode_portions(self, portions: list[list[Arrival]], left: _Countdown) -> None:
+        for portion in portions:
+            self._decode(portion, left)
 
-    def _decode(self, arrival: Arrival, left: _Countdown) -> None:
-        tp = arrival.tp
-        batch, fault = None, None
+    def _decode(self, arrivals: list[Arrival], left: _Countdown) -> None:
+        outcomes: Sequence[Batch | Exception]
         try:
-            batch = decode(
-                arrival.records,
-                topic=tp.topic,
-                partition=tp.partition,
-                position=arrival.offset,
-                aborted=arrival.aborted,
+            outcomes = decode_all(
+                [(a.records, a.tp.topic, a.tp.partition, a.offset, a.aborted) for a in arrivals],
                 read_committed=self._read_committed,
                 check_crcs=self._check_crcs,
                 max_batch_bytes=self._max_batch,
             )
-        except DecodeError as error:
-            fault = CorruptRecordError(str(error), tp, error.offset)
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the user and not to this thread
-            fault = CorruptRecordError(f"{tp} at offset {arrival.offset}: {error!r}", tp, arrival.offset)
+            outcomes = [error] * len(arrivals)
         with self._intake.lock:
-            state = self._intake.assignment.get(tp)
-            if state is not None and state.continuity == arrival.continuity:
-                if batch is not None:
-                    state.decoded(arrival.offset, len(arrival.records), batch, arrival.next_offset)
-                elif fault is not None:
-                    state.damaged(arrival.offset, fault)
-            if batch is not None:
-                self._intake.fetching.measured(len(arrival.records), batch.nbytes)
-            wake = self._intake.fetching.is_starved or fault is not None
-        left.one_done()
+            damaged = False
+            for arrival, outcome in zip(arrivals, outcomes, strict=True):
+                damaged |= not self._hand_over(arrival, outcome)
+            wake = self._intake.fetching.is_starved or damaged
+        left.done(len(arrivals))
         self._intake.doorbell.ring()
         if wake:
             self._wake()
 
+    def _hand_over(self, arrival: Arrival, outcome: Batch | Exception) -> bool:
+        """To the partition, if it is still being read there. False for damage."""
+        tp, size = arrival.tp, len(arrival.records)
+        state = self._intake.assignment.get(tp)
+        wanted = state if state is not None and state.continuity == arrival.continuity else None
+        if isinstance(outcome, Batch):
+            if wanted is not None:
+                wanted.decoded(arrival.offset, size, outcome, arrival.next_offset)
+            self._intake.fetching.measured(size, outcome.nbytes)
+            return True
+        if wanted is not None:
+            wanted.damaged(arrival.offset, _fault(arrival, outcome))
+        return False
+
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _fault(arrival: Arrival, error: Exception) -> CorruptRecordError:
+    if isinstance(error, DecodeError):
+        return CorruptRecordError(str(error), arrival.tp, error.offset)
+    return CorruptRecordError(f"{arrival.tp} at offset {arrival.offset}: {error!r}", arrival.tp, arrival.offset)
+
+
+def _portions(arrivals: list[Arrival]) -> list[list[Arrival]]:
+    """The arrivals in order, as many together as are decoded before the user wants to see the first of them."""
+    portions: list[list[Arrival]] = []
+    size = _PORTION
+    for arrival in arrivals:
+        if size >= _PORTION:
+            portions.append([])
+            size = 0
+        portions[-1].append(arrival)
+        size += len(arrival.records)
+    return portions
 
 
 def _shares(arrivals: list[Arrival], count: int) -> list[list[Arrival]]:
@@ -134,9 +159,9 @@ class _Countdown:
         if self._left == 0:
             delivery.give_back()
 
-    def one_done(self) -> None:
+    def done(self, count: int) -> None:
         with self._lock:
-            self._left -= 1
+            self._left -= count
             last = self._left == 0
         if last:
             self._delivery.give_back()
