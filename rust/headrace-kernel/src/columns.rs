@@ -32,14 +32,18 @@ impl Validity {
         Some(self.bits)
     }
 
-    #[inline]
-    fn push_null(&mut self, row: usize) {
-        let byte = row / 8;
-        if byte >= self.bits.len() {
-            self.bits.resize(byte + 1, 0xff);
+    /// Makes the rows from `row` to before `end` null; there is at least one.
+    pub(crate) fn push_nulls(&mut self, row: usize, end: usize) {
+        self.bits.resize(row.div_ceil(8), 0xff);
+        // Of the last byte that there is, the upper bits; then whole bytes; of the last one, the lower bits.
+        if !row.is_multiple_of(8) {
+            self.bits[row / 8] &= !(0xff << (row % 8));
         }
-        self.bits[byte] &= !(1 << (row % 8));
-        self.nulls += 1;
+        self.bits.resize(end.div_ceil(8), 0);
+        if !end.is_multiple_of(8) {
+            self.bits[end / 8] |= 0xff << (end % 8);
+        }
+        self.nulls += end - row;
     }
 
     fn truncate(&mut self, rows: usize) {
@@ -117,12 +121,25 @@ impl BinaryColumn {
     }
 
     #[inline(always)]
-    pub(crate) fn push(&mut self, bytes: Option<&[u8]>) {
-        match bytes {
-            Some(bytes) => self.data.extend_from_slice(bytes),
-            None => self.validity.push_null(self.rows()),
-        }
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.data.extend_from_slice(bytes);
         self.offsets.push(self.data.len() as i32);
+    }
+
+    /// Adds nulls until there are `rows` rows.
+    #[inline(always)]
+    pub(crate) fn push_nulls_to(&mut self, rows: usize) {
+        if self.rows() < rows {
+            self.validity.push_nulls(self.rows(), rows);
+            self.offsets.resize(rows + 1, self.data.len() as i32);
+        }
+    }
+
+    pub(crate) fn push_or_null(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.push(bytes),
+            None => self.push_nulls_to(self.rows() + 1),
+        }
     }
 
     fn truncate(&mut self, rows: usize) {
@@ -149,13 +166,13 @@ pub struct HeaderColumns {
 
 impl HeaderColumns {
     /// For columns that have `rows` rows without headers so far.
-    fn new(rows: usize) -> Self {
+    pub(crate) fn new(rows: usize) -> Self {
         Self { offsets: vec![0; rows + 1], keys: StringColumn::new(), values: BinaryColumn::new() }
     }
 
     /// Adds an entry to the current row. False when the column is full.
     pub(crate) fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> bool {
-        self.values.push(value);
+        self.values.push_or_null(value);
         self.keys.push_lossy(key)
     }
 
@@ -247,7 +264,7 @@ impl Columns {
         }
         let mut columns = Self::default();
         if !row.headers.is_empty() {
-            let headers = columns.headers_mut(0);
+            let headers = columns.headers.insert(HeaderColumns::new(0));
             for (key, value) in row.headers {
                 if !headers.push(key.as_bytes(), *value) {
                     return None;
@@ -257,8 +274,8 @@ impl Columns {
         }
         columns.offsets.push(row.offset);
         columns.timestamps.push(row.timestamp);
-        columns.keys.push(row.key);
-        columns.values.push(row.value);
+        columns.keys.push_or_null(row.key);
+        columns.values.push_or_null(row.value);
         columns.end_run(row.leader_epoch, row.log_append_time);
         Some(columns)
     }
@@ -277,9 +294,11 @@ impl Columns {
             + self.runs.len() * size_of::<Run>()
     }
 
-    /// The headers, from now on with a row for every record.
-    pub(crate) fn headers_mut(&mut self, rows: usize) -> &mut HeaderColumns {
-        self.headers.get_or_insert_with(|| HeaderColumns::new(rows))
+    /// Makes the columns of offsets, timestamps and the ends of values `rows` long.
+    pub(crate) fn resize_numbers(&mut self, rows: usize) {
+        self.offsets.resize(rows, 0);
+        self.timestamps.resize(rows, 0);
+        self.values.offsets.resize(rows + 1, 0);
     }
 
     /// Makes room for one batch of `rows` records that take at most `bytes` bytes.
@@ -367,7 +386,7 @@ mod tests {
     #[test]
     fn a_bitmap_exists_only_with_nulls() {
         let mut column = BinaryColumn::new();
-        (0..20).for_each(|_| column.push(Some(b"x")));
+        (0..20).for_each(|_| column.push(b"x"));
         assert_eq!(column.validity.into_bits(20), None);
     }
 
@@ -375,7 +394,7 @@ mod tests {
     fn a_bitmap_has_the_nulls_wherever_they_are() {
         for null in 0..20 {
             let mut column = BinaryColumn::new();
-            (0..20).for_each(|row| column.push((row != null).then_some(&b"x"[..])));
+            (0..20).for_each(|row| column.push_or_null((row != null).then_some(&b"x"[..])));
             assert_eq!(column.validity.null_count(), 1);
             for row in 0..20 {
                 assert_eq!(column.get(row).is_some(), row != null);
@@ -387,13 +406,36 @@ mod tests {
     }
 
     #[test]
+    fn nulls_in_a_row_are_those_one_by_one() {
+        for first in 0..20 {
+            for end in first + 1..40 {
+                let mut together = BinaryColumn::new();
+                let mut one_by_one = BinaryColumn::new();
+                (0..first).for_each(|_| together.push(b"x"));
+                together.push_nulls_to(end);
+                (end..45).for_each(|_| together.push(b"y"));
+                (0..45).for_each(|row| {
+                    one_by_one.push_or_null(match row {
+                        row if row < first => Some(b"x"),
+                        row if row < end => None,
+                        _ => Some(b"y"),
+                    });
+                });
+                assert_eq!(together.offsets, one_by_one.offsets);
+                assert_eq!(together.validity.null_count(), end - first);
+                assert_eq!(together.validity.into_bits(45), one_by_one.validity.into_bits(45));
+            }
+        }
+    }
+
+    #[test]
     fn rows_cut_off_leave_nothing_behind() {
         for rows in 0..20 {
             let mut column = BinaryColumn::new();
-            (0..20).for_each(|row| column.push((row % 3 == 0).then_some(&b"abc"[..])));
+            (0..20).for_each(|row| column.push_or_null((row % 3 == 0).then_some(&b"abc"[..])));
             column.truncate(rows);
             assert_eq!(column.validity.null_count(), (0..rows).filter(|row| row % 3 != 0).count());
-            (rows..20).for_each(|_| column.push(Some(b"new")));
+            (rows..20).for_each(|_| column.push(b"new"));
             for row in 0..20 {
                 let expected =
                     if row >= rows { Some(&b"new"[..]) } else { (row % 3 == 0).then_some(&b"abc"[..]) };

@@ -163,8 +163,10 @@ impl Decoder<'_> {
                 return Err(Cause::TooLarge { limit: MAX_TOTAL_BYTES });
             }
         }
-        record::append(columns, batch, body, self.decoded.next_offset)
-            .inspect_err(|_| columns.truncate(rows))?;
+        if let Err(flaw) = record::append(columns, batch, body, self.decoded.next_offset) {
+            columns.truncate(rows);
+            return Err(Cause::Malformed(flaw));
+        }
         Ok(Taken::Yes)
     }
 }

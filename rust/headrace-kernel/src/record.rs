@@ -3,8 +3,9 @@
 //! A record is: length, attributes (unused), timestamp delta, offset delta, key, value, headers. Every length and
 //! count is checked against the bytes that are there before anything is allocated for it.
 
-use crate::columns::Columns;
-use crate::error::Cause;
+use std::iter;
+
+use crate::columns::{Columns, HeaderColumns};
 use crate::header::BatchView;
 use crate::varint::{take_i32, take_i64};
 
@@ -13,16 +14,29 @@ const SMALLEST_RECORD: usize = 7;
 /// A header with an empty name and no value.
 const SMALLEST_HEADER: usize = 2;
 
-const CUT_OFF: Cause = Cause::Malformed("a record ends before its fields do");
+/// What is wrong with a record, for [`crate::Cause::Malformed`]: nothing that would have to be dropped in the loop.
+pub type Flaw = &'static str;
+
+const CUT_OFF: Flaw = "a record ends before its fields do";
 
 /// Appends the records of `batch` whose offset is at least `from` to `columns`.
 ///
 /// After an error `columns` may have some of them: the caller cuts them off.
-pub fn append(columns: &mut Columns, batch: &BatchView<'_>, mut body: &[u8], from: i64) -> Result<(), Cause> {
+#[inline(never)] // On its own it keeps its variables in registers.
+pub fn append(columns: &mut Columns, batch: &BatchView<'_>, mut body: &[u8], from: i64) -> Result<(), Flaw> {
     if batch.count > body.len() / SMALLEST_RECORD {
-        return Err(Cause::Malformed("there are fewer bytes than the records need"));
+        return Err("there are fewer bytes than the records need");
     }
+    let first_row = columns.rows();
     columns.reserve(batch.count, body.len() - batch.count * SMALLEST_RECORD);
+    // A row of numbers for every record that is announced: filling them in is cheaper than growing by each.
+    columns.resize_numbers(first_row + batch.count);
+    let Columns { offsets, timestamps, keys, values, headers, .. } = columns;
+    let mut numbers = iter::zip(
+        iter::zip(&mut offsets[first_row..], &mut timestamps[first_row..]),
+        &mut values.offsets[first_row + 1..],
+    );
+    let mut row = first_row;
     let lowest_delta = from.saturating_sub(batch.base_offset);
     let log_append_time = batch.is_log_append_time();
     let mut previous_delta = -1;
@@ -30,7 +44,7 @@ pub fn append(columns: &mut Columns, batch: &BatchView<'_>, mut body: &[u8], fro
         let length = take_i32(&mut body).ok_or(CUT_OFF)?;
         let split = usize::try_from(length).ok().and_then(|length| body.split_at_checked(length));
         let Some((mut record, rest)) = split else {
-            return Err(Cause::Malformed("a record is longer than its batch"));
+            return Err("a record is longer than its batch");
         };
         body = rest;
 
@@ -40,7 +54,7 @@ pub fn append(columns: &mut Columns, batch: &BatchView<'_>, mut body: &[u8], fro
         let offset_delta = take_i32(&mut record).ok_or(CUT_OFF)?;
         // Offsets that go back or past the end of the batch would repeat or skip records.
         if offset_delta <= previous_delta || offset_delta > batch.last_offset_delta {
-            return Err(Cause::Malformed("the offsets of the records do not ascend within the batch"));
+            return Err("the offsets of the records do not ascend within the batch");
         }
         previous_delta = offset_delta;
         if i64::from(offset_delta) < lowest_delta {
@@ -48,53 +62,64 @@ pub fn append(columns: &mut Columns, batch: &BatchView<'_>, mut body: &[u8], fro
         }
         let key = take_bytes(&mut record)?;
         let value = take_bytes(&mut record)?;
-        take_headers(columns, &mut record)?;
+        take_headers(headers, row, &mut record)?;
         if !record.is_empty() {
-            return Err(Cause::Malformed("a record has bytes after its last field"));
+            return Err("a record has bytes after its last field");
         }
-        columns.offsets.push(batch.base_offset + i64::from(offset_delta));
-        columns.timestamps.push(if log_append_time {
+        let Some(((offset, timestamp), end)) = numbers.next() else { break };
+        *offset = batch.base_offset + i64::from(offset_delta);
+        *timestamp = if log_append_time {
             batch.max_timestamp
         } else {
             batch.base_timestamp.wrapping_add(timestamp_delta)
-        });
-        columns.keys.push(key);
-        columns.values.push(value);
+        };
+        // Keys are null in all records or in few: nulls are added together, before a key and at the end.
+        if let Some(key) = key {
+            keys.push_nulls_to(row);
+            keys.push(key);
+        }
+        match value {
+            Some(value) => values.data.extend_from_slice(value),
+            None => values.validity.push_nulls(row, row + 1),
+        }
+        *end = values.data.len() as i32;
+        row += 1;
     }
     if !body.is_empty() {
-        return Err(Cause::Malformed("the batch has bytes after its last record"));
+        return Err("the batch has bytes after its last record");
     }
+    keys.push_nulls_to(row);
+    columns.resize_numbers(row);
     columns.end_run(batch.leader_epoch, log_append_time);
     Ok(())
 }
 
 /// Takes the headers of the record that becomes the next row.
 #[inline(always)]
-fn take_headers(columns: &mut Columns, record: &mut &[u8]) -> Result<(), Cause> {
+fn take_headers(headers: &mut Option<HeaderColumns>, row: usize, record: &mut &[u8]) -> Result<(), Flaw> {
     let count = take_i32(record).ok_or(CUT_OFF)?;
     if count == 0 {
-        if let Some(headers) = &mut columns.headers {
+        if let Some(headers) = headers {
             headers.end_row();
         }
         return Ok(());
     }
-    append_headers(columns, record, count)
+    // The first record with headers makes the column, with a row for every record before it.
+    append_headers(headers.get_or_insert_with(|| HeaderColumns::new(row)), record, count)
 }
 
-fn append_headers(columns: &mut Columns, record: &mut &[u8], count: i32) -> Result<(), Cause> {
+fn append_headers(headers: &mut HeaderColumns, record: &mut &[u8], count: i32) -> Result<(), Flaw> {
     match usize::try_from(count) {
         Ok(count) if count <= record.len() / SMALLEST_HEADER => {}
-        _ => return Err(Cause::Malformed("there are fewer bytes than the headers need")),
+        _ => return Err("there are fewer bytes than the headers need"),
     }
-    let rows = columns.rows();
-    let headers = columns.headers_mut(rows);
     for _ in 0..count {
         let Some(key) = take_bytes(record)? else {
-            return Err(Cause::Malformed("a header has no name"));
+            return Err("a header has no name");
         };
         let value = take_bytes(record)?;
         if !headers.push(key, value) {
-            return Err(Cause::Malformed("the names of the headers take more than 2 GiB"));
+            return Err("the names of the headers take more than 2 GiB");
         }
     }
     headers.end_row();
@@ -103,22 +128,22 @@ fn append_headers(columns: &mut Columns, record: &mut &[u8], count: i32) -> Resu
 
 /// Takes a length and that many bytes; None where the length is −1.
 #[inline(always)]
-fn take_bytes<'a>(record: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Cause> {
+fn take_bytes<'a>(record: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Flaw> {
     let length = take_i32(record).ok_or(CUT_OFF)?;
     if length < 0 {
-        return if length == -1 { Ok(None) } else { Err(Cause::Malformed("a length is negative")) };
+        return if length == -1 { Ok(None) } else { Err("a length is negative") };
     }
     let Some((bytes, rest)) = record.split_at_checked(length.unsigned_abs() as usize) else {
-        return Err(Cause::Malformed("a key, value or header is longer than its record"));
+        return Err("a key, value or header is longer than its record");
     };
     *record = rest;
     Ok(Some(bytes))
 }
 
 /// Whether the first record of a control batch ends its producer's transaction as aborted.
-pub fn is_abort_marker(mut body: &[u8]) -> Result<bool, Cause> {
+pub fn is_abort_marker(mut body: &[u8]) -> Result<bool, Flaw> {
     const ABORT: [u8; 2] = [0, 0];
-    const BAD: Cause = Cause::Malformed("a control record has no type");
+    const BAD: Flaw = "a control record has no type";
     let _length = take_i32(&mut body).ok_or(BAD)?;
     let (_attributes, mut body) = body.split_first().ok_or(BAD)?;
     let _timestamp_delta = take_i64(&mut body).ok_or(BAD)?;

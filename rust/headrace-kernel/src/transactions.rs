@@ -52,7 +52,7 @@ impl Aborting {
             return Ok(false);
         }
         if batch.is_control() {
-            if batch.count > 0 && record::is_abort_marker(body()?)? {
+            if batch.count > 0 && record::is_abort_marker(body()?).map_err(Cause::Malformed)? {
                 self.producers.remove(&batch.producer_id);
             }
             return Ok(false);
