@@ -58,7 +58,8 @@ class Commits:
         self._auto = config.enable_auto_commit
         self._interval = config.auto_commit_interval_ms / 1000
         self._due = time.monotonic() + self._interval
-        self._last: Offsets = {}
+        self._last: Offsets = {}  # what auto-commit has sent last, unless partitions came or went since
+        self._last_assignment = 0
         self._engine: Engine | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._last_turn: Turn | None = None
@@ -131,9 +132,15 @@ class Commits:
             return
         self._due = now + self._interval
         offsets = self.offsets_or_positions(None)
-        if offsets != self._last:
+        if offsets != self._last_sent():
             self._last = offsets
             self._engine.loop.call_soon_threadsafe(self.commit_async, offsets, self._auto_committed)
+
+    def _last_sent(self) -> Offsets:
+        # A partition that went and came back may have been committed by others in between, at any offset.
+        if self._last_assignment != self._intake.assignments:
+            self._last, self._last_assignment = {}, self._intake.assignments
+        return self._last
 
     def _auto_committed(self, offsets: Offsets, error: HeadraceError | None) -> None:
         if error is not None:
@@ -156,7 +163,7 @@ class Commits:
         offsets = {
             tp: offset
             for tp, offset in self.offsets_or_positions(None).items()
-            if (partitions is None or tp in partitions) and (failed or self._last.get(tp) != offset)
+            if (partitions is None or tp in partitions) and (failed or self._last_sent().get(tp) != offset)
         }
         if not offsets:
             return

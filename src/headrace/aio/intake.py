@@ -96,6 +96,7 @@ class Intake:
         self.records_returned = 0
         self.bytes_returned = 0
         self.polls = 0
+        self.assignments = 0  # how often partitions came or went
         self._crash: BaseException | None = None
         self._iteration: Generator[Record, None, None] | None = None
         # Set by the engine. The first two may be called from any thread, the others on the loop's only.
@@ -208,6 +209,7 @@ class Intake:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         with self.lock:
+            self.assignments += 1
             self.assignment.assign(partitions)
             self.assignment.follow(self.cluster)
         self.wake_all()
