@@ -5,8 +5,16 @@ run          a broker, the datasets, rounds over the contenders
 datasets     what is read, and how it gets into the broker
 contenders   who reads, with which command line
 process      a command with its output, its CPU time and its peak memory
-child        what runs in a process of its own: `readers/`, `polling`, `latency`
+child        what runs in a process of its own: `readers/`, and the smaller measurements
+polling      what a poll costs
+latency      from `produce()` to `poll()`
+consumption  headrace in a group beside headrace with `assign()`
+joining      from `subscribe()` to the first record
+rebalancing  until a group is at rest again
+groups       runs the last three
+filling      small topics for them
 results      medians, ratios, targets
 report       Markdown
+group_report the part of it about groups
 machine      what it ran on
 """

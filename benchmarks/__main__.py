@@ -16,7 +16,7 @@ from . import report
 from .contenders import CONTENDERS, Contender
 from .datasets import DEFAULT_RECORDS, Dataset, datasets
 from .process import CommandFailed
-from .run import NotEnoughRoom, benchmark
+from .run import PARTS, NotEnoughRoom, benchmark
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             datasets=_chosen_datasets(options),
             contenders=_chosen_contenders(options),
             repeat=options.repeat,
-            small=options.only is None,
+            parts=_chosen_parts(options),
             keep=options.keep,
             command=_command(options),
         )
@@ -63,8 +63,9 @@ def _parser() -> argparse.ArgumentParser:
         "--only",
         metavar="NAME",
         action="append",
-        help="only contenders with this in their name; may be repeated; leaves out poll costs and latency",
+        help="only contenders with this in their name; may be repeated; leaves out all parts but reading",
     )
+    add("--parts", metavar="NAME,…", help=f"of {', '.join(PARTS)} (default: all)")
     add("--datasets", metavar="NAME,…", help=f"of {', '.join(d.name for d in datasets())} (default: all)")
     add("--write", metavar="FILE", type=Path, help="write a page of Markdown with everything")
     add("--json", metavar="FILE", type=Path, help="write every measurement")
@@ -77,6 +78,8 @@ def _command(options: argparse.Namespace) -> str:
     words = ["python -m benchmarks", f"--records {options.records}", f"--repeat {options.repeat}"]
     if options.datasets:
         words.append(f"--datasets {options.datasets}")
+    if options.parts:
+        words.append(f"--parts {options.parts}")
     words += [f"--only '{name}'" for name in options.only or ()]
     return " ".join(words)
 
@@ -96,6 +99,15 @@ def _chosen_contenders(options: argparse.Namespace) -> list[Contender]:
             f"no contender has {' or '.join(wanted)} in its name: there are {'; '.join(c.name for c in CONTENDERS)}"
         )
     return found
+
+
+def _chosen_parts(options: argparse.Namespace) -> list[str]:
+    if options.parts is None:
+        return ["reading"] if options.only else list(PARTS)
+    names = [name.strip().lower() for name in options.parts.split(",")]
+    if unknown := [name for name in names if name not in PARTS]:
+        sys.exit(f"no part is called {unknown[0]}: there are {', '.join(PARTS)}")
+    return names
 
 
 def _chosen_datasets(options: argparse.Namespace) -> list[Dataset]:

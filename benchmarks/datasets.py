@@ -95,7 +95,7 @@ def _compact(value: object) -> bytes:
 
 def write(dataset: Dataset, servers: str) -> bool:
     """Make the topic, unless it is there with all its records from an earlier run. True when it was written."""
-    there = _records_in(dataset.topic, servers)
+    there = records_in(dataset.topic, servers)
     if there == dataset.records:
         return False
     if there is not None:
@@ -107,7 +107,7 @@ def write(dataset: Dataset, servers: str) -> bool:
             file.write(next(source) + b"\n")
         file.flush()
         run(producer_command(dataset, servers, Path(file.name)), timeout=60 + dataset.records / 20_000)
-    there = _records_in(dataset.topic, servers)
+    there = records_in(dataset.topic, servers)
     if there != dataset.records:
         raise CommandFailed(f"{dataset.topic} has {there} records after writing {dataset.records}")
     return True
@@ -141,7 +141,7 @@ def stored_bytes(dataset: Dataset, data_dir: Path) -> int:
     return sum(file.stat().st_size for file in data_dir.glob(f"broker-*/data/{dataset.topic}-*/*.log"))
 
 
-def _records_in(topic: str, servers: str) -> int | None:
+def records_in(topic: str, servers: str) -> int | None:
     """None when there is no such topic."""
     command = java_command(f"{_TOOLS}.GetOffsetShell", "--bootstrap-server", servers, "--topic", topic)
     try:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from . import contenders as who
-from . import latency, polling
+from . import group_report, latency, polling
 from .datasets import BATCH_BYTES, LINGER_MS, PARTITIONS
-from .results import Table, Target, ratio, targets
+from .groups import Groups
+from .markdown import NONE, count, markdown_table, number, verdict
+from .results import Figure, Table, poll_targets, ratio, targets
 
-_NONE = "–"
 _HEAD = (
     *("reader", "records/s", "slowest – fastest", "MB/s", "CPU s / M records", "peak MB"),
     *("× confluent", "× Java", "% of limit"),
@@ -27,8 +28,9 @@ class Results:
     command: str
     repeat: int
     tables: Sequence[Table]
-    poll_costs: Mapping[str, Mapping[str, float] | str]
-    latencies: Mapping[str, Mapping[str, float] | str]
+    poll_costs: Mapping[str, Figure]
+    latencies: Mapping[str, Figure]
+    groups: Groups | None = None
 
 
 def results(found: Results) -> str:
@@ -38,6 +40,8 @@ def results(found: Results) -> str:
         parts.append(_poll_costs(found.poll_costs))
     if found.latencies:
         parts.append(_latencies(found.latencies))
+    if found.groups:
+        parts += group_report.sections(found.groups)
     return "\n\n".join(parts)
 
 
@@ -52,7 +56,7 @@ def _dataset(table: Table) -> str:
     if table.dataset.codec != "none" and table.stored_bytes:
         stored += f" ({delivered / table.stored_bytes:.1f} : 1)"
     rows = [_row(table, contender) for contender in who.CONTENDERS if contender.name in table.outcomes]
-    verdicts = [f"- {_verdict(target)}" for target in targets(table)]
+    verdicts = [f"- {verdict(target)}" for target in targets(table)]
     failures = [
         f"- {name} failed {len(outcome.failures)} of {len(outcome.failures) + len(outcome.measurements)} times: "
         f"{outcome.failures[-1]}"
@@ -72,28 +76,21 @@ def _row(table: Table, contender: who.Contender) -> list[str]:
     share = ratio(summary.rate, table.limit)
     return [
         contender.name,
-        _count(summary.rate),
-        f"{_count(summary.slowest)} – {_count(summary.fastest)}",
+        count(summary.rate),
+        f"{count(summary.slowest)} – {count(summary.fastest)}",
         f"{summary.rate * table.dataset.value_bytes / 1e6:,.0f}",
         f"{summary.cpu_per_million:.2f}" + (" (whole process)" if summary.cpu_of_whole_process else ""),
         f"{summary.peak_mb:,.0f}",
-        _number(ratio(summary.rate, table.confluent)),
-        _number(ratio(summary.rate, table.rate(who.JAVA))),
-        _NONE if share is None else f"{share:.0%}",
+        number(ratio(summary.rate, table.confluent)),
+        number(ratio(summary.rate, table.rate(who.JAVA))),
+        NONE if share is None else f"{share:.0%}",
     ]
 
 
-def _verdict(target: Target) -> str:
-    mark = {True: "✓", False: "✗", None: "?"}[target.met]
-    reached = "not measured" if target.reached is None else f"{target.reached:.3g}"
-    bound = f"below {target.wanted:g}" if target.at_most else f"at least {target.wanted:g}"
-    return f"{mark} {target.text}: {reached} ({bound})"
-
-
-def _poll_costs(costs: Mapping[str, Mapping[str, float] | str]) -> str:
+def _poll_costs(costs: Mapping[str, Figure]) -> str:
     head = ("client", "poll", "poll, `len(value)` of each", "poll, Arrow table")
     rows = [
-        [name, *([cost] if isinstance(cost, str) else [_number(cost.get(k)) for k in ("poll", "values", "arrow")])]
+        [name, *([cost] if isinstance(cost, str) else [number(cost.get(k)) for k in ("poll", "values", "arrow")])]
         for name, cost in costs.items()
     ]
     return "\n\n".join(
@@ -102,13 +99,14 @@ def _poll_costs(costs: Mapping[str, Mapping[str, float] | str]) -> str:
             f"Microseconds for {polling.RECORDS} records of 100 bytes that are in the client's buffer already: the "
             f"median of up to {polling.ROUNDS * polling.IN_A_ROW:,} polls.",
             markdown_table(head, rows),
+            "\n".join(["Targets:", "", *(f"- {verdict(target)}" for target in poll_targets(costs, polling.MOST))]),
         ]
     )
 
 
-def _latencies(figures: Mapping[str, Mapping[str, float] | str]) -> str:
+def _latencies(figures: Mapping[str, Figure]) -> str:
     rows = [
-        [name, *([figure] if isinstance(figure, str) else [_number(figure.get(k)) for k in ("mean", "p50", "p99")])]
+        [name, *([figure] if isinstance(figure, str) else [number(figure.get(k)) for k in ("mean", "p50", "p99")])]
         for name, figure in figures.items()
     ]
     return "\n\n".join(
@@ -172,25 +170,3 @@ Use a machine that does nothing else. Figures move with the machine; ratios move
 ```sh
 {found.command}
 ```"""
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """With columns aligned, so that it can be read as it is. Short rows are filled up."""
-    cells = [list(head), *([*row, *[_NONE] * (len(head) - len(row))] for row in rows)]
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in cells]
-    widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(head))]
-    drawn = [" | ".join(_padded(cell, widths[i], i) for i, cell in enumerate(row)) for row in cells]
-    rule = " | ".join("-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths))
-    return "\n".join(f"| {line} |" for line in (drawn[0], rule, *drawn[1:]))
-
-
-def _padded(cell: str, width: int, column: int) -> str:
-    return cell.ljust(width) if column == 0 else cell.rjust(width)
-
-
-def _count(rate: float) -> str:
-    return f"{rate / 1e6:.2f} M" if rate >= 1e5 else f"{rate:,.0f}"
-
-
-def _number(value: float | None) -> str:
-    return _NONE if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.2f}"

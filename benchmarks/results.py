@@ -12,6 +12,10 @@ from collections.abc import Mapping, Sequence
 from . import contenders as who
 from .datasets import Dataset
 
+Figure = Mapping[str, float] | str
+"""Numbers by their names, or why there are none."""
+Figures = dict[str, Figure]
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measurement:
@@ -138,3 +142,12 @@ def targets(table: Table) -> list[Target]:
         share = ratio(columnar, table.limit)
         found.insert(2, Target("columnar, % of the limit", None if share is None else share * 100, 85.0))
     return found
+
+
+def poll_targets(costs: Mapping[str, Figure], most: float) -> list[Target]:
+    """For each row of headrace: a poll without any use of what it returned costs at most so many microseconds."""
+    return [
+        Target(f"{name}, µs a poll", None if isinstance(cost, str) else cost["poll"], most, at_most=True)
+        for name, cost in costs.items()
+        if name.startswith("headrace")
+    ]

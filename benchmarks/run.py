@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -11,20 +12,20 @@ from pathlib import Path
 
 from headrace.local import LocalBroker
 
-from . import child, latency, machine, polling
+from . import child, groups, latency, machine, polling
 from .contenders import LIMIT_IN_TURN, Contender
-from .datasets import PARTITIONS, Dataset, create_topic, stored_bytes, write
+from .datasets import PARTITIONS, Dataset, create_topic, records_in, stored_bytes, write
 from .process import CommandFailed, run
 from .readers import Job, Reading
 from .report import Results
-from .results import Measurement, Outcome, Table
+from .results import Figure, Figures, Measurement, Outcome, Table
+
+PARTS = ("reading", "polls", "latency", "groups")
 
 _WARM_UPS = 2
 _ONE_BY_ONE = 2_000
 # Slower than any client: it only bounds a run that hangs.
 _RECORDS_PER_SECOND = 10_000
-
-Figures = dict[str, dict[str, float] | str]
 
 
 class NotEnoughRoom(Exception):
@@ -36,32 +37,38 @@ def benchmark(
     datasets: Sequence[Dataset],
     contenders: Sequence[Contender],
     repeat: int,
-    small: bool,
+    parts: Sequence[str],
     keep: Path | None,
     command: str,
 ) -> Results:
-    """Measure. `small` adds poll costs and latency; `keep` is where topics are kept for, and found by, another run."""
+    """Measure. `parts` are some of PARTS, of which polls and groups read the first of the datasets; `keep` is where
+    topics are kept for, and found by, another run."""
     _check_room(datasets, keep or Path(tempfile.gettempdir()))
     facts, load_before = machine.facts(), machine.load()
     _say("starting a broker")
     with LocalBroker(data_dir=keep) as broker:
         servers = broker.bootstrap_servers
-        tables = [_table(dataset, contenders, repeat, broker) for dataset in datasets]
-        poll_costs: Figures = {}
-        latencies: Figures = {}
-        if small and datasets:
-            poll_costs = _poll_costs(Job(servers, datasets[0].topic, PARTITIONS, datasets[0].records))
-            latencies = _latencies(servers)
-    return Results(facts, load_before, command, repeat, tables, poll_costs, latencies)
+        if "reading" in parts:
+            tables = [_table(dataset, contenders, repeat, broker) for dataset in datasets]
+        else:
+            tables = []
+            _write(datasets[0], servers)
+        job = _job(datasets[0], datasets[0].records, servers)
+        return Results(
+            facts,
+            load_before,
+            command,
+            repeat,
+            tables,
+            _poll_costs(job) if "polls" in parts else {},
+            _latencies(servers) if "latency" in parts else {},
+            groups.measure(job, repeat, _say) if "groups" in parts else None,
+        )
 
 
 def _table(dataset: Dataset, contenders: Sequence[Contender], repeat: int, broker: LocalBroker) -> Table:
     servers = broker.bootstrap_servers
-    _say(f"{dataset.name}: writing {dataset.title}")
-    if not write(dataset, servers):
-        _say(f"{dataset.name}: it is there already")
-    for _ in range(_WARM_UPS):
-        run(LIMIT_IN_TURN.command(_job(dataset, dataset.records, servers)), _timeout(dataset.records))
+    _write(dataset, servers)
     outcomes = dict.fromkeys((contender.name for contender in contenders), Outcome())
     for number in range(1, repeat + 1):
         for contender in contenders:
@@ -76,6 +83,14 @@ def _table(dataset: Dataset, contenders: Sequence[Contender], repeat: int, broke
                 _say(f"{about}: {measurement.rate:,.0f} records/s")
                 outcomes[contender.name] = outcome.with_measurement(measurement)
     return Table(dataset, stored_bytes(dataset, broker.data_dir), outcomes)
+
+
+def _write(dataset: Dataset, servers: str) -> None:
+    _say(f"{dataset.name}: writing {dataset.title}")
+    if not write(dataset, servers):
+        _say(f"{dataset.name}: it is there already")
+    for _ in range(_WARM_UPS):
+        run(LIMIT_IN_TURN.command(_job(dataset, dataset.records, servers)), _timeout(dataset.records))
 
 
 def measure(contender: Contender, job: Job) -> Measurement:
@@ -99,9 +114,22 @@ def _check(reading: Reading, job: Job) -> None:
         raise ValueError(f"{reading.records:,} records in {reading.seconds} seconds")
 
 
-def _poll_costs(job: Job) -> Figures:
-    _say("what a poll costs")
-    return {client: _figures(child.command(f"polling.{client}", job), json.loads) for client in polling.CLIENTS}
+def _poll_costs(few: Job) -> Figures:
+    many = Job(few.servers, "many-partitions", polling.MANY_PARTITIONS, polling.MANY_RECORDS)
+    _say(f"writing {many.records:,} records to {many.partitions:,} partitions")
+    create_topic(many.topic, many.partitions, many.servers)
+    if not records_in(many.topic, many.servers):
+        run(child.command("filling.evenly", many), _timeout(many.records))
+    found: Figures = {}
+    for job in (few, many):
+        for client, ways in polling.CLIENTS.items():
+            for protocol, way in ways.items():
+                name = f"{client}, {way}, {job.partitions:,} partitions"
+                _say(f"what a poll costs: {name}")
+                found[name] = _figures(
+                    child.command(f"polling.{client}", dataclasses.replace(job, protocol=protocol)), json.loads
+                )
+    return found
 
 
 def _latencies(servers: str) -> Figures:
@@ -116,12 +144,11 @@ def _latencies(servers: str) -> Figures:
     return found
 
 
-def _figures(command: Sequence[str], parse: Callable[[str], dict[str, float]]) -> dict[str, float] | str:
-    try:
-        return parse(run(command, timeout=300).output)
-    except (CommandFailed, ValueError) as error:
-        _say(f"failed: {error}")
-        return f"failed: {error}"
+def _figures(command: Sequence[str], parse: Callable[[str], dict[str, float]]) -> Figure:
+    found = groups.figures(command, parse, timeout=300)
+    if isinstance(found, str):
+        _say(found)
+    return found
 
 
 def _job(dataset: Dataset, records: int, servers: str) -> Job:

@@ -21,12 +21,16 @@ _STALLED_AFTER = 20.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """What to read: the first `records` that come out of a topic, from its beginning."""
+    """What to read: the first `records` that come out of a topic, from its beginning.
+
+    With a `protocol` ("classic" or "consumer") as `members` of a group, without one by assignment."""
 
     servers: str
     topic: str
     partitions: int
     records: int
+    protocol: str = ""
+    members: int = 1
 
     @property
     def numbers(self) -> Sequence[int]:

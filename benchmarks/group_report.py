@@ -1,0 +1,95 @@
+"""What is reported of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import consumption, joining, rebalancing
+from .groups import Groups
+from .markdown import count, markdown_table, number, verdict
+from .results import Figures, Outcome, Target, ratio, summarize
+
+_OF_ASSIGNED = 0.95
+
+
+def sections(found: Groups) -> list[str]:
+    return [_consumption(found.consumption), _first_records(found.first_records), _rebalances(found.rebalances)]
+
+
+def _consumption(styles: Mapping[str, Mapping[str, Outcome]]) -> str:
+    head = ("reader", "records/s", "slowest – fastest", "CPU s / M records", "× assigned")
+    rows, targets, failures = [], [], []
+    for style, outcomes in styles.items():
+        assigned = summarize(outcomes[""].measurements)
+        for way, outcome in outcomes.items():
+            name = f"{consumption.STYLES[style]}, {consumption.WAYS[way]}"
+            failures += [f"- {name} failed: {line}" for line in outcome.failures]
+            summary = summarize(outcome.measurements)
+            share = ratio(summary.rate, assigned.rate) if summary and assigned else None
+            if way:
+                targets.append(Target(f"{name}, × assigned", share, _OF_ASSIGNED))
+            if summary is None:
+                rows.append([name, "failed"])
+                continue
+            extremes = f"{count(summary.slowest)} – {count(summary.fastest)}"
+            rows.append([name, count(summary.rate), extremes, f"{summary.cpu_per_million:.2f}", number(share)])
+    return "\n\n".join(
+        [
+            "## In a group and by assignment",
+            "headrace alone in a group, with `subscribe()`, default settings and auto-commit, beside `assign()`, from "
+            "the topic of the first table. Time runs from the return of the first poll with records, so joining is not "
+            "in it.",
+            markdown_table(head, rows),
+            *(["\n".join(failures)] if failures else []),
+            "\n".join(["Targets:", "", *(f"- {verdict(target)}" for target in targets)]),
+        ]
+    )
+
+
+def _first_records(clients: Mapping[str, Figures]) -> str:
+    columns = [(protocol, key) for protocol in joining.PROTOCOLS for key in ("first", "later", "slowest")]
+    return "\n\n".join(
+        [
+            "## From subscribe() to the first record",
+            f"Milliseconds from `subscribe()` to the return of the poll with the first record: a new consumer in a "
+            f"group that nobody has been in, on a topic of {joining.PARTITIONS} partitions. *First* is the first "
+            f"consumer of a process, with all that is loaded or compiled once (starting Python or the JVM is not in "
+            f"it); *later* the median of {joining.SAMPLES - 1} more in the same process, then the slowest of them. The "
+            "broker has `group.initial.rebalance.delay.ms=0`: with Kafka's default the first member of a classic group "
+            "waits three seconds more, whichever client it is.",
+            markdown_table(
+                ("client", *(f"{joining.PROTOCOLS[protocol]}, {key}" for protocol, key in columns)),
+                [[client, *_cells(figures, columns)] for client, figures in clients.items()],
+            ),
+        ]
+    )
+
+
+def _rebalances(clients: Mapping[str, Figures]) -> str:
+    protocols = {"classic": rebalancing.STRATEGY, "consumer": "KIP-848"}
+    columns = [(size, change) for size in rebalancing.SIZES for change in ("join", "close")]
+    rows = [
+        [f"{client}, {name}", *_cells(figures, [(f"{protocol} {size}", change) for size, change in columns])]
+        for protocol, name in protocols.items()
+        for client, figures in clients.items()
+    ]
+    return "\n\n".join(
+        [
+            "## Until a group is at rest again",
+            f"Milliseconds from `subscribe()` of one more member, and from its `close()`, until all "
+            f"{rebalancing.PARTITIONS} partitions are owned once and evenly, as the members' listeners hear it: the "
+            f"median of {rebalancing.ROUNDS} times, for groups of so many members before the join and after the close. "
+            f"Members are threads of one process. Heartbeats go out every {rebalancing.HEARTBEAT_MS} ms in "
+            "all of them, and members learn of a rebalance by their next one: all members of a classic group must have "
+            "heard of it before any gets a partition, and what moves from one to another moves in a second rebalance.",
+            markdown_table(("client", *(f"{size}, {change}" for size, change in columns)), rows),
+        ]
+    )
+
+
+def _cells(figures: Figures, columns: list[tuple[str, str]]) -> list[str]:
+    cells = []
+    for group, key in columns:
+        figure = figures.get(group, {})
+        cells.append(figure if isinstance(figure, str) else number(figure.get(key)))
+    return cells

@@ -1,0 +1,113 @@
+"""Runs what is measured of groups: each figure in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from headrace.local import LocalBroker
+
+from . import child, consumption, joining, rebalancing
+from .contenders import reading_of_child
+from .datasets import create_topic
+from .process import CommandFailed, run
+from .readers import Job
+from .results import Figure, Figures, Measurement, Outcome
+
+Say = Callable[[str], None]
+JAVA = "Java"
+_TIMEOUT = 120.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Groups:
+    """`consumption` by style and way; `first_records` by client, then protocol; `rebalances` by client, then protocol
+    and size. Times are milliseconds."""
+
+    consumption: Mapping[str, Mapping[str, Outcome]]
+    first_records: Mapping[str, Figures]
+    rebalances: Mapping[str, Figures]
+
+
+def measure(job: Job, repeat: int, say: Say) -> Groups:
+    """`job` is the topic that is read."""
+    return Groups(_consumption(job, repeat, say), _first_records(job.servers, say), _rebalances(say))
+
+
+def _consumption(job: Job, repeat: int, say: Say) -> Mapping[str, Mapping[str, Outcome]]:
+    found = {style: dict.fromkeys(consumption.WAYS, Outcome()) for style in consumption.STYLES}
+    for number in range(1, repeat + 1):
+        for style, outcomes in found.items():
+            for way in outcomes:
+                about = f"{number}/{repeat} {consumption.STYLES[style]}, {consumption.WAYS[way]}"
+                command = child.command(f"consumption.{style}", dataclasses.replace(job, protocol=way))
+                try:
+                    finished = run(command, _TIMEOUT + job.records / 10_000)
+                    reading = reading_of_child(finished.output)
+                except (CommandFailed, ValueError) as error:
+                    say(f"{about}: failed: {error}")
+                    outcomes[way] = outcomes[way].with_failure(str(error))
+                    continue
+                measurement = Measurement(
+                    reading.records,
+                    reading.seconds,
+                    reading.cpu_seconds,
+                    finished.cpu_seconds,
+                    finished.peak_bytes,
+                )
+                say(f"{about}: {measurement.rate:,.0f} records/s")
+                outcomes[way] = outcomes[way].with_measurement(measurement)
+    return found
+
+
+def _first_records(servers: str, say: Say) -> Mapping[str, Figures]:
+    job = Job(servers, "joining", joining.PARTITIONS, joining.PARTITIONS * 10)
+    create_topic(job.topic, job.partitions, servers)
+    run(child.command("filling.evenly", job), _TIMEOUT)
+    # The first group of a cluster waits for the topic of the committed offsets to be made.
+    run(child.command("joining.headrace", dataclasses.replace(job, protocol="classic")), _TIMEOUT)
+    found: dict[str, Figures] = {}
+    for client in (*joining.CLIENTS, JAVA):
+        found[client] = {}
+        for protocol, name in joining.PROTOCOLS.items():
+            say(f"first record: {client}, {name}")
+            asked = dataclasses.replace(job, protocol=protocol)
+            if client == JAVA:
+                figure = figures(joining.java_command_line(asked), joining.figures_of_java)
+            else:
+                figure = figures(child.command(f"joining.{client}", asked), json.loads)
+            found[client][protocol] = figure
+    return found
+
+
+def _rebalances(say: Say) -> Mapping[str, Figures]:
+    say("starting a broker with short heartbeats")
+    with LocalBroker(properties=rebalancing.BROKER) as broker:
+        return rebalances(broker.bootstrap_servers, say)
+
+
+def rebalances(servers: str, say: Say) -> Mapping[str, Figures]:
+    topic = Job(servers, "rebalancing", rebalancing.PARTITIONS, 0)
+    create_topic(topic.topic, topic.partitions, servers)
+    found: dict[str, Figures] = {}
+    for client in (*rebalancing.CLIENTS, JAVA):
+        found[client] = {}
+        for protocol, name in joining.PROTOCOLS.items():
+            for size in rebalancing.SIZES:
+                job = dataclasses.replace(topic, protocol=protocol, members=size)
+                if client == JAVA:
+                    figure = figures(rebalancing.java_command_line(job), rebalancing.figures_of_java)
+                else:
+                    figure = figures(child.command(f"rebalancing.{client}", job), json.loads)
+                say(f"rebalance: {client}, {name}, {size} members: {figure}")
+                found[client][f"{protocol} {size}"] = figure
+    return found
+
+
+def figures(command: Sequence[str], parse: Callable[[str], dict[str, float]], timeout: float = _TIMEOUT) -> Figure:
+    """What the command found, or why it did not."""
+    try:
+        return parse(run(command, timeout).output)
+    except (CommandFailed, ValueError) as error:
+        return f"failed: {error}"

@@ -1,0 +1,219 @@
+"""How long a group takes until it is at rest again, when one member joins and when one closes.
+
+Members are threads of one process, each with a consumer of its own, which polls all the time. They tell a ledger
+what their listeners hear. The group is at rest when every partition is owned once and no member has two partitions
+more than another. Time runs from the newcomer's `subscribe()`, and from the leaver's `close()`, until then.
+
+Members learn of a rebalance by their heartbeats. So the interval of those, the same for all, is most of it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from headrace.local import java_command
+
+from .joining import JAVA_SOURCE
+from .readers import Job
+
+PARTITIONS = 120
+SIZES = (1, 10, 50)
+ROUNDS = 5
+HEARTBEAT_MS = 500
+CLIENTS = ("headrace", "confluent")
+STRATEGY = "cooperative-sticky"
+# The members of a KIP-848 group have their interval from the broker. By default it works out the members' shares at
+# most once a second, which would hide the clients where one rebalance follows another.
+BROKER = {
+    "group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.assignment.interval.ms": 0,
+}
+_POLL = 1.0
+_TOO_LATE = 30.0
+
+
+class Ledger:
+    """Who owns what. Members write, one thread waits."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+        self._owned: dict[object, set[int]] = {}
+        self._changed = threading.Condition()
+        self._changed_at = 0.0
+
+    def take(self, member: object, numbers: Iterable[int]) -> None:
+        with self._changed:
+            self._owned.setdefault(member, set()).update(numbers)
+            self._note()
+
+    def drop(self, member: object, numbers: Iterable[int]) -> None:
+        with self._changed:
+            self._owned.setdefault(member, set()).difference_update(numbers)
+            self._note()
+
+    def _note(self) -> None:
+        self._changed_at = time.perf_counter()
+        self._changed.notify()
+
+    def at_rest(self, members: int) -> bool:
+        shares = [share for share in self._owned.values() if share]
+        sizes = [len(share) for share in shares]
+        return (
+            len(shares) == members
+            and sum(sizes) == self._partitions
+            and len(set().union(*shares)) == self._partitions
+            and max(sizes) - min(sizes) <= 1
+        )
+
+    def wait(self, members: int) -> float:
+        """When the group of so many members came to rest."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.at_rest(members), _TOO_LATE):
+                sizes = sorted(len(share) for share in self._owned.values())
+                raise TimeoutError(f"{members} members were not at rest after {_TOO_LATE:.0f} seconds: {sizes}")
+            return self._changed_at
+
+
+class Client(Protocol):
+    """What is asked of a consumer here. `subscribe` names its ledger, in which the client writes as itself."""
+
+    def subscribe(self, topic: str, ledger: Ledger) -> None: ...
+    def poll(self) -> object: ...
+    def close(self) -> None: ...
+
+
+class Member:
+    """A thread with a consumer."""
+
+    def __init__(self, make: Callable[[], Client], topic: str, ledger: Ledger) -> None:
+        self._make, self._topic, self._ledger = make, topic, ledger
+        self._leave = threading.Event()
+        self.subscribed_at = self.closed_at = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def leave(self) -> None:
+        self._leave.set()
+
+    def join(self) -> None:
+        self._thread.join(_TOO_LATE)
+
+    def _run(self) -> None:
+        client = self._make()
+        self.subscribed_at = time.perf_counter()
+        client.subscribe(self._topic, self._ledger)
+        while not self._leave.is_set():
+            client.poll()
+        self.closed_at = time.perf_counter()
+        client.close()
+
+
+def headrace(job: Job) -> dict[str, float]:
+    from headrace import Consumer, RebalanceListener, TopicPartition
+
+    settings: dict[str, Any] = {"group_id": f"rebalancing-{uuid.uuid4()}", "group_protocol": job.protocol}
+    if job.protocol == "classic":
+        settings |= {"partition_assignment_strategy": STRATEGY, "heartbeat_interval_ms": HEARTBEAT_MS}
+
+    class Headrace(RebalanceListener):
+        def __init__(self) -> None:
+            self._consumer = Consumer(bootstrap_servers=job.servers, **settings)
+
+        def subscribe(self, topic: str, ledger: Ledger) -> None:
+            self._ledger = ledger
+            self._consumer.subscribe([topic], listener=self)
+
+        def poll(self) -> object:
+            return self._consumer.poll(_POLL)
+
+        def close(self) -> None:
+            self._consumer.close()
+
+        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            self._ledger.take(self, (tp.partition for tp in partitions))
+
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            self._ledger.drop(self, (tp.partition for tp in partitions))
+
+    return _rebalance_times(job, Headrace)
+
+
+def confluent(job: Job) -> dict[str, float]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings: dict[str, Any] = {
+        "bootstrap.servers": job.servers,
+        "group.id": f"rebalancing-{uuid.uuid4()}",
+        "group.protocol": job.protocol,
+    }
+    if job.protocol == "classic":
+        settings |= {"partition.assignment.strategy": STRATEGY, "heartbeat.interval.ms": HEARTBEAT_MS}
+
+    class Confluent:
+        def __init__(self) -> None:
+            self._consumer = Consumer(settings)
+
+        def subscribe(self, topic: str, ledger: Ledger) -> None:
+            self._ledger = ledger
+            self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
+
+        def poll(self) -> object:
+            return self._consumer.poll(_POLL)
+
+        def close(self) -> None:
+            self._consumer.close()
+
+        def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+            self._ledger.take(self, (tp.partition for tp in partitions))
+
+        def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+            self._ledger.drop(self, (tp.partition for tp in partitions))
+
+    return _rebalance_times(job, Confluent)
+
+
+def _rebalance_times(job: Job, make: Callable[[], Client]) -> dict[str, float]:
+    ledger = Ledger(job.partitions)
+    members = [Member(make, job.topic, ledger) for _ in range(job.members)]
+    ledger.wait(job.members)
+    joins, closes = [], []
+    for _ in range(ROUNDS):
+        _let_a_heartbeat_pass()
+        newcomer = Member(make, job.topic, ledger)
+        members.append(newcomer)
+        joins.append(ledger.wait(job.members + 1) - newcomer.subscribed_at)
+        _let_a_heartbeat_pass()
+        newcomer.leave()
+        closes.append(ledger.wait(job.members) - newcomer.closed_at)
+    for member in members:
+        member.leave()
+    for member in members:
+        member.join()
+    return figures([seconds * 1e3 for seconds in joins], [seconds * 1e3 for seconds in closes])
+
+
+def _let_a_heartbeat_pass() -> None:
+    """So that all know of the rest; and then a part of the next one, for what follows may fall anywhere in it."""
+    time.sleep(HEARTBEAT_MS / 1000 * random.uniform(1, 2))
+
+
+def figures(joins: list[float], closes: list[float]) -> dict[str, float]:
+    """Milliseconds."""
+    return {"join": statistics.median(joins), "close": statistics.median(closes)}
+
+
+def java_command_line(job: Job) -> list[str]:
+    numbers = (job.partitions, job.members, ROUNDS, HEARTBEAT_MS)
+    return java_command(str(JAVA_SOURCE), "rebalancing", job.servers, job.topic, job.protocol, *map(str, numbers))
+
+
+def figures_of_java(output: str) -> dict[str, float]:
+    return figures(*json.loads(output))
