@@ -8,18 +8,20 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 import pytest
 
 from benchmarks import contenders as who
-from benchmarks import latency
+from benchmarks import joining, latency, polling, rebalancing
 from benchmarks.child import find
 from benchmarks.datasets import Dataset, datasets, lines
+from benchmarks.markdown import markdown_table
 from benchmarks.process import CommandFailed, run
 from benchmarks.readers import Job, Meter, Reading
 from benchmarks.report import Results as Found
-from benchmarks.report import markdown_table, results
-from benchmarks.results import Measurement, Outcome, Table, ratio, summarize, targets
+from benchmarks.report import results
+from benchmarks.results import Figures, Measurement, Outcome, Table, poll_targets, ratio, summarize, targets
 
 JOB = Job("127.0.0.1:9092", "a-topic", 6, 1000)
 PLAIN = Dataset(100, "none", 1_000_000)
@@ -124,10 +126,10 @@ def test_every_python_contender_has_its_reader(contender: who.Contender) -> None
     assert list(inspect.signature(find(what)).parameters) == ["job", "meter"]
 
 
-@pytest.mark.parametrize("client", latency.CLIENTS)
-def test_the_smaller_measurements_have_their_clients(client: str) -> None:
-    for what in (f"polling.{client}", f"latency.{client}"):
-        assert list(inspect.signature(find(what)).parameters) == ["job"]
+@pytest.mark.parametrize("module", [polling, latency, joining, rebalancing], ids=lambda module: module.__name__)
+def test_the_smaller_measurements_have_their_clients(module: Any) -> None:
+    for client in module.CLIENTS:
+        assert list(inspect.signature(find(f"{module.__name__.rpartition('.')[2]}.{client}")).parameters) == ["job"]
 
 
 def test_contenders_are_told_apart_by_their_names() -> None:
@@ -146,6 +148,16 @@ def test_javas_line_is_read_without_the_time_of_the_rebalance() -> None:
 def test_javas_latencies_are_read() -> None:
     output = "0\t12.3\nAvg latency: 0.6147 ms\nPercentiles: 50th = 0, 99th = 2, 99.9th = 9\n"
     assert latency.figures_of_java(output) == {"mean": 0.6147, "p50": 0.0, "p99": 2.0}
+
+
+def test_every_row_of_headrace_has_its_target_of_what_a_poll_costs() -> None:
+    costs: Figures = {
+        "headrace, assigned": {"poll": 49.0},
+        "headrace, subscribed": {"poll": 51.0},
+        "headrace": "failed",
+    }
+    found = poll_targets(costs | {"confluent": {"poll": 100.0}}, polling.MOST)
+    assert [target.met for target in found] == [True, False, None]
 
 
 def test_percentiles_of_latencies() -> None:

@@ -1,0 +1,132 @@
+"""What the benchmark says of groups: when they are at rest, and how it is reported."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from benchmarks import consumption, joining, rebalancing
+from benchmarks.group_report import sections
+from benchmarks.groups import Groups
+from benchmarks.readers import Job
+from benchmarks.rebalancing import Ledger, Member
+from benchmarks.results import Measurement, Outcome
+
+JOB = Job("127.0.0.1:9092", "a-topic", 12, 100, protocol="consumer", members=10)
+
+
+def ledger(*shares: set[int], partitions: int = 4) -> Ledger:
+    made = Ledger(partitions)
+    for member, share in enumerate(shares):
+        made.take(member, share)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("shares", "members", "at_rest"),
+    [
+        ([{0, 1}, {2, 3}], 2, True),
+        ([{0, 1}, {2, 3}, set()], 2, True),
+        ([{0, 1}, {2, 3}], 3, False),
+        ([{0, 1}, {2}], 2, False),
+        ([{0, 1}, {1, 2}], 2, False),
+        ([{0, 1}, {1, 2, 3}], 2, False),
+        ([{0, 1, 2}, {3}], 2, False),
+        ([set()], 0, False),
+    ],
+)
+def test_a_group_is_at_rest_when_all_is_owned_once_and_evenly(
+    shares: list[set[int]], members: int, at_rest: bool
+) -> None:
+    assert ledger(*shares).at_rest(members) is at_rest
+
+
+def test_a_share_given_up_is_free() -> None:
+    made = ledger({0, 1, 2, 3})
+    assert made.at_rest(1)
+    made.drop(0, {2, 3})
+    assert not made.at_rest(1)
+    made.take(1, {2, 3})
+    assert made.at_rest(2)
+
+
+def test_the_ledger_tells_when_the_group_came_to_rest() -> None:
+    made = ledger({0, 1})
+    late = threading.Timer(0.05, made.take, (1, {2, 3}))
+    late.start()
+    assert made.wait(2) > 0
+    late.join()
+
+
+class Alone:
+    """A client that gets everything at its first poll."""
+
+    def subscribe(self, topic: str, ledger: Ledger) -> None:
+        self.ledger, self.topic = ledger, topic
+
+    def poll(self) -> None:
+        self.ledger.take(self, range(4))
+
+    def close(self) -> None:
+        self.ledger.drop(self, range(4))
+
+
+def test_a_member_polls_until_it_leaves() -> None:
+    made = Ledger(4)
+    member = Member(Alone, "a-topic", made)
+    at_rest = made.wait(1)
+    member.leave()
+    member.join()
+    assert not made.at_rest(1)
+    assert 0 < member.subscribed_at < at_rest
+    assert member.subscribed_at < member.closed_at
+
+
+def test_figures_of_python_and_java_are_made_alike() -> None:
+    assert joining.figures_of_java("[100.0, 3.0, 1.0, 2.0]") == {"first": 100.0, "later": 2.0, "slowest": 3.0}
+    assert rebalancing.figures_of_java("[[5.0, 1.0, 2.0], [4.0, 4.0, 9.0]]") == {"join": 2.0, "close": 4.0}
+
+
+def test_java_is_told_what_python_is() -> None:
+    *_, source, what, servers, topic, protocol, samples = joining.java_command_line(JOB)
+    assert (what, servers, topic, protocol) == ("joining", JOB.servers, JOB.topic, "consumer")
+    assert int(samples) == joining.SAMPLES
+    assert source == str(joining.JAVA_SOURCE)
+    assert joining.JAVA_SOURCE.exists()
+    *_, what, servers, topic, protocol, partitions, members, rounds, heartbeat = rebalancing.java_command_line(JOB)
+    assert (what, protocol, int(partitions), int(members)) == ("rebalancing", "consumer", 12, 10)
+    assert (int(rounds), int(heartbeat)) == (rebalancing.ROUNDS, rebalancing.HEARTBEAT_MS)
+
+
+def measured(rate: float) -> Outcome:
+    return Outcome((Measurement(1_000_000, 1_000_000 / rate, 0.5, 2.0, 100),))
+
+
+def test_the_report_compares_each_way_with_assignment() -> None:
+    read = {style: {"": measured(2e6), "classic": measured(1.9e6)} for style in consumption.STYLES}
+    read["columnar"]["consumer"] = Outcome((), ("no coordinator",))
+    times = {
+        f"{protocol} {size}": {"join": 7.0, "close": 3.0} for protocol in ("classic", "consumer") for size in (1, 10)
+    }
+    text = "\n".join(
+        sections(
+            Groups(
+                read,
+                {"headrace": {"classic": {"first": 1.0, "later": 2.0, "slowest": 4.0}, "consumer": "failed: why"}},
+                {"headrace": {**times}},
+            )
+        )
+    )
+    assert "✓ headrace columnar, subscribed, classic, × assigned: 0.95 (at least 0.95)" in text
+    assert "? headrace columnar, subscribed, KIP-848, × assigned: not measured" in text
+    assert "headrace columnar, subscribed, KIP-848 failed: no coordinator" in text
+    assert "failed: why" in text
+    assert text.count("7.00") == len(times)
+
+
+def test_a_job_in_a_group_goes_to_its_process_as_a_whole() -> None:
+    from benchmarks.child import command
+
+    assert Job(**json.loads(command("joining.headrace", JOB)[-1])) == JOB
