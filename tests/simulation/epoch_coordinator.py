@@ -1,0 +1,438 @@
+"""A model of the coordinator of one KIP-848 group, as Kafka 4.3 has it.
+
+    group epoch      grows with every change of members, subscriptions and topics
+    target epoch     the group epoch that the target assignment was made for; made at most once in an interval
+    member epoch     the target epoch that the member has come to
+
+    member state     what it waits for
+    STABLE           nothing
+    UNREVOKED        a heartbeat of the member that no longer lists what it has to give up, for the rebalance timeout
+    UNRELEASED       others, to give up what it shall have
+
+- A partition belongs to a member from the answer that gives it to the heartbeat that no longer lists it.
+- Everything is in the log before it is answered, so a broker that takes over goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.machines.membership import Identity
+from headrace.protocol.messages import CONSUMER_GROUP_HEARTBEAT, Api
+from headrace.types import TopicPartition
+
+from .clock import Alarm, VirtualClock
+from .wire import Fields
+
+Slot = tuple[uuid.UUID, int]
+Reply = Callable[[Fields], None]
+Topics = Callable[[], dict[str, tuple[uuid.UUID, int]]]
+
+_LEAVE, _LEAVE_FOR_A_WHILE = -1, -2
+_ASSIGNORS = ("uniform", "range")
+
+
+class MemberState(enum.Enum):
+    STABLE = "stable"
+    UNREVOKED = "unrevoked"
+    UNRELEASED = "unreleased"
+
+
+class Refusal(Exception):
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        self.code = code
+        self.message = message
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Member:
+    id: str
+    instance_id: str | None
+    session: Alarm
+    revocation: Alarm
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    names: frozenset[str] = frozenset()
+    pattern: str = ""
+    rebalance: float = 0.0
+    assigned: dict[Slot, int] = dataclasses.field(default_factory=dict)  # with the epoch since which
+    leaving: dict[Slot, int] = dataclasses.field(default_factory=dict)  # what it has to give up
+
+
+class EpochCoordinator:
+    def __init__(
+        self,
+        clock: VirtualClock,
+        topics: Topics,
+        session: float = 12.0,
+        interval: float = 3.0,
+        assignment_interval: float = 1.0,
+    ) -> None:
+        self.group_epoch = 0
+        self.target_epoch = 0
+        self.members: dict[str, _Member] = {}
+        self._clock = clock
+        self._topics = topics
+        self._session = session
+        self._interval = interval
+        self._assignment_interval = assignment_interval
+        self._static: dict[str, str] = {}
+        self._target: dict[str, frozenset[Slot]] = {}
+        self._target_at = -assignment_interval
+        self._holder: dict[Slot, str] = {}
+        self._layout: dict[str, tuple[uuid.UUID, int]] = {}
+        self._resolved: dict[str, frozenset[str]] = {}
+
+    # -- requests ----------------------------------------------------------------------------------------------
+
+    def handle(self, api: Api, fields: Fields, reply: Reply) -> None:
+        assert api is CONSUMER_GROUP_HEARTBEAT, f"{api} is not for the coordinator of a KIP-848 group"
+        try:
+            _check(fields)
+            reply(self._leave(fields) if fields["member_epoch"] < 0 else self._heartbeat(fields))
+        except Refusal as refusal:
+            reply({"error_code": refusal.code, "error_message": refusal.message})
+
+    @staticmethod
+    def while_loading(api: Api) -> Fields:
+        return {"error_code": ErrorCode.coordinator_load_in_progress}
+
+    def _heartbeat(self, fields: Fields) -> Fields:
+        epoch, id = fields["member_epoch"], fields["member_id"]
+        if epoch > 0 and self.group_epoch == 0:
+            raise Refusal(ErrorCode.group_id_not_found, "no such group")
+        owned = _slots(fields["topic_partitions"])
+        member = self._member(id, fields["instance_id"], epoch, owned)
+        before = dict(member.assigned)
+        changed = self._subscribe(member, fields)
+        self._follow_topics()
+        self._update_target()
+        self._reconcile(member, changed, owned)
+        member.session.set(self._session)
+        answer = {
+            "member_id": id,
+            "member_epoch": member.epoch,
+            "heartbeat_interval": round(self._interval * 1000),
+        }
+        is_full = (
+            fields["rebalance_timeout"] != -1
+            and (fields["subscribed_topic_names"] is not None or fields["subscribed_topic_regex"] is not None)
+            and owned is not None
+        )
+        if epoch == 0 or is_full or before.keys() != member.assigned.keys():
+            answer["assignment"] = {"topic_partitions": _by_topic(member.assigned)}
+        return answer
+
+    def _member(self, id: str, instance: str | None, epoch: int, owned: Collection[Slot] | None) -> _Member:
+        if instance is None:
+            if id not in self.members and epoch == 0:
+                self._add(id, None)
+            member = self.members.get(id)
+            if member is None:
+                raise Refusal(ErrorCode.unknown_member_id, f"{id} is not a member")
+        elif epoch == 0:
+            return self._static_joins(id, instance)
+        else:
+            member = self._known_static(id, instance)
+        _check_epoch(member, epoch, owned)
+        return member
+
+    def _static_joins(self, id: str, instance: str) -> _Member:
+        old = self.members.get(self._static.get(instance, ""))
+        if old is None:
+            return self._add(id, instance)
+        if old.epoch != _LEAVE_FOR_A_WHILE:
+            raise Refusal(ErrorCode.unreleased_instance_id, f"{instance} is {old.id}")
+        target = self._target.pop(old.id, frozenset())
+        slots = [*old.assigned, *old.leaving]
+        self._forget(old)
+        member = self._add(id, instance)
+        member.names, member.pattern, member.rebalance = old.names, old.pattern, old.rebalance
+        member.state, member.assigned = old.state, old.assigned
+        self._target[id] = target
+        self._hold(member, slots)
+        return member
+
+    def _known_static(self, id: str, instance: str) -> _Member:
+        holder = self._static.get(instance)
+        if holder is None:
+            raise Refusal(ErrorCode.unknown_member_id, f"nobody is {instance}")
+        if holder != id:
+            raise Refusal(ErrorCode.fenced_instance_id, f"{instance} is {holder}")
+        return self.members[id]
+
+    def _leave(self, fields: Fields) -> Fields:
+        id, instance, epoch = fields["member_id"], fields["instance_id"], fields["member_epoch"]
+        if self.group_epoch == 0:
+            raise Refusal(ErrorCode.group_id_not_found, "no such group")
+        if instance is None:
+            if id not in self.members:
+                raise Refusal(ErrorCode.unknown_member_id, f"{id} is not a member")
+            self._remove(id)
+        else:
+            member = self._known_static(id, instance)
+            if epoch == _LEAVE:
+                self._remove(id)
+            else:
+                member.epoch = _LEAVE_FOR_A_WHILE
+                member.revocation.clear()
+                member.assigned = dict.fromkeys(member.assigned, 0)
+                self._hold(member, [*member.assigned, *member.leaving], {})
+        return {"member_id": id, "member_epoch": epoch}
+
+    def commit(self, sent: Identity, partitions: list[TopicPartition]) -> int:
+        if sent.generation < 0 and not self.members:
+            return 0
+        member = self.members.get(sent.member_id)
+        if member is None:
+            return ErrorCode.unknown_member_id
+        topics = self._topics()
+        known = [(topics[each.topic][0], each.partition) for each in partitions if each.topic in topics]
+        return 0 if all(self.counts(sent, slot) for slot in known) else ErrorCode.stale_member_epoch
+
+    # -- subscriptions and topics ------------------------------------------------------------------------------
+
+    def _subscribe(self, member: _Member, fields: Fields) -> bool:
+        names, pattern = fields["subscribed_topic_names"], fields["subscribed_topic_regex"]
+        names = member.names if names is None else frozenset(names)
+        pattern = member.pattern if pattern is None else pattern
+        if fields["rebalance_timeout"] != -1:
+            member.rebalance = fields["rebalance_timeout"] / 1000
+        names_changed, pattern_changed = names != member.names, pattern != member.pattern
+        member.names, member.pattern = names, pattern
+        if pattern_changed and pattern and pattern not in self._resolved:
+            self._clock.after(0.4, self._resolve, pattern)
+            pattern_changed_the_group = False
+        else:
+            pattern_changed_the_group = pattern_changed
+        if names_changed or pattern_changed_the_group or self.group_epoch == 0:
+            self.group_epoch += 1
+        return names_changed or pattern_changed
+
+    def _resolve(self, pattern: str) -> None:
+        found = frozenset(name for name in self._topics() if re.fullmatch(pattern, name))
+        if self._resolved.get(pattern) != found:
+            self._resolved[pattern] = found
+            self.group_epoch += 1
+
+    def _wants(self, member: _Member) -> frozenset[str]:
+        return member.names | self._resolved.get(member.pattern, frozenset())
+
+    def _follow_topics(self) -> None:
+        topics = self._topics()
+        if topics != self._layout:
+            self._layout = dict(topics)
+            for pattern in sorted(self._resolved):
+                self._resolve(pattern)
+            self.group_epoch += 1
+
+    def _update_target(self) -> None:
+        """Who has a partition keeps it, as far as everybody gets its share of every topic."""
+        if self.target_epoch == self.group_epoch or self._clock.now < self._target_at + self._assignment_interval:
+            return
+        self.target_epoch, self._target_at = self.group_epoch, self._clock.now
+        subscribers: defaultdict[str, list[str]] = defaultdict(list)
+        for id in self.members:
+            for name in self._wants(self.members[id]):
+                subscribers[name].append(id)
+        owners = {slot: id for id, slots in self._target.items() for slot in slots}
+        shares: dict[str, list[Slot]] = {id: [] for id in self.members}
+        for turn, (name, (topic, count)) in enumerate(sorted(self._layout.items())):
+            self._share_out(topic, count, sorted(subscribers.get(name, ())), turn, owners, shares)
+        self._target = {id: frozenset(slots) for id, slots in shares.items()}
+
+    @staticmethod
+    def _share_out(
+        topic: uuid.UUID,
+        count: int,
+        ids: list[str],
+        turn: int,
+        owners: dict[Slot, str],
+        shares: dict[str, list[Slot]],
+    ) -> None:
+        if not ids:
+            return
+        turn %= len(ids)  # so that not the same members get the odd partition of every topic
+        ids = ids[turn:] + ids[:turn]
+        room = {id: count // len(ids) + (place < count % len(ids)) for place, id in enumerate(ids)}
+        free = []
+        for slot in ((topic, number) for number in range(count)):
+            owner = owners.get(slot, "")
+            if room.get(owner, 0) > 0:
+                room[owner] -= 1
+                shares[owner].append(slot)
+            else:
+                free.append(slot)
+        takers = (id for id in ids for _ in range(room[id]))
+        for slot, id in zip(free, takers, strict=True):
+            shares[id].append(slot)
+
+    # -- from what a member has to what it shall have ----------------------------------------------------------
+
+    def _reconcile(self, member: _Member, changed: bool, owned: Collection[Slot] | None) -> None:
+        if member.state is MemberState.STABLE and member.epoch == self.target_epoch:
+            if changed:
+                self._drop_unsubscribed(member, owned)
+            return
+        if member.state is MemberState.UNREVOKED and _still_owns(owned, member.leaving):
+            if changed:
+                self._drop_unsubscribed(member, owned)
+            return
+        wanted = {self._layout[name][0] for name in self._wants(member) if name in self._layout}
+        target = {slot for slot in self._target.get(member.id, ()) if slot[0] in wanted}
+        kept = {slot: epoch for slot, epoch in member.assigned.items() if slot in target}
+        leaving = {slot: epoch for slot, epoch in member.assigned.items() if slot not in target}
+        if leaving and _still_owns(owned, leaving):
+            self._move(member, member.epoch, MemberState.UNREVOKED, kept, leaving)
+            return
+        free = {slot for slot in target if slot not in kept and self._holder.get(slot, member.id) == member.id}
+        # What this heartbeat gives up is still its own, and may be given back at once.
+        state = MemberState.STABLE if len(kept) + len(free) == len(target) else MemberState.UNRELEASED
+        given = dict.fromkeys(sorted(free), self.target_epoch)
+        self._move(member, self.target_epoch, state, kept | given, {})
+
+    def _drop_unsubscribed(self, member: _Member, owned: Collection[Slot] | None) -> None:
+        wanted = {self._layout[name][0] for name in self._wants(member) if name in self._layout}
+        kept = {slot: epoch for slot, epoch in member.assigned.items() if slot[0] in wanted}
+        if len(kept) == len(member.assigned):
+            return
+        leaving = {slot: epoch for slot, epoch in member.assigned.items() if slot not in kept} | member.leaving
+        if _still_owns(owned, leaving):
+            self._move(member, member.epoch, MemberState.UNREVOKED, kept, leaving)
+        else:
+            self._move(member, member.epoch, member.state, kept, member.leaving)
+
+    def _move(
+        self, member: _Member, epoch: int, state: MemberState, assigned: dict[Slot, int], leaving: dict[Slot, int]
+    ) -> None:
+        same = (member.epoch, member.state, member.assigned, member.leaving) == (epoch, state, assigned, leaving)
+        if same:
+            return
+        before = [*member.assigned, *member.leaving]
+        member.previous_epoch, member.epoch = member.epoch, epoch
+        member.state, member.assigned = state, assigned
+        self._hold(member, before, leaving)
+        if state is MemberState.UNREVOKED:
+            member.revocation.set(member.rebalance)
+        else:
+            member.revocation.clear()
+
+    def _hold(self, member: _Member, before: Iterable[Slot], leaving: dict[Slot, int] | None = None) -> None:
+        if leaving is not None:
+            member.leaving = leaving
+        for slot in before:
+            self._holder.pop(slot, None)
+        for slot in (*member.assigned, *member.leaving):
+            holder = self._holder.setdefault(slot, member.id)
+            assert holder == member.id, f"the model gives {slot} of {holder} to {member.id}"
+
+    # -- members -----------------------------------------------------------------------------------------------
+
+    def _add(self, id: str, instance: str | None) -> _Member:
+        session = Alarm(self._clock, lambda: self._remove(id))
+        revocation = Alarm(self._clock, lambda: self._remove(id))
+        self.members[id] = member = _Member(id, instance, session, revocation)
+        if instance is not None:
+            self._static[instance] = id
+        return member
+
+    def _remove(self, id: str) -> None:
+        self._forget(self.members[id])
+        self._target.pop(id, None)
+        self.group_epoch += 1
+
+    def _forget(self, member: _Member) -> None:
+        del self.members[member.id]
+        member.session.clear()
+        member.revocation.clear()
+        if member.instance_id is not None:
+            del self._static[member.instance_id]
+        for slot in (*member.assigned, *member.leaving):
+            self._holder.pop(slot, None)
+
+    # -- another broker takes over -----------------------------------------------------------------------------
+
+    def unload(self) -> None:
+        for each in self.members.values():
+            each.session.clear()
+            each.revocation.clear()
+
+    def load(self) -> None:
+        self._target_at = self._clock.now - self._assignment_interval
+        for each in self.members.values():
+            each.session.set(self._session)
+            if each.state is MemberState.UNREVOKED:
+                each.revocation.set(each.rebalance)
+
+    # -- questions of the simulation ---------------------------------------------------------------------------
+
+    def counts(self, sent: Identity, slot: Any) -> bool:
+        """Whether the group takes this member for the owner of the partition."""
+        member = self.members.get(sent.member_id)
+        if member is None or sent.generation < 0 or sent.generation > member.epoch:
+            return False
+        since = member.assigned.get(slot, member.leaving.get(slot))
+        return sent.generation == member.epoch or (since is not None and sent.generation >= since)
+
+    @property
+    def position(self) -> int:
+        """Grows with every rebalance that is begun."""
+        return self.group_epoch
+
+
+def _check(fields: Fields) -> None:
+    def demand(condition: bool, message: str) -> None:
+        if not condition:
+            raise Refusal(ErrorCode.invalid_request, message)
+
+    for name in ("member_id", "group_id", "instance_id", "rack_id"):
+        demand(fields.get(name) != "", f"{name} can't be empty")
+    epoch = fields["member_epoch"]
+    if epoch == 0:
+        demand(fields["rebalance_timeout"] != -1, "the rebalance timeout must be in the first request")
+        demand(fields["topic_partitions"] is not None and not fields["topic_partitions"], "who joins owns nothing")
+        names, pattern = fields["subscribed_topic_names"], fields["subscribed_topic_regex"]
+        demand(names is not None or pattern is not None, "who joins subscribes to something")
+    demand(epoch >= _LEAVE_FOR_A_WHILE, "no such epoch")
+    demand(epoch != _LEAVE_FOR_A_WHILE or fields["instance_id"] is not None, "-2 is for static members")
+    if fields.get("server_assignor") not in (None, *_ASSIGNORS):
+        raise Refusal(ErrorCode.unsupported_assignor, "uniform, range")
+
+
+def _check_epoch(member: _Member, epoch: int, owned: Collection[Slot] | None) -> None:
+    if epoch == 0 or epoch == member.epoch:
+        return
+    may_have_missed_the_answer = (
+        epoch < member.epoch
+        and epoch == member.previous_epoch
+        and owned is not None
+        and all(slot in member.assigned for slot in owned)
+    )
+    if not may_have_missed_the_answer:
+        raise Refusal(ErrorCode.fenced_member_epoch, f"{member.id} is at {member.epoch}, not at {epoch}")
+
+
+def _still_owns(owned: Collection[Slot] | None, leaving: Collection[Slot]) -> bool:
+    return owned is None or any(slot in leaving for slot in owned)
+
+
+def _slots(topic_partitions: list[Fields] | None) -> frozenset[Slot] | None:
+    if topic_partitions is None:
+        return None
+    return frozenset((each["topic_id"], number) for each in topic_partitions for number in each["partitions"])
+
+
+def _by_topic(slots: Iterable[Slot]) -> list[Fields]:
+    topics: defaultdict[uuid.UUID, list[int]] = defaultdict(list)
+    for topic, number in sorted(slots):
+        topics[topic].append(number)
+    return [{"topic_id": topic, "partitions": numbers} for topic, numbers in topics.items()]

@@ -1,0 +1,350 @@
+"""One member's process: the user's poll loop, its listeners and commits, and the background that serves the machine.
+
+WORKING   between two polls: records are worked on; the background goes on
+WAITING   inside of poll(), for something to happen
+BUSY      inside of poll(), carrying out a duty: commit, listener
+ENDED     closed, died, or failed for good
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import HeadraceError, KafkaError
+from headrace.machines.assignors import Assignor
+from headrace.machines.classic_member import ClassicMember
+from headrace.machines.epoch_member import EpochMember
+from headrace.machines.leading import share_out
+from headrace.machines.membership import Assign, Duty, Revoke, Send, Subscription, Take
+from headrace.types import TopicPartition
+
+from .clock import Timer
+from .network import Link
+
+if TYPE_CHECKING:
+    from .world import World
+
+_BURST, _BURST_SECONDS = 24, 1.0  # more requests in a second than a healthy member has reason for
+FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID = 82, 111
+
+
+class Phase(enum.Enum):
+    WORKING = "working"
+    WAITING = "waiting"
+    BUSY = "busy"
+    ENDED = "ended"
+
+
+class Process:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        machine: ClassicMember | EpochMember,
+        assignors: dict[str, Assignor],
+        instance_id: str | None,
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.machine = machine
+        self.instance_id = instance_id
+        self.phase = Phase.WORKING
+        self.is_closed = False
+        self.is_cut_off = False
+        # A static member whose old JoinGroup is applied late is fenced by itself; nothing can be done about that.
+        self.may_arrive_late = instance_id is None
+        self.link = Link()
+        self.parking_link = Link()
+        self.holding: dict[TopicPartition, Any] = {}
+        """What the user has, from the beginning of a Take to the end of a Revoke or Lose, and the group's name of it."""
+        self.failure: HeadraceError | None = None
+        self._assignors = assignors
+        self._clock = world.clock
+        self._dice = world.dice
+        self._duty: Duty | None = None
+        self._wake_up: Timer | None = None
+        self._wake_at = math.inf
+        self._poll_ends_at = math.inf
+        self._frozen_until = 0.0
+        self._wants_to_close = False
+        self._sent: deque[float] = deque(maxlen=_BURST)
+        self._commits = 0  # in flight
+        self._after_commits: Callable[[], None] | None = None
+        self._resolving = False
+        self._pause = 0.0
+        self._identity = machine.identity
+
+    # -- what the world does to it -----------------------------------------------------------------------------
+
+    def start(self, subscription: Subscription) -> None:
+        self.machine.subscribe(subscription)
+        self._poll()
+
+    def subscribe(self, subscription: Subscription) -> None:
+        if self.phase is not Phase.ENDED:
+            self.machine.subscribe(subscription)
+            self._attend()
+
+    def close(self) -> None:
+        """When the poll it is in ends."""
+        self._wants_to_close = True
+
+    def die(self) -> None:
+        """SIGKILL: nobody is told."""
+        self.phase = Phase.ENDED
+        self._let_go(list(self.holding))
+        self.link, self.parking_link = Link(), Link()
+
+    def freeze(self, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT later: nothing runs, what arrives is seen afterwards."""
+        self._frozen_until = self._clock.now + seconds
+
+    def dawdle(self, seconds: float) -> None:
+        """The next record takes that long; the background goes on."""
+        self._pause = seconds
+
+    def topics_changed(self) -> None:
+        self._run(self._topics_changed)
+
+    def inbox(self, do: Callable[..., None], *args: Any) -> None:
+        self._run(do, *args)
+
+    @property
+    def is_live(self) -> bool:
+        return self.phase is not Phase.ENDED
+
+    def _run(self, do: Callable[..., None], *args: Any) -> None:
+        """Unless it is dead; later if it is frozen."""
+        if self.phase is Phase.ENDED:
+            return
+        if self._clock.now < self._frozen_until:
+            self._clock.at(self._frozen_until, self._run, do, *args)
+            return
+        do(*args)
+
+    # -- the poll loop -----------------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        if self._wants_to_close:
+            self._close()
+            return
+        self.machine.poll_begins()
+        self.phase = Phase.WAITING
+        self._poll_ends_at = self._clock.now + self._dice.uniform(*self.world.poll_times)
+        self._clock.at(self._poll_ends_at, self._run, self._poll_is_over)
+        self._attend()
+
+    def _poll_is_over(self) -> None:
+        if self.phase is Phase.WAITING:
+            self.machine.poll_ends(self._clock.now)
+            self.phase = Phase.WORKING
+            if self.holding and self._dice.random() < self.world.commits:
+                self._commit()
+            seconds, self._pause = self._pause or self._dice.uniform(*self.world.work_times), 0.0
+            self._clock.after(seconds, self._run, self._poll)
+            self._attend()
+
+    def _carry_out_duties(self) -> None:
+        """Poll looks after every event whether there is something to do."""
+        machine = self.machine
+        if machine.failure is not None:
+            duty = machine.parting()
+            if duty is None:
+                self._fail(machine.failure)
+                return
+        else:
+            machine.complaint = None
+            duty = machine.duty()
+        if duty is None:
+            return
+        self.phase = Phase.BUSY
+        self._duty = duty
+        self.world.note(self, "begins", duty)
+        if isinstance(duty, Take):
+            self._take(duty)
+        self._after_commits = lambda: self._clock.after(self.world.callback_time(), self._run, self._duty_done)
+        if isinstance(duty, Revoke) and self._dice.random() < 0.7:
+            self._commit(duty.partitions)
+        self._commits_are_over()
+
+    def _take(self, duty: Take) -> None:
+        added = sorted(duty.added)
+        names = getattr(self.machine, "_offered", {})
+        for each in added:
+            slot = (names[each], each.partition) if each in names else each
+            self.world.begins_to_hold(self, each, slot)
+            self.holding[each] = slot
+
+    def _let_go(self, partitions: list[TopicPartition]) -> None:
+        for each in partitions:
+            self.world.holds_no_longer(self, self.holding.pop(each))
+
+    def _duty_done(self) -> None:
+        duty = self._duty
+        if duty is None:
+            return
+        self._duty = None
+        if not isinstance(duty, Take):
+            self._let_go(sorted(duty.partitions))
+        self.world.note(self, "has done", duty)
+        self.machine.done(duty)
+        if self.machine.owned != self.holding.keys():
+            self.world.violated(f"{self.name} owns {self.machine.owned} and holds {sorted(self.holding)}")
+        self.phase = Phase.WAITING
+        if self.is_closed:
+            self._close()
+            return
+        self._attend()
+        if self._clock.now >= self._poll_ends_at:
+            self._poll_is_over()
+
+    def _fail(self, error: HeadraceError) -> None:
+        self.failure = error
+        self.world.note(self, "fails", error)
+        self.world.failed(self, error)
+        self.phase = Phase.ENDED
+
+    def _close(self) -> None:
+        """The end: what it has is given up in order, then it leaves."""
+        self.is_closed = True
+        duty = self.machine.parting()
+        if duty is not None:
+            self.phase = Phase.BUSY
+            self._duty = duty
+            self._after_commits = lambda: self._clock.after(self.world.callback_time(), self._run, self._duty_done)
+            if isinstance(duty, Revoke):
+                self._commit(duty.partitions)
+            self._commits_are_over()
+            return
+        farewell = self.machine.leave("closed")
+        self.world.note(self, "leaves", farewell and dict(farewell.fields))
+        for action in ([farewell] if farewell else []) + self.machine.tick(self._clock.now):
+            assert isinstance(action, Send)
+            self.world.network.send(self, action, _ignore, _ignore)
+        if self.machine.tick(self._clock.now + 1e6) or self.machine.next_tick() != math.inf:
+            self.world.violated(f"{self.name} has left and goes on")
+        self.phase = Phase.ENDED
+
+    # -- the background ----------------------------------------------------------------------------------------
+
+    def _attend(self) -> None:
+        """After every event."""
+        if self.phase is Phase.WAITING:
+            self._carry_out_duties()
+        if self.phase is Phase.ENDED:
+            return
+        if (identity := self.machine.identity) != self._identity:
+            self._identity = identity
+            self.world.identity_changed(self)
+        now = self._clock.now
+        for action in self.machine.tick(now):
+            if isinstance(action, Assign):
+                seconds = self._dice.uniform(0, 3.0 if self._dice.random() < 0.1 else 0.1)
+                self._clock.after(seconds, self._run, self._assign, action, self.world.layout())
+            else:
+                self._send(action)
+        if isinstance(self.machine, EpochMember) and not self._resolving and self.machine.unresolved:
+            self._resolving = True
+            self._clock.after(self._dice.uniform(0, 0.5), self._run, self._resolve)
+        due = self.machine.next_tick()
+        if due <= now:
+            self.world.violated(f"{self.name} has nothing to send and wants to be asked again at once")
+        if due != self._wake_at:
+            if self._wake_up is not None:
+                self._wake_up.cancel()
+            self._wake_at = due
+            self._wake_up = None if due == math.inf else self._clock.at(due, self._run, self._tick)
+
+    def _tick(self) -> None:
+        self._wake_at = math.inf
+        self._attend()
+
+    def _send(self, action: Send) -> None:
+        now = self._clock.now
+        self._sent.append(now)
+        if len(self._sent) == _BURST and now - self._sent[0] < _BURST_SECONDS:
+            self.world.violated(f"{self.name} has sent {_BURST} requests in {now - self._sent[0]:.3f} s")
+        self.world.note(self, "sends", action)
+
+        def answered(body: Any) -> None:
+            self.world.note(self, "hears", action.api, body)
+            self.machine.answered(action, body, self._clock.now)
+            self._attend()
+
+        def failed(error: HeadraceError) -> None:
+            self._run(self._failed, action, error)
+
+        self.world.network.send(self, action, answered, failed)
+
+    def _failed(self, action: Send, error: HeadraceError) -> None:
+        self.world.note(self, "fails to hear", action.api, error)
+        self.machine.failed(action, error, self._clock.now)
+        self._attend()
+
+    def _assign(self, action: Assign, layout: dict[str, int]) -> None:
+        assert isinstance(self.machine, ClassicMember)
+        known = {topic: count for topic, count in layout.items() if topic in self.machine.group_topics}
+        shares = share_out(self._assignors[action.strategy], action.members, known)
+        self.world.note(self, "assigns", known, shares)
+        self.machine.assigned(action, shares, known)
+        self._attend()
+
+    def _resolve(self) -> None:
+        assert isinstance(self.machine, EpochMember)
+        self._resolving = False
+        self.machine.names_known(self.world.names())
+        self._attend()
+
+    def _topics_changed(self) -> None:
+        if isinstance(self.machine, ClassicMember):
+            self.machine.topics_changed(self.world.layout())
+        else:
+            self.machine.names_known(self.world.names())
+        self._attend()
+
+    # -- commits -----------------------------------------------------------------------------------------------
+
+    def _commit(self, partitions: frozenset[TopicPartition] | None = None) -> None:
+        sent = self.machine.identity
+        if sent.generation < 0:
+            return
+        chosen = sorted(self.machine.owned if partitions is None else partitions)
+        if not chosen:
+            return
+        self._commits += 1
+
+        def answered(code: int) -> None:
+            self._commits -= 1
+            if code:
+                self.world.note(self, "commit refused", code, sent)
+                self.machine.commit_refused(code, sent)
+            self._commits_are_over()
+            self._attend()
+
+        def failed(error: HeadraceError) -> None:
+            self._run(lost)
+
+        def lost() -> None:
+            self._commits -= 1
+            self._commits_are_over()
+
+        self.world.network.commit(self, sent, chosen, answered, failed)
+
+    def _commits_are_over(self) -> None:
+        """A duty does not end while a commit is in flight: it would count for the next owner."""
+        if self._commits == 0 and self._after_commits is not None:
+            proceed, self._after_commits = self._after_commits, None
+            proceed()
+
+
+def is_expected(error: HeadraceError, static: bool) -> bool:
+    """Whether a member may end like this: only a static one, when another has come in its place."""
+    return static and isinstance(error, KafkaError) and error.code in (FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID)
+
+
+def _ignore(*_: Any) -> None:
+    """A farewell is sent once; nobody waits for its answer."""
