@@ -9,8 +9,8 @@
     prefix      the lowest offset that is not done: what a commit may say
     open_count  how many are in flight
 
-An OffsetSet is copied by every change. This is the same kept in place: a completed record costs about a microsecond,
-however many are open. Nothing here locks: its owner does.
+An OffsetSet is copied by every change. This is the same kept in place: with ten thousand records in flight, completed
+in random order, one costs about a microsecond where the copy costs forty. Nothing here locks: its owner does.
 """
 
 from __future__ import annotations

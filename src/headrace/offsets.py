@@ -19,10 +19,10 @@ Nor has it a truth value of its own: a partition of which nothing is done is not
 
 The text form goes into the metadata of a commit, beside the plain offset `low`:
 
-    headrace/1 70 c-n5XgV2P@ the user's own metadata
-    form       |  |          a note, if there is one
-               |  base 85 of: CRC-32 of the rest and of the offset, 4 bytes; raw deflate of the lengths of the
-               |  holes, then of the done ranges behind them, as varints
+    headrace/1 70 tVXx7G6IYX00 the user's own metadata
+    form       |  |            a note, if there is one
+               |  base 85 of: CRC-32 of the offset and of what follows, 4 bytes; raw deflate of the lengths of
+               |  the holes, then of the done ranges behind them, as varints
                the offset it was committed with; with any other one the text means nothing
 
 Deflate is there for its Huffman codes: holes from random completion cost what their entropy is, about what a bitmap
