@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from headrace import Consumer, RebalanceListener, TopicPartition
+from headrace import Consumer, RebalanceListener, Records, TopicPartition
 from headrace.errors import HeadraceError
 
 from .group_events import Place
@@ -35,9 +35,13 @@ class Member(RebalanceListener):
         while self._running:
             records = self._consumer.poll(_POLL)
             self._diary.read({tp: [record.offset for record in records[tp]] for tp in records.partitions})
+            self.work(records)
             self._diary.settle()
         self._consumer.close()
         self._diary.closed()
+
+    def work(self, records: Records) -> None:
+        """What is done with records before they are committed: nothing, here."""
 
     def _commit(self, offsets: Mapping[Place, int]) -> None:
         self._consumer.commit({TopicPartition(*place): offset for place, offset in offsets.items()})

@@ -40,10 +40,22 @@ class Diary:
         """Commits what was read."""
         if not self._due:
             return
-        said = [_place(place) | {"offset": offset} for place, offset in self._due.items()]
         try:
             self._commit(self._due)
         except self._refusal as problem:
+            self.settled(problem)
+        else:
+            self.settled()
+
+    @property
+    def due(self) -> Mapping[Place, int]:
+        """What has yet to be committed, for those who do it themselves and then say `settled`."""
+        return self._due
+
+    def settled(self, problem: Exception | None = None) -> None:
+        """All that was due is committed, or was refused."""
+        said = [_place(place) | {"offset": offset} for place, offset in self._due.items()]
+        if problem is not None:
             _say("offsets_committed", offsets=said, success=False, error=str(problem))
         else:
             self._due.clear()
@@ -54,6 +66,10 @@ class Diary:
 
     def revoked(self, partitions: Iterable[Place]) -> None:
         self.settle()
+        self.gave_up(partitions)
+
+    def gave_up(self, partitions: Iterable[Place]) -> None:
+        """Revoked, with all that could be committed."""
         self._give_up("partitions_revoked", partitions)
 
     def lost(self, partitions: Iterable[Place]) -> None:

@@ -15,17 +15,28 @@ _PAUSE = 0.03
 class SteadyWriter:
     """Writes to all partitions of a topic alike until it is told to finish, or has written `limit` records.
 
+    A record's value is its number in the partition. `settings` are the producer's.
+
     with SteadyWriter(servers, topic, 12, limit=20_000) as writer:
         ...
         ends = writer.finish()
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, *, limit: int, each_time: int = 1) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        partitions: int,
+        *,
+        limit: int,
+        each_time: int = 1,
+        **settings: object,
+    ) -> None:
         self._places = [(topic, number) for number in range(partitions)]
         self._rounds = limit // (partitions * each_time)
         self._each_time = each_time
         self._topic = topic
-        self._writer = Writer(bootstrap_servers)
+        self._writer = Writer(bootstrap_servers, **settings)
         self._stop = threading.Event()
         self._written = 0
         self._failure: BaseException | None = None

@@ -1,0 +1,80 @@
+"""All commits that a group's coordinator ever took, from its log: the topic __consumer_offsets.
+
+Nothing is missed there, as it would be by asking for the committed offsets now and then. The log is compacted only
+when it has grown by 100 MB, which no test does.
+
+    key     int16 version (0 or 1), string group, string topic, int32 partition; other versions are of other things
+    value   int16 version, int64 offset, ...; null where the offset was deleted
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from .admin import client_settings
+from .group_events import Place
+
+OFFSETS_TOPIC = "__consumer_offsets"
+_TIMEOUT = 30.0
+_OFFSET_KEYS = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    at: int
+    """By the coordinator's clock, which on one machine is everybody's; milliseconds."""
+    place: Place
+    offset: int
+
+
+def partition_of(group: str, partitions: int) -> int:
+    """The partition of the topic that has a group; its leader is the group's coordinator."""
+    number = 0
+    for unit in group.encode("utf-16-be")[1::2]:  # Java's hashCode; the names of tests are ASCII
+        number = (number * 31 + unit) & 0xFFFFFFFF
+    signed = number - 2**32 if number >= 2**31 else number
+    return abs(signed) % partitions
+
+
+def commit_history(bootstrap_servers: str, group: str) -> list[Commit]:
+    """In the order in which they were taken."""
+    settings = {"group.id": "historian", "enable.auto.commit": False, "enable.partition.eof": True}
+    reader = Consumer({**client_settings(bootstrap_servers), **settings})
+    try:
+        count = len(reader.list_topics(OFFSETS_TOPIC, timeout=_TIMEOUT).topics[OFFSETS_TOPIC].partitions)
+        place = TopicPartition(OFFSETS_TOPIC, partition_of(group, count), OFFSET_BEGINNING)
+        reader.assign([place])
+        commits: list[Commit] = []
+        while True:
+            message = reader.poll(_TIMEOUT)
+            assert message is not None, f"{place} could not be read"
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return commits
+            key, value = message.key(), message.value()
+            if isinstance(key, bytes) and isinstance(value, bytes) and (found := _parse(key, value)) is not None:
+                owner, where, committed = found
+                if owner == group:
+                    commits.append(Commit(message.timestamp()[1], where, committed))
+    finally:
+        reader.close()
+
+
+def _parse(key: bytes, value: bytes) -> tuple[str, Place, int] | None:
+    (version,) = struct.unpack_from(">h", key)
+    if version not in _OFFSET_KEYS:
+        return None
+    group, position = _string(key, 2)
+    topic, position = _string(key, position)
+    (partition,) = struct.unpack_from(">i", key, position)
+    (offset,) = struct.unpack_from(">q", value, 2)
+    return group, (topic, partition), offset
+
+
+def _string(data: bytes, position: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from(">h", data, position)
+    end = position + 2 + length
+    return data[position + 2 : end].decode(), end

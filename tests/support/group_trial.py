@@ -1,0 +1,217 @@
+"""A group of headrace members that is put to the test while its topic is written to, and what must hold in the end.
+
+    nothing unread      every record was read by a member
+    in order            between an assignment and its end a partition is read on without a gap or a step back
+    nothing committed   is read again by another member (`Ledger.broken`), and nothing by one that does not own it
+    no false commits    a partition's committed offset never goes back, and never over a record that nobody had read
+
+The last one is looked up in the coordinator's own log.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, Protocol, Self
+
+from confluent_kafka.admin import AdminClient
+
+from .admin import Admin, client_settings, unique
+from .commit_history import Commit, commit_history
+from .group_events import Assigned, Committed, Lost, Place, Read, Revoked, milliseconds
+from .group_ledger import Stint
+from .group_members import Membership
+from .group_settings import set_session_timeout
+from .peer_process import Peer, Peers
+from .steady_writer import SteadyWriter
+
+WAYS: Mapping[str, str | None] = {"eager": "range", "cooperative": "cooperative-sticky", "consumer": None}
+"""The ways in which a group shares partitions out, and their strategies. None: KIP-848."""
+
+_TIMEOUT = 30.0
+_LIMIT = 100_000  # records; nobody gets there
+_HEARTBEAT = 100  # milliseconds; in a KIP-848 group the broker's affair
+
+
+class GroupTrial:
+    """One group, and a topic of its own.
+
+    :param way: one of `WAYS`.
+    :param session: its session timeout in seconds.
+    :param replication: of the topic. Above 1, all but one of the replicas have to have a record.
+    :param settings: of all members.
+    """
+
+    def __init__(
+        self,
+        admin: Admin,
+        way: str,
+        partitions: int,
+        *,
+        session: float,
+        replication: int = 1,
+        group: str | None = None,
+        **settings: object,
+    ) -> None:
+        self.group = group or unique(f"trial-{way}")
+        self._servers = bootstrap_servers = admin.bootstrap_servers
+        self.topic = topic = admin.create(
+            f"trial-{way}", partitions, replication=replication, min_insync_replicas=max(1, replication - 1)
+        )
+        # What is tried again must neither be doubled nor overtaken: a record's value is its offset.
+        self._writer = SteadyWriter(bootstrap_servers, topic, partitions, limit=_LIMIT, enable_idempotence=True)
+        chosen = {name.replace("_", "."): value for name, value in settings.items()}
+        if WAYS[way] is None:
+            set_session_timeout(bootstrap_servers, self.group, round(session * 1000))
+        else:
+            chosen |= {"session.timeout.ms": round(session * 1000), "heartbeat.interval.ms": _HEARTBEAT}
+        self._membership = Membership(bootstrap_servers, self.group, topic, WAYS[way], chosen)
+        self.peers = Peers((topic, number) for number in range(partitions))
+        self.ledger = self.peers.ledger
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opened:
+            opened.enter_context(self.peers)
+            opened.enter_context(self._writer)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        self._opened.__exit__(*problem)
+
+    # -- members -------------------------------------------------------------------------------------------------
+
+    def start(self, name: str, module: str = "wayward_member") -> Peer:
+        config = json.dumps(self._membership.config(name))
+        return self.peers.start(name, [sys.executable, "-m", f"support.{module}", self._membership.topic, config])
+
+    def start_all(self, *names: str) -> list[Peer]:
+        """Returns when they are the group, and records flow."""
+        members = [self.start(name) for name in names]
+        self.wait_flowing(members)
+        return members
+
+    def wait_flowing(self, members: Iterable[Peer], timeout: float = 2 * _TIMEOUT) -> None:
+        """Until these are the group, at rest, and have read and committed since now."""
+        members = list(members)
+        since = milliseconds()
+        names = [member.name for member in members]
+        self.peers.wait(
+            f"{names} at rest and committing",
+            lambda: self.ledger.at_rest(names) and all(self.committed_at(member) >= since for member in members),
+            timeout,
+        )
+
+    def committed_at(self, member: Peer) -> int:
+        """When it had last committed something of each partition that it owns."""
+        missing = set(self.ledger.owned(member.name))
+        at = milliseconds()
+        for event in reversed(member.events):
+            if not missing:
+                return at
+            if isinstance(event, Committed) and event.error is None and missing & event.offsets.keys():
+                missing -= event.offsets.keys()
+                at = event.at
+        return 0 if missing else at
+
+    def hold(self, member: Peer) -> None:
+        """It is in user code when this returns, between reading and committing, and stays there."""
+        self._until_said(member, signal.SIGUSR1, "held")
+
+    def _until_said(self, member: Peer, number: int, word: str) -> None:
+        before = member.said.count(word)
+        member.process.send_signal(number)
+        self.peers.wait(f"{member.name} is {word}", lambda: member.said.count(word) > before)
+
+    def hold_assigning(self, members: Iterable[Peer]) -> None:
+        """Whoever leads the group stays in its assignor the next time."""
+        for member in members:
+            member.process.send_signal(signal.SIGHUP)
+
+    def wait_assigning(self, members: Iterable[Peer]) -> None:
+        members = list(members)
+        self.peers.wait("the leader shares out", lambda: any("assigning" in member.said for member in members))
+
+    def release(self, *members: Peer) -> None:
+        for member in members:
+            member.process.send_signal(signal.SIGUSR2)
+
+    # -- what happened -------------------------------------------------------------------------------------------
+
+    def stints_since(self, at: int, places: Collection[Place] | None = None) -> list[Stint]:
+        return [
+            stint for stint in self.ledger.stints if stint.begun >= at and (places is None or stint.place in places)
+        ]
+
+    def changes_since(self, at: int) -> list[tuple[str, Assigned | Revoked | Lost]]:
+        """What listeners heard."""
+        return [
+            (peer.name, event)
+            for peer in self.peers
+            for event in peer.events
+            if isinstance(event, Assigned | Revoked | Lost) and event.at >= at
+        ]
+
+    def refusals_of(self, member: Peer) -> list[str]:
+        return [why for name, why in self.ledger.refused if name == member.name]
+
+    def described(self) -> tuple[str, set[str]]:
+        """The group's state and the names of its members, as its coordinator has them."""
+        client = AdminClient(client_settings(self._servers))
+        found = client.describe_consumer_groups([self.group])[self.group].result(_TIMEOUT)
+        return found.state.name, {member.client_id for member in found.members}
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def finish(self, *members: Peer) -> None:
+        """No more is written, everything is read, then the members close. Checks what must hold."""
+        ends = self._writer.finish()
+        self.peers.wait("all is read", lambda: not self.ledger.unread(ends), 2 * _TIMEOUT)
+        self.peers.stop(*members)
+        ledger = self.ledger
+        assert ledger.unread(ends) == []
+        assert [stint for stint in ledger.stints if len(stint.ranges) > 1] == [], "not in order"
+        assert [str(repeat) for repeat in ledger.broken()] == []
+        assert ledger.strays == []
+        self._check_commits(commit_history(self._servers, self.group))
+
+    def _check_commits(self, commits: Iterable[Commit]) -> None:
+        reads: dict[Place, list[tuple[int, int, int]]] = defaultdict(list)
+        for peer in self.peers:
+            for event in peer.events:
+                if isinstance(event, Read):
+                    for place, (start, end) in event.ranges.items():
+                        reads[place].append((event.at, start, end))
+        committed: dict[Place, int] = {}
+        for commit in commits:
+            before = committed.get(commit.place, 0)
+            assert commit.offset >= before, f"{commit} goes back from {before}"
+            committed[commit.place] = commit.offset
+            known = sorted((start, end) for at, start, end in reads[commit.place] if at <= commit.at)
+            done = 0
+            for start, end in known:
+                done = max(done, end) if start <= done else done
+            assert commit.offset <= done, f"{commit} when all was read to {done}"
+        assert committed.keys() == self.ledger.partitions, "this group has committed elsewhere"
+
+
+class Scenario(Protocol):
+    def __call__(self, way: str) -> None: ...
+
+
+def in_all_ways(scenario: Scenario, ways: Collection[str] = tuple(WAYS)) -> None:
+    """Runs it with a group of each way, all at the same time: most of it is waiting."""
+    with ThreadPoolExecutor(len(ways)) as threads:
+        running = {way: threads.submit(scenario, way) for way in ways}
+    failures = []
+    for way, result in running.items():
+        if (failure := result.exception()) is not None:
+            failure.add_note(f"in the group of way {way}")
+            failures.append(failure)
+    if failures:
+        raise failures[0] if len(failures) == 1 else BaseExceptionGroup("several ways failed", failures)
