@@ -176,6 +176,12 @@ class ConsumerConfig:
         300_000,
         "A member that does not call poll() for this long leaves the group (KIP-62). A rebalance waits for as long.",
     )
+    revoke_mode: str = _key(
+        _one_of("deferred", "immediate"),
+        "deferred",
+        "When a partition is given up that the group asks back: by a later poll(), so that work on it can end "
+        "(KIP-983), or by the same.",
+    )
     exclude_internal_topics: bool = _key(
         _flag, True, "A pattern that is matched by this client skips Kafka's own topics."
     )

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "DecodeError", "Record", "Records", "decode", "decode_all", "next_offset"]
 
 
+_NONE: frozenset[TopicPartition] = frozenset()
+
+
 class Records:
     """An immutable sequence of records, of one partition after the other, each in the order of its log.
 
@@ -31,14 +34,20 @@ class Records:
     """
 
     # Not a collections.abc.Sequence: polars takes those for rows before it looks for an Arrow stream.
-    __slots__ = ("_batches", "_ends", "_len")
+    __slots__ = ("_batches", "_ends", "_len", "lost", "to_be_revoked")
 
     EMPTY: ClassVar[Records]
+
+    to_be_revoked: frozenset[TopicPartition]
+    """The partitions that the next poll() will give up, unless that is delayed (KIP-983)."""
+    lost: frozenset[TopicPartition]
+    """The partitions that were lost in this poll(): others may read them already."""
 
     def __init__(self, batches: Sequence[Batch] = ()) -> None:
         self._batches = tuple(batches)
         self._len = sum(map(len, self._batches))
         self._ends: list[int] | None = None
+        self.to_be_revoked = self.lost = _NONE
 
     def __len__(self) -> int:
         return self._len

@@ -25,6 +25,9 @@ PROMISED = [
     "unsubscribe",
     "group_metadata",
     "enforce_rebalance",
+    "to_be_revoked_partitions",
+    "lost_partitions",
+    "delay_revoke",
     "poll",
     "position",
     "seek",
@@ -52,8 +55,10 @@ NOT_AWAITED = {
     "assign",
     "assignment",
     "commit_async",
+    "delay_revoke",
     "enforce_rebalance",
     "group_metadata",
+    "lost_partitions",
     "metrics",
     "pause",
     "paused",
@@ -63,6 +68,7 @@ NOT_AWAITED = {
     "seek_to_end",
     "subscribe",
     "subscription",
+    "to_be_revoked_partitions",
     "wakeup",
 }
 

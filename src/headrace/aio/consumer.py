@@ -156,6 +156,28 @@ class AsyncConsumer:
             raise StateError("only a subscribed consumer has a group to rebalance")
         self._group.rejoin(reason)
 
+    def to_be_revoked_partitions(self) -> set[TopicPartition]:
+        """The partitions that the group asks back and that the next poll() gives up, unless that is delayed (KIP-983).
+        Nothing more of them is returned."""
+        self._gate.check()
+        return set() if self._group is None else set(self._group.revocations.next)
+
+    def lost_partitions(self) -> set[TopicPartition]:
+        """The partitions that were lost in the last poll(): others may read them already, and commits of them fail."""
+        self._gate.check()
+        return set() if self._group is None else set(self._group.revocations.lost)
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> bool:
+        """Puts the revoke of these partitions off by one more poll(), while work on them is under way. False if some of
+        them are not here any more; the others are delayed all the same.
+
+        It can be done again and again, until the group waits no longer (max.poll.interval.ms after it asked): then
+        they are lost.
+        """
+        self._gate.check()
+        chosen = _partitions(partitions)
+        return not chosen if self._group is None else self._group.delay(chosen)
+
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are being read."""
         self._gate.check()
@@ -176,19 +198,19 @@ class AsyncConsumer:
         limit = self._begin_poll(max_records)
         self._start()
         deadline = time.monotonic() + max(0.0, timeout)
+        begins = True
         try:
             while True:
                 self._intake.doorbell.clear()
                 self._gate.consume_wakeup()
                 self._gate.check()
                 if self._is_subscribed:
-                    await perform(self._attend())
-                records = self._intake.take(limit)
+                    await perform(self._attend(begins))
+                    begins = False
+                left = deadline - time.monotonic()
+                records = self._take(limit, left <= 0)
                 if records is not None:
                     return records
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return Records()
                 await self._intake.doorbell.wait_async(left)
         finally:
             self._end_poll()
@@ -225,9 +247,26 @@ class AsyncConsumer:
             assert self._group is not None
             self._group.poll_ends()
 
-    def _attend(self) -> Steps:
+    def _attend(self, begins: bool) -> Steps:
+        """What a poll does for the group: before its first look for records, and again before each further one."""
         assert self._group is not None
-        return self._group.attend()
+        if begins:
+            yield from self._group.begin()
+        yield from self._group.attend()
+
+    def _take(self, limit: int, is_late: bool) -> Records | None:
+        """What the poll returns, or None if it is to wait. It does not wait when there is news of revocations."""
+        records = self._intake.take(limit)
+        group = self._group
+        if group is None or not group.is_subscribed:
+            return Records() if records is None and is_late else records
+        if records is None:
+            if not is_late and not group.has_news:
+                return None
+            records = Records()
+        records.to_be_revoked = group.revocations.next
+        records.lost = group.revocations.lost
+        return records
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Record after record, for as long as the consumer is open. The position moves with each of them."""

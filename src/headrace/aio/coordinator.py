@@ -84,8 +84,12 @@ class Coordinator:
             )
         ids, highest = self._topic_ids(topics)
         who = self._identity()
-        if not who.member_id and self._membership is not None and self._membership.is_subscribed:
-            raise self._no_member(self._membership)
+        if self._membership is not None and self._membership.is_subscribed:
+            if not who.member_id:
+                raise self._no_member(self._membership)
+            if lost := sorted(self._membership.lost_for_good & offsets.keys()):
+                doing = f"OffsetCommit of {lost[0]} to group {self.group}"
+                raise kafka_error(ErrorCode.unknown_member_id, doing, _TOO_LATE, CommitFailedError)
         fields = {
             "group_id": self.group,
             "generation_id_or_member_epoch": who.generation,
@@ -107,12 +111,23 @@ class Coordinator:
         if self._membership is not None:
             self._membership.commit_refused(code, who)
         doing = f"OffsetCommit of {tp} to group {self.group}"
+        if self._comes_too_early(code, who):
+            code = ErrorCode.rebalance_in_progress
         if code in _NOT_OURS:
             detail = "the group has active members: a consumer with assign() needs a group.id of its own"
             return kafka_error(code, doing, _TOO_LATE if who.member_id else detail, CommitFailedError)
         error = kafka_error(code, doing)
         error.retriable |= code in _CHANGING
         return error
+
+    def _comes_too_early(self, code: int, who: Identity) -> bool:
+        """The group is in its next generation before this member has heard of it: its JoinGroup is answered on another
+        connection, and the answer is on its way or was faster."""
+        return (
+            code == ErrorCode.illegal_generation
+            and self._membership is not None
+            and self._membership.has_moved_on(who)
+        )
 
     def _no_member(self, membership: Group) -> KafkaError:
         doing = f"OffsetCommit to group {self.group}"
@@ -123,6 +138,8 @@ class Coordinator:
                 f"and others may have its partitions. Records from before may be read twice. Raise "
                 f"max.poll.interval.ms or lower max.poll.records; the next poll() joins again"
             )
+        elif membership.member.owned:
+            detail = _TOO_LATE
         else:
             detail = "this consumer is not a member of the group at this time; poll() joins it"
         return kafka_error(ErrorCode.unknown_member_id, doing, detail, CommitFailedError)

@@ -17,7 +17,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from typing import Any
 
 from ..config import ConsumerConfig
@@ -26,11 +26,13 @@ from ..listener import RebalanceListener
 from ..machines.assignors import Assignor, assignors_of
 from ..machines.backoff import Backoff
 from ..machines.classic_member import ClassicMember
+from ..machines.classic_member import State as ClassicState
 from ..machines.cluster import Cluster
 from ..machines.epoch_member import EpochMember
-from ..machines.membership import Duty, GroupSettings, Identity, Partitions, Revoke, Subscription, Take
+from ..machines.membership import Duty, GroupSettings, Identity, Lose, Partitions, Revoke, Subscription, Take
+from ..machines.revocation import Revocations
 from ..protocol.codes import kafka_error
-from ..types import GroupMetadata
+from ..types import GroupMetadata, TopicPartition
 from .intake import Intake
 
 log = logging.getLogger(__name__)
@@ -54,11 +56,18 @@ class Group:
         self.assignors: dict[str, Assignor] = {}
         self.wake: Callable[[], None] = _nobody  # the background: set by the engine, to be called from any thread
         self.longest_absence = max(config.session_timeout_ms, config.max_poll_interval_ms) / 1000
+        # The group waits for the rebalance timeout from when it asked; what it is told has to reach it before.
+        patience = config.max_poll_interval_ms / 1000
+        self._patience = patience - min(1.0, patience / 10)
         self._config = config
         self._intake = intake
         self._auto_commit = auto_commit
         self._listener = RebalanceListener()
         self.in_listener = False
+        self.revocations = Revocations()
+        self.has_news = False  # something was asked back or lost since the poll began
+        self.lost_for_good: Partitions = frozenset()  # and not given again since: not to be committed
+        self._defers = config.revoke_mode == "deferred"
         self._names: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._server_pattern: str | None = None
@@ -160,10 +169,26 @@ class Group:
         with self._intake.lock:
             self.member.poll_ends(time.monotonic())
 
+    def begin(self) -> Steps:
+        """What a poll does first, once: it completes the revokes that were requested in the one before and are not
+        delayed."""
+        self.has_news = False
+        if self.revocations.pending:
+            with self._intake.lock:
+                due = self.revocations.next & self.member.unwanted
+            if due:
+                yield from self._perform(Revoke(due))
+        self.revocations.poll_begins()
+
     def attend(self) -> Steps:
         """What has to be done before a poll looks for records. Raises what ended the membership."""
         while (duty := self._next_duty()) is not None:
-            yield from self._perform(duty)
+            if self._defers and isinstance(duty, Revoke):
+                self._request(duty.partitions)
+            else:
+                yield from self._perform(duty)
+        if self.revocations.pending:
+            yield from self._review()
         if self.member.failure is not None:
             raise self.member.failure
         if self.member.complaint is not None:
@@ -174,17 +199,37 @@ class Group:
         member = self.member
         with self._intake.lock:
             before = member.state
-            duty = member.duty()
+            duty = member.duty(self.revocations.pending)
             moved = member.state is not before
         if moved:
             self.wake()
         return duty
+
+    def _request(self, partitions: Partitions) -> None:
+        """KIP-983: from now on nothing of these is handed out; the next poll gives them up."""
+        asked_at = self.member.asked_at or time.monotonic()
+        log.info("group %s: %s to be revoked", self.group_id, _shown(partitions))
+        self.revocations.requested(partitions, asked_at + self._patience)
+        self._intake.withhold(partitions, True)
+        self.has_news = True
+
+    def _review(self) -> Steps:
+        """Whether a later rebalance has left them here after all, or the group waits no longer."""
+        with self._intake.lock:
+            back = self.revocations.pending - self.member.unwanted
+        if back:
+            log.info("group %s: %s not to be revoked any more", self.group_id, _shown(back))
+            self.revocations.given_back(back)
+            self._intake.withhold(back, False)
+        if overdue := self.revocations.overdue(time.monotonic()):
+            yield from self._perform(Lose(overdue))
 
     def _perform(self, duty: Duty) -> Steps:
         """Interrupted before the listener was called, it is as if it had not begun: the next poll does it again."""
         if isinstance(duty, Take):
             log.info("group %s: assigned %s", self.group_id, _shown(duty.added))
             self._intake.assign(sorted(duty.partitions))
+            self.lost_for_good -= duty.added
             yield from self._tell(duty, self._listener.on_partitions_assigned, duty.added)
         elif isinstance(duty, Revoke):
             log.info("group %s: revoked %s", self.group_id, _shown(duty.partitions))
@@ -194,6 +239,9 @@ class Group:
         else:
             log.warning("group %s: lost %s", self.group_id, _shown(duty.partitions))
             self._drop(duty.partitions)
+            self.revocations.is_lost(duty.partitions)
+            self.lost_for_good |= duty.partitions
+            self.has_news = True
             yield from self._tell(duty, self._listener.on_partitions_lost, duty.partitions)
 
     def _tell(
@@ -209,6 +257,7 @@ class Group:
             self.in_listener = False
             if isinstance(duty, Revoke):
                 self._drop(duty.partitions)
+                self.revocations.completed(duty.partitions)
             with self._intake.lock:
                 self.member.done(duty)
             self.wake()
@@ -229,7 +278,14 @@ class Group:
         """Called with the lock held, when the member has left."""
         self._names, self._pattern, self._server_pattern = frozenset(), None, None
         self._listener = RebalanceListener()
+        self.revocations = Revocations()
+        self.lost_for_good = frozenset()
         self.member.failure = self.member.complaint = None
+
+    def delay(self, partitions: Collection[TopicPartition]) -> bool:
+        with self._intake.lock:
+            owned = self.member.owned
+        return self.revocations.delay(partitions, owned)
 
     # -- questions ---------------------------------------------------------------------------------------------
 
@@ -243,6 +299,13 @@ class Group:
         """Who commits now."""
         with self._intake.lock:
             return self.member.identity
+
+    def has_moved_on(self, sent: Identity) -> bool:
+        """Whether the member that sent something under an identity has another one since, or is about to."""
+        with self._intake.lock:
+            now = self.member.identity
+            is_joining = self.member.state is ClassicState.JOINING
+        return bool(now.member_id) and now.member_id == sent.member_id and (now != sent or is_joining)
 
     def metadata(self) -> GroupMetadata:
         identity = self.identity()

@@ -221,6 +221,18 @@ class Intake:
                 change(state)
         self.wake_all()
 
+    def withhold(self, partitions: Iterable[TopicPartition], withheld: bool) -> None:
+        """Hands out nothing more of these, or goes on with them. What was fetched ahead is dropped."""
+        with self.lock:
+            for tp in partitions:
+                state = self.assignment.get(tp)
+                if state is None:
+                    continue
+                state.withheld = withheld
+                if state.position is not None and withheld:
+                    state.seek(state.position)
+        self.wake_all()
+
     def positions(self) -> dict[TopicPartition, Position]:
         with self.lock:
             return self.assignment.positions()

@@ -128,7 +128,7 @@ class Assignment:
 
     def take(self, limit: int) -> list[Chunk]:
         """The records of one poll, at most `limit` of them (-1: all that is there)."""
-        ready = [state for state in self._states.values() if state.chunks and not state.paused]
+        ready = [state for state in self._states.values() if state.chunks and not state.paused and not state.withheld]
         if not ready:
             return []
         available = [state.available for state in ready]
@@ -174,7 +174,7 @@ class Assignment:
         again.
         """
         for state in self:
-            if isinstance(state.fault, HeadraceError) and state.is_drained and not state.paused:
+            if isinstance(state.fault, HeadraceError) and state.is_drained and not (state.paused or state.withheld):
                 error = state.fault
                 if not isinstance(error, (OffsetResetError, CorruptRecordError)):
                     state.fault = None

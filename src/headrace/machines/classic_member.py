@@ -92,6 +92,8 @@ class ClassicMember:
         self.group_topics: frozenset[str] = frozenset()
         """The topics of all members, if this one leads: their partitions have to be watched."""
         self.is_expired = False
+        self.asked_at: float | None = None
+        """When the group asked for partitions."""
         self._settings = settings
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._cooperative = is_cooperative(assignors)
@@ -106,6 +108,7 @@ class ClassicMember:
         self._target: Partitions = frozenset()
         self._previous: tuple[Partitions, int] = (frozenset(), -1)
         self._layout: Mapping[str, int] | None = None  # the partition counts that this leader's assignment is for
+        self._latest_layout: Mapping[str, int] | None = None  # came while the assignor was at work
         self._is_lost = False  # what is owned was the lost generation's
         self._wish: str | None = None  # why to join again
 
@@ -136,21 +139,30 @@ class ClassicMember:
     def poll_ends(self, now: float) -> None:
         self._clock.ends(now)
 
-    def duty(self) -> Duty | None:
-        """What the poll has to do now. It is asked again after `done`."""
+    def duty(self, held: Partitions = frozenset()) -> Duty | None:
+        """What the poll has to do now. It is asked again after `done`. The revoke of what is `held` is put off
+        (KIP-983): it is not asked for, and what has to wait for it waits."""
         if self._is_lost and self.owned:
             return Lose(self.owned)
         if self.state is State.STABLE and self._wish is not None:
             self.state = State.BEGINNING
-        if self.state is State.BEGINNING:
-            if outdated := self._outdated():
-                return Revoke(outdated)
+        if self.state is State.BEGINNING and not self._outdated():
             self._join()
+        if to_revoke := self.unwanted - held:
+            return Revoke(to_revoke)
         if self.state is State.TAKING:
-            if gone := self.owned - self._target:
-                return Revoke(gone)
-            return Take(self._target, self._target - self.owned)
+            kept = self.owned & held
+            return Take(self._target | kept if kept else self._target, self._target - self.owned)
         return None
+
+    @property
+    def unwanted(self) -> Partitions:
+        """What has to be given up: before joining, or because the last assignment does not have it."""
+        if self._is_lost:
+            return frozenset()
+        # Every poll asks: at rest it must not cost a look at every partition.
+        gone: Partitions = frozenset() if self.owned is self._target else self.owned - self._target
+        return gone | self._outdated() if self.state is State.BEGINNING else gone
 
     def _outdated(self) -> Partitions:
         """What has to be given up before joining."""
@@ -164,14 +176,17 @@ class ClassicMember:
             self._is_lost = False
         elif isinstance(duty, Revoke):
             self.owned -= duty.partitions
-            if self.state is State.TAKING:
+            # A generation lost while the listener ran takes only what is left: nothing may stay marked as lost that
+            # a later generation gives.
+            self._is_lost = self._is_lost and bool(self.owned)
+            if self._cooperative and self.state is not State.BEGINNING:
                 self._wish = self._wish or "partitions were revoked, for others to have them"
         else:
             self.owned = duty.partitions
             if self.state is State.TAKING:
                 self.state = State.STABLE
             else:
-                self._is_lost = True  # a heartbeat lost the generation while the listener ran
+                self._is_lost = bool(self.owned)  # a heartbeat lost the generation while the listener ran
 
     def parting(self) -> Duty | None:
         """What has to be done before `leave`."""
@@ -247,6 +262,7 @@ class ClassicMember:
 
     def _join(self) -> None:
         self.state = State.JOINING
+        self.asked_at = None
         self._request = None
         self._heartbeat = None
 
@@ -356,7 +372,7 @@ class ClassicMember:
         self._generation = body.generation_id
         self._strategy = body.protocol_name or ""
         self._assignments = {}
-        self._layout = None
+        self._layout = self._latest_layout = None
         self._heartbeat = None
         self._next_heartbeat = now + self._settings.heartbeat_interval
         self.group_topics = frozenset()
@@ -383,8 +399,10 @@ class ClassicMember:
         if action is self._request:
             self._request = None
             self._assignments = assignments
-            self._layout = layout
+            self._layout = {topic: count for topic, count in layout.items() if topic in self.group_topics}
             self.state = State.SYNCING
+            if self._latest_layout is not None:
+                self.topics_changed(self._latest_layout)
 
     def _sync_answered(self, body: Any, now: float) -> None:
         code = body.error_code
@@ -397,6 +415,11 @@ class ClassicMember:
             self._failures = 0
             self._previous = (assigned, self._generation)
             self._target = frozenset(tp for tp in assigned if tp.topic in self.subscription.topics)
+            if self._target != assigned:
+                # The leader has not seen this subscription: it has just changed, or a static member has come back
+                # with another one, for which the coordinator makes no rebalance. Nobody reads what is left out.
+                self._wish = self._wish or "the assignment is not for the current subscription"
+            self.asked_at = now
             self.state = State.TAKING
         elif code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
             self._lose_generation(keep_id=code == ErrorCode.illegal_generation)
@@ -410,11 +433,14 @@ class ClassicMember:
 
     def _heartbeat_answered(self, action: Send, code: int, now: float) -> None:
         self._next_heartbeat = now + self._settings.heartbeat_interval
+        if code == NONE:
+            self._failures = 0
         if code == NONE or action.fields != self._who():
             return
         if code == ErrorCode.rebalance_in_progress:
             if self.state in (State.TAKING, State.STABLE):
                 self._wish = self._wish or "the group is rebalancing"
+                self.asked_at = self.asked_at or now
         elif code in _TRY_AGAIN:
             self._next_heartbeat = now + self._pause()
         elif code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
@@ -425,8 +451,8 @@ class ClassicMember:
 
     def commit_refused(self, code: int, sent: Identity) -> None:
         """The coordinator did not take a commit: what that says of the membership."""
-        if sent != self.identity or self._generation < 0:
-            return
+        if sent != self.identity or self._generation < 0 or self.state is State.JOINING:
+            return  # when it joins, the answer to that says more: the group may be in the next generation already
         if code == ErrorCode.rebalance_in_progress:
             if self.state is State.STABLE:
                 self._wish = self._wish or "the group is rebalancing"
@@ -439,7 +465,9 @@ class ClassicMember:
     def topics_changed(self, layout: Mapping[str, int]) -> None:
         """How many partitions the group's topics have now. The leader starts a rebalance when that changes."""
         now = {topic: count for topic, count in layout.items() if topic in self.group_topics}
-        if self._layout is None:
+        if self.state is State.ASSIGNING:
+            self._latest_layout = layout  # perhaps not what the assignor was given: `assigned` compares
+        elif self._layout is None:
             if self.group_topics and self.state in (State.TAKING, State.STABLE):
                 self._layout = now  # a static leader that came back: the assignment is not of its making
         elif now != self._layout:

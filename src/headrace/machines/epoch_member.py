@@ -82,6 +82,8 @@ class EpochMember:
         self.complaint: HeadraceError | None = None
         self.subscription = Subscription()
         self.is_expired = False
+        self.asked_at: float | None = None
+        """When the group asked for partitions."""
         self._settings = settings
         self._member_id = member_id
         self._backoff = backoff
@@ -92,11 +94,13 @@ class EpochMember:
         self._owned: dict[TopicPartition, uuid.UUID] = {}
         self._target: frozenset[_Slot] = frozenset()
         self._names: Mapping[uuid.UUID, str] = {}
+        self._unresolved: frozenset[uuid.UUID] | None = None
         self._is_lost = False
         self._is_settled = False  # polls have nothing to do: spares them a look at every partition
         self._offered: dict[TopicPartition, uuid.UUID] = {}  # what a poll is about to take
 
         self._request: Send | None = None
+        self._to_say: dict[str, Any] | None = None  # what `_everything` found, until something of it changes
         self._said: dict[str, Any] = {}
         self._heard: dict[str, Any] = {}  # what the coordinator knows of this member
         # Whether the coordinator may know a pattern of this member: from a request that was not answered, or from
@@ -119,6 +123,7 @@ class EpochMember:
     def subscribe(self, subscription: Subscription) -> None:
         self.failure = None
         self.subscription = subscription
+        self._to_say = None
         if self.state is State.OUT:
             self.state = State.BEGINNING
 
@@ -132,8 +137,10 @@ class EpochMember:
     def poll_ends(self, now: float) -> None:
         self._clock.ends(now)
 
-    def duty(self) -> Duty | None:
-        self._offered = {}
+    def duty(self, held: Partitions = frozenset()) -> Duty | None:
+        """What the poll has to do now. It is asked again after `done`. The revoke of what is `held` is put off
+        (KIP-983): it is not asked for."""
+        self._offer({})
         if self._is_lost and self._owned:
             return Lose(self.owned)
         if self.state is State.BEGINNING:
@@ -141,20 +148,34 @@ class EpochMember:
             self._heard = {}
         if self.state is not State.MEMBER or self._is_settled:
             return None
-        if gone := frozenset(tp for tp, topic in self._owned.items() if (topic, tp.partition) not in self._target):
-            return Revoke(gone)
-        self._offered = {tp: topic for tp, topic in self._named_target().items() if tp not in self._owned}
+        unwanted = self.unwanted
+        if to_revoke := unwanted - held:
+            return Revoke(to_revoke)
+        self._offer({tp: topic for tp, topic in self._named_target().items() if tp not in self._owned})
         if self._offered:
             added = frozenset(self._offered)
             return Take(self.owned | added, added)
-        self._is_settled = True
+        self._is_settled = not unwanted
         return None
+
+    @property
+    def unwanted(self) -> Partitions:
+        """What has to be given up."""
+        if self.state is not State.MEMBER or self._is_settled:
+            return frozenset()
+        return frozenset(tp for tp, topic in self._owned.items() if (topic, tp.partition) not in self._target)
+
+    def _offer(self, partitions: dict[TopicPartition, uuid.UUID]) -> None:
+        if partitions or self._offered:
+            self._offered = partitions
+            self._to_say = None
 
     def _named_target(self) -> dict[TopicPartition, uuid.UUID]:
         names = self._names
         return {TopicPartition(names[topic], number): topic for topic, number in self._target if topic in names}
 
     def done(self, duty: Duty) -> None:
+        self._to_say = None
         if isinstance(duty, Take):
             # The target may have changed while the listener ran: the next duty takes care of that.
             self._owned.update((tp, self._offered[tp]) for tp in duty.added)
@@ -177,6 +198,7 @@ class EpochMember:
         self._lose_epoch()
         self.state = State.OUT
         self.subscription = Subscription()
+        self._to_say = None
         self._owned = {}
         self._is_lost = False
         return farewell
@@ -235,6 +257,11 @@ class EpochMember:
     # -- the request -------------------------------------------------------------------------------------------
 
     def _everything(self) -> dict[str, Any]:
+        if self._to_say is None:
+            self._to_say = self._look_at_everything()
+        return self._to_say
+
+    def _look_at_everything(self) -> dict[str, Any]:
         # What is being taken counts: the coordinator gives to others what a list leaves out, and a listener that runs
         # for long can be overtaken by a target without it.
         owned: defaultdict[uuid.UUID, list[int]] = defaultdict(list)
@@ -254,6 +281,8 @@ class EpochMember:
     def _news(self) -> dict[str, Any]:
         """What the coordinator has not heard yet."""
         now = self._everything()
+        if now is self._heard:
+            return {}
         return {name: value for name, value in now.items() if name not in self._heard or self._heard[name] != value}
 
     def _heartbeat(self) -> Send:
@@ -342,7 +371,9 @@ class EpochMember:
             self._target = frozenset(
                 (topic.topic_id, number) for topic in body.assignment.topic_partitions for number in topic.partitions
             )
+            self._unresolved = None
             self._is_settled = False
+            self.asked_at = now
         # A newcomer has nothing until the coordinator has computed a target and others have let go. The interval is
         # five seconds by default: far too long to wait for what takes half of one.
         self._look_again = self._interval if self._target else min(2 * self._look_again, self._interval)
@@ -353,6 +384,8 @@ class EpochMember:
             return
         self._request = None
         self._heard = {}
+        if self._release is _Release.TRIED:
+            self._release = _Release.NOT_TRIED  # this member may have got the place after all
         if error.retriable:
             self._not_before = now + self._pause()
         else:
@@ -367,6 +400,7 @@ class EpochMember:
         """The names of topics, by id, as far as they are known."""
         if names != self._names:
             self._names = names
+            self._unresolved = None
             self._is_settled = False
 
     # -- what follows from them --------------------------------------------------------------------------------
@@ -386,6 +420,7 @@ class EpochMember:
         self._release = _Release.NOT_TRIED
         self._may_have_pattern = self._may_have_pattern or self._settings.instance_id is not None
         self._target = frozenset()
+        self._unresolved = None
         self._look_again = _FIRST_LOOK
         self._is_settled = False
         self._is_lost = bool(self._owned)
@@ -402,7 +437,9 @@ class EpochMember:
     @property
     def unresolved(self) -> frozenset[uuid.UUID]:
         """Topics of the target whose names are not known."""
-        return frozenset(topic for topic, _ in self._target if topic not in self._names)
+        if self._unresolved is None:
+            self._unresolved = frozenset(topic for topic, _ in self._target if topic not in self._names)
+        return self._unresolved
 
     @property
     def identity(self) -> Identity:

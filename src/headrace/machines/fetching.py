@@ -119,6 +119,7 @@ class Fetching:
             if state.phase is Phase.READY
             and not state.in_flight
             and not state.paused
+            and not state.withheld
             and state.fault is None
             and state.topic_id is not None
             and state.backoff_until <= now

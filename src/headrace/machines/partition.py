@@ -90,6 +90,7 @@ class PartitionState:
         self.phase = Phase.UNKNOWN
         self.reset_to: str | None = None
         self.paused = False
+        self.withheld = False  # the group asks for it: nothing more of it is handed out
         self.position: Position | None = None
         self.leader_epoch = -1  # the leader's epoch under which fetch_offset is known to be good
 

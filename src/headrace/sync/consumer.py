@@ -81,6 +81,16 @@ class Consumer:
             self._portal.close(_THREAD_END)
             aio._commits.run_callbacks()
 
+    def to_be_revoked_partitions(self) -> set[TopicPartition]:
+        return self._aio.to_be_revoked_partitions()
+
+    def lost_partitions(self) -> set[TopicPartition]:
+        return self._aio.lost_partitions()
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> bool:
+        with self._alone():
+            return self._aio.delay_revoke(partitions)
+
     def assignment(self) -> set[TopicPartition]:
         return self._aio.assignment()
 
@@ -94,19 +104,19 @@ class Consumer:
                 self._portal.call(aio._start)
             intake, gate = aio._intake, aio._gate
             deadline = time.monotonic() + max(0.0, timeout)
+            begins = True
             try:
                 while True:
                     intake.doorbell.clear()
                     gate.consume_wakeup()
                     gate.check()
                     if aio._is_subscribed:
-                        self._perform(aio._attend())
-                    records = intake.take(limit)
+                        self._perform(aio._attend(begins))
+                        begins = False
+                    left = deadline - time.monotonic()
+                    records = aio._take(limit, left <= 0)
                     if records is not None:
                         return records
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        return Records()
                     intake.doorbell.wait(left)
             finally:
                 aio._end_poll()
