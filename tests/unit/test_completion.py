@@ -42,7 +42,7 @@ class Model:
         self.finished |= set(range(start, end))
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=200)
 @given(KNOWN, STEPS)
 def test_as_the_model_does(known: OffsetSet, steps: list[tuple[str, tuple[int, ...]]]) -> None:
     completion, model = Completion(known), Model(known)
