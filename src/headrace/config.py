@@ -188,6 +188,11 @@ class ConsumerConfig:
     enable_auto_commit: bool = _key(
         _flag, True, "Commit what poll() returned, in a later poll() and at close(). Off without a group.id."
     )
+    commit_mode: str = _key(
+        _one_of("returned", "done"),
+        "returned",
+        "What commits (and auto-commit) cover: what poll() returned, or what was marked by done() and all before it.",
+    )
     auto_commit_interval_ms: int = _key(_ms, 5_000, "How often auto-commit commits.")
     auto_offset_reset: str = _key(
         _reset,

@@ -36,9 +36,13 @@ class Diary(RebalanceListener):
     def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
         self.events.append(("lost", partitions))
 
+    def told(self) -> list[Event]:
+        """Without those that brought nothing."""
+        return [event for event in self.events if event[1]]
+
     def kinds(self) -> list[str]:
         """Without those that brought nothing."""
-        return [kind for kind, partitions in self.events if partitions]
+        return [kind for kind, _ in self.told()]
 
 
 def member(make: MakeConsumer, servers: str, group: str, topics: Iterable[str], **settings: Any) -> AnyConsumer:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import ConsumerConfig
 from ..errors import ConfigError, HeadraceError
 from ..types import OffsetAndMetadata, TopicPartition
+from .completions import Completions
 from .intake import Intake
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ class Commits:
     """`_done` is filled on the loop's thread and emptied on the user's: a deque, whose ends are atomic. The
     rest belongs to the user's thread, except `_running`, which belongs to the loop's."""
 
-    def __init__(self, config: ConsumerConfig, intake: Intake) -> None:
+    def __init__(self, config: ConsumerConfig, intake: Intake, completions: Completions | None) -> None:
         self._intake = intake
         self._has_group = config.group_id is not None
+        self._completions = completions
         self._auto = config.enable_auto_commit
         self._interval = config.auto_commit_interval_ms / 1000
         self._due = time.monotonic() + self._interval
@@ -75,10 +77,13 @@ class Commits:
         if not self._has_group:
             raise ConfigError("commits need a group.id")
         if offsets is None:
-            return {
+            positions = {
                 tp: OffsetAndMetadata(position.offset, "", None if position.epoch < 0 else position.epoch)
                 for tp, position in self._intake.positions().items()
             }
+            if self._completions is None:
+                return positions
+            return {tp: self._completions.committable(tp, position) for tp, position in positions.items()}
         chosen = {
             TopicPartition(*tp): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
             for tp, offset in offsets.items()

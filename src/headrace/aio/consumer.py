@@ -23,6 +23,7 @@ from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
 from .calls import Gate
 from .commits import CommitCallback, Commits
+from .completions import Completions
 from .engine import Engine
 from .group import Group, Steps, perform
 from .intake import Intake
@@ -54,10 +55,12 @@ class AsyncConsumer:
         self._intake = Intake(self._config)
         self._gate = Gate()
         self._engine: Engine | None = None
-        self._commits = Commits(self._config, self._intake)
+        self._completions = Completions() if self._config.commit_mode == "done" else None
+        self._commits = Commits(self._config, self._intake, self._completions)
         self._group: Group | None = None
         if self._config.group_id is not None:
-            self._group = Group(self._config, self._intake, self._commit_before_revoke)
+            forget = _nothing if self._completions is None else self._completions.forget
+            self._group = Group(self._config, self._intake, self._commit_before_revoke, forget)
         self._polling = False
         self._parting_timeout = CLOSE_TIMEOUT
 
@@ -257,6 +260,8 @@ class AsyncConsumer:
     def _take(self, limit: int, is_late: bool) -> Records | None:
         """What the poll returns, or None if it is to wait. It does not wait when there is news of revocations."""
         records = self._intake.take(limit)
+        if records is not None and self._completions is not None:
+            self._completions.delivered(records, self._intake.known)
         group = self._group
         if group is None or not group.is_subscribed:
             return Records() if records is None and is_late else records
@@ -314,17 +319,17 @@ class AsyncConsumer:
         if target.offset < 0:
             raise ValueError("an offset cannot be negative")
         epoch = -1 if target.leader_epoch is None else target.leader_epoch
-        self._change([partition], lambda state: state.seek(Position(target.offset, epoch)))
+        self._move([partition], lambda state: state.seek(Position(target.offset, epoch)))
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None) -> None:
         """Reads these partitions (all that are assigned) from the log's first record."""
         self._gate.check()
-        self._change(partitions, lambda state: state.await_reset("earliest"))
+        self._move(partitions, lambda state: state.await_reset("earliest"))
 
     def seek_to_end(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None) -> None:
         """Skips to the end of these partitions (all that are assigned)."""
         self._gate.check()
-        self._change(partitions, lambda state: state.await_reset("latest"))
+        self._move(partitions, lambda state: state.await_reset("latest"))
 
     def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """poll() returns nothing of these partitions until resume(). What was fetched ahead is kept."""
@@ -349,6 +354,16 @@ class AsyncConsumer:
     ) -> None:
         chosen = self._intake.partitions() if partitions is None else _partitions(partitions)
         self._intake.change(chosen, change)
+
+    def _move(
+        self,
+        partitions: Iterable[TopicPartition | tuple[str, int]] | None,
+        change: Callable[[PartitionState], None],
+    ) -> None:
+        chosen = self._intake.partitions() if partitions is None else _partitions(partitions)
+        self._change(chosen, change)
+        if self._completions is not None:
+            self._completions.forget(chosen)
 
     # -- commits -------------------------------------------------------------------------------------------------
 
@@ -384,6 +399,54 @@ class AsyncConsumer:
             await self._timed("commit", timeout, commit)
         finally:
             turn.leave()
+
+    # -- completion ----------------------------------------------------------------------------------------------
+
+    def done(self, work: Record | Records) -> None:
+        """Work on a record, or on all of these records, is complete. From any thread, in any order.
+
+        With commit.mode=done, commits cover what is done without a gap. What is done beyond it is noted beside
+        the commit, and not delivered again to whoever reads the partition next with headrace. Records of partitions
+        that are not here any more are passed over. Raises ConfigError with another commit.mode.
+        """
+        self._gate.check_fork()
+        self._tracked().done(work)
+
+    async def in_flight(
+        self,
+        partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
+        *,
+        timeout: float = 0.0,
+    ) -> dict[TopicPartition, int]:
+        """How many records of these partitions (of all) poll() has returned that are not done; partitions without any
+        are left out. Waits up to `timeout` seconds until there are none. Needs commit.mode=done."""
+        self._gate.check_fork()
+        tracked = self._tracked()
+        chosen = None if partitions is None else set(_partitions(partitions))
+        loop, quiet = asyncio.get_running_loop(), asyncio.Event()
+        unwatch = tracked.watch(lambda: loop.call_soon_threadsafe(quiet.set))
+        try:
+            async with asyncio.timeout(timeout):
+                while tracked.in_flight(chosen):
+                    quiet.clear()
+                    await quiet.wait()
+        except TimeoutError:
+            pass
+        finally:
+            unwatch()
+        return tracked.in_flight(chosen)
+
+    def _wait_in_flight(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]] | None, timeout: float
+    ) -> dict[TopicPartition, int]:
+        """The same, on a thread that may wait."""
+        self._gate.check_fork()
+        return self._tracked().wait(None if partitions is None else set(_partitions(partitions)), timeout)
+
+    def _tracked(self) -> Completions:
+        if self._completions is None:
+            raise ConfigError("done() and in_flight() need commit.mode=done")
+        return self._completions
 
     async def _commit_before_revoke(self, partitions: frozenset[TopicPartition]) -> None:
         engine = self._engine
@@ -573,6 +636,10 @@ class AsyncConsumer:
                     raise RequestTimeoutError(f"{error}. Last error: {last}") from last
                 raise
         return result
+
+
+def _nothing(partitions: Iterable[TopicPartition]) -> None:
+    """Nothing is tracked of these."""
 
 
 def _partitions(partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[TopicPartition]:

@@ -124,9 +124,7 @@ class Coordinator:
         """The group is in its next generation before this member has heard of it: its JoinGroup is answered on another
         connection, and the answer is on its way or was faster."""
         return (
-            code == ErrorCode.illegal_generation
-            and self._membership is not None
-            and self._membership.has_moved_on(who)
+            code == ErrorCode.illegal_generation and self._membership is not None and self._membership.has_moved_on(who)
         )
 
     def _no_member(self, membership: Group) -> KafkaError:

@@ -50,7 +50,13 @@ def _nobody() -> None:
 class Group:
     """What a consumer with a group.id is, or may become, a member of."""
 
-    def __init__(self, config: ConsumerConfig, intake: Intake, auto_commit: AutoCommit) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        intake: Intake,
+        auto_commit: AutoCommit,
+        forget: Callable[[Partitions], None],
+    ) -> None:
         assert config.group_id is not None
         self.group_id = config.group_id
         self.assignors: dict[str, Assignor] = {}
@@ -62,6 +68,7 @@ class Group:
         self._config = config
         self._intake = intake
         self._auto_commit = auto_commit
+        self._forget = forget
         self._listener = RebalanceListener()
         self.in_listener = False
         self.revocations = Revocations()
@@ -222,7 +229,8 @@ class Group:
             self.revocations.given_back(back)
             self._intake.withhold(back, False)
         if overdue := self.revocations.overdue(time.monotonic()):
-            yield from self._perform(Lose(overdue))
+            # Lost to the user. To the group they are given up, so that it goes on, with this member and the rest.
+            yield from self._lose(overdue, Revoke(overdue))
 
     def _perform(self, duty: Duty) -> Steps:
         """Interrupted before the listener was called, it is as if it had not begun: the next poll does it again."""
@@ -237,12 +245,15 @@ class Group:
                 yield lambda: self._auto_commit(duty.partitions)
             yield from self._tell(duty, self._listener.on_partitions_revoked, duty.partitions)
         else:
-            log.warning("group %s: lost %s", self.group_id, _shown(duty.partitions))
-            self._drop(duty.partitions)
-            self.revocations.is_lost(duty.partitions)
-            self.lost_for_good |= duty.partitions
-            self.has_news = True
-            yield from self._tell(duty, self._listener.on_partitions_lost, duty.partitions)
+            yield from self._lose(duty.partitions, duty)
+
+    def _lose(self, partitions: Partitions, duty: Duty) -> Steps:
+        log.warning("group %s: lost %s", self.group_id, _shown(partitions))
+        self._drop(partitions)
+        self.revocations.is_lost(partitions)
+        self.lost_for_good |= partitions
+        self.has_news = True
+        yield from self._tell(duty, self._listener.on_partitions_lost, partitions)
 
     def _tell(
         self, duty: Duty, listener: Callable[[Partitions], Awaitable[None] | None], partitions: Partitions
@@ -264,6 +275,7 @@ class Group:
 
     def _drop(self, partitions: Partitions) -> None:
         self._intake.assign(tp for tp in self._intake.ordered_partitions() if tp not in partitions)
+        self._forget(partitions)
 
     # -- the end -----------------------------------------------------------------------------------------------
 

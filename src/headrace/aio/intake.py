@@ -22,6 +22,7 @@ from ..machines.assignment import Assignment
 from ..machines.cluster import Cluster
 from ..machines.fetching import Fetching
 from ..machines.partition import PartitionState, Position
+from ..offsets import OffsetSet
 from ..records import Batch, Record, Records
 from ..types import TopicPartition
 
@@ -229,9 +230,15 @@ class Intake:
                 if state is None:
                     continue
                 state.withheld = withheld
-                if state.position is not None and withheld:
-                    state.seek(state.position)
+                if withheld:
+                    state.refetch()
         self.wake_all()
+
+    def known(self, tp: TopicPartition) -> OffsetSet | None:
+        """What was done of a partition, by its last owner's commit, when its reading began here."""
+        with self.lock:
+            state = self.assignment.get(tp)
+            return None if state is None else state.known
 
     def positions(self) -> dict[TopicPartition, Position]:
         with self.lock:

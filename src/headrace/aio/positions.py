@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from ..config import reset_duration_ms
 from ..errors import HeadraceError, LogTruncationError
 from ..machines.partition import PartitionState, Phase, Position
+from ..offsets import OffsetSet
 from ..types import TopicPartition
 from .client import Client
 from .coordinator import Coordinator
@@ -115,6 +116,7 @@ class Positions:
                 else:
                     epoch = -1 if found.leader_epoch is None else found.leader_epoch
                     state.seek(Position(found.offset, epoch))
+                    state.known = OffsetSet.from_text(found.metadata, found.offset)
         self._wanted.set()  # RESET and VALIDATE come next; a commit without an epoch needs neither
         self._intake.fetch_soon()
         return None

@@ -20,14 +20,16 @@ batches, and those that have arrived and are being decoded.
 
 from __future__ import annotations
 
+import bisect
 import collections
 import enum
 import itertools
 import uuid
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from ..errors import HeadraceError
+from ..offsets import OffsetSet
 from ..types import TopicPartition
 
 
@@ -40,7 +42,10 @@ class Chunk(Protocol):
     def leader_epoch(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
+    @property
+    def first_offset(self) -> int | None: ...
     def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
     def slice(self, start: int, length: int) -> Self: ...
 
 
@@ -92,6 +97,7 @@ class PartitionState:
         self.paused = False
         self.withheld = False  # the group asks for it: nothing more of it is handed out
         self.position: Position | None = None
+        self.known: OffsetSet | None = None  # what the last owner's commit said to be done beyond it
         self.leader_epoch = -1  # the leader's epoch under which fetch_offset is known to be good
 
         self.continuity = next(_continuities)
@@ -141,11 +147,13 @@ class PartitionState:
     def refetch(self) -> None:
         """Drops what was fetched ahead and asks for it again, from the position on."""
         if self.position is not None:
-            position = self.position
-            self.seek(position)
+            known = self.known
+            self.seek(self.position)
+            self.known = known
 
     def _restart(self, phase: Phase) -> None:
         self.phase = phase
+        self.known = None
         self.reset_to = None
         self.continuity = self.start = next(_continuities)
         self.in_flight = False
@@ -212,9 +220,24 @@ class PartitionState:
             # Only markers or aborted records: nobody will be handed them, but the position moves past them.
             self.position = Position(chunk.next_offset, self.fetch_epoch)
             return
-        self.chunks.append(chunk)
-        self.available += len(chunk)
-        self.retained += chunk.nbytes
+        for piece in self._without_known(chunk):
+            self.chunks.append(piece)
+            self.available += len(piece)
+            self.retained += piece.nbytes
+
+    def _without_known(self, chunk: Chunk) -> list[Chunk]:
+        """What is not known to be done already. The last piece, empty if need be, ends where the chunk does."""
+        known = self.known
+        if known is None or (first := chunk.first_offset) is None or first >= known.frontier:
+            return [chunk]
+        pieces = []
+        for start, end in known.open(first, chunk.next_offset):
+            row, behind = _row(chunk, start), _row(chunk, end)
+            if behind > row:
+                pieces.append(chunk.slice(row, behind - row))
+        if not pieces or pieces[-1].next_offset != chunk.next_offset:
+            pieces.append(chunk.slice(len(chunk), 0))
+        return pieces
 
     # -- what leaves -----------------------------------------------------------------------------------------
 
@@ -268,3 +291,8 @@ class PartitionState:
         if self.position is None or self.readable_end < 0:
             return None
         return max(0, self.readable_end - self.position.offset)
+
+
+def _row(chunk: Chunk, offset: int) -> int:
+    """Of the first record at or behind the offset."""
+    return bisect.bisect_left(range(len(chunk)), offset, key=lambda index: chunk[index].offset)

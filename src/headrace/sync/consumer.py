@@ -194,6 +194,19 @@ class Consumer:
         with self._alone():
             return self._portal.run(self._aio.committed(partitions, timeout=timeout))
 
+    # -- completion ----------------------------------------------------------------------------------------------
+
+    def done(self, work: Record | Records) -> None:
+        self._aio.done(work)
+
+    def in_flight(
+        self,
+        partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
+        *,
+        timeout: float = 0.0,
+    ) -> dict[TopicPartition, int]:
+        return self._aio._wait_in_flight(partitions, timeout)
+
     # -- questions about logs and topics -------------------------------------------------------------------------
 
     def beginning_offsets(

@@ -1,0 +1,146 @@
+"""What was handed out, and what of it is done: with `commit.mode=done`, commits follow completion (KIP-983).
+
+Work ends in any order and on any thread, but a committed offset says that everything before it is done. So a commit has
+the lowest offset that is not done, and in its metadata what is done beyond it: the next owner, if it is headrace, does
+not get that again.
+
+`done` and `in_flight` may be called from any thread; everything is behind a lock of its own, which is never held
+together with another one, nor across a callback.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+
+from ..completion import Completion
+from ..offsets import OffsetSet
+from ..records import Batch, Record, Records
+from ..types import OffsetAndMetadata, TopicPartition
+
+_SHORT_SLEEP = 0.5  # seconds: so long can a signal (Ctrl-C) go unnoticed
+
+
+class _Tracked:
+    __slots__ = ("completion", "next")
+
+    def __init__(self, known: OffsetSet, first: int) -> None:
+        self.completion = Completion(known)
+        self.next = first  # what was delivered ends here
+
+
+class Completions:
+    """The partitions of one consumer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._partitions: dict[TopicPartition, _Tracked] = {}
+        self._quiet = threading.Condition(self._lock)
+        self._watchers: list[Callable[[], object]] = []
+
+    # -- the consumer ------------------------------------------------------------------------------------------
+
+    def delivered(self, records: Records, known: Callable[[TopicPartition], OffsetSet | None]) -> None:
+        """These are handed out. `known` tells what was done of a partition when its reading began."""
+        with self._lock:
+            for batch in records._batches:
+                tp = TopicPartition(batch.topic, batch.partition)
+                tracked = self._partitions.get(tp)
+                if tracked is None:
+                    first = batch.first_offset
+                    assert first is not None
+                    start = known(tp) or OffsetSet(first)
+                    tracked = self._partitions[tp] = _Tracked(start, min(first, start.low))
+                _deliver(tracked, batch)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are read elsewhere now, or by others: what was handed out of them has no meaning any more."""
+        with self._lock:
+            for tp in partitions:
+                self._partitions.pop(tp, None)
+            self._tell()
+
+    def committable(self, tp: TopicPartition, position: OffsetAndMetadata) -> OffsetAndMetadata:
+        """What may be committed of a partition that is at `position`."""
+        with self._lock:
+            tracked = self._partitions.get(tp)
+            if tracked is None or tracked.completion.open_count == 0:
+                return position  # which may be further, past markers that are no records
+            done = tracked.completion.as_set()
+        return OffsetAndMetadata(done.low, done.to_text())
+
+    # -- the user ----------------------------------------------------------------------------------------------
+
+    def done(self, work: Record | Records) -> None:
+        with self._lock:
+            was_open = True
+            if isinstance(work, Record):
+                tracked = self._partitions.get(TopicPartition(work.topic, work.partition))
+                if tracked is not None:
+                    tracked.completion.done(work.offset)
+                    was_open = tracked.completion.open_count > 0
+            else:
+                for batch in work._batches:
+                    tracked = self._partitions.get(TopicPartition(batch.topic, batch.partition))
+                    if tracked is not None:
+                        _finish(tracked, batch)
+                        was_open &= tracked.completion.open_count > 0
+            if not was_open:
+                self._tell()
+
+    def in_flight(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, int]:
+        """How many records of each partition are handed out and not done; those that have none are left out."""
+        with self._lock:
+            return self._open(partitions)
+
+    def wait(self, partitions: Collection[TopicPartition] | None, timeout: float) -> dict[TopicPartition, int]:
+        """The same, as soon as there are none or the time is up."""
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            while (found := self._open(partitions)) and (left := deadline - time.monotonic()) > 0:
+                self._quiet.wait(min(left, _SHORT_SLEEP))
+            return found
+
+    def watch(self, watcher: Callable[[], object]) -> Callable[[], None]:
+        """Calls it, on any thread, whenever a partition has nothing in flight any more. Returns what ends that."""
+        with self._lock:
+            self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
+
+    def _open(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, int]:
+        return {
+            tp: tracked.completion.open_count
+            for tp, tracked in self._partitions.items()
+            if tracked.completion.open_count and (partitions is None or tp in partitions)
+        }
+
+    def _tell(self) -> None:
+        self._quiet.notify_all()
+        for watcher in self._watchers:
+            watcher()
+
+
+def _deliver(tracked: _Tracked, batch: Batch) -> None:
+    first, last = batch.first_offset, batch.last_offset
+    assert first is not None
+    assert last is not None
+    completion = tracked.completion
+    if first > tracked.next:
+        completion.done_range(tracked.next, first)  # no records, or done before
+    completion.delivered(first, last + 1)
+    if last + 1 - first != len(batch):
+        before = first
+        for record in batch:
+            if record.offset > before:
+                completion.done_range(before, record.offset)  # compacted, or aborted
+            before = record.offset + 1
+    if batch.next_offset > last + 1:
+        completion.done_range(last + 1, batch.next_offset)
+    tracked.next = batch.next_offset
+
+
+def _finish(tracked: _Tracked, batch: Batch) -> None:
+    first, last = batch.first_offset, batch.last_offset
+    if first is not None and last is not None:
+        tracked.completion.done_range(first, last + 1)

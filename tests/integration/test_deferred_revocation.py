@@ -1,0 +1,168 @@
+"""KIP-983 against the broker: revokes that wait for the work, and what becomes of those that wait too long."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from headrace import TopicPartition
+from headrace.errors import CommitFailedError
+from support.admin import Admin, unique
+from support.consumers import AnyConsumer, MakeConsumer
+from support.groups import WAYS, Diary, at_rest, member, poll_all, shared_out
+from support.produce import numbered, write
+
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("deferred", PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(servers, topic, numbered(200, partition))
+    return topic
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return WAYS[request.param]
+
+
+def asked_back(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any], **settings: Any
+) -> tuple[AnyConsumer, AnyConsumer, Diary]:
+    """A member that owns everything, in whose last poll some of it was asked back, for a second one."""
+    group, diary = unique("g"), Diary()
+    first = member(
+        make, servers, group, [topic], listener=diary, enable_auto_commit=False, max_poll_records=4, **(way | settings)
+    )
+    poll_all([first], at_rest([first], PARTITIONS))
+    del diary.events[:]
+    second = member(make, servers, group, [topic], enable_auto_commit=False, **(way | settings))
+    deadline = time.monotonic() + 20
+    while not first.to_be_revoked_partitions():
+        assert time.monotonic() < deadline
+        second.poll(0.02)
+        first.poll(0.02)
+    return first, second, diary
+
+
+def test_a_revoke_is_requested_in_one_poll_and_completed_in_the_next(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    first, second, diary = asked_back(make, servers, topic, way)
+    asked = first.to_be_revoked_partitions()
+    assert asked
+    assert asked <= first.assignment(), "it is still here"
+    assert diary.kinds() == [], "the listener is told when it is completed"
+    first.commit({tp: first.position(tp) for tp in asked})
+    records = first.poll(0.0)
+    assert diary.told() == [("revoked", frozenset(asked))]
+    assert not asked & first.assignment()
+    assert not set(records.partitions) & asked
+    poll_all([first, second], shared_out([first, second], PARTITIONS))
+
+
+def test_delayed_revokes_wait_and_the_rest_goes_on(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    first, second, diary = asked_back(make, servers, topic, way)
+    asked = first.to_be_revoked_partitions()
+    position = {tp: first.position(tp) for tp in asked}
+    others = 0
+    for _ in range(10):
+        assert first.delay_revoke(asked)
+        assert first.to_be_revoked_partitions() == set()
+        records = first.poll(0.1)
+        others += len(records)
+        assert not set(records.partitions) & asked
+        assert records.to_be_revoked == asked == first.to_be_revoked_partitions()
+        assert records.lost == set() == first.lost_partitions()
+        second.poll(0.0)
+        assert not asked & second.assignment()
+    assert diary.kinds() == []
+    assert {tp: first.position(tp) for tp in asked} == position
+    if way is not WAYS["eager"]:
+        assert others, "what is not asked back is read at full speed"
+    first.commit()  # of these partitions, too
+    poll_all([first, second], shared_out([first, second], PARTITIONS))
+    assert diary.told()[0] == ("revoked", frozenset(asked))
+    taken = asked & second.assignment()
+    assert taken
+    for tp in taken:
+        assert second.committed([tp])[tp].offset == position[tp]
+
+
+def test_a_delay_past_the_deadline_is_a_loss(make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
+    first, second, diary = asked_back(make, servers, topic, way, max_poll_interval_ms=2000)
+    asked = first.to_be_revoked_partitions()
+    deadline = time.monotonic() + 10
+    while first.delay_revoke(asked):
+        records = first.poll(0.05)
+        second.poll(0.0)
+        assert time.monotonic() < deadline
+    assert records.lost >= asked
+    assert first.lost_partitions() >= asked
+    assert ("lost", frozenset(asked)) in diary.events
+    tp = min(asked)
+    with pytest.raises(CommitFailedError, match="given this consumer's partitions to others"):
+        first.commit({tp: 1})
+    poll_all([first, second], shared_out([first, second], PARTITIONS))
+    assert first.lost_partitions() == set()
+
+
+def test_what_a_later_rebalance_gives_back_is_not_revoked(make: MakeConsumer, servers: str, topic: str) -> None:
+    """Not with KIP-848: there the coordinator gives a partition that it asked for to nobody before it has it."""
+    first, second, diary = asked_back(make, servers, topic, WAYS["cooperative"])
+    asked = first.to_be_revoked_partitions()
+    assert first.delay_revoke(asked)
+    second.close()
+    deadline = time.monotonic() + 10
+    while first.poll(0.05).to_be_revoked:
+        assert first.delay_revoke(asked)
+        assert time.monotonic() < deadline
+    assert first.assignment() == {TopicPartition(topic, number) for number in range(PARTITIONS)}
+    assert diary.kinds() == []
+    seen: set[TopicPartition] = set()
+    while not asked <= seen:
+        seen |= set(first.poll(0.5).partitions)
+        assert time.monotonic() < deadline
+
+
+def test_immediately_as_ever(make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
+    group, diary = unique("g"), Diary()
+    settings = {**way, "revoke_mode": "immediate"}
+    first = member(make, servers, group, [topic], listener=diary, **settings)
+    poll_all([first], at_rest([first], PARTITIONS))
+    second = member(make, servers, group, [topic], **settings)
+    deadline = time.monotonic() + 20
+    while not shared_out([first, second], PARTITIONS)():
+        second.poll(0.02)
+        records = first.poll(0.02)
+        assert records.to_be_revoked == first.to_be_revoked_partitions() == set()
+        assert time.monotonic() < deadline
+    assert "revoked" in diary.kinds()
+
+
+def test_unsubscribe_and_close_wait_for_nothing(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    first, second, diary = asked_back(make, servers, topic, way)
+    asked = first.to_be_revoked_partitions()
+    first.delay_revoke(asked)
+    first.unsubscribe()
+    assert diary.kinds() == ["revoked"]
+    assert first.to_be_revoked_partitions() == first.lost_partitions() == set()
+    assert not first.delay_revoke(asked), "they are not here any more"
+    poll_all([second], shared_out([second], PARTITIONS))
+
+
+def test_without_a_group(make: MakeConsumer, servers: str, topic: str) -> None:
+    consumer = make(bootstrap_servers=servers, auto_offset_reset="earliest")
+    consumer.assign([(topic, 0)])
+    records = consumer.poll(5)
+    assert len(records)
+    assert records.to_be_revoked == records.lost == consumer.to_be_revoked_partitions() == set()
+    assert not consumer.delay_revoke([(topic, 0)])
