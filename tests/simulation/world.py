@@ -64,6 +64,10 @@ class Scenario:
     disturbances: int = 25
     through_bytes: bool = False
 
+    @property
+    def is_crowd(self) -> bool:
+        return self.members > 50
+
     def __str__(self) -> str:
         bytes_too = " --through-bytes" if self.through_bytes else ""
         return (
@@ -77,9 +81,8 @@ class World:
         self.scenario = scenario
         self.clock = VirtualClock()
         self.dice = random.Random(f"{scenario.kind} {scenario.seed}")
-        many = scenario.members > 50
-        self.poll_times = (0.5, 2.0) if many else (0.0, 0.5)
-        self.work_times = (0.5, 2.0) if many else (0.0, 1.0)
+        self.poll_times = (1.0, 5.0) if scenario.is_crowd else (0.0, 0.5)
+        self.work_times = (1.0, 5.0) if scenario.is_crowd else (0.0, 1.0)
         self.slow_callbacks = 0.0
         self.commits = 0.2
         self.topics: dict[str, tuple[uuid.UUID, int]] = {}
@@ -128,7 +131,7 @@ class World:
             instance_id,
             dice.choice([None, "rack"]),
             session_timeout=dice.choice([6.0, 10.0]),
-            heartbeat_interval=2.0,
+            heartbeat_interval=dice.choice([1.5, 2.0, 3.0]),
             max_poll_interval=dice.choice([12.0, 20.0, 30.0]),
             request_timeout=5.0,
         )
