@@ -71,12 +71,12 @@ def _first_records(servers: str, say: Say) -> Mapping[str, Figures]:
     for client in (*joining.CLIENTS, JAVA):
         found[client] = {}
         for protocol, name in joining.PROTOCOLS.items():
-            say(f"first record: {client}, {name}")
             asked = dataclasses.replace(job, protocol=protocol)
             if client == JAVA:
                 figure = figures(joining.java_command_line(asked), joining.figures_of_java)
             else:
                 figure = figures(child.command(f"joining.{client}", asked), json.loads)
+            say(f"first record: {client}, {name}: {_shown(figure)}")
             found[client][protocol] = figure
     return found
 
@@ -100,7 +100,7 @@ def rebalances(servers: str, say: Say) -> Mapping[str, Figures]:
                     figure = figures(rebalancing.java_command_line(job), rebalancing.figures_of_java)
                 else:
                     figure = figures(child.command(f"rebalancing.{client}", job), json.loads)
-                say(f"rebalance: {client}, {name}, {size} members: {figure}")
+                say(f"rebalance: {client}, {name}, {size} members: {_shown(figure)}")
                 found[client][f"{protocol} {size}"] = figure
     return found
 
@@ -111,3 +111,7 @@ def figures(command: Sequence[str], parse: Callable[[str], dict[str, float]], ti
         return parse(run(command, timeout).output)
     except (CommandFailed, ValueError) as error:
         return f"failed: {error}"
+
+
+def _shown(figure: Figure) -> str:
+    return figure if isinstance(figure, str) else ", ".join(f"{name} {ms:.0f} ms" for name, ms in figure.items())
