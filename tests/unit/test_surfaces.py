@@ -13,7 +13,7 @@ import pytest
 import headrace
 from headrace import AsyncConsumer, Consumer
 
-SAME = [name for name in vars(AsyncConsumer) if not name.startswith("_")]
+SAME = [name for name in dir(AsyncConsumer) if not name.startswith("_")]
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 
 # The list of the design.
@@ -77,7 +77,7 @@ NOT_AWAITED = {
 
 
 def public(kind: type[Any]) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_")}
+    return {name for name in dir(kind) if not name.startswith("_")}
 
 
 def test_the_same_names() -> None:

@@ -29,7 +29,7 @@ from ..machines.classic_member import ClassicMember
 from ..machines.classic_member import State as ClassicState
 from ..machines.cluster import Cluster
 from ..machines.epoch_member import EpochMember
-from ..machines.membership import Duty, GroupSettings, Identity, Lose, Partitions, Revoke, Subscription, Take
+from ..machines.membership import Duty, GroupSettings, Identity, Partitions, Revoke, Subscription, Take
 from ..machines.revocation import Revocations
 from ..protocol.codes import kafka_error
 from ..types import GroupMetadata, TopicPartition

@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..aio.commits import CommitCallback
-from ..aio.consumer import CLOSE_TIMEOUT, AsyncConsumer
+from ..aio.consumer import AsyncConsumer
 from ..aio.group import Steps
+from ..aio.life import CLOSE_TIMEOUT, SomePartitions
 from ..errors import ConcurrentUseError
 from ..listener import RebalanceListener
 from ..records import Record, Records
@@ -66,7 +67,7 @@ class Consumer:
         with self._alone():
             self._aio.enforce_rebalance(reason)
 
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+    def assign(self, partitions: SomePartitions) -> None:
         with self._alone():
             self._aio.assign(partitions)
 
@@ -87,7 +88,7 @@ class Consumer:
     def lost_partitions(self) -> set[TopicPartition]:
         return self._aio.lost_partitions()
 
-    def delay_revoke(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> bool:
+    def delay_revoke(self, partitions: SomePartitions) -> bool:
         with self._alone():
             return self._aio.delay_revoke(partitions)
 
@@ -149,19 +150,19 @@ class Consumer:
         with self._alone():
             self._aio.seek(partition, offset)
 
-    def seek_to_beginning(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None) -> None:
+    def seek_to_beginning(self, partitions: SomePartitions | None = None) -> None:
         with self._alone():
             self._aio.seek_to_beginning(partitions)
 
-    def seek_to_end(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None) -> None:
+    def seek_to_end(self, partitions: SomePartitions | None = None) -> None:
         with self._alone():
             self._aio.seek_to_end(partitions)
 
-    def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+    def pause(self, partitions: SomePartitions) -> None:
         with self._alone():
             self._aio.pause(partitions)
 
-    def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+    def resume(self, partitions: SomePartitions) -> None:
         with self._alone():
             self._aio.resume(partitions)
 
@@ -189,7 +190,7 @@ class Consumer:
             self._portal.call(lambda: self._aio.commit_async(offsets, callback))
 
     def committed(
-        self, partitions: Iterable[TopicPartition | tuple[str, int]], *, timeout: float | None = None
+        self, partitions: SomePartitions, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         with self._alone():
             return self._portal.run(self._aio.committed(partitions, timeout=timeout))
@@ -201,7 +202,7 @@ class Consumer:
 
     def in_flight(
         self,
-        partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
+        partitions: SomePartitions | None = None,
         *,
         timeout: float = 0.0,
     ) -> dict[TopicPartition, int]:
@@ -210,14 +211,12 @@ class Consumer:
     # -- questions about logs and topics -------------------------------------------------------------------------
 
     def beginning_offsets(
-        self, partitions: Iterable[TopicPartition | tuple[str, int]], *, timeout: float | None = None
+        self, partitions: SomePartitions, *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         with self._alone():
             return self._portal.run(self._aio.beginning_offsets(partitions, timeout=timeout))
 
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition | tuple[str, int]], *, timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: SomePartitions, *, timeout: float | None = None) -> dict[TopicPartition, int]:
         with self._alone():
             return self._portal.run(self._aio.end_offsets(partitions, timeout=timeout))
 

@@ -1,0 +1,87 @@
+"""The part of a consumer that asks about logs and topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import HeadraceError
+from ..types import OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
+from .life import Life, SomePartitions, partitions_in
+from .log_offsets import EARLIEST, LATEST, Found
+
+
+class Asking(Life):
+    """Each call asks a broker, again and again until `timeout` (default.api.timeout.ms) if need be."""
+
+    async def beginning_offsets(
+        self, partitions: SomePartitions, *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the first record of each log."""
+        found = await self._list_offsets(dict.fromkeys(partitions_in(partitions), EARLIEST), timeout)
+        return {tp: it.offset for tp, it in found.items()}
+
+    async def end_offsets(
+        self, partitions: SomePartitions, *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record that can be read: with read_committed, of closed transactions."""
+        found = await self._list_offsets(dict.fromkeys(partitions_in(partitions), LATEST), timeout)
+        return {tp: it.offset for tp, it in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record at or after the time; None if there is none."""
+        asked = {TopicPartition(*tp): timestamp for tp, timestamp in timestamps.items()}
+        if any(timestamp < 0 for timestamp in asked.values()):
+            raise ValueError("a timestamp cannot be negative: use beginning_offsets() or end_offsets()")
+        found = await self._list_offsets(asked, timeout)
+        return {
+            tp: None
+            if it.offset < 0
+            else OffsetAndTimestamp(it.offset, it.timestamp, None if it.leader_epoch < 0 else it.leader_epoch)
+            for tp, it in found.items()
+        }
+
+    async def watermarks(
+        self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None
+    ) -> Watermarks:
+        """The log's own bounds, open transactions included."""
+        tp = TopicPartition(*partition)
+        low = await self._list_offsets({tp: EARLIEST}, timeout)
+        high = await self._list_offsets({tp: LATEST}, timeout, isolation=0)
+        return Watermarks(low[tp].offset, high[tp].offset)
+
+    async def _list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None, isolation: int | None = None
+    ) -> dict[TopicPartition, Found]:
+        self._gate.check()
+        engine = self._start()
+        found: dict[TopicPartition, Found] = {}
+
+        async def ask() -> dict[TopicPartition, Found]:
+            left = {tp: at for tp, at in timestamps.items() if tp not in found}
+            await engine.client.know_topics({tp.topic for tp in left})
+            last: HeadraceError | None = None
+            for tp, result in (await engine.offsets.by_time(left, isolation=isolation)).items():
+                if isinstance(result, HeadraceError):
+                    last = result
+                else:
+                    found[tp] = result
+            if last is not None:
+                raise last
+            return {tp: found[tp] for tp in timestamps}
+
+        return await self._timed("ListOffsets", timeout, ask)
+
+    async def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """All topics that this client may see, with their partitions."""
+        self._gate.check()
+        engine = self._start()
+        return await self._timed("list_topics", timeout, lambda: engine.describe_topics(None))
+
+    async def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        """The partitions of a topic; an empty list if there is no such topic."""
+        self._gate.check()
+        engine = self._start()
+        found = await self._timed("partitions_for_topic", timeout, lambda: engine.describe_topics([topic]))
+        return found.get(topic, [])

@@ -1,0 +1,117 @@
+"""The part of a consumer that commits, and keeps track of what is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from ..errors import ConfigError
+from ..records import Record, Records
+from ..types import OffsetAndMetadata, TopicPartition
+from .commits import CommitCallback
+from .completions import Completions
+from .life import Life, SomePartitions, partitions_in
+
+
+class Committing(Life):
+    """Commits go to the group of `group.id`."""
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Commits the given offsets, or the positions of all assigned partitions, to the group.
+
+        Raises CommitFailedError when the group does not take it, RequestTimeoutError when time is up.
+        """
+        self._gate.check()
+        self._commits.run_callbacks()
+        await self._commit(offsets, timeout)
+
+    async def _commit(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None, timeout: float | None
+    ) -> None:
+        self._gate.check()
+        engine = self._start()
+        chosen = self._commits.offsets_or_positions(offsets)
+        if not chosen:
+            return
+        turn = self._commits.turn()
+
+        async def commit() -> None:
+            await turn.comes()
+            await engine.coordinator.commit(chosen)
+
+        try:
+            await self._timed("commit", timeout, commit)
+        finally:
+            turn.leave()
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> None:
+        """Starts a commit and returns. `callback(offsets, error)` is called from a later poll(), commit() or
+        close(); without one a failure is logged. It is not tried again: a newer commit may have passed it."""
+        self._gate.check()
+        self._start()
+        self._commits.commit_async(self._commits.offsets_or_positions(offsets), callback)
+
+    async def committed(
+        self, partitions: SomePartitions, *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for these partitions; None where it has nothing."""
+        self._gate.check()
+        engine = self._start()
+        chosen = partitions_in(partitions)
+        found = await self._timed("committed", timeout, lambda: engine.coordinator.committed(chosen))
+        return {tp: found.get(tp) for tp in chosen}
+
+    # -- completion ----------------------------------------------------------------------------------------------
+
+    def done(self, work: Record | Records) -> None:
+        """Work on a record, or on all of these records, is complete. From any thread, in any order.
+
+        With commit.mode=done, commits cover what is done without a gap. What is done beyond it is noted beside
+        the commit, and not delivered again to whoever reads the partition next with headrace. Records of partitions
+        that are not here any more are passed over. Raises ConfigError with another commit.mode.
+        """
+        self._gate.check_fork()
+        self._tracked().done(work)
+
+    async def in_flight(
+        self,
+        partitions: SomePartitions | None = None,
+        *,
+        timeout: float = 0.0,
+    ) -> dict[TopicPartition, int]:
+        """How many records of these partitions (of all) poll() has returned that are not done; partitions without any
+        are left out. Waits up to `timeout` seconds until there are none. Needs commit.mode=done."""
+        self._gate.check_fork()
+        tracked = self._tracked()
+        chosen = None if partitions is None else set(partitions_in(partitions))
+        loop, quiet = asyncio.get_running_loop(), asyncio.Event()
+        unwatch = tracked.watch(lambda: loop.call_soon_threadsafe(quiet.set))
+        try:
+            async with asyncio.timeout(timeout):
+                while tracked.in_flight(chosen):
+                    quiet.clear()
+                    await quiet.wait()
+        except TimeoutError:
+            pass
+        finally:
+            unwatch()
+        return tracked.in_flight(chosen)
+
+    def _wait_in_flight(self, partitions: SomePartitions | None, timeout: float) -> dict[TopicPartition, int]:
+        """The same, on a thread that may wait."""
+        self._gate.check_fork()
+        return self._tracked().wait(None if partitions is None else set(partitions_in(partitions)), timeout)
+
+    def _tracked(self) -> Completions:
+        if self._completions is None:
+            raise ConfigError("done() and in_flight() need commit.mode=done")
+        return self._completions

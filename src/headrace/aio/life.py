@@ -1,0 +1,190 @@
+"""What every part of a consumer stands on: its settings, what its threads share, and its life from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ..config import ConsumerConfig
+from ..errors import ConfigError, HeadraceError, RequestTimeoutError, StateError
+from ..types import TopicPartition
+from .calls import Gate
+from .commits import Commits
+from .completions import Completions
+from .engine import Engine
+from .group import Group, Steps, perform
+from .intake import Intake
+from .metrics import metrics_of
+
+T = TypeVar("T")
+SomePartitions = Iterable[TopicPartition | tuple[str, int]]
+
+# A program that is told to end should do so within a second, be the brokers there or not.
+CLOSE_TIMEOUT = 0.8
+_LAST_TRY = 0.05  # seconds that leaving the group gets, although the time is up
+
+
+class Life:
+    """Made without I/O; started by the first call that needs a task; over with close()."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        self._config = ConsumerConfig.parse(config, **settings)
+        self._intake = Intake(self._config)
+        self._gate = Gate()
+        self._engine: Engine | None = None
+        self._completions = Completions() if self._config.commit_mode == "done" else None
+        self._commits = Commits(self._config, self._intake, self._completions)
+        self._group: Group | None = None
+        if self._config.group_id is not None:
+            forget = _nothing if self._completions is None else self._completions.forget
+            self._group = Group(self._config, self._intake, self._commit_before_revoke, forget)
+        self._polling = False
+        self._parting_timeout = CLOSE_TIMEOUT
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters since the start, and the state of every partition."""
+        self._gate.check()
+        return metrics_of(self._intake, self._engine, self._group)
+
+    def wakeup(self) -> None:
+        """Makes the call that is waiting, or else the next poll(), raise WakeupError. From any thread."""
+        self._gate.check_fork()
+        self._gate.wakeup()
+        self._intake.doorbell.ring()
+
+    async def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Commits what auto-commit still has to, leaves the group, and lets go of everything, within `timeout` seconds
+        (and what a listener takes). A commit that does not get through by then is logged, and its records will be read
+        again. A static member does not leave: it may come back within the session timeout."""
+        if not self._gate.is_closed and not self._gate.is_forked:
+            self._check_loop()
+            deadline = time.monotonic() + timeout
+            try:
+                await perform(self._part(timeout))
+            finally:
+                await self._close(deadline)
+        self._commits.run_callbacks()
+
+    async def _close(self, deadline: float) -> None:
+        if self._gate.is_closed or self._gate.is_forked:
+            return
+        engine = self._engine
+        self._check_loop()
+        self._gate.close()
+        if engine is None:
+            return
+        try:
+            await self._commits.settle(engine, max(_LAST_TRY, deadline - time.monotonic()))
+            if self._is_subscribed:
+                await self._leave("the consumer is being closed", max(_LAST_TRY, deadline - time.monotonic()))
+        finally:
+            self._engine = None
+            await engine.close()
+            self._intake.doorbell.ring()
+
+    def _abandon(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.abandon()
+
+    async def __aenter__(self) -> Self:
+        self._gate.check()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _start(self) -> Engine:
+        """The tasks are made by the first call that needs one of them, on the loop that it comes from."""
+        self._check_loop()
+        if self._engine is None:
+            self._engine = Engine(self._config, self._intake, self._group)
+            self._commits.attach(self._engine)
+        return self._engine
+
+    def _check_loop(self) -> None:
+        if self._engine is not None and self._engine.loop is not asyncio.get_running_loop():
+            raise StateError("this consumer belongs to another event loop")
+
+    async def _timed(
+        self,
+        what: str,
+        timeout: float | None,
+        attempt: Callable[[], Awaitable[T]],
+        cause: Callable[[], HeadraceError | None] = lambda: None,
+    ) -> T:
+        engine = self._start()
+        seconds = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
+        async with self._gate.interruptible():
+            try:
+                result: T = await engine.client.with_retries(what, engine.loop.time() + seconds, attempt)
+            except RequestTimeoutError as error:
+                if error.__cause__ is None and (last := cause()) is not None:
+                    raise RequestTimeoutError(f"{error}. Last error: {last}") from last
+                raise
+        return result
+
+    # -- the group -----------------------------------------------------------------------------------------------
+
+    async def _rest(self) -> None:
+        """Leaves nothing running, until something is subscribed or assigned again."""
+        engine = self._engine
+        assert engine is not None
+        await self._commits.settle(engine, CLOSE_TIMEOUT)
+        if self._is_subscribed:
+            await self._leave("the consumer unsubscribed", CLOSE_TIMEOUT)
+        self._intake.assign(())
+        self._engine = None
+        await engine.close()
+
+    def _forget(self) -> None:
+        """unsubscribe() before anything has begun."""
+        if self._group is not None:
+            with self._intake.lock:
+                self._group.member.leave("")
+                self._group.unsubscribed()
+        self._intake.assign(())
+
+    @property
+    def _is_subscribed(self) -> bool:
+        return self._group is not None and self._group.is_subscribed
+
+    def _part(self, timeout: float = CLOSE_TIMEOUT) -> Steps:
+        """What has to be done on the user's side before `_leave`."""
+        self._parting_timeout = timeout
+        if self._group is not None and self._engine is not None:
+            yield from self._group.part()
+
+    async def _leave(self, reason: str, timeout: float) -> None:
+        group, engine = self._group, self._engine
+        assert group is not None
+        with self._intake.lock:
+            farewell = group.member.leave(reason)
+            group.unsubscribed()
+        if farewell is not None and engine is not None and engine.errands is not None:
+            await engine.errands.leave(farewell, timeout)
+
+    async def _commit_before_revoke(self, partitions: frozenset[TopicPartition]) -> None:
+        engine = self._engine
+        assert engine is not None
+        timeout = self._config.default_api_timeout_ms / 1000 if self._polling else self._parting_timeout
+        await self._commits.settle(engine, timeout, partitions)
+
+
+def _nothing(partitions: Iterable[TopicPartition]) -> None:
+    """Nothing is tracked of these."""
+
+
+def partitions_in(partitions: SomePartitions) -> list[TopicPartition]:
+    if isinstance(partitions, (str, TopicPartition)):
+        raise TypeError("a list of partitions is needed, not a single one")
+    found = [TopicPartition(*each) for each in partitions]
+    for tp in found:
+        if not isinstance(tp.topic, str) or not tp.topic or not isinstance(tp.partition, int) or tp.partition < 0:
+            raise ConfigError(f"{tp!r} is not a partition: a topic's name and a number from 0 on are needed")
+    return list(dict.fromkeys(found))

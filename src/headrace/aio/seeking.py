@@ -1,0 +1,98 @@
+"""The part of a consumer that moves: positions, pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import HeadraceError
+from ..machines.partition import PartitionState, Position
+from ..types import OffsetAndMetadata, TopicPartition
+from .life import Life, SomePartitions, partitions_in
+
+
+class Seeking(Life):
+    """Positions are those of the assigned partitions. Nothing but `position` waits."""
+
+    async def position(self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None) -> int:
+        """The offset of the next record that poll() returns of this partition."""
+        self._gate.check()
+        tp = TopicPartition(*partition)
+        known = self._known_position(tp)
+        if known is not None:
+            return known
+        engine = self._start()
+
+        async def settle() -> int:
+            while True:
+                if (offset := self._known_position(tp)) is not None:
+                    return offset
+                await engine.positions.next_round()
+
+        return await self._timed(f"position of {tp}", timeout, settle, lambda: engine.positions.failure)
+
+    def _known_position(self, tp: TopicPartition) -> int | None:
+        with self._intake.lock:
+            state = self._intake.assignment.state(tp)
+            if state.position is not None:
+                return state.position.offset
+            if isinstance(state.fault, HeadraceError):
+                raise state.fault
+        return None
+
+    def seek(
+        self,
+        partition: TopicPartition | tuple[str, int],
+        offset: int | OffsetAndMetadata,
+    ) -> None:
+        """Reads on at this offset. Given an OffsetAndMetadata with a leader epoch, the log is checked first for
+        having been truncated since."""
+        self._gate.check()
+        target = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if target.offset < 0:
+            raise ValueError("an offset cannot be negative")
+        epoch = -1 if target.leader_epoch is None else target.leader_epoch
+        self._move([partition], lambda state: state.seek(Position(target.offset, epoch)))
+
+    def seek_to_beginning(self, partitions: SomePartitions | None = None) -> None:
+        """Reads these partitions (all that are assigned) from the log's first record."""
+        self._gate.check()
+        self._move(partitions, lambda state: state.await_reset("earliest"))
+
+    def seek_to_end(self, partitions: SomePartitions | None = None) -> None:
+        """Skips to the end of these partitions (all that are assigned)."""
+        self._gate.check()
+        self._move(partitions, lambda state: state.await_reset("latest"))
+
+    def pause(self, partitions: SomePartitions) -> None:
+        """poll() returns nothing of these partitions until resume(). What was fetched ahead is kept."""
+        self._gate.check()
+        self._change(partitions, lambda state: setattr(state, "paused", True))
+
+    def resume(self, partitions: SomePartitions) -> None:
+        """Ends a pause()."""
+        self._gate.check()
+        self._change(partitions, lambda state: setattr(state, "paused", False))
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        self._gate.check()
+        with self._intake.lock:
+            return {state.tp for state in self._intake.assignment if state.paused}
+
+    def _change(
+        self,
+        partitions: SomePartitions | None,
+        change: Callable[[PartitionState], None],
+    ) -> None:
+        chosen = self._intake.partitions() if partitions is None else partitions_in(partitions)
+        self._intake.change(chosen, change)
+
+    def _move(
+        self,
+        partitions: SomePartitions | None,
+        change: Callable[[PartitionState], None],
+    ) -> None:
+        chosen = self._intake.partitions() if partitions is None else partitions_in(partitions)
+        self._change(chosen, change)
+        if self._completions is not None:
+            self._completions.forget(chosen)
