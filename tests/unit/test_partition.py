@@ -337,7 +337,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert state.available == sum(map(len, state.chunks)) - state.first_taken
         assert state.retained == sum(each.nbytes for each in state.chunks) - state.first_bytes_taken
         current = [it.size for it in self.decoding if it.continuity == state.continuity]
-        parked = sum(it.size for it in state.parked.values())
+        parked = sum(it.room for it in state.parked.values())
         assert state.undecoded >= sum(current) + parked >= 0
         assert state.position is not None
         if not state.available and not state.undecoded:

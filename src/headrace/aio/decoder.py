@@ -103,13 +103,12 @@ class Decoder:
 
     def _hand_over(self, arrival: Arrival, outcome: Batch | Exception) -> bool:
         """To the partition, if it is still being read there. False for damage."""
-        tp, size = arrival.tp, len(arrival.records)
-        state = self._intake.assignment.get(tp)
+        state = self._intake.assignment.get(arrival.tp)
         wanted = state if state is not None and state.continuity == arrival.continuity else None
         if isinstance(outcome, Batch):
             if wanted is not None:
-                wanted.decoded(arrival.offset, size, outcome, arrival.next_offset)
-            self._intake.fetching.measured(size, outcome.nbytes)
+                wanted.decoded(arrival.offset, arrival.room, outcome, arrival.next_offset)
+            self._intake.fetching.measured(len(arrival.records), outcome.nbytes)
             return True
         if wanted is not None:
             wanted.damaged(arrival.offset, _fault(arrival, outcome))

@@ -76,12 +76,13 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arrival:
-    """Records to decode. `continuity` and `offset` say to what they belong."""
+    """Records to decode. `continuity` and `offset` say to what they belong, `room` what they are likely to take."""
 
     tp: TopicPartition
     continuity: int
     offset: int
     next_offset: int
+    room: int
     records: memoryview
     aborted: tuple[tuple[int, int], ...]
 
@@ -153,7 +154,7 @@ class Fetching:
         return bool(self._starved)
 
     def _grant(self, node: int, partitions: int, parked: bool) -> int:
-        held = sum(state.retained + state.undecoded * self._expansion for state in self._assignment)
+        held = sum(state.retained + state.undecoded for state in self._assignment)
         ahead = list(self._starved).index(node) if node in self._starved else len(self._starved)
         left = int((self._budget - held) / self._expansion) - self._reserved - ahead * self._partition_bytes
         useful = min(self._fetch_bytes, partitions * self._partition_bytes)
@@ -237,9 +238,10 @@ class Fetching:
 
     def arrived(self, asked: Asked, data: Any, next_offset: int) -> Arrival:
         """The partition goes on being fetched at `next_offset` while its records are decoded."""
-        self._assignment.state(asked.tp).arrived(len(data.records), next_offset)
+        room = int(len(data.records) * self._expansion)
+        self._assignment.state(asked.tp).arrived(room, next_offset)
         aborted = tuple((item.producer_id, item.first_offset) for item in data.aborted_transactions or ())
-        return Arrival(asked.tp, asked.continuity, asked.offset, next_offset, data.records, aborted)
+        return Arrival(asked.tp, asked.continuity, asked.offset, next_offset, room, data.records, aborted)
 
     def measured(self, wire: int, decoded: int) -> None:
         """How much room records took that came in so many bytes."""

@@ -75,10 +75,10 @@ class OutOfRange(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """What decoding gave: records and the bytes that they came in, or what is wrong with the first batch."""
+    """What decoding gave: records and the room that was kept for them, or what is wrong with the first batch."""
 
     outcome: Chunk | HeadraceError
-    size: int
+    room: int
     expected_next: int
 
 
@@ -116,7 +116,7 @@ class PartitionState:
         self.first_bytes_taken = 0  # ... and their share of its bytes
         self.available = 0
         self.retained = 0
-        self.undecoded = 0  # bytes that are being decoded, or parked
+        self.undecoded = 0  # what those that are being decoded, or parked, are likely to take
         self.tail = -1  # where the next chunk has to start
         self.parked: dict[int, Parked] = {}
 
@@ -170,14 +170,16 @@ class PartitionState:
 
     # -- what arrives ----------------------------------------------------------------------------------------
 
-    def arrived(self, size: int, next_offset: int) -> None:
-        """Records have come and go to be decoded; what follows them can be asked for at once."""
-        self.undecoded += size
+    def arrived(self, room: int, next_offset: int) -> None:
+        """Records have come, that will take about that many bytes, and go to be decoded; what follows them can be
+        asked for at once."""
+        self.undecoded += room
         self.fetch_offset = next_offset
 
-    def decoded(self, start: int, size: int, chunk: Chunk, expected_next: int) -> None:
-        """A chunk of this continuity is decoded; `start` is the offset it was asked with."""
-        self._park(start, Parked(chunk, size, expected_next))
+    def decoded(self, start: int, room: int, chunk: Chunk, expected_next: int) -> None:
+        """A chunk of this continuity is decoded; `start` is the offset it was asked with, `room` what `arrived` was
+        told."""
+        self._park(start, Parked(chunk, room, expected_next))
 
     def damaged(self, start: int, fault: HeadraceError) -> None:
         """The first batch at `start` cannot be decoded. It stays so until the user seeks past it."""
@@ -186,7 +188,7 @@ class PartitionState:
     def _park(self, start: int, parked: Parked) -> None:
         self.parked[start] = parked
         while (next_one := self.parked.pop(self.tail, None)) is not None:
-            self.undecoded -= next_one.size
+            self.undecoded -= next_one.room
             self._unpark(next_one)
 
     def _unpark(self, parked: Parked) -> None:
