@@ -2,6 +2,9 @@
 //!
 //! Lengths and row counts fit an `i32`: [`crate::decode`] stops collecting long before.
 
+/// Bytes of a column from which on its room is rounded up in larger steps.
+const LARGE: usize = 1 << 20;
+
 /// A bitmap of which rows are not null, least significant bit first. Bits past the last row are set.
 ///
 /// A valid row costs nothing: the bitmap grows only as far as the last null until it is finished.
@@ -312,10 +315,15 @@ impl Columns {
 
     /// Makes room for `times` as much as there is, because the batches to come are likely as those before,
     /// within `limit` bytes a column: what is wrong costs address space and not memory.
+    ///
+    /// In few sizes: then the memory of columns that were dropped fits the next ones, and the allocator is not left
+    /// with pieces. That was 20 to 30 MB of a consumer that reads compressed topics.
     pub(crate) fn reserve_more(&mut self, times: f64, limit: usize) {
         fn extend<T>(column: &mut Vec<T>, times: f64, limit: usize) {
-            let more = (column.len() as f64 * times * 1.05) as usize;
-            column.reserve(more.min(limit / size_of::<T>()));
+            let wanted = (column.len() as f64 * (1.0 + times * 1.05)) as usize * size_of::<T>();
+            let step = if wanted > LARGE { LARGE / 2 } else { LARGE / 16 };
+            let room = wanted.min(limit).next_multiple_of(step) / size_of::<T>();
+            column.reserve_exact(room.saturating_sub(column.len()));
         }
         extend(&mut self.offsets, times, limit);
         extend(&mut self.timestamps, times, limit);
