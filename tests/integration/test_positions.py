@@ -47,7 +47,7 @@ def test_assign_and_unsubscribe(make: MakeConsumer, topic: str, servers: str) ->
 
     consumer.unsubscribe()
     assert consumer.assignment() == set()
-    with pytest.raises(StateError, match="nothing is assigned"):
+    with pytest.raises(StateError, match="nothing is subscribed or assigned"):
         consumer.poll(0.1)
 
 

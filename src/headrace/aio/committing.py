@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
-from ..errors import ConfigError
 from ..records import Record, Records
 from ..types import OffsetAndMetadata, TopicPartition
 from .commits import CommitCallback
-from .completions import Completions
 from .life import Life, SomePartitions, partitions_in
 
 
@@ -91,27 +88,10 @@ class Committing(Life):
         """How many records of these partitions (of all) poll() has returned that are not done; partitions without any
         are left out. Waits up to `timeout` seconds until there are none. Needs commit.mode=done."""
         self._gate.check_fork()
-        tracked = self._tracked()
         chosen = None if partitions is None else set(partitions_in(partitions))
-        loop, quiet = asyncio.get_running_loop(), asyncio.Event()
-        unwatch = tracked.watch(lambda: loop.call_soon_threadsafe(quiet.set))
-        try:
-            async with asyncio.timeout(timeout):
-                while tracked.in_flight(chosen):
-                    quiet.clear()
-                    await quiet.wait()
-        except TimeoutError:
-            pass
-        finally:
-            unwatch()
-        return tracked.in_flight(chosen)
+        return await self._tracked().wait_async(chosen, timeout)
 
     def _wait_in_flight(self, partitions: SomePartitions | None, timeout: float) -> dict[TopicPartition, int]:
         """The same, on a thread that may wait."""
         self._gate.check_fork()
         return self._tracked().wait(None if partitions is None else set(partitions_in(partitions)), timeout)
-
-    def _tracked(self) -> Completions:
-        if self._completions is None:
-            raise ConfigError("done() and in_flight() need commit.mode=done")
-        return self._completions

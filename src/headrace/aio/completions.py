@@ -10,6 +10,7 @@ together with another one, nor across a callback.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -37,7 +38,7 @@ class Completions:
         self._lock = threading.Lock()
         self._partitions: dict[TopicPartition, _Tracked] = {}
         self._quiet = threading.Condition(self._lock)
-        self._watchers: list[Callable[[], object]] = []
+        self._watchers: list[Callable[[], None]] = []  # called on any thread when a partition has nothing in flight
 
     # -- the consumer ------------------------------------------------------------------------------------------
 
@@ -102,11 +103,27 @@ class Completions:
                 self._quiet.wait(min(left, _SHORT_SLEEP))
             return found
 
-    def watch(self, watcher: Callable[[], object]) -> Callable[[], None]:
-        """Calls it, on any thread, whenever a partition has nothing in flight any more. Returns what ends that."""
+    async def wait_async(
+        self, partitions: Collection[TopicPartition] | None, timeout: float
+    ) -> dict[TopicPartition, int]:
+        loop, quiet = asyncio.get_running_loop(), asyncio.Event()
+
+        def ring() -> None:
+            loop.call_soon_threadsafe(quiet.set)
+
         with self._lock:
-            self._watchers.append(watcher)
-        return lambda: self._watchers.remove(watcher)
+            self._watchers.append(ring)
+        try:
+            async with asyncio.timeout(timeout):
+                while self.in_flight(partitions):
+                    await quiet.wait()
+                    quiet.clear()
+        except TimeoutError:
+            pass
+        finally:
+            with self._lock:
+                self._watchers.remove(ring)
+        return self.in_flight(partitions)
 
     def _open(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, int]:
         return {

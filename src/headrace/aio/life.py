@@ -55,12 +55,17 @@ class Life:
         self._gate.wakeup()
         self._intake.doorbell.ring()
 
-    async def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
+    async def close(self, *, timeout: float = CLOSE_TIMEOUT, drain: float = 0.0) -> None:
         """Commits what auto-commit still has to, leaves the group, and lets go of everything, within `timeout` seconds
         (and what a listener takes). A commit that does not get through by then is logged, and its records will be read
-        again. A static member does not leave: it may come back within the session timeout."""
+        again. A static member does not leave: it may come back within the session timeout.
+
+        Waits for no work; `drain` (with commit.mode=done) are seconds to wait first until all of it is done.
+        """
         if not self._gate.is_closed and not self._gate.is_forked:
             self._check_loop()
+            if drain:
+                await self._tracked().wait_async(None, drain)
             deadline = time.monotonic() + timeout
             try:
                 await perform(self._part(timeout))
@@ -98,6 +103,11 @@ class Life:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def _tracked(self) -> Completions:
+        if self._completions is None:
+            raise ConfigError("done(), in_flight() and close(drain=…) need commit.mode=done")
+        return self._completions
 
     def _start(self) -> Engine:
         """The tasks are made by the first call that needs one of them, on the loop that it comes from."""

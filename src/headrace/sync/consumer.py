@@ -246,11 +246,13 @@ class Consumer:
     def wakeup(self) -> None:
         self._aio.wakeup()
 
-    def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
+    def close(self, *, timeout: float = CLOSE_TIMEOUT, drain: float = 0.0) -> None:
         if self._aio._gate.is_forked:
             self._finalizer.detach()
             return
         with _Alone(self._inside):
+            if drain and not self._aio._gate.is_closed:
+                self.in_flight(timeout=drain)
             deadline = time.monotonic() + timeout
             try:
                 if not self._aio._gate.is_closed and self._portal.is_open:
