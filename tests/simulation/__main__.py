@@ -18,7 +18,7 @@ KINDS = ("eager", "cooperative", "epoch")
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__.splitlines()[0])
-    parser.add_argument("kinds", nargs="*", default=KINDS, choices=KINDS)
+    parser.add_argument("kinds", nargs="*", metavar="kind", help=f"{', '.join(KINDS)}: all, unless some are named")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1000, help="how many, of each kind")
     parser.add_argument("--members", type=int, default=6, help="how many members at most")
@@ -26,8 +26,11 @@ def main() -> int:
     parser.add_argument("--through-bytes", action="store_true", help="write and read every message")
     parser.add_argument("--crowds", type=int, default=0, help="then so many runs with a thousand members, of each kind")
     options = parser.parse_args()
+    kinds = options.kinds or KINDS
+    if strange := set(kinds) - set(KINDS):
+        parser.error(f"no such kind: {', '.join(sorted(strange))}")
     failures = 0
-    for kind in options.kinds:
+    for kind in kinds:
         failures += _sweep(
             [
                 Scenario(kind, seed, options.members, options.disturbances, options.through_bytes)

@@ -73,6 +73,7 @@ class Chaos:
                 self._wait(dice.uniform(0, 2))
         world.network.weather = Weather(breaks=dice.choice([0.0, 0.01, 0.05]), arrives_late=0.3, slow=0.02)
         world.slow_callbacks = dice.choice([0.0, 0.02, 0.1])
+        world.delays = dice.choice([0.0, 0.0, 0.3])
         acts, weights = zip(*self._acts, strict=True)
         for _ in range(scenario.disturbances):
             self._wait(dice.choice([0.0, 0.1, 1.0, 5.0, 20.0]) * dice.random())
@@ -95,6 +96,7 @@ class Chaos:
         world = self.world
         world.network.weather = Weather()
         world.slow_callbacks = 0.0
+        world.delays = 0.0
         if not world.live():
             self._come()
 

@@ -77,6 +77,7 @@ class Process:
         self._resolving = False
         self._pause = 0.0
         self._identity = machine.identity
+        self._held_until: dict[TopicPartition, float] = {}
 
     # -- what the world does to it -----------------------------------------------------------------------------
 
@@ -158,7 +159,7 @@ class Process:
                 return
         else:
             machine.complaint = None
-            duty = machine.duty()
+            duty = machine.duty(self._held())
         if duty is None:
             return
         self.phase = Phase.BUSY
@@ -170,6 +171,17 @@ class Process:
         if isinstance(duty, Revoke) and self._dice.random() < 0.7:
             self._commit(duty.partitions)
         self._commits_are_over()
+
+    def _held(self) -> frozenset[TopicPartition]:
+        """What the user does not want to give up yet (KIP-983)."""
+        unwanted, now = self.machine.unwanted, self._clock.now
+        for each in sorted(unwanted - self._held_until.keys()):
+            self._held_until[each] = now
+            if self._dice.random() < self.world.delays:
+                self._held_until[each] += (seconds := self._dice.uniform(0, 15))
+                self._clock.after(seconds, self._run, self._attend)
+        self._held_until = {each: until for each, until in self._held_until.items() if each in unwanted}
+        return frozenset(each for each, until in self._held_until.items() if until > now)
 
     def _take(self, duty: Take) -> None:
         added = sorted(duty.added)

@@ -84,6 +84,8 @@ class World:
         self.poll_times = (1.0, 5.0) if scenario.is_crowd else (0.0, 0.5)
         self.work_times = (1.0, 5.0) if scenario.is_crowd else (0.0, 1.0)
         self.slow_callbacks = 0.0
+        self.delays = 0.0
+        """How likely it is that the user puts off giving up a partition (KIP-983)."""
         self.commits = 0.2
         self.topics: dict[str, tuple[uuid.UUID, int]] = {}
         self.processes: list[Process] = []

@@ -1,0 +1,487 @@
+"""A member of a KIP-848 group: what its heartbeats say, what a poll has to do, what every answer means."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode as E
+
+from headrace.errors import KafkaError, NetworkError, UnsupportedVersionError
+from headrace.machines.backoff import Backoff
+from headrace.machines.epoch_member import EpochMember, State
+from headrace.machines.membership import Duty, GroupSettings, Identity, Lose, Revoke, Send, Subscription, Take
+from headrace.protocol.messages import CONSUMER_GROUP_HEARTBEAT
+from headrace.types import TopicPartition
+from simulation import wire
+
+T, U, AGAIN = (uuid.UUID(int=n) for n in (1, 2, 3))
+NAMES = {T: "t", U: "u"}
+T0, T1, T2, U0 = (TopicPartition(*each) for each in [("t", 0), ("t", 1), ("t", 2), ("u", 0)])
+INTERVAL = 5.0
+PAUSE = 0.1
+
+
+class Seat:
+    """A member and the time: polls that carry out their duties at once, a coordinator that answers as told."""
+
+    def __init__(self, instance_id: str | None = None, pattern: str | None = None, **settings: Any) -> None:
+        own = GroupSettings("g", instance_id, max_poll_interval=60.0, request_timeout=5.0, **settings)
+        self.member = EpochMember(own, "me", Backoff(100, 1000), lambda: 0.5)
+        self.member.names_known(NAMES)
+        self.member.subscribe(Subscription(frozenset({"u", "t"}), pattern))
+        self.now = 100.0
+
+    def poll(self) -> list[Duty]:
+        done: list[Duty] = []
+        self.member.poll_begins()
+        while (duty := self.member.duty()) is not None:
+            done.append(duty)
+            self.member.done(duty)
+        self.member.poll_ends(self.now)
+        return done
+
+    def sent(self, seconds: float = 0.0) -> list[Any]:
+        self.now += seconds
+        return self.member.tick(self.now)
+
+    def request(self, seconds: float = 0.0) -> Send:
+        (action,) = self.sent(seconds)
+        assert action.api is CONSUMER_GROUP_HEARTBEAT
+        return action
+
+    def answer(self, action: Send, epoch: int = 1, assigned: Any = None, code: int = 0) -> None:
+        fields: dict[str, Any] = {"error_code": code, "member_epoch": epoch, "heartbeat_interval": int(INTERVAL * 1000)}
+        if code:
+            fields["heartbeat_interval"] = 0
+        if assigned is not None:
+            topics = [{"topic_id": topic, "partitions": numbers} for topic, numbers in assigned.items()]
+            fields["assignment"] = {"topic_partitions": topics}
+        self.member.answered(action, wire.answer(CONSUMER_GROUP_HEARTBEAT, fields), self.now)
+
+    def fail(self, action: Send) -> None:
+        self.member.failed(action, NetworkError("it broke"), self.now)
+
+    def joined(self, assigned: Any = None, epoch: int = 2) -> list[Duty]:
+        self.poll()
+        self.answer(self.request(), epoch, assigned or {})
+        duties = self.poll()
+        if duties:
+            self.answer(self.request(), epoch)
+        return duties
+
+
+def changes(request: Send) -> dict[str, Any]:
+    """What the heartbeat says beyond who sends it."""
+    quiet = {"rebalance_timeout": -1}
+    who = ("group_id", "member_id", "member_epoch", "instance_id")
+    return {name: value for name, value in request.fields.items() if name not in who and value != quiet.get(name)}
+
+
+def some(*partitions: TopicPartition) -> frozenset[TopicPartition]:
+    return frozenset(partitions)
+
+
+def listed(**topics: tuple[int, ...]) -> list[dict[str, Any]]:
+    ids = {name: id for id, name in NAMES.items()}
+    return [{"topic_id": ids[name], "partitions": numbers} for name, numbers in topics.items()]
+
+
+# -- what is said ----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_heartbeat_says_everything_and_owns_nothing() -> None:
+    seat = Seat(rack="r", remote_assignor="range")
+    assert seat.sent() == [], "nothing before a poll"
+    assert seat.poll() == []
+    assert dict(seat.request().fields) == {
+        "group_id": "g",
+        "member_id": "me",
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": "r",
+        "rebalance_timeout": 60_000,
+        "subscribed_topic_names": ("t", "u"),
+        "subscribed_topic_regex": None,
+        "server_assignor": "range",
+        "topic_partitions": [],
+    }
+
+
+def test_then_only_what_has_changed() -> None:
+    seat = Seat(instance_id="i")
+    seat.joined({T: (0,)})
+    request = seat.request(INTERVAL)
+    assert (request.fields["member_id"], request.fields["member_epoch"], request.fields["instance_id"]) == (
+        "me",
+        2,
+        "i",
+    )
+    assert changes(request) == dict.fromkeys(changes(request)), "nothing"
+    seat.answer(request, 2)
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    request = seat.request()
+    assert request.fields["subscribed_topic_names"] == ("t",)
+    assert request.fields["topic_partitions"] is None
+
+
+def test_what_changes_while_a_heartbeat_is_out_is_said_by_the_next() -> None:
+    seat = Seat()
+    seat.joined()
+    request = seat.request(INTERVAL)
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    assert seat.sent(INTERVAL) == [], "one at a time"
+    seat.answer(request, 2)
+    assert seat.request().fields["subscribed_topic_names"] == ("t",)
+
+
+@pytest.mark.parametrize("code", [0, E.coordinator_load_in_progress, E.not_coordinator], ids=["no answer", "14", "16"])
+def test_after_an_error_everything_is_said_again(code: int) -> None:
+    seat = Seat()
+    seat.joined({T: (0, 1)})
+    request = seat.request(INTERVAL)
+    if code:
+        seat.answer(request, code=code)
+    else:
+        seat.fail(request)
+    request = seat.request(PAUSE)
+    assert request.fields["member_epoch"] == 2
+    assert request.fields["rebalance_timeout"] == 60_000
+    assert request.fields["subscribed_topic_names"] == ("t", "u")
+    assert request.fields["topic_partitions"] == listed(t=(0, 1))
+
+
+def test_the_interval_is_the_coordinators_but_not_that_of_an_error() -> None:
+    seat = Seat()
+    seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), code=E.coordinator_load_in_progress)
+    seat.answer(seat.request(PAUSE), 2)
+    assert seat.member.next_tick() == pytest.approx(seat.now + INTERVAL)
+
+
+def test_who_has_nothing_yet_looks_sooner() -> None:
+    seat = Seat()
+    seat.joined()
+    pauses = []
+    for _ in range(6):
+        pauses.append(round(seat.member.next_tick() - seat.now, 3))
+        seat.answer(seat.request(pauses[-1]), 2)
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+
+
+# -- patterns --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_is_removed_by_an_empty_one() -> None:
+    seat = Seat(pattern="t.*")
+    seat.poll()
+    request = seat.request()
+    assert request.fields["subscribed_topic_regex"] == "t.*"
+    seat.answer(request, 1, {})
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    request = seat.request()
+    assert request.fields["subscribed_topic_regex"] == ""
+    seat.answer(request, 1)
+    seat.fail(seat.request(INTERVAL))
+    assert seat.request(PAUSE).fields["subscribed_topic_regex"] is None, "it is gone"
+
+
+def test_a_pattern_is_removed_also_when_nobody_knows_what_the_coordinator_has_heard() -> None:
+    seat = Seat(pattern="t.*")
+    seat.poll()
+    seat.answer(seat.request(), 1, {})
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    seat.fail(seat.request())
+    assert seat.request(PAUSE).fields["subscribed_topic_regex"] == ""
+
+
+def test_a_static_member_does_not_inherit_the_pattern_of_its_predecessor() -> None:
+    seat = Seat(instance_id="i")
+    seat.poll()
+    request = seat.request()
+    assert request.fields["subscribed_topic_regex"] == ""
+    seat.answer(request, 5, {})
+    assert seat.request(INTERVAL).fields["subscribed_topic_regex"] is None
+
+
+# -- towards the target ----------------------------------------------------------------------------------------------
+
+
+def test_partitions_are_taken_by_a_poll_and_told_at_once() -> None:
+    seat = Seat()
+    seat.poll()
+    seat.answer(seat.request(), 3, {T: (0, 1), U: (0,)})
+    assert seat.member.identity == Identity(3, "me", None)
+    assert seat.member.owned == some()
+    assert seat.poll() == [Take(some(T0, T1, U0), some(T0, T1, U0))]
+    assert seat.request().fields["topic_partitions"] == listed(t=(0, 1), u=(0,))
+
+
+def test_what_is_gone_is_revoked_before_anything_is_taken_and_told_at_once() -> None:
+    seat = Seat()
+    seat.joined({T: (0, 1)})
+    seat.answer(seat.request(INTERVAL), 2, {T: (0,)})
+    assert seat.poll() == [Revoke(some(T1))]
+    request = seat.request()
+    assert (request.fields["member_epoch"], request.fields["topic_partitions"]) == (2, listed(t=(0,)))
+    seat.answer(request, 3, {T: (0, 2)})
+    assert seat.poll() == [Take(some(T0, T2), some(T2))]
+    assert seat.request().fields["topic_partitions"] == listed(t=(0, 2))
+
+
+def test_nothing_is_not_the_same_as_unchanged() -> None:
+    seat = Seat()
+    seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), 3)
+    assert seat.poll() == []
+    seat.answer(seat.request(INTERVAL), 3, {})
+    assert seat.poll() == [Revoke(some(T0))]
+
+
+def test_a_topic_whose_name_is_not_known_is_taken_later() -> None:
+    seat = Seat()
+    seat.joined({T: (0,), AGAIN: (0,)})
+    assert seat.member.owned == some(T0)
+    assert seat.member.unresolved == {AGAIN}
+    assert seat.poll() == []
+    seat.member.names_known({**NAMES, AGAIN: "v"})
+    assert seat.member.unresolved == frozenset()
+    assert seat.poll() == [Take(some(T0, TopicPartition("v", 0)), some(TopicPartition("v", 0)))]
+
+
+def test_a_topic_made_again_under_its_name_is_revoked_and_taken_anew() -> None:
+    seat = Seat()
+    seat.joined({T: (0,), U: (0,)})
+    seat.member.names_known({AGAIN: "t", U: "u"})
+    seat.answer(seat.request(INTERVAL), 3, {AGAIN: (0,), U: (0,)})
+    assert seat.poll() == [Revoke(some(T0)), Take(some(T0, U0), some(T0))]
+    assert seat.request().fields["topic_partitions"] == [
+        {"topic_id": U, "partitions": (0,)},
+        {"topic_id": AGAIN, "partitions": (0,)},
+    ]
+
+
+# -- a listener that runs while things happen ------------------------------------------------------------------------
+
+
+def taking(seat: Seat, assigned: Any) -> Take:
+    seat.poll()
+    seat.answer(seat.request(), 2, assigned)
+    seat.member.poll_begins()
+    take = seat.member.duty()
+    assert isinstance(take, Take)
+    return take
+
+
+def test_what_is_being_taken_is_owned_in_the_eyes_of_the_group() -> None:
+    """A target without it may come meanwhile: the coordinator would take a list without it for a release."""
+    seat = Seat()
+    take = taking(seat, {T: (0, 1)})
+    request = seat.request()
+    assert request.fields["topic_partitions"] == listed(t=(0, 1))
+    seat.answer(request, 2, {T: (0,)})
+    seat.fail(seat.request(INTERVAL))
+    assert seat.request(PAUSE).fields["topic_partitions"] == listed(t=(0, 1))
+    seat.member.done(take)
+    assert seat.member.duty() == Revoke(some(T1))
+
+
+@pytest.mark.parametrize("code", [E.fenced_member_epoch, E.unknown_member_id])
+def test_fenced_while_the_first_partitions_are_taken(code: E) -> None:
+    seat = Seat()
+    take = taking(seat, {T: (0,)})
+    seat.answer(seat.request(), code=code)
+    assert seat.sent(INTERVAL) == [], "to join before the loss is reported would make the new epoch its owner"
+    seat.member.done(take)
+    assert seat.member.duty() == Lose(some(T0))
+    seat.member.done(Lose(some(T0)))
+    assert seat.member.duty() is None
+    request = seat.request()
+    assert (request.fields["member_epoch"], request.fields["topic_partitions"]) == (0, [])
+
+
+def test_fenced_while_something_is_revoked() -> None:
+    seat = Seat()
+    seat.joined({T: (0, 1)})
+    seat.answer(seat.request(INTERVAL), 2, {T: (0,)})
+    seat.member.poll_begins()
+    revoke = seat.member.duty()
+    assert revoke == Revoke(some(T1))
+    seat.answer(seat.request(INTERVAL), code=E.unknown_member_id)
+    seat.member.done(revoke)
+    assert seat.poll() == [Lose(some(T0))]
+    seat.answer(seat.request(), 5, {T: (2,)})
+    assert seat.poll() == [Take(some(T2), some(T2))]
+    assert seat.poll() == []
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [E.fenced_member_epoch, E.unknown_member_id])
+def test_fenced(code: E) -> None:
+    seat = Seat()
+    seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), code=code)
+    assert seat.member.identity == Identity()
+    assert seat.sent(INTERVAL) == []
+    assert seat.poll() == [Lose(some(T0))]
+    request = seat.request()
+    assert (request.fields["member_id"], request.fields["member_epoch"]) == ("me", 0)
+    assert (request.fields["topic_partitions"], request.fields["rebalance_timeout"]) == ([], 60_000)
+
+
+def test_fenced_without_partitions_joins_at_once_but_not_again_and_again() -> None:
+    seat = Seat()
+    seat.joined()
+    seat.answer(seat.request(INTERVAL), code=E.fenced_member_epoch)
+    request = seat.request()
+    assert request.fields["member_epoch"] == 0
+    seat.answer(request, code=E.unknown_member_id)
+    assert seat.sent() == []
+    assert seat.request(0.2)
+
+
+@pytest.mark.parametrize("code", [E.not_coordinator, E.coordinator_not_available])
+def test_a_coordinator_that_has_moved_is_asked_at_once_and_then_after_pauses(code: E) -> None:
+    seat = Seat()
+    seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), code=code)
+    seat.answer(seat.request(), code=code)
+    assert seat.sent() == []
+    request = seat.request(0.2)
+    assert request.fields["member_epoch"] == 2
+    assert seat.poll() == []
+    assert seat.member.owned == some(T0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        E.fenced_instance_id,
+        E.unsupported_assignor,
+        E.invalid_request,
+        E.group_max_size_reached,
+        E.group_authorization_failed,
+        E.invalid_regular_expression,
+        E.group_id_not_found,
+        E.unknown_server_error,
+    ],
+)
+def test_what_ends_the_membership(code: E) -> None:
+    seat = Seat()
+    seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), code=code)
+    assert isinstance(seat.member.failure, KafkaError)
+    assert seat.member.failure.code == code
+    assert seat.sent(1e6) == []
+    assert seat.member.next_tick() == math.inf
+    assert seat.poll() == [Lose(some(T0))]
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    assert seat.member.failure is None
+    seat.poll()
+    assert seat.request().fields["member_epoch"] == 0
+
+
+def test_a_cluster_without_the_protocol() -> None:
+    seat = Seat()
+    seat.poll()
+    seat.answer(seat.request(), code=E.unsupported_version)
+    assert isinstance(seat.member.failure, UnsupportedVersionError)
+    assert "group.protocol=classic" in str(seat.member.failure)
+
+
+def test_a_topic_that_may_not_be_seen_is_complained_of_and_the_member_stays() -> None:
+    seat = Seat()
+    seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), code=E.topic_authorization_failed)
+    assert isinstance(seat.member.complaint, KafkaError)
+    assert seat.member.failure is None
+    assert seat.sent(INTERVAL / 2) == []
+    assert seat.request(INTERVAL / 2).fields["member_epoch"] == 2
+
+
+def test_an_answer_to_an_older_request_means_nothing() -> None:
+    seat = Seat()
+    seat.joined({T: (0,)})
+    old = seat.request(INTERVAL)
+    seat.fail(old)
+    seat.answer(old, 9, {T: (5,)})
+    assert seat.member.identity == Identity(2, "me", None)
+
+
+@pytest.mark.parametrize(
+    ("code", "duties"), [(E.unknown_member_id, [Lose(some(T0))]), (E.stale_member_epoch, []), (E.not_coordinator, [])]
+)
+def test_what_a_refused_commit_says_of_the_membership(code: E, duties: list[Lose]) -> None:
+    seat = Seat()
+    seat.joined({T: (0,)})
+    seat.member.commit_refused(code, Identity(1, "me", None))
+    assert seat.poll() == [], "that was another epoch"
+    seat.member.commit_refused(code, seat.member.identity)
+    assert seat.poll() == duties
+
+
+# -- leaving, being away, static members -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
+def test_leaving(instance_id: str | None, epoch: int) -> None:
+    seat = Seat(instance_id=instance_id)
+    seat.joined({T: (0,)})
+    assert seat.member.parting() == Revoke(some(T0))
+    farewell = seat.member.leave("closed")
+    assert farewell is not None
+    fields = farewell.fields
+    assert (fields["member_id"], fields["member_epoch"], fields["instance_id"]) == ("me", epoch, instance_id)
+    assert fields["topic_partitions"] is None
+    assert seat.sent(1e6) == []
+    assert seat.member.next_tick() == math.inf
+
+
+@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
+def test_away_for_too_long(instance_id: str | None, epoch: int) -> None:
+    seat = Seat(instance_id=instance_id)
+    seat.joined({T: (0,)})
+    for _ in range(11):
+        seat.answer(seat.request(INTERVAL), 2)
+    farewell = seat.request(INTERVAL)
+    assert farewell.fields["member_epoch"] == epoch
+    assert seat.member.is_expired
+    assert seat.member.identity.generation == -1
+    assert seat.sent(1e6) == []
+    assert seat.member.state is State.BEGINNING
+    assert seat.poll() == [Lose(some(T0))]
+    assert not seat.member.is_expired
+    request = seat.request()
+    assert (request.fields["member_id"], request.fields["member_epoch"]) == ("me", 0)
+
+
+def test_a_place_that_is_still_its_own_is_released_first() -> None:
+    """The answer to a join was lost: the coordinator has this member in, and lets nobody in with its instance id."""
+    seat = Seat(instance_id="i")
+    seat.poll()
+    seat.fail(seat.request())
+    seat.answer(seat.request(PAUSE), code=E.unreleased_instance_id)
+    release = seat.request(0.2)
+    assert (release.fields["member_id"], release.fields["member_epoch"]) == ("me", -2)
+    seat.fail(release)
+    release = seat.request(0.4)
+    assert release.fields["member_epoch"] == -2
+    seat.answer(release, -2)
+    request = seat.request()
+    assert request.fields["member_epoch"] == 0
+    seat.answer(request, 4, {T: (0,)})
+    assert seat.poll() == [Take(some(T0), some(T0))]
+
+
+def test_a_place_that_is_anothers_ends_the_membership() -> None:
+    seat = Seat(instance_id="i")
+    seat.poll()
+    seat.answer(seat.request(), code=E.unreleased_instance_id)
+    seat.answer(seat.request(), code=E.fenced_instance_id)
+    seat.answer(seat.request(), code=E.unreleased_instance_id)
+    assert isinstance(seat.member.failure, KafkaError)
+    assert seat.member.failure.code == E.unreleased_instance_id

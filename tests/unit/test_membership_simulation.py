@@ -1,0 +1,101 @@
+"""The membership machines in virtual time, the short form. The long one: `PYTHONPATH=tests python -m simulation`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.machines.classic_member import ClassicMember
+from headrace.machines.epoch_member import EpochMember
+from simulation.chaos import Chaos, run
+from simulation.world import Scenario, Violation
+
+KINDS = ["eager", "cooperative", "epoch"]
+SEEDS = 70
+TESTS = Path(__file__).parents[1]
+
+_look_at_everything = EpochMember._look_at_everything
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_groups(kind: str) -> None:
+    for seed in range(SEEDS):
+        run(Scenario(kind, seed, members=5, disturbances=20, through_bytes=seed % 8 == 0))
+
+
+def test_a_thousand_members() -> None:
+    outcome = run(Scenario("cooperative", 0, members=1000, disturbances=3))
+    assert outcome.takes >= 1000
+
+
+def test_a_run_is_a_function_of_its_seed() -> None:
+    """Also of another process, where sets of strings are in another order."""
+    program = f"from simulation.chaos import *; print([run(Scenario(kind, 3, 6, 10)) for kind in {KINDS}])"
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONHASHSEED": "1"}
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=100, check=True
+    )
+    assert elsewhere.stdout.strip() == str([run(Scenario(kind, 3, 6, 10)) for kind in KINDS])
+
+
+# -- it sees what it is there to see: each of these members has one thing wrong --------------------------------------
+
+
+def keeps_its_partitions(self: ClassicMember) -> frozenset[Any]:
+    return frozenset()
+
+
+def acknowledges_too_soon(self: EpochMember) -> dict[str, Any]:
+    said = _look_at_everything(self)
+    wanted = [
+        (topic, tuple(number for number in numbers if (topic, number) in self._target))
+        for topic, numbers in said["topic_partitions"]
+    ]
+    return {**said, "topic_partitions": tuple(wanted)}
+
+
+def never_pauses(self: Any) -> float:
+    return 0.0
+
+
+def does_not_look_at_topics(self: ClassicMember, layout: Any) -> None:
+    return
+
+
+@pytest.mark.parametrize(
+    ("kind", "member", "method", "mistake", "complaint"),
+    [
+        ("eager", ClassicMember, "_outdated", keeps_its_partitions, "which"),
+        ("epoch", EpochMember, "_look_at_everything", acknowledges_too_soon, "which"),
+        ("eager", ClassicMember, "_pause", never_pauses, "requests in"),
+        ("epoch", EpochMember, "_pause", never_pauses, "requests in"),
+        ("cooperative", ClassicMember, "topics_changed", does_not_look_at_topics, "held by nobody"),
+    ],
+)
+def test_a_mistake_is_found(
+    kind: str, member: type[Any], method: str, mistake: Any, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, method, mistake)
+    with pytest.raises(Violation) as caught:  # noqa: PT012 - one of these seeds has to hit it
+        for seed in range(200):
+            run(Scenario(kind, seed))
+    assert complaint in str(caught.value)
+    assert f"again: PYTHONPATH=tests python -m simulation {kind} --first" in str(caught.value)
+
+
+def test_what_a_violation_tells() -> None:
+    chaos = Chaos(Scenario("epoch", 5))
+    chaos.run()
+    with pytest.raises(Violation) as caught:
+        chaos.world.violated("the sky fell")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == lines[-2] == "the sky fell"
+    assert lines[-1] == (
+        "again: PYTHONPATH=tests python -m simulation epoch --first 5 --seeds 1 --members 6 --disturbances 25"
+    )
+    assert any("sends ConsumerGroupHeartbeat" in line for line in lines)
