@@ -188,7 +188,7 @@ def test_what_a_newer_broker_sends_does_no_harm() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("size", [0, 65_000, 65_532, 65_533, 70_000, 150_000, 5_000_000])
+@pytest.mark.parametrize("size", [0, 65_000, 65_532, 65_533, 70_000, 524_200, 524_288, 5_000_000])
 def test_answers_of_any_size(size: int) -> None:
     """Within the staging buffer, just above it, and large enough for the receiving thread."""
 
@@ -205,6 +205,26 @@ def test_answers_of_any_size(size: int) -> None:
             last = connection.start(METADATA, ALL_TOPICS)
             await link.reply(await link.receive(), metadata("after"))
             assert (await last).body.cluster_id == "after"
+            connection.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("settings", [{}, {"receive_buffer_bytes": 65_536}], ids=["tuned", "small"])
+def test_a_large_answer_whose_end_comes_by_itself(settings: dict[str, int]) -> None:
+    """The receiving thread waits for large parts, and nothing follows the last one that would make it large."""
+
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker, **settings)
+            data = bytes(range(256)) * 4000
+            for end in (1, 262_143, 262_144, 262_145, 600_000):
+                call = connection.start(FETCH, NO_FETCH)
+                whole = frame((await link.receive()).correlation_id, records(data))
+                await link.send(whole[:-end])
+                await link.send(whole[-end:-1])
+                await link.send(whole[-1:])
+                assert records_in(await call) == data
             connection.close()
 
     run(main())
