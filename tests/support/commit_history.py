@@ -10,11 +10,12 @@ when it has grown by 100 MB, which no test does.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from .admin import client_settings
+from .admin import client_settings, unique
 from .group_events import Place
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -39,6 +40,14 @@ def partition_of(group: str, partitions: int) -> int:
     return abs(signed) % partitions
 
 
+def names_on(partition: int, partitions: int, prefix: str) -> Iterator[str]:
+    """Names of groups that one coordinator has, and the next one when it dies."""
+    while True:
+        name = unique(prefix)
+        if partition_of(name, partitions) == partition:
+            yield name
+
+
 def commit_history(bootstrap_servers: str, group: str) -> list[Commit]:
     """In the order in which they were taken."""
     settings = {"group.id": "historian", "enable.auto.commit": False, "enable.partition.eof": True}
@@ -46,8 +55,10 @@ def commit_history(bootstrap_servers: str, group: str) -> list[Commit]:
     try:
         count = len(reader.list_topics(OFFSETS_TOPIC, timeout=_TIMEOUT).topics[OFFSETS_TOPIC].partitions)
         place = TopicPartition(OFFSETS_TOPIC, partition_of(group, count), OFFSET_BEGINNING)
+        _, end = reader.get_watermark_offsets(place, timeout=_TIMEOUT)
         reader.assign([place])
         commits: list[Commit] = []
+        # Other groups may go on writing: it ends where the log ended, or, behind a transaction's marker, with the log.
         while True:
             message = reader.poll(_TIMEOUT)
             assert message is not None, f"{place} could not be read"
@@ -59,6 +70,8 @@ def commit_history(bootstrap_servers: str, group: str) -> list[Commit]:
                 owner, where, committed = found
                 if owner == group:
                     commits.append(Commit(message.timestamp()[1], where, committed))
+            if (message.offset() or 0) + 1 >= end:
+                return commits
     finally:
         reader.close()
 

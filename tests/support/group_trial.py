@@ -10,14 +10,16 @@ The last one is looked up in the coordinator's own log.
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, Protocol, Self
+from threading import BrokenBarrierError
+from typing import Any, Self
 
 from confluent_kafka.admin import AdminClient
 
@@ -34,7 +36,7 @@ WAYS: Mapping[str, str | None] = {"eager": "range", "cooperative": "cooperative-
 """The ways in which a group shares partitions out, and their strategies. None: KIP-848."""
 
 _TIMEOUT = 30.0
-_LIMIT = 100_000  # records; nobody gets there
+_LIMIT = 2_000_000  # records: hours; nobody gets there
 _HEARTBEAT = 100  # milliseconds; in a KIP-848 group the broker's affair
 
 
@@ -71,6 +73,7 @@ class GroupTrial:
         else:
             chosen |= {"session.timeout.ms": round(session * 1000), "heartbeat.interval.ms": _HEARTBEAT}
         self._membership = Membership(bootstrap_servers, self.group, topic, WAYS[way], chosen)
+        self._client = AdminClient(client_settings(bootstrap_servers))
         self.peers = Peers((topic, number) for number in range(partitions))
         self.ledger = self.peers.ledger
 
@@ -162,8 +165,7 @@ class GroupTrial:
 
     def described(self) -> tuple[str, set[str]]:
         """The group's state and the names of its members, as its coordinator has them."""
-        client = AdminClient(client_settings(self._servers))
-        found = client.describe_consumer_groups([self.group])[self.group].result(_TIMEOUT)
+        found = self._client.describe_consumer_groups([self.group])[self.group].result(_TIMEOUT)
         return found.state.name, {member.client_id for member in found.members}
 
     # -- the end -------------------------------------------------------------------------------------------------
@@ -187,31 +189,58 @@ class GroupTrial:
                 if isinstance(event, Read):
                     for place, (start, end) in event.ranges.items():
                         reads[place].append((event.at, start, end))
+        progress = {place: Progress(sorted(found)) for place, found in reads.items()}
         committed: dict[Place, int] = {}
         for commit in commits:
             before = committed.get(commit.place, 0)
             assert commit.offset >= before, f"{commit} goes back from {before}"
             committed[commit.place] = commit.offset
-            known = sorted((start, end) for at, start, end in reads[commit.place] if at <= commit.at)
-            done = 0
-            for start, end in known:
-                done = max(done, end) if start <= done else done
+            done = progress[commit.place].at(commit.at)
             assert commit.offset <= done, f"{commit} when all was read to {done}"
         assert committed.keys() == self.ledger.partitions, "this group has committed elsewhere"
 
 
-class Scenario(Protocol):
-    def __call__(self, way: str) -> None: ...
+class Progress:
+    """Up to which offset all of a partition was read, as time goes on.
+
+    :param reads: time, start and end of each, by time.
+    """
+
+    def __init__(self, reads: Sequence[tuple[int, int, int]]) -> None:
+        self._reads = reads
+        self._next = 0
+        self._done = 0
+        self._beyond: set[tuple[int, int]] = set()  # a gap is before them
+
+    def at(self, time: int) -> int:
+        """Times must not go back."""
+        while self._next < len(self._reads) and self._reads[self._next][0] <= time:
+            _, start, end = self._reads[self._next]
+            self._beyond.add((start, end))
+            self._next += 1
+        for start, end in sorted(self._beyond):
+            if start > self._done:
+                break
+            self._done = max(self._done, end)
+            self._beyond.discard((start, end))
+        return self._done
 
 
-def in_all_ways(scenario: Scenario, ways: Collection[str] = tuple(WAYS)) -> None:
-    """Runs it with a group of each way, all at the same time: most of it is waiting."""
-    with ThreadPoolExecutor(len(ways)) as threads:
-        running = {way: threads.submit(scenario, way) for way in ways}
+def at_once(scenarios: Mapping[str, Callable[[], None]]) -> None:
+    """Runs them in threads: most of what they do is waiting."""
+    with ThreadPoolExecutor(len(scenarios)) as threads:
+        running = {name: threads.submit(scenario) for name, scenario in scenarios.items()}
     failures = []
-    for way, result in running.items():
+    for name, result in running.items():
         if (failure := result.exception()) is not None:
-            failure.add_note(f"in the group of way {way}")
+            failure.add_note(f"in: {name}")
             failures.append(failure)
-    if failures:
-        raise failures[0] if len(failures) == 1 else BaseExceptionGroup("several ways failed", failures)
+    # Who waited for one that failed has nothing to say.
+    telling = [failure for failure in failures if not isinstance(failure, BrokenBarrierError)] or failures
+    if telling:
+        raise telling[0] if len(telling) == 1 else BaseExceptionGroup("several failed", telling)
+
+
+def in_all_ways(scenario: Callable[[str], None]) -> None:
+    """Runs it with a group of each way, all at the same time."""
+    at_once({way: functools.partial(scenario, way) for way in WAYS})
