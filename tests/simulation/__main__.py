@@ -37,7 +37,7 @@ def main() -> int:
                 for seed in range(options.first, options.first + options.seeds)
             ]
         )
-        failures += _sweep([Scenario(kind, seed, 1000, 60) for seed in range(options.crowds)])
+        failures += _sweep([Scenario(kind, seed, 1000, 20) for seed in range(options.crowds)])
     return 1 if failures else 0
 
 

@@ -160,6 +160,8 @@ class Process:
         else:
             machine.complaint = None
             duty = machine.duty(self._held())
+            while isinstance(duty, Revoke) and self._puts_off(duty):
+                duty = machine.duty(self._held())
         if duty is None:
             return
         self.phase = Phase.BUSY
@@ -175,13 +177,17 @@ class Process:
     def _held(self) -> frozenset[TopicPartition]:
         """What the user does not want to give up yet (KIP-983)."""
         unwanted, now = self.machine.unwanted, self._clock.now
-        for each in sorted(unwanted - self._held_until.keys()):
-            self._held_until[each] = now
-            if self._dice.random() < self.world.delays:
-                self._held_until[each] += (seconds := self._dice.uniform(0, 15))
-                self._clock.after(seconds, self._run, self._attend)
         self._held_until = {each: until for each, until in self._held_until.items() if each in unwanted}
         return frozenset(each for each, until in self._held_until.items() if until > now)
+
+    def _puts_off(self, duty: Revoke) -> bool:
+        before = len(self._held_until)
+        for each in sorted(duty.partitions - self._held_until.keys()):
+            if self._dice.random() < self.world.delays:
+                seconds = self._dice.uniform(0, 15)
+                self._held_until[each] = self._clock.now + seconds
+                self._clock.after(seconds, self._run, self._attend)
+        return len(self._held_until) > before
 
     def _take(self, duty: Take) -> None:
         added = sorted(duty.added)
