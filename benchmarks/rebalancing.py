@@ -37,7 +37,7 @@ BROKER = {
     "group.consumer.assignment.interval.ms": 0,
 }
 _POLL = 1.0
-_TOO_LATE = 30.0
+_TOO_LATE = 60.0
 
 
 class Ledger:

@@ -23,16 +23,25 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  */
 public class Groups {
     private static final Duration POLL = Duration.ofSeconds(1);
-    private static final long TOO_LATE_MS = 30_000;
+    private static final long TOO_LATE_MS = 60_000;
 
-    public static void main(String[] args) throws Exception {
-        String servers = args[1], topic = args[2], protocol = args[3];
-        switch (args[0]) {
-            case "joining" -> System.out.println(joining(servers, topic, protocol, Integer.parseInt(args[4])));
-            case "rebalancing" -> System.out.println(rebalancing(servers, topic, protocol,
-                Integer.parseInt(args[4]), Integer.parseInt(args[5]), Integer.parseInt(args[6]), args[7]));
-            default -> throw new IllegalArgumentException(args[0]);
+    public static void main(String[] args) {
+        try {
+            System.out.println(measured(args));
+        } catch (Exception error) {
+            System.err.println(error);  // in one line, for the report
+            System.exit(1);
         }
+    }
+
+    private static List<?> measured(String[] args) throws Exception {
+        String servers = args[1], topic = args[2], protocol = args[3];
+        return switch (args[0]) {
+            case "joining" -> joining(servers, topic, protocol, Integer.parseInt(args[4]));
+            case "rebalancing" -> rebalancing(servers, topic, protocol,
+                Integer.parseInt(args[4]), Integer.parseInt(args[5]), Integer.parseInt(args[6]), args[7]);
+            default -> throw new IllegalArgumentException(args[0]);
+        };
     }
 
     private static Map<String, Object> settings(String servers, String protocol) {
@@ -149,7 +158,7 @@ public class Groups {
             long started = System.nanoTime();
             while (!isAtRest(members)) {
                 if (millisecondsSince(started) > TOO_LATE_MS) {
-                    throw new TimeoutException(members + " members were not at rest");
+                    throw new TimeoutException(members + " members were not at rest in time");
                 }
                 wait(1000);
             }
