@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
 
 from ..errors import ConcurrentUseError, ConfigError, StateError
 from ..listener import RebalanceListener
@@ -18,6 +19,8 @@ from .asking import Asking
 from .committing import Committing
 from .group import Steps, perform
 from .life import CLOSE_TIMEOUT, SomePartitions, partitions_in
+from .run_settings import DeadLetter, Handler, Progress, RunSettings
+from .running import run_tasks
 from .seeking import Seeking
 
 _ITERATION_POLL = 1.0
@@ -211,3 +214,50 @@ class AsyncConsumer(Asking, Seeking, Committing):
         while not self._gate.is_closed:
             for record in self._intake.one_by_one(await self.poll(_ITERATION_POLL)):
                 yield record
+
+    async def run(
+        self,
+        handler: Handler,
+        *,
+        order: str = "key",
+        concurrency: int = 16,
+        max_in_flight: int | None = None,
+        retries: int | None = 3,
+        retry_backoff: float = 0.1,
+        retry_backoff_max: float = 10.0,
+        dead_letter: DeadLetter | None = None,
+        drain: float = 30.0,
+        on_progress: Callable[[Progress], Any] | None = None,
+        progress_interval: float = 5.0,
+    ) -> Progress:
+        """Works on records until it is told to end: polls, calls `handler(record)`, commits what is done (KIP-983).
+
+        Consumer calls it on up to `concurrency` threads, AsyncConsumer awaits as many coroutines. One after the other
+        are those of a key (in its partition; records without one have no order), with order="partition" those of a
+        partition, with order="none" none. At most `max_in_flight` records (1,000, or four for each of `concurrency`)
+        wait or are worked on. A partition that the group asks back is given up when what was begun of it has ended.
+
+        A handler that raises is called again, up to `retries` times (None: without end) and after growing pauses
+        (`retry_backoff`, doubled up to `retry_backoff_max` seconds); its key waits. What still fails goes to
+        `dead_letter`: a topic, or a function of the record and its error. Without one it ends run().
+
+        Ends by wakeup(), SIGTERM and Ctrl-C (in the main thread, if the program does not handle them itself), or
+        cancellation: what was begun may end, for `drain` seconds, and is committed. `on_progress` is called every
+        `progress_interval` seconds, where run() was called.
+
+        Raises ConfigError (it needs commit.mode=done), StateError (and subscribe()), what the handler raised at last,
+        and what poll() and commit() raise and cannot be tried again.
+        """
+        settings = RunSettings(
+            order=order,
+            concurrency=concurrency,
+            max_in_flight=max_in_flight,
+            retries=retries,
+            retry_backoff=retry_backoff,
+            retry_backoff_max=retry_backoff_max,
+            dead_letter=dead_letter,
+            drain=drain,
+            on_progress=on_progress,
+            progress_interval=progress_interval,
+        )
+        return await run_tasks(self, handler, settings)

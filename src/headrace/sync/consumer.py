@@ -18,11 +18,13 @@ from ..aio.commits import CommitCallback
 from ..aio.consumer import AsyncConsumer
 from ..aio.group import Steps
 from ..aio.life import CLOSE_TIMEOUT, SomePartitions
+from ..aio.run_settings import DeadLetter, Handler, Progress, RunSettings
 from ..errors import ConcurrentUseError
 from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
 from .portal import Portal
+from .running import run_threads
 
 _ITERATION_POLL = 1.0
 _THREAD_END = 2.0
@@ -139,6 +141,36 @@ class Consumer:
     def __iter__(self) -> Iterator[Record]:
         while not self._aio._gate.is_closed:
             yield from self._aio._intake.one_by_one(self.poll(_ITERATION_POLL))
+
+    def run(
+        self,
+        handler: Handler,
+        *,
+        order: str = "key",
+        concurrency: int = 16,
+        max_in_flight: int | None = None,
+        retries: int | None = 3,
+        retry_backoff: float = 0.1,
+        retry_backoff_max: float = 10.0,
+        dead_letter: DeadLetter | None = None,
+        drain: float = 30.0,
+        on_progress: Callable[[Progress], Any] | None = None,
+        progress_interval: float = 5.0,
+    ) -> Progress:
+        settings = RunSettings(
+            order=order,
+            concurrency=concurrency,
+            max_in_flight=max_in_flight,
+            retries=retries,
+            retry_backoff=retry_backoff,
+            retry_backoff_max=retry_backoff_max,
+            dead_letter=dead_letter,
+            drain=drain,
+            on_progress=on_progress,
+            progress_interval=progress_interval,
+        )
+        with self._alone():
+            return run_threads(self, handler, settings)
 
     # -- positions -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,41 @@
+"""SIGTERM and Ctrl-C as a request to end in order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# Without a handler of the program's own.
+_USUAL: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Calls `stop`, in a signal handler, when the first of them comes; a second one has its usual effect.
+
+    Only in the main thread, since Python has handlers nowhere else, and only for signals that the program does not
+    handle itself: asyncio.run() has a handler for Ctrl-C, for example, which cancels the main task.
+    """
+    taken: list[signal.Signals] = []
+
+    def restore() -> None:
+        while taken:
+            number = taken.pop()
+            signal.signal(number, _USUAL[number])
+
+    def on_signal(number: int, frame: object) -> None:
+        restore()
+        stop()
+
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number, usual in _USUAL.items():
+                if signal.getsignal(number) == usual:
+                    taken.append(number)
+                    signal.signal(number, on_signal)
+        yield
+    finally:
+        restore()
