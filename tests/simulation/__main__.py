@@ -1,7 +1,6 @@
 """The long form: many seeds of every kind, then groups of a thousand members.
 
-PYTHONPATH=tests python -m simulation                      all of it
-PYTHONPATH=tests python -m simulation eager --first 17 --seeds 1   one run again
+All of it: `PYTHONPATH=tests python -m simulation --crowds 3`. A run that failed says how to see it again.
 """
 
 from __future__ import annotations
