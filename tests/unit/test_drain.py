@@ -23,6 +23,8 @@ STEADY = settings(deadline=None, derandomize=True, max_examples=200)
         pytest.param([500, 500, 500], 301, [101, 100, 100], 1, id="one is left over, the next poll starts behind it"),
         pytest.param([500, 500, 500], 302, [101, 101, 100], 2, id="two are left over"),
         pytest.param([500, 500, 500], 2, [1, 1, 0], 2, id="fewer than partitions"),
+        pytest.param([9] * 100, 96, [3] * 32 + [0] * 68, 32, id="many partitions: a handful of the next few"),
+        pytest.param([1, 9] * 50, 96, [1, 3] * 24 + [0] * 52, 48, id="or what they have"),
         pytest.param([500, 0, 500], 1, [1, 0, 0], 1, id="the one behind may be empty now and not then"),
         pytest.param([5, 500, 500], 1, [1, 0, 0], 1, id="just one"),
         pytest.param([0, 0, 5], 1, [0, 0, 1], 0, id="behind the last comes the first"),

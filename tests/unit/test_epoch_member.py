@@ -156,19 +156,30 @@ def test_after_an_error_everything_is_said_again(code: int) -> None:
 def test_the_interval_is_the_coordinators_but_not_that_of_an_error() -> None:
     seat = Seat()
     seat.joined({T: (0,)})
+    for _ in range(5):  # looks sooner after a change
+        seat.answer(seat.request(INTERVAL), 2)
     seat.answer(seat.request(INTERVAL), code=E.coordinator_load_in_progress)
     seat.answer(seat.request(PAUSE), 2)
     assert seat.member.next_tick() == pytest.approx(seat.now + INTERVAL)
 
 
-def test_who_has_nothing_yet_looks_sooner() -> None:
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ({}, [0.25, 0.5, 1.0, 2.0, 4.0, 5.0]),
+        ({T: (0,)}, [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]),  # the first look was told what it has taken
+    ],
+)
+def test_after_a_change_there_may_be_more_and_it_is_looked_for_sooner(
+    target: dict[Any, tuple[int, ...]], expected: list[float]
+) -> None:
     seat = Seat()
-    seat.joined()
+    seat.joined(target)
     pauses = []
     for _ in range(6):
         pauses.append(round(seat.member.next_tick() - seat.now, 3))
         seat.answer(seat.request(pauses[-1]), 2)
-    assert pauses == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    assert pauses == expected
 
 
 # -- patterns --------------------------------------------------------------------------------------------------------

@@ -150,7 +150,8 @@ class Commits:
     def _auto_committed(self, offsets: Offsets, error: HeadraceError | None) -> None:
         if error is not None:
             self._last = {}
-            log.warning("auto-commit failed, the next one includes it: %s", error)
+            level = logging.INFO if error.retriable else logging.WARNING
+            log.log(level, "auto-commit failed, the next one includes it: %s", error)
 
     async def settle(
         self, engine: Engine, timeout: float, partitions: Collection[TopicPartition] | None = None

@@ -209,7 +209,7 @@ class Coordinator:
         with self._client.lock:
             nodes = list(self._client.cluster.brokers)
         if not nodes:
-            await self._client.refresh()
+            await self._client.learn(())  # not refresh(): that waits its turn behind one that is under way
             with self._client.lock:
                 nodes = list(self._client.cluster.brokers)
         last: HeadraceError = NetworkError("no broker is known")

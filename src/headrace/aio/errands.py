@@ -20,6 +20,8 @@ from ..machines.classic_member import ClassicMember
 from ..machines.epoch_member import EpochMember
 from ..machines.leading import share_out
 from ..machines.membership import Action, Assign, Send
+from ..protocol.codes import NONE
+from ..protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT
 from .client import Client
 from .coordinator import Coordinator
 from .group import Group
@@ -85,7 +87,11 @@ class Errands:
             else:
                 body = await self._coordinator.ask(action)
                 with self._intake.lock:
+                    before = member.state
                     member.answered(action, body, time.monotonic())
+                if member.state is before and _is_routine(action, body):
+                    self._look.set()
+                    return
         except ClosedError:
             return
         except HeadraceError as error:
@@ -167,3 +173,10 @@ class Errands:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is_routine(action: Send, body: Any) -> bool:
+    """A heartbeat that brought nothing: no poll has to look, and there are many of them."""
+    return body.error_code == NONE and (
+        action.api is HEARTBEAT or (action.api is CONSUMER_GROUP_HEARTBEAT and body.assignment is None)
+    )

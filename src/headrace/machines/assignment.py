@@ -138,7 +138,9 @@ class Assignment:
             shares, start = self._shares(available, limit)
         taken: list[Chunk] = []
         for state, share in zip(ready, shares, strict=True):
-            taken += state.take(share)
+            if not share and state.available:
+                continue
+            taken += state.take(share)  # without records it passes markers
             if share and not state.in_flight and self.is_hungry(state):
                 self.has_appetite = True
         if start:

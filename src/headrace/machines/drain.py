@@ -1,6 +1,8 @@
 """KIP-41: how the records of one poll are shared over the partitions that have some.
 
-    fair      equal shares; what a partition cannot use goes to the others, until nothing is left to give
+    fair      equal shares; what a partition cannot use goes to the others, until nothing is left to give. With more
+              partitions than records, a few in turn get a handful each: one record of each of hundreds would cost more
+              than the records, and over the polls that follow it is as fair
     greedy    each partition in turn, as much as it has
 
 Both start after the partition at which the last poll stopped, so none starves.
@@ -10,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+_FEW = 32  # partitions of one poll, when not all can have a record
+
 
 def fair_shares(available: Sequence[int], limit: int) -> tuple[list[int], int]:
     """How many to take of each, and where the next poll starts."""
@@ -17,6 +21,13 @@ def fair_shares(available: Sequence[int], limit: int) -> tuple[list[int], int]:
     hungry = [index for index, count in enumerate(available) if count > 0]
     left = limit
     start = 0
+    if limit < len(hungry):
+        handful = max(1, limit // _FEW)
+        for index in hungry:
+            shares[index] = min(handful, available[index], left)
+            left -= shares[index]
+            if not left:
+                return shares, (index + 1) % len(available)
     while left > 0 and hungry:
         each = left // len(hungry)
         if each == 0:

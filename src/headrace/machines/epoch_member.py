@@ -374,10 +374,11 @@ class EpochMember:
             self._unresolved = None
             self._is_settled = False
             self.asked_at = now
-        # A newcomer has nothing until the coordinator has computed a target and others have let go. The interval is
-        # five seconds by default: far too long to wait for what takes half of one.
-        self._look_again = self._interval if self._target else min(2 * self._look_again, self._interval)
-        self._next_heartbeat = now + self._look_again
+            self._look_again = _FIRST_LOOK
+        # After a change there is more to come: a newcomer has nothing until others have let go, and gets what they give
+        # up bit by bit. The interval is five seconds by default: far too long to wait for what takes half of one.
+        self._next_heartbeat = now + min(self._look_again, self._interval)
+        self._look_again = min(2 * self._look_again, self._interval)
 
     def failed(self, action: Action, error: HeadraceError, now: float) -> None:
         if action is not self._request:
