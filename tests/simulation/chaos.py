@@ -64,8 +64,8 @@ class Chaos:
     def run(self) -> Outcome:
         world, dice, scenario = self.world, self._dice, self._scenario
         for n in range(dice.randint(1, _MOST_TOPICS - 1)):
-            size = scenario.members // 2 + 1
-            world.make_topic(f"t{n}", dice.randint(1, 2 * size))
+            fewest = scenario.members if scenario.is_crowd else 1
+            world.make_topic(f"t{n}", dice.randint(fewest, scenario.members + 2))
         together = scenario.is_crowd or dice.random() < 0.5
         for _ in range(scenario.members if scenario.is_crowd else max(1, scenario.members * 2 // 3)):
             self._come()
