@@ -8,6 +8,8 @@ BIN    := $(VENV)/bin
 CARGO_FUZZ := 0.13.2
 FUZZ_SECONDS ?= 300
 ROUNDS ?= 10
+SEEDS ?= 1000
+SECONDS ?= 60
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
 
 help: ## Show this list
@@ -51,7 +53,7 @@ format: setup ## Format Python and Rust
 bench: setup ## Compare with other clients; prints a table
 	$(BIN)/python -m benchmarks $(ARGS)
 
-soak: setup ## The long forms: fuzzing for minutes, many rounds of brokers that die
+soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups, many rounds of brokers that die
 	@rustup toolchain list | grep -q nightly || { echo "fuzzing needs: rustup toolchain install nightly"; exit 1; }
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet cargo-fuzz --version $(CARGO_FUZZ)
 	mkdir -p rust/fuzz/corpus/decode
@@ -59,6 +61,8 @@ soak: setup ## The long forms: fuzzing for minutes, many rounds of brokers that 
 	  -max_len=4096 -rss_limit_mb=2048 -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
 	for round in $$(seq $(ROUNDS)); do \
 	  $(BIN)/python -m pytest -q tests/integration/test_failover.py tests/integration/test_replicas.py || exit 1; done
+	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --crowds 3
+	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/test_orderly_handovers.py
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) rust/target rust/fuzz/target src/headrace/*.so
