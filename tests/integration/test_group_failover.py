@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -15,29 +16,16 @@ from support.commit_history import OFFSETS_TOPIC, names_on
 from support.group_events import milliseconds
 from support.group_trial import WAYS, GroupTrial, at_once
 from support.peer_process import Peer
-from support.waiting import wait_for
 
 PARTITIONS = 6
 OFFSETS_PARTITIONS = 8
 """As the local broker chooses them."""
-SESSION = 15.0
+SESSION = 45.0
+"""Kafka's own: longer than it takes a broker to be replaced, or an assignor to be held up."""
 ROUNDS = int(os.environ.get("ROUNDS", "0"))
 SEED = int(os.environ.get("SEED", "1"))
 _PATIENCE = 60.0
 _LONG = 180.0
-
-
-class Death:
-    """Of the broker that coordinates all of the groups. It happens when all of them are ready for it."""
-
-    def __init__(self, groups: int) -> None:
-        self.names = names_on(0, OFFSETS_PARTITIONS, "failover")
-        self.ready = threading.Barrier(groups + 1)
-        self.over = threading.Event()
-
-    def is_awaited(self) -> None:
-        self.ready.wait(_PATIENCE)
-        assert self.over.wait(_PATIENCE)
 
 
 def test_the_coordinator_is_killed(whole_cluster: LocalBroker, cluster_admin: Admin) -> None:
@@ -47,64 +35,76 @@ def test_the_coordinator_is_killed(whole_cluster: LocalBroker, cluster_admin: Ad
     Each group comes to rest with its members. Who was at rest hears nothing of it.
     """
 
-    def prepared(way: str) -> GroupTrial:
-        return GroupTrial(cluster_admin, way, PARTITIONS, session=SESSION, replication=3, group=next(death.names))
+    def rests(trial: GroupTrial) -> None:
+        members = trial.start_all("first", "second")
+        before = milliseconds()
+        coordinator_dies()
+        comes_to_rest(trial, members)
+        assert trial.changes_since(before) == []
+        trial.finish(*members)
+        assert trial.ledger.refused == []
+        assert trial.ledger.repeats() == []
 
-    def rests(way: str) -> None:
-        with prepared(way) as trial:
-            members = trial.start_all("first", "second")
-            before = milliseconds()
-            death.is_awaited()
-            comes_to_rest(trial, members)
-            assert trial.changes_since(before) == []
-            trial.finish(*members)
-            assert trial.ledger.refused == []
-            assert trial.ledger.repeats() == []
+    def joins(trial: GroupTrial, state: str) -> None:
+        first, second = trial.start_all("first", "second")
+        trial.hold(first)
+        third = trial.start("third")
+        trial.wait_state(state)
+        coordinator_dies()
+        trial.release(first)
+        comes_to_rest(trial, [first, second, third])
+        trial.finish(first, second, third)
 
-    def joins(way: str, state: str) -> None:
-        with prepared(way) as trial:
-            first, second = trial.start_all("first", "second")
-            trial.hold(first)
-            third = trial.start("third")
-            wait_for("a rebalance", lambda: trial.described()[0] == state)
-            death.is_awaited()
-            trial.release(first)
-            comes_to_rest(trial, [first, second, third])
-            trial.finish(first, second, third)
-
-    def assigns(way: str) -> None:
-        with prepared(way) as trial:
-            members = trial.start_all("first", "second")
-            trial.hold_assigning(members)
-            third = trial.start("third")
-            trial.wait_assigning(members)
-            wait_for("the end of joining", lambda: trial.described()[0] == "COMPLETING_REBALANCING")
-            death.is_awaited()
-            trial.release(*members)
-            comes_to_rest(trial, [*members, third])
-            trial.finish(*members, third)
+    def assigns(trial: GroupTrial) -> None:
+        members = trial.start_all("first", "second")
+        trial.hold_assigning(members)
+        third = trial.start("third")
+        trial.wait_assigning(members)
+        trial.wait_state("COMPLETING_REBALANCING")
+        coordinator_dies()
+        trial.release(*members)
+        comes_to_rest(trial, [*members, third])
+        trial.finish(*members, third)
 
     def comes_to_rest(trial: GroupTrial, members: list[Peer]) -> None:
         trial.wait_flowing(members)
         assert trial.described() == ("STABLE", {member.name for member in members})
 
-    def dies() -> None:
-        try:
-            death.ready.wait(_PATIENCE)
-        finally:
-            coordinator = cluster_admin.leader(OFFSETS_TOPIC, 0)
-            whole_cluster.kill(coordinator)
-            death.over.set()
+    def kill_coordinator() -> None:
+        whole_cluster.kill(cluster_admin.leader(OFFSETS_TOPIC, 0))
+        killed.set()
 
-    scenarios: dict[str, Callable[[], None]] = {
-        **{f"{way}, at rest": lambda way=way: rests(way) for way in WAYS},  # type: ignore[misc]
-        "eager, assigning": lambda: assigns("eager"),
-        "cooperative, joining": lambda: joins("cooperative", "PREPARING_REBALANCING"),
+    def coordinator_dies() -> None:
+        all_ready.wait(_PATIENCE)
+        assert killed.wait(_PATIENCE)
+
+    scenarios: list[tuple[str, Callable[[GroupTrial], None]]] = [
+        *((way, rests) for way in WAYS),
+        ("eager", assigns),
+        ("cooperative", functools.partial(joins, state="PREPARING_REBALANCING")),
         # librdkafka has no name for the state, which is RECONCILING.
-        "consumer, reconciling": lambda: joins("consumer", "UNKNOWN"),
-    }
-    death = Death(len(scenarios))
-    at_once({**scenarios, "the coordinator": dies})
+        ("consumer", functools.partial(joins, state="UNKNOWN")),
+    ]
+    names = names_on(0, OFFSETS_PARTITIONS, "failover")
+    all_ready = threading.Barrier(len(scenarios), kill_coordinator)
+    killed = threading.Event()
+    play(
+        (GroupTrial(cluster_admin, way, PARTITIONS, session=SESSION, replication=3, group=next(names)), scenario)
+        for way, scenario in scenarios
+    )
+
+
+def play(
+    scenarios: Iterable[tuple[GroupTrial, Callable[[GroupTrial], None]]], others: Iterable[Callable[[], None]] = ()
+) -> None:
+    """All at once, and the others beside them."""
+
+    def run(trial: GroupTrial, scenario: Callable[[GroupTrial], None]) -> None:
+        with trial:
+            scenario(trial)
+
+    groups = {trial.topic: functools.partial(run, trial, scenario) for trial, scenario in scenarios}
+    at_once(groups | {f"beside them: {other.__name__}": other for other in others})
 
 
 @pytest.mark.timeout(240)
@@ -115,18 +115,17 @@ def test_a_rolling_restart(whole_cluster: LocalBroker, cluster_admin: Admin) -> 
     over = threading.Event()
 
     def reads(trial: GroupTrial) -> None:
-        with trial:
-            members = [trial.start("sync"), trial.start("async", "async_member")]
-            trial.wait_flowing(members)
-            before = milliseconds()
-            running.wait(_PATIENCE)
-            assert over.wait(_LONG)
-            trial.wait_flowing(members)
-            assert trial.described() == ("STABLE", {"sync", "async"})
-            assert trial.changes_since(before) == []
-            trial.finish(*members)
-            assert trial.ledger.refused == []
-            assert trial.ledger.repeats() == []
+        members = [trial.start("sync"), trial.start("async", "async_member")]
+        trial.wait_flowing(members)
+        before = milliseconds()
+        running.wait(_PATIENCE)
+        assert over.wait(_LONG)
+        trial.wait_flowing(members)
+        assert trial.described() == ("STABLE", {"sync", "async"})
+        assert trial.changes_since(before) == []
+        trial.finish(*members)
+        assert trial.ledger.refused == []
+        assert trial.ledger.repeats() == []
 
     def restarts() -> None:
         running.wait(_PATIENCE)
@@ -139,7 +138,7 @@ def test_a_rolling_restart(whole_cluster: LocalBroker, cluster_admin: Admin) -> 
         finally:
             over.set()
 
-    at_once({**{trial.group: lambda trial=trial: reads(trial) for trial in trials}, "restarts": restarts})  # type: ignore[misc]
+    play([(trial, reads) for trial in trials], [restarts])
 
 
 @pytest.mark.skipif(not ROUNDS, reason="takes long: set ROUNDS, and SEED for other choices")

@@ -82,8 +82,8 @@ def test_a_slow_and_a_livelocked_member(admin: Admin) -> None:
             quick, slow, stuck = trial.start_all("quick", "slow", "stuck")
             others = [trial.ledger.owned(each) for each in ("quick", "slow")]
             rest = milliseconds()
-            trial.hold(slow)
-            trial.hold(stuck)
+            trial.hold(slow, busy=True)
+            trial.hold(stuck, busy=True)
             before = milliseconds()
             held = trial.ledger.owned("stuck")
 

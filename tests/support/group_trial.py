@@ -14,6 +14,7 @@ import functools
 import json
 import signal
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,7 @@ WAYS: Mapping[str, str | None] = {"eager": "range", "cooperative": "cooperative-
 
 _TIMEOUT = 30.0
 _LIMIT = 2_000_000  # records: hours; nobody gets there
+_PAUSE = 0.03
 _HEARTBEAT = 100  # milliseconds; in a KIP-848 group the broker's affair
 
 
@@ -65,8 +67,18 @@ class GroupTrial:
         self.topic = topic = admin.create(
             f"trial-{way}", partitions, replication=replication, min_insync_replicas=max(1, replication - 1)
         )
-        # What is tried again must neither be doubled nor overtaken: a record's value is its offset.
-        self._writer = SteadyWriter(bootstrap_servers, topic, partitions, limit=_LIMIT, enable_idempotence=True)
+        # What is tried again must neither be doubled nor overtaken, for a record's value is its offset. Idempotence is
+        # not enough: a leader that has refused the first of several requests takes the second one as a beginning.
+        # Where each one is copied twice, and so is every commit, fewer are as good and leave a small machine time.
+        self._writer = SteadyWriter(
+            bootstrap_servers,
+            topic,
+            partitions,
+            limit=_LIMIT,
+            pause=_PAUSE if replication == 1 else 5 * _PAUSE,
+            enable_idempotence=True,
+            max_in_flight_requests_per_connection=1,
+        )
         chosen = {name.replace("_", "."): value for name, value in settings.items()}
         if WAYS[way] is None:
             set_session_timeout(bootstrap_servers, self.group, round(session * 1000))
@@ -122,14 +134,11 @@ class GroupTrial:
                 at = event.at
         return 0 if missing else at
 
-    def hold(self, member: Peer) -> None:
+    def hold(self, member: Peer, *, busy: bool = False) -> None:
         """It is in user code when this returns, between reading and committing, and stays there."""
-        self._until_said(member, signal.SIGUSR1, "held")
-
-    def _until_said(self, member: Peer, number: int, word: str) -> None:
-        before = member.said.count(word)
-        member.process.send_signal(number)
-        self.peers.wait(f"{member.name} is {word}", lambda: member.said.count(word) > before)
+        before = member.said.count("held")
+        member.process.send_signal(signal.SIGQUIT if busy else signal.SIGUSR1)
+        self.peers.wait(f"{member.name} is held", lambda: member.said.count("held") > before)
 
     def hold_assigning(self, members: Iterable[Peer]) -> None:
         """Whoever leads the group stays in its assignor the next time."""
@@ -167,6 +176,14 @@ class GroupTrial:
         """The group's state and the names of its members, as its coordinator has them."""
         found = self._client.describe_consumer_groups([self.group])[self.group].result(_TIMEOUT)
         return found.state.name, {member.client_id for member in found.members}
+
+    def wait_state(self, state: str, timeout: float = _TIMEOUT) -> None:
+        """Until the coordinator says so."""
+        deadline = time.monotonic() + timeout
+        while (found := self.described())[0] != state:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{state}: not within {timeout:g} s, but {found}\n{self.peers.report()}")
+            time.sleep(0.05)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

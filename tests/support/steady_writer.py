@@ -15,7 +15,8 @@ _PAUSE = 0.03
 class SteadyWriter:
     """Writes to all partitions of a topic alike until it is told to finish, or has written `limit` records.
 
-    A record's value is its number in the partition. `settings` are the producer's.
+    A record's value is its number in the partition. After each round it pauses, for `pause` seconds. `settings` are the
+    producer's.
 
     with SteadyWriter(servers, topic, 12, limit=20_000) as writer:
         ...
@@ -30,11 +31,13 @@ class SteadyWriter:
         *,
         limit: int,
         each_time: int = 1,
+        pause: float = _PAUSE,
         **settings: object,
     ) -> None:
         self._places = [(topic, number) for number in range(partitions)]
         self._rounds = limit // (partitions * each_time)
         self._each_time = each_time
+        self._pause = pause
         self._topic = topic
         self._writer = Writer(bootstrap_servers, **settings)
         self._stop = threading.Event()
@@ -45,7 +48,7 @@ class SteadyWriter:
     def _write(self) -> None:
         try:
             for written in range(self._rounds):
-                if self._stop.wait(_PAUSE):
+                if self._stop.wait(self._pause):
                     break
                 first = written * self._each_time
                 for number in range(first, first + self._each_time):

@@ -1,11 +1,11 @@
 """A member with headrace that can be made to misbehave: `python -m support.wayward_member TOPIC CONFIG`.
 
     SIGUSR1   stay in user code after the next records, between reading and committing them: `held` is said then
+    SIGQUIT   the same, in a busy loop, as long work in Python or a livelock would be
     SIGHUP    stay in the assignor when the group is shared out next, if this one leads it: `assigning` is said then
     SIGUSR2   go on
     SIGTERM   close the consumer and end
 
-What holds it in user code is a busy loop, as a livelock or long work in Python would be; the assignor merely waits.
 Otherwise it is `headrace_member.py`. It ends with an error if a record is not at the offset that it was written to.
 """
 
@@ -15,6 +15,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from headrace.machines.assignors import assignors_of
 from .headrace_member import Member
 
 _PATIENCE = 60.0
+_LOOK = 0.01
 
 
 class GatedAssignor:
@@ -47,14 +49,16 @@ class GatedAssignor:
 class WaywardMember(Member):
     def __init__(self, topic: str, config: Mapping[str, Any]) -> None:
         self._is_held = False
+        self._is_busy = False
         self._gate: GatedAssignor | None = None
         if (strategy := config.get("partition.assignment.strategy")) is not None:
             self._gate = GatedAssignor(strategy)
             config = {**config, "partition.assignment.strategy": [self._gate]}
         super().__init__(topic, config)
 
-    def hold(self, *_: object) -> None:
+    def hold(self, number: int, _: object) -> None:
         self._is_held = True
+        self._is_busy = number == signal.SIGQUIT
 
     def hold_assigning(self, *_: object) -> None:
         assert self._gate is not None
@@ -71,7 +75,8 @@ class WaywardMember(Member):
         if self._is_held and records:
             _say("held")
             while self._is_held and self._running:
-                pass
+                if not self._is_busy:
+                    time.sleep(_LOOK)
 
 
 def _say(word: str) -> None:
@@ -83,6 +88,7 @@ if __name__ == "__main__":
     member = WaywardMember(sys.argv[1], json.loads(sys.argv[2]))
     signal.signal(signal.SIGTERM, member.stop)
     signal.signal(signal.SIGUSR1, member.hold)
+    signal.signal(signal.SIGQUIT, member.hold)
     signal.signal(signal.SIGUSR2, member.release)
     signal.signal(signal.SIGHUP, member.hold_assigning)
     member.run()
