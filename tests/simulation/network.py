@@ -76,6 +76,7 @@ class Network:
         self.weather = Weather()
         self.requests = 0
         self.is_there = True
+        self.moves = 0
         self._clock = clock
         self._dice = dice
         self._coordinator = coordinator
@@ -191,6 +192,7 @@ class Network:
         if not self.is_there:
             return
         self.is_there = False
+        self.moves += 1
         self._is_loading = False
         self._coordinator.unload()
         self._clock.after(away, self._begin_loading)

@@ -103,6 +103,34 @@ def test_a_refusal_of_an_older_generation_means_nothing() -> None:
     assert seat.request(SYNC_GROUP)
 
 
+@pytest.mark.parametrize(("instance_id", "generation"), [("i", 2), (None, 3)])
+def test_a_join_that_is_answered_by_the_next_generation_or_whose_answer_was_lost(
+    instance_id: str | None, generation: int
+) -> None:
+    seat = Seat("cooperative-sticky", instance_id=instance_id)
+    seat.stable(T0)
+    seat.member.rejoin("wanted")
+    seat.poll()
+    seat.joined(seat.request(JOIN_GROUP), generation)
+    assert seat.member.identity.generation == generation
+    assert seat.poll() == []
+    assert seat.member.owned == some(T0)
+
+
+def test_a_static_member_loses_everything_when_a_generation_has_passed_without_it() -> None:
+    """Kafka keeps its place, but not what it owns."""
+    seat = Seat("cooperative-sticky", instance_id="i")
+    seat.stable(T0)
+    seat.member.rejoin("wanted")
+    seat.poll()
+    seat.joined(seat.request(JOIN_GROUP), generation=3)
+    assert seat.member.identity.generation == -1
+    assert seat.sent(3.0) == []
+    assert seat.poll() == [Lose(some(T0))]
+    request = seat.request(JOIN_GROUP)
+    assert (request.fields["member_id"], subscription_in(request).owned) == ("m", NOTHING)
+
+
 # -- what others shall have ------------------------------------------------------------------------------------------
 
 

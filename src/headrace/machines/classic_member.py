@@ -368,6 +368,13 @@ class ClassicMember:
 
     def _joined(self, body: Any, now: float) -> None:
         self._failures = 0
+        if self.owned and self._settings.instance_id is not None and body.generation_id > self._generation + 1:
+            # A generation has passed without this member. Another one would have been thrown out; the place of a
+            # static one is kept, but the leader knew only what it owned when it joined last, and may have given the
+            # rest to others.
+            self._lose_generation(keep_id=True)
+            self.state = State.BEGINNING
+            return
         self._member_id = body.member_id
         self._generation = body.generation_id
         self._strategy = body.protocol_name or ""
