@@ -28,6 +28,7 @@ _PATIENCE = 60.0
 _LONG = 180.0
 
 
+@pytest.mark.timeout(240)
 def test_the_coordinator_is_killed(whole_cluster: LocalBroker, cluster_admin: Admin) -> None:
     """While some groups are at rest, and in others a rebalance is in progress: a member is asked for by a newcomer and
     busy; the leader of a group has heard of all who joined and not yet said who gets what.

@@ -32,6 +32,7 @@ from .group_members import Membership
 from .group_settings import set_session_timeout
 from .peer_process import Peer, Peers
 from .steady_writer import SteadyWriter
+from .waiting import wait_for
 
 WAYS: Mapping[str, str | None] = {"eager": "range", "cooperative": "cooperative-sticky", "consumer": None}
 """The ways in which a group shares partitions out, and their strategies. None: KIP-848."""
@@ -69,13 +70,15 @@ class GroupTrial:
         )
         # What is tried again must neither be doubled nor overtaken, for a record's value is its offset. Idempotence is
         # not enough: a leader that has refused the first of several requests takes the second one as a beginning.
-        # Where each one is copied twice, and so is every commit, fewer are as good and leave a small machine time.
+        # Each request is copied to every replica, and so are the commits that follow: rather more in one of them.
+        bundle = 1 if replication == 1 else 10
         self._writer = SteadyWriter(
             bootstrap_servers,
             topic,
             partitions,
             limit=_LIMIT,
-            pause=_PAUSE if replication == 1 else 5 * _PAUSE,
+            each_time=bundle,
+            pause=bundle * _PAUSE,
             enable_idempotence=True,
             max_in_flight_requests_per_connection=1,
         )
@@ -138,7 +141,7 @@ class GroupTrial:
         """It is in user code when this returns, between reading and committing, and stays there."""
         before = member.said.count("held")
         member.process.send_signal(signal.SIGQUIT if busy else signal.SIGUSR1)
-        self.peers.wait(f"{member.name} is held", lambda: member.said.count("held") > before)
+        wait_for(f"{member.name} is held", lambda: member.said.count("held") > before, _TIMEOUT)
 
     def hold_assigning(self, members: Iterable[Peer]) -> None:
         """Whoever leads the group stays in its assignor the next time."""
@@ -147,7 +150,8 @@ class GroupTrial:
 
     def wait_assigning(self, members: Iterable[Peer]) -> None:
         members = list(members)
-        self.peers.wait("the leader shares out", lambda: any("assigning" in member.said for member in members))
+        # No event tells of it, nor of anything else while a group rebalances.
+        wait_for("the leader shares out", lambda: any("assigning" in member.said for member in members), _TIMEOUT)
 
     def release(self, *members: Peer) -> None:
         for member in members:
