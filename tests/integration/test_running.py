@@ -1,0 +1,265 @@
+"""run() against the broker, on threads and as tasks: order, retries, dead letters, bounds, hand-overs."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from headrace import Record, TopicPartition
+from headrace.offsets import OffsetSet
+from support.admin import Admin, unique
+from support.consumers import KINDS, poll_until
+from support.groups import WAYS, Diary
+from support.produce import Outgoing, numbered, write
+from support.run_kinds import DEADLINE, Kind, committed, in_thread, until
+from support.waiting import wait_for
+
+PARTITIONS = 6
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    kind = Kind(request.param)
+    yield kind
+    kind.close()
+
+
+# -- order, failures, bounds -----------------------------------------------------------------------------------------
+
+KEYS = 10_000
+ROUNDS = 2
+
+
+@pytest.fixture(scope="module")
+def many_keys(admin: Admin, servers: str) -> str:
+    """Every key a few times, its records numbered."""
+    topic = admin.create("keys", PARTITIONS)
+    write(
+        servers,
+        topic,
+        (
+            Outgoing(b"%d" % number, b"key-%d" % key, key % PARTITIONS, headers=[("h", b"%d" % key), ("empty", None)])
+            for number in range(ROUNDS)
+            for key in range(KEYS)
+        ),
+        enable_idempotence=True,  # or a batch that is sent again changes the order
+    )
+    return topic
+
+
+def test_ten_thousand_keys(kind: Kind, admin: Admin, servers: str, many_keys: str) -> None:
+    """Of some keys the first attempts fail, of others all."""
+    letters, group = admin.create("letters"), unique("g")
+    guard = threading.Lock()
+    order: dict[bytes, list[tuple[int, int]]] = defaultdict(list)  # of each key: offsets, and the numbers in them
+    attempts: Counter[tuple[bytes, bytes]] = Counter()
+    running: set[bytes] = set()
+    most = 0
+
+    def begin(record: Record) -> None:
+        nonlocal most
+        key, number = record.key, record.value
+        assert key is not None
+        assert number is not None
+        with guard:
+            assert key not in running, "two records of a key at the same time"
+            running.add(key)
+            most = max(most, len(running))
+            attempts[key, number] += 1
+            tries = attempts[key, number]
+            if tries == 1:
+                order[key].append((record.offset, int(number)))
+        try:
+            which = int(key.removeprefix(b"key-"))
+            if which % 500 == 0:
+                raise ValueError(f"never {key.decode()}")
+            if which % 100 == 1 and tries <= 2:
+                raise OSError("not yet")
+        finally:
+            with guard:
+                running.discard(key)
+
+    consumer = kind.member(servers, group, many_keys)
+    total, seen = KEYS * ROUNDS, []
+    bad, hard = KEYS // 500 * ROUNDS, KEYS // 100 * ROUNDS
+    progress = consumer.run(
+        kind.handler(begin),
+        concurrency=8,
+        max_in_flight=400,
+        retries=2,
+        retry_backoff=0.01,
+        dead_letter=letters,
+        **until(consumer, lambda it: it.handled + it.dead_lettered == total, seen),
+    )
+    assert (progress.handled, progress.dead_lettered, progress.dropped) == (total - bad, bad, 0)
+    assert progress.retried == 2 * bad + 2 * hard
+    assert (progress.running, progress.in_flight, progress.lag) == (0, 0, 0)
+    assert most <= 8
+    assert max(it.in_flight for it in seen) <= 400
+    assert len(order) == KEYS
+    assert [key for key, seen in order.items() if seen != sorted(seen)] == []
+    assert {tuple(number for _, number in each) for each in order.values()} == {tuple(range(ROUNDS))}
+    ends = consumer.end_offsets([(many_keys, number) for number in range(PARTITIONS)])
+    assert committed(consumer, many_keys, PARTITIONS) == {tp.partition: OffsetSet(end) for tp, end in ends.items()}
+    _check_letters(servers, letters, many_keys, group, bad)
+
+
+def _check_letters(servers: str, letters: str, topic: str, group: str, count: int) -> None:
+    reader = KINDS["sync"](bootstrap_servers=servers, auto_offset_reset="earliest")
+    try:
+        reader.assign([(letters, 0)])
+        found = poll_until(reader, count)
+        origins = set()
+        for letter in found:
+            assert letter.key is not None
+            which = int(letter.key.removeprefix(b"key-"))
+            assert which % 500 == 0
+            assert letter.headers[:2] == (("h", b"%d" % which), ("empty", None))
+            added = {name.removeprefix("headrace.dlt."): value for name, value in letter.headers[2:]}
+            assert added["topic"] == topic.encode()
+            assert added["partition"] == b"%d" % (which % PARTITIONS)
+            assert added["group"] == group.encode()
+            assert added["error.class"] == b"ValueError"
+            assert added["error.message"] == b"never " + letter.key
+            assert added["attempts"] == b"3"
+            assert abs(int(added["timestamp"]) - letter.timestamp) < 600_000
+            origins.add((letter.key, letter.value, added["offset"]))
+        assert len(found) == len(origins) == count
+        reader.assign([(topic, number) for number in range(PARTITIONS)])
+        for key, value, offset in random.sample(sorted(origins), 5):
+            place = TopicPartition(topic, int(key.removeprefix(b"key-")) % PARTITIONS)
+            reader.pause(reader.assignment() - {place})
+            reader.seek(place, int(offset))
+            origin = poll_until(reader, 1)[0]
+            assert (origin.key, origin.value) == (key, value)
+            reader.resume(reader.assignment())
+    finally:
+        reader.close()
+
+
+def test_a_slow_partition_leaves_room_for_the_others(kind: Kind, servers: str, many_keys: str) -> None:
+    """In order by partition, the first of one takes long. What the others have is handled meanwhile, within the bounds;
+    what the user has paused stays so."""
+    consumer = kind.member(servers, unique("g"), many_keys)
+    slow, paused = TopicPartition(many_keys, 0), TopicPartition(many_keys, 1)
+    others = consumer.end_offsets([(many_keys, number) for number in range(PARTITIONS)])
+    free = sum(end for tp, end in others.items() if tp not in (slow, paused))
+    seen: list[Any] = []
+    started: Counter[int] = Counter()
+
+    def begin(record: Record) -> float | None:
+        started[record.partition] += 1
+        return None if record.partition != slow.partition else 0.01
+
+    def enough(progress: Any) -> bool:
+        if paused in kind.plain(consumer).assignment():
+            kind.plain(consumer).pause([paused])
+        return sum(started[number] for number in range(2, PARTITIONS)) == free
+
+    progress = consumer.run(
+        kind.handler(begin),
+        order="partition",
+        concurrency=PARTITIONS,
+        max_in_flight=300,
+        **until(consumer, enough, seen),
+    )
+    assert sum(started[number] for number in range(2, PARTITIONS)) == free
+    assert started[0] < others[slow] / 2, "it was not slow"
+    assert max(it.in_flight for it in seen) <= 300
+    assert consumer.paused() == {paused}
+    assert started[1] < others[paused]
+    assert progress.handled == sum(started.values())
+
+
+# -- hand-overs ------------------------------------------------------------------------------------------------------
+
+COUNT = 150
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("run", PARTITIONS)
+    for number in range(PARTITIONS):
+        write(servers, topic, numbered(COUNT, number))
+    return topic
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("auto_commit", [True, False], ids=["auto-commit", "own-commits"])
+def test_partitions_move_without_repeats(kind: Kind, servers: str, topic: str, way: str, auto_commit: bool) -> None:
+    """A second member comes while the first works, and goes before the end."""
+    group, total = unique("g"), PARTITIONS * COUNT
+    handled: Counter[tuple[int, int]] = Counter()
+    by: Counter[str] = Counter()
+    dice = random.Random(5)
+
+    def start(name: str, is_enough: Callable[[], bool]) -> Future[Any]:
+        def end(record: Record) -> None:
+            handled[record.partition, record.offset] += 1
+            by[name] += 1
+
+        consumer = kind.member(servers, group, topic, enable_auto_commit=auto_commit, **WAYS[way])
+        handler = kind.handler(lambda _: dice.random() * 0.02, end)
+
+        def work() -> Any:
+            try:
+                return consumer.run(handler, order="none", **until(consumer, lambda _: is_enough()))
+            finally:
+                consumer.close()
+
+        return in_thread(work)
+
+    first = start("first", lambda: len(handled) == total)
+    wait_for("the first member's work", lambda: by["first"] > 50)
+    second = start("second", lambda: by["second"] > 150)
+    figures = second.result(DEADLINE)
+    assert figures.handled == by["second"] > 150
+    assert first.result(DEADLINE).handled == by["first"]
+    assert len(handled) == total
+    assert set(handled.values()) == {1}, "handled twice"
+
+
+def test_a_partition_that_is_lost(kind: Kind, servers: str, topic: str) -> None:
+    """Work that takes longer than the group waits for: it goes on, but counts for nothing; others do it again."""
+    group, total = unique("g"), PARTITIONS * COUNT
+    settings = {**WAYS["eager"], "max_poll_interval_ms": 1500}
+    diary = Diary()
+    first = kind.member(servers, group, topic, listener=diary, **settings)
+    began: list[tuple[int, int]] = []
+    handled: Counter[tuple[int, int]] = Counter()
+
+    def begin(record: Record) -> float:
+        began.append((record.partition, record.offset))
+        return 3.0
+
+    def work() -> Any:
+        try:
+            return first.run(
+                kind.handler(begin), concurrency=1, drain=0.0, **until(first, lambda _: "lost" in diary.kinds())
+            )
+        finally:
+            first.close()
+
+    stuck = in_thread(work)
+    wait_for("the first record", lambda: began)
+    second = kind.member(servers, group, topic, **settings)
+
+    def handle(record: Record) -> None:
+        handled[record.partition, record.offset] += 1
+
+    other = in_thread(
+        lambda: second.run(kind.handler(lambda _: None, handle), **until(second, lambda _: len(handled) == total))
+    )
+    figures = stuck.result(DEADLINE)
+    assert (figures.handled, figures.running) == (0, 1)
+    assert figures.dropped > 0
+    assert len(began) == 1, "one place, and it was taken"
+    other.result(DEADLINE)
+    assert len(handled) == total
+    assert set(handled.values()) == {1}

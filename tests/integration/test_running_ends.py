@@ -1,0 +1,250 @@
+"""How run() ends: failures that it cannot go on after, wakeups, cancellations, signals. What is done is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from headrace import Record
+from headrace.errors import ConfigError, KafkaError, StateError
+from support.admin import Admin, unique
+from support.consumers import KINDS, AnyConsumer
+from support.produce import numbered, write
+from support.run_kinds import DEADLINE, Kind, committed_offsets, until
+
+PARTITIONS = 6
+COUNT = 150
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    kind = Kind(request.param)
+    yield kind
+    kind.close()
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("ends", PARTITIONS)
+    for number in range(PARTITIONS):
+        write(servers, topic, numbered(COUNT, number))
+    return topic
+
+
+def done(consumer: AnyConsumer, topic: str) -> set[tuple[int, int]]:
+    return committed_offsets(consumer, topic, PARTITIONS, COUNT)
+
+
+def test_without_a_dead_letter_a_failure_ends_it(kind: Kind, servers: str, topic: str) -> None:
+    """When what runs has ended, and is committed. Nothing is skipped: the next run begins with it."""
+    group, failing = unique("g"), (3, 40)
+    consumer = kind.member(servers, group, topic)
+    handled: list[tuple[int, int]] = []
+    attempts = 0
+
+    def begin(record: Record) -> float:
+        nonlocal attempts
+        if (record.partition, record.offset) == failing:
+            attempts += 1
+            raise ValueError("no")
+        return 0.001
+
+    def end(record: Record) -> None:
+        handled.append((record.partition, record.offset))
+
+    with pytest.raises(ValueError, match="no") as caught:
+        consumer.run(kind.handler(begin, end), order="partition", retries=1, retry_backoff=0.01)
+    assert caught.value.__notes__ == [f"{topic}-3, offset 40: failed for good after 2 attempts, and ends run()"]
+    assert attempts == 2
+    assert (3, 39) in handled
+    assert (3, 41) not in handled
+    assert done(consumer, topic) == set(handled)
+    left = PARTITIONS * COUNT - len(handled)
+    again: list[tuple[int, int]] = []
+    progress = consumer.run(
+        kind.handler(lambda record: again.append((record.partition, record.offset))),
+        **until(consumer, lambda it: it.handled == left),
+    )
+    assert progress.handled == left
+    assert failing in again
+    assert not set(again) & set(handled)
+
+
+def test_a_function_for_what_keeps_failing(kind: Kind, servers: str, topic: str) -> None:
+    """It is tried again like a handler, and run() ends with what it raises at last."""
+    consumer = kind.member(servers, unique("g"), topic)
+    buried: list[tuple[int, str]] = []
+    handled: list[int] = []
+    tries: Counter[tuple[int, int]] = Counter()
+
+    def begin(record: Record) -> None:
+        if record.offset % 50 == 7:
+            raise ValueError(str(record.offset))
+
+    def bury(record: Record, error: BaseException) -> None:
+        tries[record.partition, record.offset] += 1
+        if record.offset == 57 and tries[record.partition, 57] == 1:
+            raise OSError("try again")
+        if record.offset == 107:
+            raise OSError("full")
+        buried.append((record.offset, str(error)))
+
+    async def bury_soon(record: Record, error: BaseException) -> None:
+        await asyncio.sleep(0)
+        bury(record, error)
+
+    with pytest.raises(OSError, match="full"):
+        consumer.run(
+            kind.handler(begin, lambda record: handled.append(record.offset)),
+            order="partition",
+            retries=3,
+            retry_backoff=0.005,
+            dead_letter=bury if kind.name == "sync" else bury_soon,
+        )
+    assert set(buried) <= {(7, "7"), (57, "57")}
+    assert buried.count((57, "57")) >= 1
+    assert len(done(consumer, topic)) == len(handled) + len(buried)
+
+
+def test_a_dead_letter_that_cannot_be_written(kind: Kind, admin: Admin, servers: str, topic: str) -> None:
+    letters = admin.create("small", max_message_bytes=60)
+
+    def begin(record: Record) -> None:
+        raise ValueError("no")
+
+    consumer = kind.member(servers, unique("g"), topic)
+    with pytest.raises(KafkaError, match=rf"the dead letter of {topic}-\d, offset 0, to {letters}: .*too large"):
+        consumer.run(kind.handler(begin), order="partition", retries=1, retry_backoff=0.01, dead_letter=letters)
+    assert done(consumer, topic) == set()
+
+
+def test_what_it_needs(kind: Kind, servers: str, topic: str) -> None:
+    consumer = KINDS[kind.name](bootstrap_servers=servers, group_id=unique("g"), commit_mode="done")
+    kind.made.append(consumer)
+    with pytest.raises(StateError, match=r"subscribe\(\)"):
+        consumer.run(kind.handler(lambda _: None))
+    consumer.subscribe([topic])
+    for wrong in ({"order": "any"}, {"concurrency": 0}, {"max_in_flight": 3}, {"retries": -1}, {"retry_backoff": -1}):
+        with pytest.raises(ConfigError, match=f"{next(iter(wrong))}"):
+            consumer.run(kind.handler(lambda _: None), **wrong)
+    with pytest.raises(TypeError, match="dead_letter"):
+        consumer.run(kind.handler(lambda _: None), dead_letter=5)
+    with pytest.raises(ConfigError, match=r"commit\.mode=done"):
+        kind.member(servers, unique("g"), topic, commit_mode="returned").run(kind.handler(lambda _: None))
+
+
+def test_threads_do_not_await(servers: str, topic: str) -> None:
+    """A coroutine that nobody awaits would count as work that is done."""
+
+    async def handler(record: Record) -> None: ...
+
+    with KINDS["sync"](
+        bootstrap_servers=servers, group_id=unique("g"), commit_mode="done", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.subscribe([topic])
+        for disguised in (handler, lambda record: handler(record)):
+            with pytest.raises(TypeError, match=r"use AsyncConsumer\.run\(\)"):
+                consumer.run(disguised)
+        assert done(consumer, topic) == set()
+
+
+def test_a_cancelled_task_ends_its_work(servers: str, topic: str) -> None:
+    """And says so: run() raises CancelledError, when what was begun is done and committed."""
+    handled: list[tuple[int, int]] = []
+    kind = Kind("async")
+    consumer = kind.member(servers, unique("g"), topic)
+
+    async def cancelled() -> None:
+        begun = asyncio.Event()
+
+        async def handler(record: Record) -> None:
+            begun.set()
+            await asyncio.sleep(0.05)
+            handled.append((record.partition, record.offset))
+
+        task = asyncio.create_task(consumer._consumer.run(handler))
+        await asyncio.wait_for(begun.wait(), DEADLINE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+    consumer._loop.run_until_complete(cancelled())
+    assert len(handled) == 16
+    assert done(consumer, topic) == set(handled)
+    consumer.close()
+
+
+CHILD = """
+import asyncio, os, sys, time
+from headrace import AsyncConsumer, Consumer
+
+kind, servers, group, topic = sys.argv[1:]
+settings = dict(bootstrap_servers=servers, group_id=group, commit_mode="done", auto_offset_reset="earliest")
+
+def tell(record):
+    os.write(1, b"%d %d\\n" % (record.partition, record.offset))
+
+def plain(record):
+    time.sleep(0.02)
+    tell(record)
+
+async def coroutine(record):
+    await asyncio.sleep(0.02)
+    tell(record)
+
+async def main():
+    async with AsyncConsumer(settings) as consumer:
+        consumer.subscribe([topic])
+        return await consumer.run(coroutine, order="none")
+
+if kind == "async":
+    progress = asyncio.run(main())
+else:
+    with Consumer(settings) as consumer:
+        consumer.subscribe([topic])
+        progress = consumer.run(plain, order="none")
+print("ended", progress.handled, progress.running)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_it_in_order(kind: Kind, servers: str, topic: str, number: signal.Signals) -> None:
+    group = unique("g")
+    command = [sys.executable, "-c", CHILD, kind.name, servers, group, topic]
+    with (
+        tempfile.TemporaryFile("w+") as complaints,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True) as child,
+    ):
+        watchdog = threading.Timer(DEADLINE, child.kill)
+        watchdog.start()
+        try:
+            assert child.stdout is not None
+            lines = [child.stdout.readline() for _ in range(50)]
+            child.send_signal(number)
+            lines += child.stdout.readlines()
+            child.wait(DEADLINE)
+        finally:
+            watchdog.cancel()
+            child.kill()
+        complaints.seek(0)
+        complaint = complaints.read()
+    told = [line.split() for line in lines]
+    handled = {(int(words[0]), int(words[1])) for words in told if words[0] != "ended"}
+    assert 50 <= len(handled) < PARTITIONS * COUNT
+    watcher = kind.member(servers, group, topic)
+    assert done(watcher, topic) == handled
+    if (kind.name, number) == ("async", signal.SIGINT):
+        # asyncio.run() cancels what runs, and raises KeyboardInterrupt afterwards.
+        assert complaint.rstrip().endswith("KeyboardInterrupt")
+    else:
+        assert told[-1] == ["ended", str(len(handled)), "0"]
+        assert (child.returncode, complaint) == (0, "")

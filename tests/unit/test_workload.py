@@ -1,0 +1,418 @@
+"""The machine of run(): who may start, what failures lead to, what is held, dropped and bounded."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import ConfigError
+from headrace.machines.backoff import Backoff
+from headrace.machines.workload import Job, Terms, Verdict, Workload
+from headrace.types import TopicPartition
+
+P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Thing:
+    """A record, as far as the machine looks at it."""
+
+    key: bytes | None
+    tp: TopicPartition = P
+    offset: int = 0
+
+
+def terms(**changes: Any) -> Terms:
+    usual = {"order": "key", "concurrency": 4, "max_in_flight": 100, "retries": 2, "buries": False}
+    return Terms(**({"backoff": Backoff(100, 1000)} | usual | changes))
+
+
+def workload(keys: str, tenures: dict[TopicPartition, object] | None = None, **changes: Any) -> Workload[Thing]:
+    """With a record of each of these keys in P; a dot has none."""
+    work: Workload[Thing] = Workload(terms(**changes))
+    work.keep(tenures or {P: "once"})
+    add(work, keys)
+    return work
+
+
+def add(work: Workload[Thing], keys: str, tp: TopicPartition = P) -> None:
+    work.add(tp, [Thing(None if key == "." else key.encode(), tp, number) for number, key in enumerate(keys)])
+
+
+def start_all(work: Workload[Thing], now: float = 0.0) -> list[Job[Thing]]:
+    found = []
+    while (job := work.start(now)) is not None:
+        found.append(job)
+    return found
+
+
+def offsets(jobs: list[Job[Thing]]) -> list[int]:
+    return [job.record.offset for job in jobs]
+
+
+# -- order -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("order", "keys", "concurrency", "begin"),
+    [
+        ("key", "aabb", 4, [0, 2]),
+        ("key", "abcdef", 4, [0, 1, 2, 3]),
+        ("key", "a.a..", 4, [0, 1, 3, 4]),  # without a key there is no order
+        ("partition", "abc", 4, [0]),
+        ("partition", "..", 4, [0]),
+        ("none", "aaa", 2, [0, 1]),
+        ("none", "...", 4, [0, 1, 2]),
+    ],
+)
+def test_what_begins(order: str, keys: str, concurrency: int, begin: list[int]) -> None:
+    assert offsets(start_all(workload(keys, order=order, concurrency=concurrency))) == begin
+
+
+def test_keys_take_turns() -> None:
+    work = workload("aaabbbc", concurrency=1)
+    seen = []
+    while (job := work.start(0)) is not None:
+        seen.append(job.record.offset)
+        work.succeeded(job)
+    assert seen == [0, 3, 6, 1, 4, 2, 5]
+    assert (work.handled, work.running, work.in_flight) == (7, 0, 0)
+
+
+def test_what_comes_later_waits_for_what_its_key_has() -> None:
+    work = workload("aa")
+    (first,) = start_all(work)
+    work.succeeded(first)
+    add(work, "...a")
+    assert offsets(start_all(work)) == [1, 0, 1, 2]
+    assert work.in_flight == 5
+
+
+def test_the_same_key_in_another_partition_is_another_one() -> None:
+    work = workload("a", {P: 1, Q: 1})
+    add(work, "a", Q)
+    assert [job.record.tp for job in start_all(work)] == [P, Q]
+
+
+# -- failures --------------------------------------------------------------------------------------------------------
+
+
+def test_its_key_waits_with_what_is_tried_again() -> None:
+    work = workload("aab", retries=2)
+    first, other = start_all(work)
+    assert work.failed(first, ValueError(), now=10.0, dice=0.5) == (Verdict.AGAIN, True)
+    work.succeeded(other)
+    assert work.start(10.0) is None
+    assert work.next_retry == pytest.approx(10.1)
+    assert work.start(10.1) is first
+    assert work.failed(first, ValueError(), now=20.0, dice=0.5) == (Verdict.AGAIN, True)
+    assert work.next_retry == pytest.approx(20.2)
+    assert work.start(20.2) is first
+    work.succeeded(first)
+    assert offsets(start_all(work, 20.2)) == [1]
+    assert (work.handled, work.retried) == (2, 2)
+
+
+def test_with_nowhere_to_put_it_everything_ends() -> None:
+    work = workload("aabb", retries=0)
+    first, other = start_all(work)
+    assert work.failed(first, ValueError(), now=0, dice=0) == (Verdict.STUCK, True)
+    assert (work.is_stopped, work.running, work.in_flight) == (True, 1, 4)
+    assert work.succeeded(other), "the last one: look"
+    assert (work.start(100.0), work.room) == (None, 0)
+    assert work.unfinished() == {P}
+
+
+def test_a_dead_letter_is_written_in_its_place() -> None:
+    work = workload("aa", retries=1, buries=True)
+    (job,) = start_all(work)
+    first, last = ValueError("1"), ValueError("2")
+    work.failed(job, first, now=0, dice=0)
+    assert work.start(1.0) is job
+    assert work.failed(job, last, now=1, dice=0) == (Verdict.BURY, False)
+    assert (job.is_burying, job.error, job.attempts, work.running) == (True, last, 2, 1)
+    assert work.start(9.0) is None, "its key waits"
+    assert work.failed(job, OSError(), now=2, dice=0)[0] is Verdict.AGAIN
+    assert job.error is last
+    assert work.start(3.0) is job
+    assert job.is_burying
+    work.succeeded(job)
+    assert (work.buried, work.handled) == (1, 0)
+    assert offsets(start_all(work, 9.0)) == [1]
+
+
+def test_a_dead_letter_that_cannot_be_written_ends_everything() -> None:
+    work = workload("a", retries=0, buries=True)
+    (job,) = start_all(work)
+    assert work.failed(job, ValueError(), 0, 0)[0] is Verdict.BURY
+    assert work.failed(job, OSError(), 0, 0)[0] is Verdict.STUCK
+
+
+def test_without_end() -> None:
+    work = workload("a", retries=None)
+    for attempt in range(1, 51):
+        (job,) = start_all(work, now=10.0 * attempt)
+        assert work.failed(job, ValueError(), now=10.0 * attempt, dice=1)[0] is Verdict.AGAIN
+        assert job.attempts == attempt
+
+
+def test_what_breaks_off_was_not_handled() -> None:
+    work = workload("ab")
+    first, _ = start_all(work)
+    assert work.broke_off(first)
+    assert (work.is_stopped, work.handled, work.running, work.in_flight) == (True, 0, 1, 2)
+
+
+# -- partitions that go ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_held_does_not_begin_and_goes_on_when_given_back() -> None:
+    work = workload("aab", {P: 1, Q: 1}, concurrency=2)
+    add(work, "c", Q)
+    jobs = start_all(work)
+    work.hold({P})
+    assert work.busy({P, Q}) == {P}
+    assert not work.succeeded(jobs[0])
+    assert [job.record.tp for job in start_all(work)] == [Q]
+    assert work.succeeded(jobs[1]), "nothing of it runs any more: look"
+    assert work.busy({P}) == set()
+    assert work.start(0) is None
+    work.hold(())
+    assert offsets(start_all(work)) == [1]
+
+
+def test_what_waits_to_be_tried_again_is_held_too() -> None:
+    work = workload("a")
+    (job,) = start_all(work)
+    work.hold({P})
+    work.failed(job, ValueError(), now=0, dice=0)
+    assert work.busy({P}) == set()
+    assert work.start(5.0) is None
+    work.hold(())
+    assert work.start(5.0) is job
+
+
+def test_what_goes_is_dropped() -> None:
+    work = workload("aabc", {P: 1, Q: 1}, concurrency=2)
+    jobs = start_all(work)
+    work.failed(jobs[1], ValueError(), now=0, dice=0)
+    work.keep({Q: 1})
+    assert (work.dropped, work.in_flight, work.running) == (3, 1, 1)
+    assert not work.is_ours(jobs[0])
+    work.succeeded(jobs[0])
+    assert (work.dropped, work.handled, work.in_flight) == (4, 0, 0)
+    assert (work.start(99.0), work.next_retry) == (None, None)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_comes_back_begins_anew(fails: bool) -> None:
+    """Lost and given again: all that was queued is delivered again, and what runs counts for nothing."""
+    before, after = object(), object()
+    work = workload("ab", {P: before}, concurrency=1, retries=0)
+    (old,) = start_all(work)
+    work.keep({P: after})
+    add(work, "ab")
+    if fails:
+        assert work.failed(old, ValueError(), 0, 0) == (Verdict.DROPPED, False)
+    else:
+        work.succeeded(old)
+    assert not work.is_stopped
+    assert work.dropped == 2
+    new = work.start(0)
+    assert new is not None
+    assert work.is_ours(new)
+    assert new.record.offset == 0
+
+
+# -- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_bound_opens_again_at_half() -> None:
+    work = workload("a" * 10, order="none", concurrency=4, max_in_flight=10)
+    assert (work.room, work.crowded()) == (0, {P})
+    news = []
+    for _ in range(5):
+        job = work.start(0)
+        assert job is not None
+        assert work.room == 0
+        news.append(work.succeeded(job))
+    assert news == [False, False, False, False, True]
+    assert (work.room, work.crowded()) == (5, set())
+
+
+def test_a_partition_has_its_share() -> None:
+    tenures = {TopicPartition("t", number): 1 for number in range(10)}
+    work = workload("", tenures, order="none", concurrency=2, max_in_flight=100)
+    assert work.room == 10, "at once no more than a partition may have"
+    add(work, "a" * 10)
+    assert (work.crowded(), work.room) == ({P}, 10)
+    news = []
+    while P in work.crowded():
+        job = work.start(0)
+        assert job is not None
+        news.append(work.succeeded(job))
+    assert news == [False, False, False, False, True]
+    work.keep({P: 1})
+    assert work.room == 95
+
+
+def test_stopped() -> None:
+    work = workload("ab")
+    work.is_stopped = True
+    assert (work.start(0), work.room, work.crowded()) == (None, 0, {P})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"order": "keys"}, "order='keys': must be key or partition or none"),
+        ({"concurrency": 0}, "concurrency=0"),
+        ({"max_in_flight": 3}, "max_in_flight=3: must not be below concurrency=4"),
+        ({"retries": -1}, "retries=-1"),
+        ({"backoff": Backoff(100, 50)}, "retry_backoff"),
+    ],
+)
+def test_terms_that_make_no_sense(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        terms(**wrong)
+
+
+# -- by chance -------------------------------------------------------------------------------------------------------
+
+
+NAMES = [P, Q, TopicPartition("u", 0)]
+
+
+class Chance:
+    """Records come, work ends, fails and is tried again, partitions go, come and are held, in any order."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = dice = random.Random(seed)
+        concurrency = dice.randint(1, 5)
+        self.terms = terms(
+            order=dice.choice(["key", "key", "partition", "none"]),
+            concurrency=concurrency,
+            max_in_flight=concurrency + dice.randint(0, 15),
+            retries=dice.choice([0, 2, None]),
+            buries=True,
+        )
+        self.work: Workload[Thing] = Workload(self.terms)
+        self.now = 0.0
+        self.next: Counter[TopicPartition] = Counter()
+        self.tenures: dict[TopicPartition, object] = {}
+        self.held: set[TopicPartition] = set()
+        self.running: list[Job[Thing]] = []
+        self.open: dict[TopicPartition, set[Thing]] = {}
+        self.came = self.over = 0
+
+    def step(self) -> None:
+        actions = [self.assign, self.hold, self.poll, self.poll, self.wait, self.start, self.start, self.start]
+        if self.running:
+            actions += [self.succeed] * 4 + [self.fail] * 2
+        self.dice.choice(actions)()
+        self.check_sums()
+
+    def assign(self) -> None:
+        """Who goes may come back at once, and is another one then."""
+        if self.dice.random() < 0.3 and self.tenures:
+            gone = self.dice.choice(sorted(self.tenures))
+            del self.tenures[gone]
+            self.open.pop(gone, None)
+            self.held.discard(gone)
+        for tp in self.dice.sample(NAMES, 2):
+            self.tenures.setdefault(tp, object())
+        self.work.keep(self.tenures)
+
+    def hold(self) -> None:
+        self.held = {tp for tp in self.tenures if self.dice.random() < 0.2}
+        self.work.hold(self.held)
+
+    def poll(self) -> None:
+        """Brings at most what there is room for, of partitions that are not crowded or held."""
+        room = self.work.room
+        for tp in sorted(set(self.tenures) - self.work.crowded() - self.held):
+            count = self.dice.randint(0, min(room, 6))
+            keys = self.dice.choices([b"a", b"b", None], k=count)
+            things = [Thing(key, tp, self.next[tp] + number) for number, key in enumerate(keys)]
+            self.next[tp] += count
+            self.came += count
+            room -= count
+            self.open.setdefault(tp, set()).update(things)
+            self.work.add(tp, things)
+
+    def start(self) -> None:
+        job = self.work.start(self.now)
+        if job is not None:
+            self.check_order(job)
+            self.running.append(job)
+
+    def check_order(self, job: Job[Thing]) -> None:
+        tp = job.record.tp
+        assert tp not in self.held
+        assert job.record in self.open[tp]
+        lane = self.lane(job.record)
+        if lane is not None:
+            same = [each for each in self.open[tp] if self.lane(each) == lane]
+            assert min(each.offset for each in same) == job.record.offset, "something before it is not done"
+            mine = [each for each in self.running if self.work.is_ours(each)]
+            assert lane not in [self.lane(each.record) for each in mine], "two at a time"
+
+    def lane(self, thing: Thing) -> object:
+        if self.terms.order == "key":
+            return None if thing.key is None else (thing.tp, thing.key)
+        return thing.tp if self.terms.order == "partition" else None
+
+    def succeed(self) -> None:
+        job = self.running.pop(self.dice.randrange(len(self.running)))
+        if self.work.is_ours(job):
+            self.open[job.record.tp].remove(job.record)
+            self.over += 1
+        self.work.succeeded(job)
+
+    def fail(self) -> None:
+        job = self.dice.choice(self.running)
+        if job.is_burying and self.terms.retries is not None:
+            return  # it might be the end of everything, which has tests of its own
+        verdict, _ = self.work.failed(job, ValueError(), self.now, 0.5)
+        assert verdict is not Verdict.STUCK
+        if verdict is not Verdict.BURY:
+            self.running.remove(job)
+
+    def wait(self) -> None:
+        self.now += self.dice.random()
+
+    def check_sums(self) -> None:
+        work = self.work
+        assert work.running == len(self.running) <= self.terms.concurrency
+        lost = sum(not work.is_ours(job) for job in self.running)
+        assert work.in_flight == sum(map(len, self.open.values())) + lost <= self.terms.max_in_flight
+        assert work.handled + work.buried == self.over
+        assert self.over + work.dropped + work.in_flight == self.came
+
+    def work_off(self) -> None:
+        """Whatever has happened, all that is left comes to its end."""
+        self.held = set()
+        self.work.hold(())
+        while True:
+            self.now += 60.0
+            self.start()
+            if not self.running:
+                break
+            self.succeed()
+        assert (self.work.in_flight, self.work.next_retry) == (0, None)
+        assert not self.tenures or self.work.room > 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32))
+def test_by_chance(seed: int) -> None:
+    chance = Chance(seed)
+    for _ in range(150):
+        chance.step()
+    chance.work_off()
