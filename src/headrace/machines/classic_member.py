@@ -110,7 +110,8 @@ class ClassicMember:
         self._layout: Mapping[str, int] | None = None  # the partition counts that this leader's assignment is for
         self._latest_layout: Mapping[str, int] | None = None  # came while the assignor was at work
         self._is_lost = False  # what is owned was the lost generation's
-        self._wish: str | None = None  # why to join again
+        self._wish: str | None = None  # why to join again ...
+        self._reason = ""  # ... and what JoinGroup says of it
 
         self._request: Action | None = None  # of the rebalance: JoinGroup, the assignment or SyncGroup
         self._failures = 0
@@ -268,7 +269,8 @@ class ClassicMember:
 
     def _join_request(self) -> Send:
         settings = self._settings
-        reason, self._wish = self._wish, None
+        if self._wish is not None:  # kept for further tries: the broker logs that of the last one
+            self._reason, self._wish = self._wish[:_LONGEST_REASON], None
         previous, generation = self._previous
         protocols = [
             {
@@ -293,7 +295,7 @@ class ClassicMember:
             "group_instance_id": settings.instance_id,
             "protocol_type": _PROTOCOL_TYPE,
             "protocols": protocols,
-            "reason": (reason or "")[:_LONGEST_REASON],
+            "reason": self._reason,
         }
         timeout = max(settings.request_timeout, settings.max_poll_interval + _JOIN_GRACE)
         return Send(JOIN_GROUP, fields, timeout, parks=True)
@@ -368,6 +370,7 @@ class ClassicMember:
 
     def _joined(self, body: Any, now: float) -> None:
         self._failures = 0
+        self._reason = ""
         if self.owned and self._settings.instance_id is not None and body.generation_id > self._generation + 1:
             # A generation has passed without this member. Another one would have been thrown out; the place of a
             # static one is kept, but the leader knew only what it owned when it joined last, and may have given the
