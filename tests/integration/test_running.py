@@ -177,6 +177,22 @@ def test_a_slow_partition_leaves_room_for_the_others(kind: Kind, servers: str, m
     assert progress.handled == sum(started.values())
 
 
+def test_it_rests_while_there_is_no_room(kind: Kind, servers: str, many_keys: str) -> None:
+    """Polls go on, for the group, but not one after the other."""
+    consumer = kind.member(servers, unique("g"), many_keys)
+    polls: list[int] = []
+
+    def begin(record: Record) -> float:
+        polls.append(kind.plain(consumer).metrics()["polls"])
+        return 0.1
+
+    progress = consumer.run(
+        kind.handler(begin), concurrency=4, max_in_flight=8, **until(consumer, lambda it: it.handled >= 24)
+    )
+    assert progress.seconds > 0.6
+    assert 5 < polls[-1] - polls[0] < 40 * progress.seconds + 40
+
+
 # -- hand-overs ------------------------------------------------------------------------------------------------------
 
 COUNT = 150

@@ -17,7 +17,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -209,22 +209,34 @@ class Run:
         return max(0.0, min([_LONGEST_REST, *(at - now for at in due if at is not None)]))
 
     def _poll(self, room: int) -> Generator[Step, Any, Records]:
-        consumer = self._consumer
-        if room:
-            with self._lock:
-                silent = self._workload.crowded() & consumer.assignment()
-        else:
-            silent = consumer.assignment()
-        silent -= consumer.paused()  # the user's own
-        if silent:
-            consumer.pause(silent)
+        with self._lock:
+            crowded = self._workload.crowded()
+        silent = self._silence(None if not room else crowded)
         try:
             # Without room, a partition that is taken by this very poll can bring a record all the same.
             records: Records = yield Poll(max(1, room if self._limit < 0 else min(room, self._limit)))
         finally:
             if silent:
-                consumer.resume(silent & consumer.assignment())
+                with self._intake.lock:
+                    for state in silent:
+                        state.paused = False
+                self._intake.wake_fetching()
         return records
+
+    def _silence(self, partitions: Collection[TopicPartition] | None) -> list[PartitionState]:
+        """Pauses these (None: all), but for those that the user has paused. Not by pause() and resume(), which have the
+        positions looked at again: that rings the bell, and there would be no rest."""
+        if partitions is not None and not partitions:
+            return []
+        with self._intake.lock:
+            found = [
+                state
+                for state in self._intake.assignment
+                if not state.paused and (partitions is None or state.tp in partitions)
+            ]
+            for state in found:
+                state.paused = True
+        return found
 
     def _take_in(self, records: Records) -> None:
         with self._intake.lock:
