@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from support.admin import Admin
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from headrace import Consumer
+from headrace.errors import CommitFailedError
+from headrace.machines.assignors import RangeAssignor
+from support.admin import Admin, unique
+from support.consumers import MakeConsumer
 from support.group_events import Lost, Read, milliseconds
 from support.group_trial import GroupTrial, in_all_ways
+from support.groups import WAYS as GROUP_WAYS
+from support.groups import at_rest, member, poll_all
+from support.produce import numbered, write
 
 PARTITIONS = 6
 SESSION = 2.0
@@ -107,3 +122,66 @@ def test_a_slow_and_a_livelocked_member(admin: Admin) -> None:
             assert {repeat.first.member for repeat in trial.ledger.repeats()} == {"stuck"}
 
     in_all_ways(scenario)
+
+
+class Gated(RangeAssignor):
+    """Shares out only when the gate is open. The loop of its consumer stands still until then."""
+
+    def __init__(self) -> None:
+        self.is_reached, self.is_open = threading.Event(), threading.Event()
+        self.is_open.set()
+
+    def assign(self, members: Any, partitions: Any) -> Any:
+        self.is_reached.set()
+        assert self.is_open.wait(30)
+        return super().assign(members, partitions)
+
+
+@contextmanager
+def polling(*consumers: Consumer) -> Iterator[None]:
+    """Each on a thread of its own, until the end."""
+    over = threading.Event()
+
+    def poll(consumer: Consumer) -> None:
+        while not over.is_set():
+            consumer.poll(0.05)
+
+    with ThreadPoolExecutor(len(consumers)) as threads:
+        running = [threads.submit(poll, consumer) for consumer in consumers]
+        try:
+            yield
+        finally:
+            over.set()
+    for each in running:
+        each.result()
+
+
+def test_what_was_given_up_is_not_committed_by_a_later_generation(
+    make_sync: MakeConsumer, admin: Admin, servers: str
+) -> None:
+    """While a rebalance is in progress a commit is refused, and tried again in the next generation. Not so that of
+    partitions which were given up for it: somebody else has them by then, and perhaps has read on."""
+    topic, group, gate = admin.create("late", 4), unique("g"), Gated()
+    for partition in range(4):
+        write(servers, topic, numbered(10, partition))
+    way = {**GROUP_WAYS["eager"], "session_timeout_ms": 10_000, "enable_auto_commit": False}
+    leader = member(make_sync, servers, group, [topic], **{**way, "partition_assignment_strategy": [gate]})
+    poll_all([leader], at_rest([leader], 4))
+    late = member(make_sync, servers, group, [topic], **way)
+    poll_all([leader, late], at_rest([leader, late], 4))
+    read = dict.fromkeys(late.assignment(), 5)
+    late.commit(read)
+    gate.is_reached.clear()
+    gate.is_open.clear()
+    newcomer = member(make_sync, servers, group, [topic], **way)
+    with polling(leader, newcomer):
+        try:
+            poll_all([late], lambda: gate.is_reached.is_set())
+            assert late.assignment() == set()
+            threading.Timer(0.5, gate.is_open.set).start()
+            with pytest.raises(CommitFailedError, match="given up"):
+                late.commit({tp: offset - 1 for tp, offset in read.items()}, timeout=10)
+        finally:
+            gate.is_open.set()
+        poll_all([late], at_rest([leader, late, newcomer], 4))
+    assert {tp: found and found.offset for tp, found in late.committed(read).items()} == read

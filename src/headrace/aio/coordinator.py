@@ -32,8 +32,13 @@ _NOT_OURS = {
     ErrorCode.fenced_member_epoch,
     ErrorCode.group_id_not_found,
 }
-# The membership is about to be another one: with that, the same request will do.
+# The membership is about to be another one: with that, the same request will do. But only for what it still has:
+# others may have read on where partitions were given up, and the next generation may commit whatever it likes.
 _CHANGING = {ErrorCode.rebalance_in_progress, ErrorCode.stale_member_epoch}
+_GIVEN_UP = (
+    "not all of these partitions are this consumer's any more: they were given up for a rebalance that is in progress. "
+    "Commit what was read before the listener's on_partitions_revoked returns"
+)
 _TOO_LATE = (
     "the group has given this consumer's partitions to others, because it was not heard of in time. Records from "
     "before may be read twice. If poll() was called too rarely, raise max.poll.interval.ms or lower max.poll.records"
@@ -104,9 +109,12 @@ class Coordinator:
         for topic in body.topics:
             for item in topic.partitions:
                 if item.error_code != NONE:
-                    raise self._refusal(item.error_code, TopicPartition(self._name(topic), item.partition_index), who)
+                    place = TopicPartition(self._name(topic), item.partition_index)
+                    raise self._refusal(item.error_code, place, who, offsets)
 
-    def _refusal(self, code: int, tp: TopicPartition, who: Identity) -> KafkaError:
+    def _refusal(
+        self, code: int, tp: TopicPartition, who: Identity, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> KafkaError:
         self._note(code)
         if self._membership is not None:
             self._membership.commit_refused(code, who)
@@ -116,6 +124,8 @@ class Coordinator:
         if code in _NOT_OURS:
             detail = "the group has active members: a consumer with assign() needs a group.id of its own"
             return kafka_error(code, doing, _TOO_LATE if who.member_id else detail, CommitFailedError)
+        if code in _CHANGING and self._membership is not None and not self._membership.has(offsets):
+            return kafka_error(code, doing, _GIVEN_UP, CommitFailedError)
         error = kafka_error(code, doing)
         error.retriable |= code in _CHANGING
         return error

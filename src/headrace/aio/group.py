@@ -319,6 +319,11 @@ class Group:
             is_joining = self.member.state is ClassicState.JOINING
         return bool(now.member_id) and now.member_id == sent.member_id and (now != sent or is_joining)
 
+    def has(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether all of these are the user's: from before a listener hears of the assignment until it has heard of the
+        revocation."""
+        return set(partitions) <= set(self._intake.ordered_partitions())
+
     def metadata(self) -> GroupMetadata:
         identity = self.identity()
         return GroupMetadata(self.group_id, identity.generation, identity.member_id, self._config.group_instance_id)
