@@ -27,6 +27,7 @@ from .types import (
 
 if TYPE_CHECKING:
     from .aio import AsyncConsumer
+    from .aio.run_settings import Progress
     from .local import LocalBroker
     from .machines.assignors import Assignor, GroupMember
     from .records import Record, Records
@@ -39,6 +40,7 @@ _LAZY = {
     "Consumer": "sync",
     "GroupMember": "machines.assignors",
     "LocalBroker": "local",
+    "Progress": "aio.run_settings",
     "Record": "records",
     "Records": "records",
 }
@@ -54,6 +56,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",
+    "Progress",
     "RebalanceListener",
     "Record",
     "Records",

@@ -78,6 +78,30 @@ def test_what_is_done_is_not_delivered_again(make: MakeConsumer, servers: str, t
     assert second.in_flight() == {tp: 10}
 
 
+@pytest.mark.parametrize("mode", ["done", "returned"])
+def test_a_commit_before_the_first_poll_keeps_what_the_last_owner_noted(
+    make: MakeConsumer, servers: str, topic: str, mode: str
+) -> None:
+    tp, group = TopicPartition(topic, 0), unique("g")
+    noted = OffsetSet(60, [(20, 50)])
+    with Consumer(bootstrap_servers=servers, group_id=group) as last_owner:
+        last_owner.commit({tp: OffsetAndMetadata(20, noted.to_text())})
+    consumer = member(make, servers, group, [topic], **DONE | {"commit_mode": mode, "max_poll_records": 10})
+    poll_all([consumer], lambda: bool(consumer.assignment()), each=0.0)
+    consumer.pause([tp])
+    assert consumer.position(tp) == 20
+    consumer.commit()
+    assert OffsetSet.from_text(consumer.committed([tp])[tp].metadata, 20) == noted
+    consumer.resume([tp])
+    first = poll_until(consumer, 10)
+    if mode == "done":
+        consumer.done(first[0])
+    consumer.commit()
+    committed = consumer.committed([tp])[tp]
+    expected = OffsetSet(60, [(21 if mode == "done" else 30, 50)])
+    assert OffsetSet.from_text(committed.metadata, committed.offset) == expected
+
+
 def test_auto_commit_follows_it_too(make: MakeConsumer, servers: str, topic: str) -> None:
     tp, group = TopicPartition(topic, 0), unique("g")
     consumer = member(make, servers, group, [topic], commit_mode="done", auto_commit_interval_ms=10)

@@ -30,6 +30,7 @@ PROMISED = [
     "delay_revoke",
     "done",
     "in_flight",
+    "run",
     "poll",
     "position",
     "seek",

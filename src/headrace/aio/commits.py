@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import ConsumerConfig
 from ..errors import ConfigError, HeadraceError
+from ..offsets import OffsetSet
 from ..types import OffsetAndMetadata, TopicPartition
 from .completions import Completions
 from .intake import Intake
@@ -81,9 +82,7 @@ class Commits:
                 tp: OffsetAndMetadata(position.offset, "", None if position.epoch < 0 else position.epoch)
                 for tp, position in self._intake.positions().items()
             }
-            if self._completions is None:
-                return positions
-            return {tp: self._completions.committable(tp, position) for tp, position in positions.items()}
+            return {tp: self._committable(tp, position) for tp, position in positions.items()}
         chosen = {
             TopicPartition(*tp): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
             for tp, offset in offsets.items()
@@ -92,6 +91,16 @@ class Commits:
             if committed.offset < 0:
                 raise ValueError(f"offset {committed.offset} of {tp} cannot be committed: it is negative")
         return chosen
+
+    def _committable(self, tp: TopicPartition, position: OffsetAndMetadata) -> OffsetAndMetadata:
+        if self._completions is not None and (found := self._completions.committable(tp)) is not None:
+            return found
+        known = self._intake.known(tp)
+        if known is None or position.offset >= known.frontier:
+            return position
+        # What the last owner has done beyond its commit stays noted until it is passed.
+        done = known | OffsetSet(position.offset)
+        return OffsetAndMetadata(done.low, done.to_text())
 
     # -- asynchronous --------------------------------------------------------------------------------------------
 

@@ -62,12 +62,12 @@ class Completions:
                 self._partitions.pop(tp, None)
             self._tell()
 
-    def committable(self, tp: TopicPartition, position: OffsetAndMetadata) -> OffsetAndMetadata:
-        """What may be committed of a partition that is at `position`."""
+    def committable(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+        """What may be committed of a partition; None if nothing is in flight, so that its position may."""
         with self._lock:
             tracked = self._partitions.get(tp)
             if tracked is None or tracked.completion.open_count == 0:
-                return position  # which may be further, past markers that are no records
+                return None
             done = tracked.completion.as_set()
         return OffsetAndMetadata(done.low, done.to_text())
 

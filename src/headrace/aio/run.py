@@ -342,7 +342,7 @@ class Run:
             unfinished = self._workload.unfinished()
         for tp, position in self._intake.positions().items():
             if tp in unfinished:
-                at = self._completions.committable(tp, OffsetAndMetadata(position.offset))
+                at = self._completions.committable(tp) or OffsetAndMetadata(position.offset)
                 self._intake.change([tp], partial(_rewind, at))
 
     def end(self) -> None:
