@@ -15,17 +15,17 @@ from headrace.errors import CommitFailedError
 from headrace.machines.assignors import RangeAssignor
 from support.admin import Admin, unique
 from support.consumers import MakeConsumer
-from support.group_events import Lost, Read, milliseconds
+from support.group_events import Closed, Lost, Read, milliseconds
 from support.group_trial import GroupTrial, in_all_ways
 from support.groups import WAYS as GROUP_WAYS
 from support.groups import at_rest, member, poll_all
 from support.produce import numbered, write
 
 PARTITIONS = 6
-SESSION = 2.0
+SESSION = 3.0
 HASTE = 0.75 * SESSION
 """What happens sooner was not due to a session that timed out. A heartbeat or two may be missing."""
-INTERVAL = 4.0
+INTERVAL = 5.0
 
 
 def seconds_since(at: int, moment: int) -> float:
@@ -45,11 +45,11 @@ def test_members_that_close_die_or_are_paused(admin: Admin) -> None:
             closing, killed, paused, last = trial.start_all("closing", "killed", "paused", "last")
 
             had = ledger.owned("closing")
-            before = milliseconds()
             peers.stop(closing)
+            (closed,) = (each.at for each in closing.events if isinstance(each, Closed))
             trial.wait_flowing([killed, paused, last])
-            moved = [stint.begun for stint in trial.stints_since(before, had)]
-            assert seconds_since(before, max(moved)) < HASTE
+            moved = [stint.begun for stint in ledger.stints if stint.place in had and stint.member != "closing"]
+            assert seconds_since(closed, max(moved)) < HASTE
 
             had = ledger.owned("killed")
             before = milliseconds()
@@ -63,7 +63,8 @@ def test_members_that_close_die_or_are_paused(admin: Admin) -> None:
             before = milliseconds()
             paused.pause()
             peers.wait("the last has all", lambda: ledger.owned("last") == ledger.partitions)
-            peers.wait_flowing()
+            taken = milliseconds()
+            peers.wait("and reads it", lambda: trial.committed_at(last) >= taken)
             moved = [stint.begun for stint in trial.stints_since(before, had)]
             assert seconds_since(before, min(moved)) > HASTE
             paused.resume()
@@ -79,8 +80,8 @@ def test_members_that_close_die_or_are_paused(admin: Admin) -> None:
             (refusal,) = set(trial.refusals_of(paused))
             assert "the group has given this consumer's partitions to others" in refusal
             assert [each for each in ledger.refused if each[0] != "paused"] == []
-            # Only what the paused one could not commit was read twice.
-            assert {repeat.first.ending for repeat in ledger.repeats()} == {"lost"}
+            # Only what the paused one could not commit was read twice; what the killed one had just read, perhaps, too.
+            assert {"lost"} <= {repeat.first.ending for repeat in ledger.repeats()} <= {"lost", "killed"}
             # Two members owned a partition at a moment only while one of them could not know better.
             assert {earlier.ending for earlier, _ in ledger.overlaps()} <= {"lost"}
 

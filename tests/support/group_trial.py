@@ -109,8 +109,10 @@ class GroupTrial:
         return self.peers.start(name, [sys.executable, "-m", f"support.{module}", self._membership.topic, config])
 
     def start_all(self, *names: str) -> list[Peer]:
-        """Returns when they are the group, and records flow."""
+        """Returns when they are the group, no rebalance is under way, and records flow."""
         members = [self.start(name) for name in names]
+        self.wait_flowing(members)
+        self.wait_state("STABLE")  # a cooperative group has a second round, in which nothing may change
         self.wait_flowing(members)
         return members
 
@@ -165,12 +167,12 @@ class GroupTrial:
         ]
 
     def changes_since(self, at: int) -> list[tuple[str, Assigned | Revoked | Lost]]:
-        """What listeners heard."""
+        """What listeners heard, as far as it was about a partition."""
         return [
             (peer.name, event)
             for peer in self.peers
             for event in peer.events
-            if isinstance(event, Assigned | Revoked | Lost) and event.at >= at
+            if isinstance(event, Assigned | Revoked | Lost) and event.at >= at and event.partitions
         ]
 
     def refusals_of(self, member: Peer) -> list[str]:
