@@ -62,6 +62,7 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	for round in $$(seq $(ROUNDS)); do \
 	  $(BIN)/python -m pytest -q tests/integration/test_failover.py tests/integration/test_replicas.py || exit 1; done
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --crowds 3
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/integration/test_group_failover.py
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/test_orderly_handovers.py
 
 clean: ## Remove what was built here

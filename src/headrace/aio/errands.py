@@ -16,6 +16,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from ..errors import ClosedError, HeadraceError
+from ..machines.assignors import is_own
 from ..machines.classic_member import ClassicMember
 from ..machines.epoch_member import EpochMember
 from ..machines.leading import share_out
@@ -29,7 +30,8 @@ from .intake import Intake
 
 log = logging.getLogger(__name__)
 
-# With more than this to share out, an assignor is given a thread, so that heartbeats and fetches go on meanwhile.
+# With more than this to share out, an assignor is given a thread, so that heartbeats and fetches go on meanwhile. One
+# that a user wrote always is: nobody knows how long it takes.
 _MUCH = 2_000
 
 
@@ -112,7 +114,7 @@ class Errands:
             cluster = self._client.cluster
             layout = {name: len(cluster.topics[name].partitions) for name in topics if name in cluster.topics}
         assignor = self._group.assignors[action.strategy]
-        if sum(layout.values()) + len(action.members) > _MUCH:
+        if not is_own(assignor) or sum(layout.values()) + len(action.members) > _MUCH:
             shares = await asyncio.to_thread(share_out, assignor, action.members, layout)
         else:
             shares = share_out(assignor, action.members, layout)

@@ -21,6 +21,7 @@ __all__ = [
     "StickyAssignor",
     "assignors_of",
     "is_cooperative",
+    "is_own",
     "partitions_of",
 ]
 
@@ -52,6 +53,11 @@ def is_cooperative(assignors: Iterable[Assignor]) -> bool:
     """Whether a member with these may keep its partitions through a rebalance: the group can choose any of them, so
     all must allow it."""
     return all(each.cooperative for each in assignors)
+
+
+def is_own(assignor: Assignor) -> bool:
+    """Whether it is one of those here, and not one that a user wrote."""
+    return type(assignor) in _OWN
 
 
 def _assignor(item: str | Assignor | type[Assignor]) -> Assignor:
