@@ -9,6 +9,8 @@ CARGO_FUZZ := 0.13.2
 FUZZ_SECONDS ?= 300
 ROUNDS ?= 10
 SEEDS ?= 1000
+# The brokers of the tests do not live long enough for Java's optimizing compiler to pay.
+SHORT_LIVED := -XX:TieredStopAtLevel=1
 SECONDS ?= 60
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
 
@@ -36,7 +38,7 @@ run: setup ## Start a broker, write a sample topic and read it back
 test: setup ## Run all tests (broker included); takes a few minutes
 	cd rust && cargo test --quiet --release
 	$(BIN)/python -m headrace.local
-	$(BIN)/python -m pytest -q $(ARGS)
+	JAVA_TOOL_OPTIONS=$(SHORT_LIVED) $(BIN)/python -m pytest -q $(ARGS)
 
 lint: setup ## ruff, mypy --strict, clippy, import contracts
 	$(BIN)/ruff check .

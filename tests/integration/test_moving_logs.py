@@ -24,6 +24,12 @@ def half_read(make: MakeConsumer, servers: str, topic: str, policy: str) -> AnyC
     )
     consumer.seek((topic, 0), 0)
     assert len(consumer.poll(10)) > 0
+
+    def has_some() -> bool:
+        consumer.beginning_offsets([(topic, 0)])  # an asynchronous consumer makes progress in calls only
+        return bool(consumer.metrics()["buffered_records"])
+
+    wait_for("records fetched ahead", has_some)
     consumer.pause([(topic, 0)])
     assert len(consumer.poll(0.3)) == 0
     return consumer

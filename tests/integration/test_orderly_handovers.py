@@ -62,6 +62,9 @@ class Worker(threading.Thread):
         self.leaves = threading.Event()
         self.failure: BaseException | None = None
 
+    def has_share(self) -> bool:
+        return bool(self._consumer.assignment())
+
     def run(self) -> None:
         try:
             with ThreadPoolExecutor(_THREADS) as pool, self._consumer:
@@ -129,6 +132,7 @@ def come_and_go(servers: str, admin: Admin, way: str, mode: str) -> Diary:
             enough = min(len(diary) + 100, PARTITIONS * RECORDS)
             wait_for("some work", lambda enough=enough: len(diary) >= enough, timeout=20)
             come()
+            wait_for("its share", workers[-1].has_share)
             go(workers.pop(0))
         wait_for("the rest", lambda: len(diary) == PARTITIONS * RECORDS, timeout=60 + 2 * SECONDS)
     finally:

@@ -92,27 +92,28 @@ class Decoder:
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the user and not to this thread
             outcomes = [error] * len(arrivals)
         with self._intake.lock:
-            damaged = False
+            wake = self._intake.fetching.is_starved
             for arrival, outcome in zip(arrivals, outcomes, strict=True):
-                damaged |= not self._hand_over(arrival, outcome)
-            wake = self._intake.fetching.is_starved or damaged
+                wake |= self._hand_over(arrival, outcome)
         left.done(len(arrivals))
         self._intake.doorbell.ring()
         if wake:
             self._wake()
 
     def _hand_over(self, arrival: Arrival, outcome: Batch | Exception) -> bool:
-        """To the partition, if it is still being read there. False for damage."""
-        state = self._intake.assignment.get(arrival.tp)
+        """To the partition, if it is still being read there. True if it should be fetched again: after damage, or if
+        the records took less room than was kept for them."""
+        assignment = self._intake.assignment
+        state = assignment.get(arrival.tp)
         wanted = state if state is not None and state.continuity == arrival.continuity else None
         if isinstance(outcome, Batch):
             if wanted is not None:
                 wanted.decoded(arrival.offset, arrival.room, outcome, arrival.next_offset)
             self._intake.fetching.measured(len(arrival.records), outcome.nbytes)
-            return True
+            return wanted is not None and not wanted.in_flight and assignment.is_hungry(wanted)
         if wanted is not None:
             wanted.damaged(arrival.offset, _fault(arrival, outcome))
-        return False
+        return True
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
