@@ -79,9 +79,13 @@ class _Writer(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        began, written = time.monotonic(), 0
+        last, owed, written = time.monotonic(), 0.0, 0
         while not self.over.wait(0.005):
-            due = int((time.monotonic() - began) * RATE)
+            now = time.monotonic()
+            # What a pause has left undone is not made up for: a burst would be read as speed.
+            owed, last = min(owed + (now - last) * RATE, 0.05 * RATE), now
+            due = written + int(owed)
+            owed -= int(owed)
             for number in range(written, due):
                 try:
                     self._producer.produce(self._topic, b"x" * 100, partition=number % PARTITIONS)
@@ -121,7 +125,7 @@ def measure(servers: str, deferred: bool) -> Run:
             if now > began + _DEADLINE:
                 raise TimeoutError("the rebalance did not come to its end")
             reads += ((now, tp, len(records[tp])) for tp in records.partitions)
-            if not joined and now > began + BEFORE + 2:
+            if not joined and now > began + BEFORE + 4:  # what was written before the group stood is read by then
                 joined = now
                 other.start()
             if deferred and not completed:
