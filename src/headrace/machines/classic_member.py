@@ -30,10 +30,11 @@ from kio.schema.errors import ErrorCode
 
 from ..errors import HeadraceError, KafkaError, ProtocolError
 from ..protocol.codes import NONE, kafka_error
-from ..protocol.group_data import MemberSubscription, read_assignment, read_subscription, write_subscription
-from ..protocol.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from ..protocol.group_data import MemberSubscription, read_assignment, read_subscription
+from ..protocol.messages import JOIN_GROUP
 from .assignors import Assignor, is_cooperative
 from .backoff import Backoff
+from .classic_requests import heartbeat_request, join_request, leave_request, sync_request, who
 from .membership import (
     Action,
     Assign,
@@ -48,10 +49,6 @@ from .membership import (
     Subscription,
     Take,
 )
-
-_PROTOCOL_TYPE = "consumer"
-_JOIN_GRACE = 5.0  # the coordinator answers when the rebalance timeout is over; its answer takes a while, too
-_LONGEST_REASON = 255
 
 _TRY_AGAIN = {
     ErrorCode.coordinator_load_in_progress,
@@ -210,12 +207,7 @@ class ClassicMember:
     def _farewell(self, reason: str) -> Send | None:
         if not self._member_id or self._settings.instance_id is not None:
             return None
-        return self._leave_request(self._member_id, reason)
-
-    def _leave_request(self, member_id: str, reason: str) -> Send:
-        member = {"member_id": member_id, "group_instance_id": None, "reason": reason[:_LONGEST_REASON]}
-        fields = {"group_id": self._settings.group_id, "members": [member]}
-        return Send(LEAVE_GROUP, fields, self._settings.request_timeout)
+        return leave_request(self._settings, self._member_id, reason)
 
     # -- the clock ---------------------------------------------------------------------------------------------
 
@@ -228,11 +220,11 @@ class ClassicMember:
             if self.state is State.JOINING:
                 self._request = self._join_request()
             elif self.state is State.SYNCING:
-                self._request = self._sync_request()
+                self._request = sync_request(self._settings, self._seat, self._strategy, self._assignments)
             if self._request is not None:
                 actions.append(self._request)
         if self._heartbeat is None and self._is_heartbeating and now >= self._next_heartbeat:
-            self._heartbeat = self._heartbeat_request()
+            self._heartbeat = heartbeat_request(self._settings, self._seat)
             actions.append(self._heartbeat)
         return actions
 
@@ -268,60 +260,25 @@ class ClassicMember:
         self._heartbeat = None
 
     def _join_request(self) -> Send:
-        settings = self._settings
         if self._wish is not None:  # kept for further tries: the broker logs that of the last one
-            self._reason, self._wish = self._wish[:_LONGEST_REASON], None
+            self._reason, self._wish = self._wish, None
         previous, generation = self._previous
-        protocols = [
-            {
-                "name": name,
-                "metadata": write_subscription(
-                    MemberSubscription(
-                        self.subscription.topics,
-                        self.owned,
-                        self._generation,
-                        settings.rack,
-                        assignor.user_data(self.subscription.topics, previous, generation),
-                    )
-                ),
-            }
+        topics = self.subscription.topics
+        subscriptions = {
+            name: MemberSubscription(
+                topics,
+                self.owned,
+                self._generation,
+                self._settings.rack,
+                assignor.user_data(topics, previous, generation),
+            )
             for name, assignor in self._assignors.items()
-        ]
-        fields = {
-            "group_id": settings.group_id,
-            "session_timeout": round(settings.session_timeout * 1000),
-            "rebalance_timeout": round(settings.max_poll_interval * 1000),
-            "member_id": self._member_id,
-            "group_instance_id": settings.instance_id,
-            "protocol_type": _PROTOCOL_TYPE,
-            "protocols": protocols,
-            "reason": self._reason,
         }
-        timeout = max(settings.request_timeout, settings.max_poll_interval + _JOIN_GRACE)
-        return Send(JOIN_GROUP, fields, timeout, parks=True)
+        return join_request(self._settings, self._member_id, subscriptions, self._reason)
 
-    def _sync_request(self) -> Send:
-        fields = {
-            **self._who(),
-            "protocol_type": _PROTOCOL_TYPE,
-            "protocol_name": self._strategy,
-            "assignments": [
-                {"member_id": member, "assignment": assignment} for member, assignment in self._assignments.items()
-            ],
-        }
-        timeout = max(self._settings.request_timeout, self._settings.max_poll_interval + _JOIN_GRACE)
-        return Send(SYNC_GROUP, fields, timeout, parks=True)
-
-    def _heartbeat_request(self) -> Send:
-        return Send(HEARTBEAT, self._who(), min(self._settings.request_timeout, self._settings.session_timeout))
-
-    def _who(self) -> dict[str, Any]:
-        return {
-            "group_id": self._settings.group_id,
-            "generation_id": self._generation,
-            "member_id": self._member_id,
-            "group_instance_id": self._settings.instance_id,
-        }
+    @property
+    def _seat(self) -> Identity:
+        return Identity(self._generation, self._member_id, self._settings.instance_id)
 
     # -- answers -----------------------------------------------------------------------------------------------
 
@@ -338,7 +295,7 @@ class ClassicMember:
         elif action.api is JOIN_GROUP and body.error_code == ErrorCode.member_id_required:
             # Nobody waits for it any more, but the coordinator has noted the id, and a rebalance would wait for it
             # until its session times out.
-            self._outbox.append(self._leave_request(body.member_id, "the join was given up"))
+            self._outbox.append(leave_request(self._settings, body.member_id, "the join was given up"))
 
     def failed(self, action: Action, error: HeadraceError, now: float) -> None:
         """No answer came, or (for Assign) the assignor raised."""
@@ -445,7 +402,7 @@ class ClassicMember:
         self._next_heartbeat = now + self._settings.heartbeat_interval
         if code == NONE:
             self._failures = 0
-        if code == NONE or action.fields != self._who():
+        if code == NONE or action.fields != who(self._settings, self._seat):
             return
         if code == ErrorCode.rebalance_in_progress:
             if self.state in (State.TAKING, State.STABLE):
@@ -521,4 +478,4 @@ class ClassicMember:
     def identity(self) -> Identity:
         if self._generation < 0:
             return Identity(instance_id=self._settings.instance_id)
-        return Identity(self._generation, self._member_id, self._settings.instance_id)
+        return self._seat

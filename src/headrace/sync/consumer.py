@@ -6,6 +6,7 @@ records in the buffer takes them on the calling thread, without a hop; one that 
 
 from __future__ import annotations
 
+import inspect
 import re
 import threading
 import time
@@ -56,6 +57,8 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
+        if any(map(inspect.iscoroutinefunction, _methods_of(listener))):
+            raise TypeError("a listener of Consumer cannot be made of coroutines: AsyncConsumer awaits them")
         with self._alone():
             self._aio.subscribe(topics, pattern=pattern, listener=listener)
 
@@ -325,6 +328,11 @@ class _Alone:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
+
+
+def _methods_of(listener: RebalanceListener | None) -> list[Any]:
+    names = [name for name in vars(RebalanceListener) if name.startswith("on_")]
+    return [getattr(listener, name, None) for name in names]
 
 
 async def _awaited(step: Callable[[], Awaitable[None]]) -> None:

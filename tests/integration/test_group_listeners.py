@@ -1,0 +1,235 @@
+"""Listeners of a group's member, and polls that are interrupted: nothing is lost by either."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from headrace import AsyncConsumer, Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
+from headrace.errors import ConcurrentUseError, StateError, WakeupError
+from support.admin import Admin, unique
+from support.consumers import MakeConsumer, poll_until
+from support.groups import WAYS, Diary, member, poll_all, shared_out
+from support.produce import numbered, write
+from support.waiting import wait_for
+
+PARTITIONS = 4
+RECORDS = 25  # of each partition
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("listeners", PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(servers, topic, numbered(RECORDS, partition))
+    return topic
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return WAYS[request.param]
+
+
+def all_of(topic: str) -> set[TopicPartition]:
+    return {TopicPartition(topic, number) for number in range(PARTITIONS)}
+
+
+# -- listeners -------------------------------------------------------------------------------------------------------
+
+
+class Seeker(RebalanceListener):
+    """Starts every partition at offset 20, with the consumer's own calls."""
+
+    def __init__(self) -> None:
+        self.consumer: Any = None
+        self.threads: set[str] = set()
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self.threads.add(threading.current_thread().name)
+        for tp in partitions:
+            self.consumer.seek(tp, 20)
+        with pytest.raises(StateError, match="listener cannot call poll"):
+            self.consumer.poll(0.0)
+
+
+def test_a_listener_runs_in_poll_and_may_use_the_consumer(servers: str, topic: str, way: dict[str, Any]) -> None:
+    seeker = Seeker()
+    with Consumer(bootstrap_servers=servers, group_id=unique("g"), **way) as consumer:
+        seeker.consumer = consumer
+        consumer.subscribe([topic], listener=seeker)
+        assert min(r.offset for r in poll_until(consumer, PARTITIONS * (RECORDS - 20))) == 20
+    assert seeker.threads == {threading.current_thread().name}
+
+
+def test_a_listener_may_commit_what_it_gives_up(servers: str, topic: str, way: dict[str, Any]) -> None:
+    class Committer(RebalanceListener):
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            consumer.commit({tp: OffsetAndMetadata(consumer.position(tp), "by the listener") for tp in partitions})
+
+    group = unique("g")
+    consumer = Consumer(
+        bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False, **way
+    )
+    consumer.subscribe([topic], listener=Committer())
+    poll_until(consumer, PARTITIONS * RECORDS)
+    consumer.close()
+    with Consumer(bootstrap_servers=servers, group_id=group) as reader:
+        committed = reader.committed(all_of(topic))
+    assert set(committed.values()) == {OffsetAndMetadata(RECORDS, "by the listener")}
+
+
+class Failing(Diary):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        super().on_partitions_assigned(partitions)
+        self._fail("assigned")
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        super().on_partitions_revoked(partitions)
+        self._fail("revoked")
+
+    def _fail(self, kind: str) -> None:
+        if kind == self.kind:
+            self.kind = ""
+            raise ZeroDivisionError(kind)
+
+
+@pytest.mark.parametrize("kind", ["assigned", "revoked"])
+def test_what_a_listener_raises_reaches_the_caller(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any], kind: str
+) -> None:
+    listener = Failing(kind)
+    consumer = member(make, servers, unique("g"), [topic], listener=listener, **way)
+    if kind == "assigned":
+        with pytest.raises(ZeroDivisionError, match="assigned"):
+            poll_until(consumer, 1)
+        assert len(poll_until(consumer, PARTITIONS * RECORDS)) == PARTITIONS * RECORDS, "nothing is lost by it"
+    else:
+        poll_until(consumer, 1)
+        with pytest.raises(ZeroDivisionError, match="revoked"):
+            consumer.unsubscribe()
+        consumer.unsubscribe()
+        assert consumer.assignment() == set()
+    assert len(listener.events) <= 2
+
+
+def test_listeners_of_a_plain_consumer_may_not_be_coroutines(servers: str, topic: str) -> None:
+    """They would run on the consumer's own thread, and any call of theirs would wait for itself."""
+
+    class Waiter(RebalanceListener):
+        async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None: ...
+
+    with Consumer(bootstrap_servers=servers, group_id=unique("g")) as consumer:
+        with pytest.raises(TypeError, match="AsyncConsumer"):
+            consumer.subscribe([topic], listener=Waiter())
+        assert consumer.subscription() == set()
+
+
+def test_listeners_of_an_async_consumer_may_be_coroutines(servers: str, topic: str, way: dict[str, Any]) -> None:
+    class Waiter(RebalanceListener):
+        def __init__(self) -> None:
+            self.positions: dict[TopicPartition, int] = {}
+
+        async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            for tp in partitions:
+                self.positions[tp] = await consumer.position(tp)
+
+    waiter = Waiter()
+
+    async def read() -> int:
+        async with consumer:
+            consumer.subscribe([topic], listener=waiter)
+            count = 0
+            async for _ in consumer:
+                count += 1
+                if count == PARTITIONS * RECORDS:
+                    return count
+        return 0
+
+    consumer = AsyncConsumer(bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest", **way)
+    assert asyncio.run(asyncio.wait_for(read(), 20)) == PARTITIONS * RECORDS
+    assert waiter.positions == dict.fromkeys(all_of(topic), 0)
+
+
+# -- interruptions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_wakeup_loses_nothing(make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
+    consumer = member(make, servers, unique("g"), [topic], **way)
+    read = []
+    for _ in range(5):
+        consumer.wakeup()
+        with pytest.raises(WakeupError):
+            consumer.poll(5.0)
+        read += consumer.poll(0.01)
+    read += poll_until(consumer, PARTITIONS * RECORDS - len(read))
+    assert len({(r.partition, r.offset) for r in read}) == len(read) == PARTITIONS * RECORDS
+
+
+def test_a_wakeup_from_another_thread_ends_a_waiting_poll(servers: str, topic: str, way: dict[str, Any]) -> None:
+    with Consumer(bootstrap_servers=servers, group_id=unique("g"), **way) as consumer:
+        consumer.subscribe([topic])
+        poll_all([consumer], shared_out([consumer], PARTITIONS))
+        timer = threading.Timer(0.2, consumer.wakeup)
+        timer.start()
+        with pytest.raises(WakeupError):
+            consumer.poll(20.0)
+        timer.join()
+        assert consumer.poll(0.0) is not None
+
+
+def test_a_second_thread_is_told_so(servers: str, topic: str) -> None:
+    with Consumer(bootstrap_servers=servers, group_id=unique("g"), **WAYS["eager"]) as consumer:
+        consumer.subscribe([topic])
+        poll_all([consumer], shared_out([consumer], PARTITIONS))
+
+        def poll() -> None:
+            with pytest.raises(WakeupError):
+                consumer.poll(20.0)
+
+        inside = threading.Thread(target=poll)
+        inside.start()
+
+        def refused() -> bool:
+            try:
+                consumer.subscribe([topic])
+            except ConcurrentUseError:
+                return True
+            return False
+
+        wait_for("the other thread's poll", refused)
+        with pytest.raises(ConcurrentUseError, match="another thread"):
+            consumer.poll(0.0)
+        consumer.wakeup()
+        inside.join(10)
+        assert not inside.is_alive()
+
+
+def test_cancelled_polls_lose_nothing(servers: str, topic: str, way: dict[str, Any]) -> None:
+    async def read() -> list[tuple[int, int]]:
+        places: list[tuple[int, int]] = []
+        async with AsyncConsumer(
+            bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest", max_poll_records=7, **way
+        ) as consumer:
+            consumer.subscribe([topic])
+            delay = 0.001
+            while len(places) < PARTITIONS * RECORDS:
+                polling = asyncio.create_task(consumer.poll(1.0))
+                await asyncio.wait([polling], timeout=delay)
+                delay = min(delay * 1.3, 0.5)
+                if polling.done() or not polling.cancel():
+                    places += [(r.partition, r.offset) for r in polling.result()]
+                else:
+                    await asyncio.wait([polling])
+                    if not polling.cancelled():
+                        places += [(r.partition, r.offset) for r in polling.result()]
+        return places
+
+    places = asyncio.run(asyncio.wait_for(read(), 30))
+    assert len(places) == len(set(places)) == PARTITIONS * RECORDS
