@@ -35,6 +35,7 @@ class Record:
         headers: Sequence[tuple[str, bytes | None]] = (),
         lane: str | None = None,
         leader_epoch: int = -1,
+        delivery_count: int | None = None,
     ) -> Record: ...
     @property
     def topic(self) -> str: ...
@@ -63,6 +64,10 @@ class Record:
     @property
     def leader_epoch(self) -> int:
         """The partition leader epoch under which the record was written, or -1 where unknown."""
+
+    @property
+    def delivery_count(self) -> int | None:
+        """How often its share group has delivered the record, this time included; None outside of one."""
 
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -102,6 +107,15 @@ class Batch:
         Raises ValueError for a negative number.
         """
 
+    @property
+    def delivery_count(self) -> int | None: ...
+    def between(self, first: int, last: int, delivery_count: int) -> Batch:
+        """The records with offsets from `first` to `last`, both included, which a share group delivers for the
+        `delivery_count`th time, without a copy."""
+
+    def runs(self) -> list[tuple[int, int]]:
+        """The offsets of the records, as stretches without a gap: (first, last), both included."""
+
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Record: ...
     def __iter__(self) -> Iterator[Record]: ...
@@ -134,6 +148,7 @@ def decode_all(
     read_committed: bool,
     check_crcs: bool,
     max_batch_bytes: int,
+    lane: str | None = None,
 ) -> list[Batch | DecodeError]:
     """`decode` for several partitions (data, topic, partition, position, aborted), with the GIL released once.
 

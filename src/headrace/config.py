@@ -62,6 +62,16 @@ def _limit(value: Any) -> int:
     return number
 
 
+def _share(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError("must be a number between 0 and 1") from None
+    if isinstance(value, bool) or not 0 < number < 1:
+        raise ValueError("must be above 0 and below 1")
+    return number
+
+
 def _one_of(*choices: str) -> Parser:
     def parse(value: Any) -> str:
         text = _text(value).lower()
@@ -200,6 +210,19 @@ class ConsumerConfig:
         "Where to start without a usable position: earliest, latest, none (an error), by_duration:P1D.",
     )
 
+    enable_parallel_rebalance: bool = _key(
+        _flag,
+        False,
+        "After a crash or a rebalance, go on at the end of the log at once and work off beside it what was skipped "
+        "(KIP-333). Progress of that is committed to the group <group.id>.backlog.",
+    )
+    parallel_rebalance_min_lag: int = _key(
+        _whole(1), 1, "With enable.parallel.rebalance: a partition with a smaller lag simply goes on."
+    )
+    parallel_rebalance_backlog_share: float = _key(
+        _share, 0.25, "With enable.parallel.rebalance: the backlog's part of a poll() that live records would fill."
+    )
+
     max_poll_records: int = _key(_limit, 500, "The most records that poll() returns (KIP-41); -1: no limit.")
     poll_drain_strategy: str = _key(
         _one_of("fair", "greedy"),
@@ -262,6 +285,8 @@ class ConsumerConfig:
             if values.get("enable_auto_commit"):
                 raise ConfigError("enable.auto.commit=true needs a group.id to commit under")
             values["enable_auto_commit"] = False
+            if values.get("enable_parallel_rebalance"):
+                raise ConfigError("enable.parallel.rebalance=true needs a group.id: its ranges are committed")
         _check_group(values)
         return cls(**values)
 

@@ -121,6 +121,11 @@ class OffsetSet:
     def __contains__(self, offset: int) -> bool:
         return offset >= 0 and bisect_right(self._bounds, offset) % 2 == 0
 
+    def next_open(self, offset: int) -> int:
+        """The first one from `offset` on that is not done."""
+        index = bisect_right(self._bounds, offset)
+        return offset if index % 2 else self._bounds[index]
+
     def open(self, start: int, end: int) -> list[Range]:
         """What is not done from `start` to before `end`, also beyond the frontier."""
         check_range(start, end)
@@ -196,13 +201,27 @@ class OffsetSet:
             return note
         head = f"{_FORM} {self.low} "
         tail = f" {note}" if note else ""
-        # Five characters carry four bytes.
-        packed = _pack_most(self._bounds, (limit - len(head) - len(tail.encode())) * 4 // 5)
+        packed = self.packed(limit - len(head) - len(tail.encode()))
         if packed is not None:
-            return f"{head}{base64.b85encode(packed).decode()}{tail}"
+            return f"{head}{packed}{tail}"
         if looks_like_ours:
             raise ValueError(f"metadata that looks like headrace's own needs more room than {limit} bytes")
         return note
+
+    def packed(self, room: int) -> str | None:
+        """All but `low`, in at most `room` characters without a space; None if nothing fits. What does not fit is
+        written as open."""
+        # Five characters carry four bytes.
+        packed = _pack_most(self._bounds, room * 4 // 5)
+        return None if packed is None else base64.b85encode(packed).decode()
+
+    @classmethod
+    def unpacked(cls, packed: str, low: int) -> OffsetSet:
+        """What `packed` wrote. Raises ValueError if it did not write it, or for another offset."""
+        try:
+            return cls.from_bounds(_unpack(base64.b85decode(packed), low))
+        except zlib.error as error:
+            raise ValueError(f"damaged: {error}") from None
 
     @classmethod
     def from_text(cls, text: str, committed: int) -> OffsetSet:
@@ -217,8 +236,8 @@ class OffsetSet:
         if found is None or found["offset"] != str(committed):
             return plain
         try:
-            return cls.from_bounds(_unpack(base64.b85decode(found["packed"]), committed))
-        except (ValueError, zlib.error):
+            return cls.unpacked(found["packed"], committed)
+        except ValueError:
             return plain
 
 

@@ -35,7 +35,7 @@ class Scene:
         for state in self.assignment:
             state.seek(Position(0))
         self.assignment.follow(self.cluster)
-        self.fetching = Fetching(self.config, self.assignment, self.cluster)
+        self.fetching = Fetching(self.config, self.assignment, self.cluster, self.config.queued_max_bytes)
 
     def state(self, number: int = 0) -> PartitionState:
         return self.assignment.state(self.partitions[number])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.aio.calls import Gate
-from headrace.aio.intake import Doorbell
+from headrace.aio.doorbell import Doorbell
 from headrace.errors import ClosedError, ForkedError, WakeupError
 from headrace.sync.portal import Portal
 from support.fake_broker import run

@@ -28,6 +28,7 @@ PROMISED = [
     "to_be_revoked_partitions",
     "lost_partitions",
     "delay_revoke",
+    "child_consumer_is_alive",
     "done",
     "in_flight",
     "run",
@@ -57,6 +58,7 @@ PROMISED = [
 NOT_AWAITED = {
     "assign",
     "assignment",
+    "child_consumer_is_alive",
     "commit_async",
     "delay_revoke",
     "done",

@@ -52,18 +52,19 @@ pub fn decode<'py>(
 type Given<'py> = (Bound<'py, PyAny>, Bound<'py, PyString>, i32, i64, Vec<(i64, i64)>);
 
 #[pyfunction]
-#[pyo3(signature = (partitions, *, read_committed, check_crcs, max_batch_bytes))]
+#[pyo3(signature = (partitions, *, read_committed, check_crcs, max_batch_bytes, lane=None))]
 pub fn decode_all<'py>(
     py: Python<'py>,
     partitions: Vec<Given<'py>>,
     read_committed: bool,
     check_crcs: bool,
     max_batch_bytes: usize,
+    lane: Option<Bound<'py, PyString>>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let mut parts = Vec::with_capacity(partitions.len());
     let mut starts = Vec::with_capacity(partitions.len());
     for (data, topic, partition, position, aborted) in partitions {
-        parts.push(Part { bytes: Bytes::borrow(&data)?, topic, partition, lane: None });
+        parts.push(Part { bytes: Bytes::borrow(&data)?, topic, partition, lane: lane.clone() });
         starts.push((position, transactions(aborted)));
     }
     let work: Vec<_> = parts

@@ -16,16 +16,20 @@ class Asking(Life):
     async def beginning_offsets(
         self, partitions: SomePartitions, *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset of the first record of each log."""
+        """The offset of the first record of each log. Where a partition is read in two lanes (KIP-333): the first offset
+        that one of them has handed out; `watermarks()` then gives the log's."""
         found = await self._list_offsets(dict.fromkeys(partitions_in(partitions), EARLIEST), timeout)
-        return {tp: it.offset for tp, it in found.items()}
+        read = self._intake.handed_out()
+        return {tp: read[tp].low if tp in read else it.offset for tp, it in found.items()}
 
     async def end_offsets(
         self, partitions: SomePartitions, *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset behind the last record that can be read: with read_committed, of closed transactions."""
+        """The offset behind the last record that can be read: with read_committed, of closed transactions. Where a
+        partition is read in two lanes (KIP-333): the one behind the last that was handed out."""
         found = await self._list_offsets(dict.fromkeys(partitions_in(partitions), LATEST), timeout)
-        return {tp: it.offset for tp, it in found.items()}
+        read = self._intake.handed_out()
+        return {tp: read[tp].high if tp in read else it.offset for tp, it in found.items()}
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None

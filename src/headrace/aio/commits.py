@@ -15,11 +15,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..config import ConsumerConfig
-from ..errors import ConfigError, HeadraceError
+from ..errors import ConfigError, HeadraceError, StateError
+from ..machines.lanes import Lanes
+from ..machines.partition import Position
 from ..offsets import OffsetSet
 from ..types import OffsetAndMetadata, TopicPartition
 from .completions import Completions
 from .intake import Intake
+from .two_logs import Plan, Share
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -61,7 +64,8 @@ class Commits:
         self._auto = config.enable_auto_commit
         self._interval = config.auto_commit_interval_ms / 1000
         self._due = time.monotonic() + self._interval
-        self._last: Offsets = {}  # what auto-commit has sent last, unless partitions came or went since
+        # What auto-commit has sent last, unless partitions came or went since.
+        self._last: Mapping[TopicPartition, tuple[object, ...]] = {}
         self._last_assignment = 0
         self._engine: Engine | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -72,17 +76,12 @@ class Commits:
         self._engine = engine
         self._last_turn = None  # that of an engine before belongs to another loop
 
-    def offsets_or_positions(
-        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
+    def plan(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> Plan:
+        """What is to be committed: these offsets, or what was returned (or is done) of all partitions."""
         if not self._has_group:
             raise ConfigError("commits need a group.id")
         if offsets is None:
-            positions = {
-                tp: OffsetAndMetadata(position.offset, "", None if position.epoch < 0 else position.epoch)
-                for tp, position in self._intake.positions().items()
-            }
-            return {tp: self._committable(tp, position) for tp, position in positions.items()}
+            return self._plan_of_positions()
         chosen = {
             TopicPartition(*tp): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
             for tp, offset in offsets.items()
@@ -90,40 +89,81 @@ class Commits:
         for tp, committed in chosen.items():
             if committed.offset < 0:
                 raise ValueError(f"offset {committed.offset} of {tp} cannot be committed: it is negative")
-        return chosen
+        return Plan(chosen) if self._intake.backlog is None else self._split(chosen)
 
-    def _committable(self, tp: TopicPartition, position: OffsetAndMetadata) -> OffsetAndMetadata:
-        if self._completions is not None and (found := self._completions.committable(tp)) is not None:
-            return found
-        known = self._intake.known(tp)
-        if known is None or position.offset >= known.frontier:
-            return position
-        # What the last owner has done beyond its commit stays noted until it is passed.
-        done = known | OffsetSet(position.offset)
-        return OffsetAndMetadata(done.low, done.to_text())
+    def _plan_of_positions(self) -> Plan:
+        plain: dict[TopicPartition, OffsetAndMetadata] = {}
+        live: dict[TopicPartition, Share] = {}
+        beside: dict[TopicPartition, Share] = {}
+        for tp, position in self._intake.positions().items():
+            done = None if self._completions is None else self._completions.committable(tp)
+            known, lanes = self._intake.begun(tp)
+            if lanes is None:
+                plain[tp] = _plain(position, known, done)
+            else:
+                live[tp], beside[tp] = self._shares(tp, position, lanes, done)
+        return Plan(plain, live, beside)
+
+    def _shares(
+        self, tp: TopicPartition, position: Position, lanes: Lanes, done: OffsetSet | None
+    ) -> tuple[Share, Share]:
+        backlog = self._intake.backlog
+        assert backlog is not None
+        if done is not None:
+            return Share(lanes, done | OffsetSet(lanes.live_start)), Share(lanes, done)
+        epoch = None if position.epoch < 0 else position.epoch
+        with self._intake.lock:
+            reached = backlog.position(tp)
+        return Share(lanes, lanes.beyond | OffsetSet(position.offset), "", epoch), Share(lanes, OffsetSet(reached))
+
+    def _split(self, chosen: Offsets) -> Plan:
+        """By the lane that each offset speaks of."""
+        backlog = self._intake.backlog
+        assert backlog is not None
+        plain: dict[TopicPartition, OffsetAndMetadata] = {}
+        live: dict[TopicPartition, Share] = {}
+        beside: dict[TopicPartition, Share] = {}
+        with self._intake.lock:
+            for tp, (offset, note, epoch) in chosen.items():
+                if tp not in self._intake.assignment:
+                    raise StateError(
+                        f"{tp} is not assigned to this consumer: with enable.parallel.rebalance only its owner knows "
+                        f"which ranges of it are open, and may commit it"
+                    )
+                state = self._intake.assignment.state(tp)
+                if state.position is None and state.fault is None:
+                    raise StateError(f"{tp} cannot be committed yet: what is open of it is not known before poll()")
+                lanes = backlog.lanes.get(tp)
+                if lanes is None:
+                    plain[tp] = chosen[tp]
+                elif lanes.is_backlog(offset, backlog.position(tp)):
+                    beside[tp] = Share(lanes, OffsetSet(offset), note)
+                else:
+                    live[tp] = Share(lanes, OffsetSet(offset), note, epoch)
+        return Plan(plain, live, beside)
 
     # -- asynchronous --------------------------------------------------------------------------------------------
 
-    def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
+    def commit_async(self, plan: Plan, callback: CommitCallback | None) -> None:
         """Starts a commit. On the loop's thread."""
         engine = self._engine
         assert engine is not None
-        task = engine.loop.create_task(self._run(engine, offsets, callback, self.turn()), name="commit")
+        task = engine.loop.create_task(self._run(engine, plan, callback, self.turn()), name="commit")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _run(self, engine: Engine, offsets: Offsets, callback: CommitCallback | None, turn: Turn) -> None:
+    async def _run(self, engine: Engine, plan: Plan, callback: CommitCallback | None, turn: Turn) -> None:
         error: HeadraceError | None = None
         try:
             await turn.comes()
-            if offsets:
-                await engine.coordinator.commit(offsets)
+            if plan:
+                await engine.logs.commit(plan)
         except HeadraceError as failure:
             error = failure
         finally:
             turn.leave()
         if callback is not None:
-            self._done.append((callback, offsets, error))
+            self._done.append((callback, plan.offsets, error))
             self._intake.doorbell.ring()
         elif error is not None:
             log.warning("an asynchronous commit failed: %s", error)
@@ -145,12 +185,13 @@ class Commits:
         if not self._auto or self._engine is None or now < self._due:
             return
         self._due = now + self._interval
-        offsets = self.offsets_or_positions(None)
-        if offsets != self._last_sent():
-            self._last = offsets
-            self._engine.loop.call_soon_threadsafe(self.commit_async, offsets, self._auto_committed)
+        plan = self.plan(None)
+        entries = plan.entries()
+        if entries != self._last_sent():
+            self._last = entries
+            self._engine.loop.call_soon_threadsafe(self.commit_async, plan, self._auto_committed)
 
-    def _last_sent(self) -> Offsets:
+    def _last_sent(self) -> Mapping[TopicPartition, tuple[object, ...]]:
         # A partition that went and came back may have been committed by others in between, at any offset.
         if self._last_assignment != self._intake.assignments:
             self._last, self._last_assignment = {}, self._intake.assignments
@@ -175,14 +216,42 @@ class Commits:
             return
         # One that failed since the last poll has not been told to `_auto_committed` yet.
         failed = any(error is not None and callback == self._auto_committed for callback, _, error in self._done)
-        offsets = {
-            tp: offset
-            for tp, offset in self.offsets_or_positions(None).items()
-            if (partitions is None or tp in partitions) and (failed or self._last_sent().get(tp) != offset)
-        }
-        if not offsets:
+        plan = self.plan(None)
+        entries, last = plan.entries(), self._last_sent()
+        plan = plan.of(lambda tp: (partitions is None or tp in partitions) and (failed or last.get(tp) != entries[tp]))
+        if not plan:
             return
         try:
-            await engine.client.with_retries("auto-commit", deadline, lambda: engine.coordinator.commit(offsets))
+            await engine.client.with_retries("auto-commit", deadline, lambda: engine.logs.commit(plan))
         except HeadraceError as error:
             log.warning("the last auto-commit failed, these records will be read again: %s", error)
+
+    async def farewell(
+        self, engine: Engine, timeout: float, partitions: Collection[TopicPartition] | None = None
+    ) -> None:
+        """Leaves, of these partitions (None: of all), a commit that any client can go on from. On the loop's thread."""
+        if self._intake.backlog is None:
+            return
+        with self._intake.lock:
+            lanes = {
+                tp: lanes
+                for tp, lanes in self._intake.backlog.lanes.items()
+                if (partitions is None or tp in partitions) and not lanes.is_closed
+            }
+        if not lanes:
+            return
+        try:
+            deadline = engine.loop.time() + timeout
+            await engine.client.with_retries("the last commit", deadline, lambda: engine.logs.farewell(lanes))
+        except HeadraceError as error:
+            log.warning("the open ranges of a backlog are known to headrace only: %s", error)
+
+
+def _plain(position: Position, known: OffsetSet | None, done: OffsetSet | None) -> OffsetAndMetadata:
+    if done is None and (known is None or position.offset >= known.frontier):
+        return OffsetAndMetadata(position.offset, "", None if position.epoch < 0 else position.epoch)
+    if done is None:
+        # What the last owner has done beyond its commit stays noted until it is passed.
+        assert known is not None
+        done = known | OffsetSet(position.offset)
+    return OffsetAndMetadata(done.low, done.to_text())

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
+from ..errors import OffsetResetError
 from ..records import Record, Records
 from ..types import OffsetAndMetadata, TopicPartition
 from .commits import CommitCallback
-from .life import Life, SomePartitions, partitions_in
+from .life import SomePartitions, partitions_in
+from .seeking import Seeking
 
 
-class Committing(Life):
+class Committing(Seeking):
     """Commits go to the group of `group.id`."""
 
     async def commit(
@@ -32,19 +35,30 @@ class Committing(Life):
     ) -> None:
         self._gate.check()
         engine = self._start()
-        chosen = self._commits.offsets_or_positions(offsets)
-        if not chosen:
+        await self._know_lanes(offsets, timeout)
+        plan = self._commits.plan(offsets)
+        if not plan:
             return
         turn = self._commits.turn()
 
         async def commit() -> None:
             await turn.comes()
-            await engine.coordinator.commit(chosen)
+            await engine.logs.commit(plan)
 
         try:
             await self._timed("commit", timeout, commit)
         finally:
             turn.leave()
+
+    async def _know_lanes(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None, timeout: float | None
+    ) -> None:
+        """With enable.parallel.rebalance an offset can only be committed when it is known which ranges are open."""
+        if offsets and self._intake.backlog is not None:
+            for tp in offsets:
+                if tp in self._intake.assignment:
+                    with contextlib.suppress(OffsetResetError):  # the commit is how the user mends it
+                        await self.position(tp, timeout=timeout)
 
     def commit_async(
         self,
@@ -55,16 +69,17 @@ class Committing(Life):
         close(); without one a failure is logged. It is not tried again: a newer commit may have passed it."""
         self._gate.check()
         self._start()
-        self._commits.commit_async(self._commits.offsets_or_positions(offsets), callback)
+        self._commits.commit_async(self._commits.plan(offsets), callback)
 
     async def committed(
         self, partitions: SomePartitions, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for these partitions; None where it has nothing."""
+        """What the group has committed for these partitions; None where it has nothing. While a backlog (KIP-333) is
+        open, what is committed of that: everything before the offset is done."""
         self._gate.check()
         engine = self._start()
         chosen = partitions_in(partitions)
-        found = await self._timed("committed", timeout, lambda: engine.coordinator.committed(chosen))
+        found = await self._timed("committed", timeout, lambda: engine.logs.committed(chosen))
         return {tp: found.get(tp) for tp in chosen}
 
     # -- completion ----------------------------------------------------------------------------------------------

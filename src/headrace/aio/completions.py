@@ -16,19 +16,30 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from ..completion import Completion
+from ..machines.lanes import Lanes
 from ..offsets import OffsetSet
 from ..records import Batch, Record, Records
-from ..types import OffsetAndMetadata, TopicPartition
+from ..types import TopicPartition
 
 _SHORT_SLEEP = 0.5  # seconds: so long can a signal (Ctrl-C) go unnoticed
 
 
 class _Tracked:
-    __slots__ = ("completion", "next")
+    __slots__ = ("completion", "next", "within")
 
-    def __init__(self, known: OffsetSet, first: int) -> None:
+    def __init__(self, known: OffsetSet, lanes: Lanes | None, lane: str | None, first: int) -> None:
         self.completion = Completion(known)
-        self.next = first  # what was delivered ends here
+        self.within = None if lanes is None else lanes.within  # done outside of the backlog's ranges
+        # What was delivered of each lane ends here.
+        self.next: dict[str | None, int] = {lane: first}
+        if lanes is not None:
+            self.next = {"live": lanes.live_start, "backlog": 0}
+
+    def passed(self, lane: str | None, start: int, end: int) -> None:
+        """No records are there, or they were done before. What lies between the backlog's ranges is not its own."""
+        spans = self.within.open(start, end) if self.within is not None and lane == "backlog" else [(start, end)]
+        for first, last in spans:
+            self.completion.done_range(first, last)
 
 
 class Completions:
@@ -42,8 +53,10 @@ class Completions:
 
     # -- the consumer ------------------------------------------------------------------------------------------
 
-    def delivered(self, records: Records, known: Callable[[TopicPartition], OffsetSet | None]) -> None:
-        """These are handed out. `known` tells what was done of a partition when its reading began."""
+    def delivered(
+        self, records: Records, begun: Callable[[TopicPartition], tuple[OffsetSet | None, Lanes | None]]
+    ) -> None:
+        """These are handed out. `begun` tells what was done of a partition when its reading began, and its lanes."""
         with self._lock:
             for batch in records._batches:
                 tp = TopicPartition(batch.topic, batch.partition)
@@ -51,8 +64,9 @@ class Completions:
                 if tracked is None:
                     first = batch.first_offset
                     assert first is not None
-                    start = known(tp) or OffsetSet(first)
-                    tracked = self._partitions[tp] = _Tracked(start, min(first, start.low))
+                    known, lanes = begun(tp)
+                    start = known or OffsetSet(first)
+                    tracked = self._partitions[tp] = _Tracked(start, lanes, batch.lane, min(first, start.low))
                 _deliver(tracked, batch)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -62,14 +76,13 @@ class Completions:
                 self._partitions.pop(tp, None)
             self._tell()
 
-    def committable(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+    def committable(self, tp: TopicPartition) -> OffsetSet | None:
         """What may be committed of a partition; None if nothing is in flight, so that its position may."""
         with self._lock:
             tracked = self._partitions.get(tp)
             if tracked is None or tracked.completion.open_count == 0:
                 return None
-            done = tracked.completion.as_set()
-        return OffsetAndMetadata(done.low, done.to_text())
+            return tracked.completion.as_set()
 
     # -- the user ----------------------------------------------------------------------------------------------
 
@@ -142,9 +155,9 @@ def _deliver(tracked: _Tracked, batch: Batch) -> None:
     first, last = batch.first_offset, batch.last_offset
     assert first is not None
     assert last is not None
-    completion = tracked.completion
-    if first > tracked.next:
-        completion.done_range(tracked.next, first)  # no records, or done before
+    completion, lane = tracked.completion, batch.lane
+    if first > tracked.next[lane]:
+        tracked.passed(lane, tracked.next[lane], first)
     completion.delivered(first, last + 1)
     if last + 1 - first != len(batch):
         before = first
@@ -153,8 +166,8 @@ def _deliver(tracked: _Tracked, batch: Batch) -> None:
                 completion.done_range(before, record.offset)  # compacted, or aborted
             before = record.offset + 1
     if batch.next_offset > last + 1:
-        completion.done_range(last + 1, batch.next_offset)
-    tracked.next = batch.next_offset
+        tracked.passed(lane, last + 1, batch.next_offset)
+    tracked.next[lane] = batch.next_offset
 
 
 def _finish(tracked: _Tracked, batch: Batch) -> None:

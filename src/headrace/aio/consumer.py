@@ -21,12 +21,11 @@ from .group import Steps, perform
 from .life import CLOSE_TIMEOUT, SomePartitions, partitions_in
 from .run_settings import DeadLetter, Handler, Progress, RunSettings
 from .running import run_tasks
-from .seeking import Seeking
 
 _ITERATION_POLL = 1.0
 
 
-class AsyncConsumer(Asking, Seeking, Committing):
+class AsyncConsumer(Asking, Committing):
     """Reads Kafka topics, as a member of a group (`subscribe`) or by itself (`assign`).
 
     Settings are Kafka's, dotted in a mapping or with underscores as keywords. Times are in seconds, timestamps
@@ -122,6 +121,11 @@ class AsyncConsumer(Asking, Seeking, Committing):
         self._gate.check()
         return self._intake.partitions()
 
+    def child_consumer_is_alive(self) -> bool:
+        """Whether the lane for the backlog was started (KIP-333). It then stays, on standby when all is worked off."""
+        self._gate.check()
+        return self._engine is not None and self._engine.second_lane is not None and self._engine.second_lane.is_alive
+
     # -- records -------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
@@ -197,7 +201,7 @@ class AsyncConsumer(Asking, Seeking, Committing):
         """What the poll returns, or None if it is to wait. It does not wait when there is news of revocations."""
         records = self._intake.take(limit)
         if records is not None and self._completions is not None:
-            self._completions.delivered(records, self._intake.known)
+            self._completions.delivered(records, self._intake.begun)
         group = self._group
         if group is None or not group.is_subscribed:
             return Records() if records is None and is_late else records

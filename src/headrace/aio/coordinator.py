@@ -49,9 +49,9 @@ _LAST_BY_NAME = 9  # of OffsetCommit and OffsetFetch; from 10 on topics go by id
 class Coordinator:
     """Talks to the coordinator on a connection of its own, so that nothing waits behind a long fetch."""
 
-    def __init__(self, client: Client, membership: Group | None) -> None:
+    def __init__(self, client: Client, membership: Group | None, group_id: str | None = None) -> None:
         self._client = client
-        self._group = client.config.group_id
+        self._group = group_id or client.config.group_id
         self._membership = membership
         self._node: int | None = None
 
@@ -61,8 +61,12 @@ class Coordinator:
             raise ConfigError("this needs a group.id: offsets are committed under it")
         return self._group
 
+    @property
+    def is_member(self) -> bool:
+        return self._membership is not None and self._membership.is_subscribed
+
     def _identity(self) -> Identity:
-        if self._membership is None or not self._membership.is_subscribed:
+        if self._membership is None or not self.is_member:
             return Identity()
         return self._membership.identity()
 

@@ -19,7 +19,7 @@ from ..errors import CorruptRecordError
 from ..machines.fetching import Arrival
 from ..net.connection import Connection, Reply
 from ..records import Batch, DecodeError, decode_all
-from .intake import Intake
+from .lane import Lane
 
 _SMALL = 16 * 1024
 _PORTION = 4 * 1024 * 1024
@@ -53,12 +53,12 @@ class Delivery:
 
 
 class Decoder:
-    """`submit` is called on the loop's thread. `_decode` runs on any thread: it takes the intake's lock only to
+    """`submit` is called on the loop's thread. `_decode` runs on any thread: it takes the lane's lock only to
     hand over the result. The frame that the bytes lie in goes back to its connection with the last of them.
     """
 
-    def __init__(self, config: ConsumerConfig, intake: Intake, wake: Callable[[], None]) -> None:
-        self._intake = intake
+    def __init__(self, config: ConsumerConfig, lane: Lane, wake: Callable[[], None]) -> None:
+        self._lane = lane
         self._wake = wake
         self._read_committed = config.isolation_level == "read_committed"
         self._check_crcs = config.check_crcs
@@ -88,28 +88,29 @@ class Decoder:
                 read_committed=self._read_committed,
                 check_crcs=self._check_crcs,
                 max_batch_bytes=self._max_batch,
+                lane=self._lane.name,
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the user and not to this thread
             outcomes = [error] * len(arrivals)
-        with self._intake.lock:
-            wake = self._intake.fetching.is_starved
+        with self._lane.lock:
+            wake = self._lane.fetching.is_starved
             for arrival, outcome in zip(arrivals, outcomes, strict=True):
                 wake |= self._hand_over(arrival, outcome)
         left.done(len(arrivals))
-        self._intake.doorbell.ring()
+        self._lane.doorbell.ring()
         if wake:
             self._wake()
 
     def _hand_over(self, arrival: Arrival, outcome: Batch | Exception) -> bool:
         """To the partition, if it is still being read there. True if it should be fetched again: after damage, or if
         the records took less room than was kept for them."""
-        assignment = self._intake.assignment
+        assignment = self._lane.assignment
         state = assignment.get(arrival.tp)
         wanted = state if state is not None and state.continuity == arrival.continuity else None
         if isinstance(outcome, Batch):
             if wanted is not None:
                 wanted.decoded(arrival.offset, arrival.room, outcome, arrival.next_offset)
-            self._intake.fetching.measured(len(arrival.records), outcome.nbytes)
+            self._lane.fetching.measured(len(arrival.records), outcome.nbytes)
             return wanted is not None and not wanted.in_flight and assignment.is_hungry(wanted)
         if wanted is not None:
             wanted.damaged(arrival.offset, _fault(arrival, outcome))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from kio.schema.errors import ErrorCode
 
 from ..config import ConsumerConfig
+from ..lane_marks import BACKLOG_SUFFIX
 from ..protocol.codes import NONE, kafka_error
 from ..types import PartitionInfo
 from .client import Client
@@ -20,6 +21,8 @@ from .group import Group
 from .intake import Intake
 from .log_offsets import LogOffsets
 from .positions import Positions
+from .second_lane import SecondLane
+from .two_logs import TwoLogs
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +37,13 @@ class Engine:
         self.offsets = LogOffsets(self.client)
         self.group = group
         self.coordinator = Coordinator(self.client, group)
-        self.positions = Positions(self.client, intake, self.offsets, self.coordinator)
+        backlog_id = None if config.group_id is None else config.group_id + BACKLOG_SUFFIX
+        self.logs = TwoLogs(self.coordinator, Coordinator(self.client, None, backlog_id), intake)
+        self.positions = Positions(self.client, intake, self.offsets, self.logs)
         self.fetcher = Fetcher(self.client, intake)
+        self.second_lane: SecondLane | None = None
+        if intake.backlog is not None:
+            self.second_lane = SecondLane(self.client, intake.backlog, self.offsets)
         self._tasks = [intake.watch(asyncio.create_task(self.positions.run(), name="positions"))]
         intake.wake_all = lambda: self._from_any_thread(self.wake)
         intake.wake_fetching = self.fetcher.wake_from_any_thread
@@ -56,6 +64,8 @@ class Engine:
         self.client.want_topics(None if self.group is not None and self.group.wants_all_topics else topics)
         self.positions.wake()
         self.fetcher.wake()
+        if self.second_lane is not None:
+            self.second_lane.wake()
         if self.errands is not None:
             self.errands.wake()
 
@@ -67,12 +77,18 @@ class Engine:
         """Called by the client, with the lock held."""
         for tp in self.intake.assignment.follow(self.intake.cluster):
             log.warning("the topic of %s was deleted and made again: its old offsets are void", tp)
+            if self.intake.backlog is not None:
+                self.intake.backlog.drop([tp])
+        if self.intake.backlog is not None:
+            self.intake.backlog.assignment.follow(self.intake.cluster)
         if self.group is not None:
             self.group.follow(self.intake.cluster)
             self.group.wake()
             self.intake.doorbell.ring()
         self.loop.call_soon(self.positions.wake)
         self.loop.call_soon(self.fetcher.wake)
+        if self.second_lane is not None:
+            self.loop.call_soon(self.second_lane.wake)
 
     # -- questions about topics ----------------------------------------------------------------------------------
 
@@ -89,6 +105,8 @@ class Engine:
     def abandon(self) -> None:
         """Lets go of threads and sockets. The tasks are cancelled by the end of the loop."""
         self.fetcher.decoder.close()
+        if self.second_lane is not None:
+            self.second_lane.abandon()
         self.client.disconnect()
 
     async def close(self) -> None:
@@ -97,5 +115,7 @@ class Engine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.errands is not None:
             await self.errands.close()
+        if self.second_lane is not None:
+            await self.second_lane.close()
         await self.fetcher.close()
         await self.client.close()

@@ -27,7 +27,7 @@ from ..protocol.messages import FETCH
 from ..records import next_offset
 from .client import Client
 from .decoder import Decoder, Delivery
-from .intake import Intake
+from .lane import Lane
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +38,10 @@ _SHORT_WAIT_MS = 20
 class Fetcher:
     """All streams of a consumer."""
 
-    def __init__(self, client: Client, intake: Intake) -> None:
+    def __init__(self, client: Client, lane: Lane) -> None:
         self.client = client
-        self.intake = intake
-        self.decoder = Decoder(client.config, intake, self.wake_from_any_thread)
+        self.lane = lane
+        self.decoder = Decoder(client.config, lane, self.wake_from_any_thread)
         self.fetches = 0
         self.bytes_fetched = 0
         self._loop = asyncio.get_running_loop()
@@ -51,8 +51,8 @@ class Fetcher:
     def wake(self) -> None:
         """Something may have become fetchable. On the loop's thread."""
         self._woken = False
-        with self.intake.lock:
-            nodes = self.intake.fetching.nodes(self._loop.time())
+        with self.lane.lock:
+            nodes = self.lane.fetching.nodes(self._loop.time())
         for node in nodes:
             if (node, 0) not in self._streams:
                 first = _Stream(self, node, 0, None)
@@ -80,9 +80,9 @@ class _Stream:
     def __init__(self, fetcher: Fetcher, node: int, number: int, ahead: _Stream | None) -> None:
         self._fetcher = fetcher
         self._client = fetcher.client
-        self._intake = fetcher.intake
+        self._lane = fetcher.lane
         self._node = node
-        self._purpose = f"fetch {number}"
+        self._purpose = f"fetch {number}" if fetcher.lane.name is None else f"{fetcher.lane.name} fetch {number}"
         self._ahead = ahead  # the stream that has to be parked before this one is used
         self._parked = False
         wait = self._client.config.fetch_max_wait_ms
@@ -92,7 +92,7 @@ class _Stream:
         self._failures = 0
         self._arrived: Delivery | None = None  # to be decoded as soon as its successor is on its way
         self.look = asyncio.Event()
-        self.task = self._intake.watch(asyncio.create_task(self._run(), name=f"fetch {number} from broker {node}"))
+        self.task = self._lane.watch(asyncio.create_task(self._run(), name=f"{self._purpose} from broker {node}"))
 
     def close(self) -> None:
         self.task.cancel()
@@ -133,13 +133,13 @@ class _Stream:
     def _plan(self) -> Plan | None:
         if self._ahead is not None and not self._ahead._parked:
             return None
-        with self._intake.lock:
-            return self._intake.fetching.plan(self._node, self._fetcher._loop.time())
+        with self._lane.lock:
+            return self._lane.fetching.plan(self._node, self._fetcher._loop.time())
 
     async def _sleep(self) -> None:
         now = self._fetcher._loop.time()
-        with self._intake.lock:
-            until = self._intake.fetching.next_wake(now)
+        with self._lane.lock:
+            until = self._lane.fetching.next_wake(now)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self.look.wait()
@@ -191,8 +191,8 @@ class _Stream:
         self._session.answered(body.error_code, body.session_id)
         if body.error_code != NONE:
             log.debug("fetch session with broker %d: %s", self._node, code_name(body.error_code))
-            with self._intake.lock:
-                self._intake.fetching.failed(plan)
+            with self._lane.lock:
+                self._lane.fetching.failed(plan)
             if body.error_code == _FETCH_SESSION_TOPIC_ID_ERROR:
                 self._client.refresh_soon()
             await self._back_off()
@@ -200,16 +200,16 @@ class _Stream:
         self._failures = 0
         self._fetcher.fetches += 1
         arrivals: list[Arrival] = []
-        with self._intake.lock:
-            fetching = self._intake.fetching
+        with self._lane.lock:
+            fetching = self._lane.fetching
             with_records, stale = fetching.answered(self._node, plan, body, self._fetcher._loop.time())
             for asked, data in with_records:
                 self._fetcher.bytes_fetched += len(data.records)
                 arrivals.append(fetching.arrived(asked, data, next_offset(data.records, asked.offset)))
-            moved = bool(self._intake.fetching.nodes(self._fetcher._loop.time()) - {self._node})
+            moved = bool(self._lane.fetching.nodes(self._fetcher._loop.time()) - {self._node})
             refused, fetching.was_refused = fetching.was_refused, False
         if refused:
-            self._intake.positions_soon()
+            self._lane.positions_soon()
         if stale:
             self._client.refresh_soon()
         if moved and (stale or not arrivals):
@@ -217,8 +217,8 @@ class _Stream:
         return arrivals
 
     async def _failed(self, plan: Plan, error: HeadraceError) -> None:
-        with self._intake.lock:
-            self._intake.fetching.failed(plan)
+        with self._lane.lock:
+            self._lane.fetching.failed(plan)
         self._session.broken()
         if isinstance(error, ClosedError):
             raise asyncio.CancelledError
@@ -226,7 +226,7 @@ class _Stream:
             log.info("fetching from broker %d failed: %s", self._node, error)
         else:
             log.warning("fetching from broker %d failed: %s", self._node, error)
-            self._intake.fail([asked.tp for asked in plan.asked.values()], error)
+            self._lane.fail([asked.tp for asked in plan.asked.values()], error)
         self._client.refresh_soon()
         await self._back_off()
 

@@ -55,6 +55,7 @@ class Group:
         config: ConsumerConfig,
         intake: Intake,
         auto_commit: AutoCommit,
+        farewell: AutoCommit,
         forget: Callable[[Partitions], None],
     ) -> None:
         assert config.group_id is not None
@@ -68,6 +69,7 @@ class Group:
         self._config = config
         self._intake = intake
         self._auto_commit = auto_commit
+        self._farewell = farewell
         self._forget = forget
         self._listener = RebalanceListener()
         self.in_listener = False
@@ -196,6 +198,8 @@ class Group:
                 yield from self._perform(duty)
         if self.revocations.pending:
             yield from self._review()
+        if self._intake.backlog is not None:
+            yield from self._tell_of_lost_ranges()
         if self.member.failure is not None:
             raise self.member.failure
         if self.member.complaint is not None:
@@ -264,6 +268,8 @@ class Group:
             result = listener(partitions)
             if inspect.isawaitable(result):
                 yield lambda: result
+            if isinstance(duty, Revoke) and self._intake.backlog is not None:
+                yield lambda: self._farewell(partitions)
         finally:
             self.in_listener = False
             if isinstance(duty, Revoke):
@@ -272,6 +278,14 @@ class Group:
             with self._intake.lock:
                 self.member.done(duty)
             self.wake()
+
+    def _tell_of_lost_ranges(self) -> Steps:
+        assert self._intake.backlog is not None
+        lost = self._intake.backlog.lost
+        while lost:
+            result = self._listener.on_lost_range(*lost.popleft())
+            if inspect.isawaitable(result):
+                yield lambda told=result: told  # type: ignore[misc]
 
     def _drop(self, partitions: Partitions) -> None:
         self._intake.assign(tp for tp in self._intake.ordered_partitions() if tp not in partitions)

@@ -5,141 +5,64 @@ decoding ones (they add records), and the user's (it takes records out, seeks, p
 share is behind `lock`: the cluster view, the assignment with its buffers, the fetch decisions. The lock is held
 for short, synchronous steps only, never across an await, I/O, decoding or a user's callback.
 
-`Doorbell` is how one of them tells another that it is worth looking again.
+With `enable.parallel.rebalance` there are two lanes: the intake itself is the live one, and `backlog` lies beside it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import NamedTuple
 
 from ..config import ConsumerConfig
 from ..errors import HeadraceError
 from ..machines.assignment import Assignment
 from ..machines.cluster import Cluster
-from ..machines.fetching import Fetching
+from ..machines.lanes import Lanes
 from ..machines.partition import PartitionState, Position
 from ..offsets import OffsetSet
 from ..records import Batch, Record, Records
-from ..types import TopicPartition
-
-log = logging.getLogger(__name__)
-
-
-_SHORT_SLEEP = 0.5
+from ..types import TopicPartition, Watermarks
+from .backlog import Backlog
+from .doorbell import Doorbell
+from .lane import Lane
 
 
-class Doorbell:
-    """Wakes the one who waits in poll(), be it a thread or a task.
-
-    `ring` may be called from any thread, with or without the intake's lock, and in a signal handler, even one
-    that interrupts `clear` or `wait`: hence a bare lock, held while the bell is silent, and not an Event, whose
-    own lock the handler would wait for in vain. A ring with nobody waiting is remembered until the next wait, so
-    none gets lost between a look at the buffer and the wait.
-    """
-
-    def __init__(self) -> None:
-        self._silent = threading.Lock()
-        self._silent.acquire()
-        self._task_side: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
-
-    def ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it has rung already
-            self._silent.release()
-        side = self._task_side
-        if side is not None:
-            loop, event = side
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits there any more
-                loop.call_soon_threadsafe(event.set)
-
-    def clear(self) -> None:
-        """To be called before the look at the buffer that the wait follows."""
-        self._silent.acquire(blocking=False)
-
-    def wait(self, timeout: float) -> None:
-        """May end early, with nothing having happened: a signal (Ctrl-C) that comes just before the thread falls
-        asleep is noticed only when it wakes, so it never sleeps for long."""
-        if self._silent.acquire(timeout=min(timeout, _SHORT_SLEEP)):
-            self.ring()
-
-    async def wait_async(self, timeout: float) -> None:
-        event = asyncio.Event()
-        self._task_side = (asyncio.get_running_loop(), event)
-        try:
-            if not self._silent.locked():
-                return
-            async with asyncio.timeout(timeout):
-                await event.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._task_side = None
-
-
-def _nobody() -> None:
-    """Nobody is there yet to be woken."""
-
-
-class Intake:
+class Intake(Lane):
     """The shared state. Every public method takes the lock itself."""
 
     def __init__(self, config: ConsumerConfig) -> None:
-        self.lock = threading.Lock()
-        self.cluster = Cluster()
-        self.assignment = Assignment(
-            config.auto_offset_reset, config.poll_drain_strategy, 2 * config.max_partition_fetch_bytes
-        )
-        self.fetching = Fetching(config, self.assignment, self.cluster)
-        self.doorbell = Doorbell()
+        lock, cluster, doorbell = threading.Lock(), Cluster(), Doorbell()
+        two = config.enable_parallel_rebalance
+        budget = config.queued_max_bytes // 2 if two else config.queued_max_bytes
+        super().__init__(config, lock, cluster, doorbell, name="live" if two else None, budget=budget)
+        self.backlog = Backlog(config, lock, cluster, doorbell, budget) if two else None
         self.records_returned = 0
         self.bytes_returned = 0
         self.polls = 0
         self.assignments = 0  # how often partitions came or went
         self._crash: BaseException | None = None
         self._iteration: Generator[Record, None, None] | None = None
-        # Set by the engine. The first two may be called from any thread, the others on the loop's only.
-        self.wake_all: Callable[[], None] = _nobody
-        self.wake_fetching: Callable[[], None] = _nobody
-        self.fetch_soon: Callable[[], None] = _nobody
-        self.positions_soon: Callable[[], None] = _nobody
 
-    def watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
-        """A task that must not end by itself. If it does, that is a bug of ours: polls tell it instead of staying
-        empty for ever."""
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the task %s ended: %r", task.get_name(), error, exc_info=error)
-            self._crash = error
-            self.doorbell.ring()
-
-    def fail(self, partitions: Iterable[TopicPartition], error: HeadraceError) -> None:
-        """What stopped the fetching cannot be mended by trying again: a poll raises it."""
-        with self.lock:
-            for tp in partitions:
-                state = self.assignment.get(tp)
-                if state is not None:
-                    state.fault = error
-        self.doorbell.ring()
+    def crashed(self, error: BaseException) -> None:
+        """Polls tell it, instead of staying empty for ever."""
+        self._crash = error
 
     def take(self, limit: int) -> Records | None:
         """The records of one poll, or None if there are none. Raises what lies in a partition's way then."""
+        lanes: tuple[Lane, ...] = (self,) if self.backlog is None else (self, self.backlog)
         with self.lock:
-            assignment = self.assignment
-            chunks: list[Batch] = assignment.take(limit)  # type: ignore[assignment]  # only decode() makes them
-            appetite = assignment.has_appetite or self.fetching.is_starved
-            assignment.has_appetite = False
+            chunks = self.assignment.take(limit) if self.backlog is None else self.backlog.take(limit, self.assignment)
+            hungry = [lane for lane in lanes if lane.assignment.has_appetite or lane.fetching.is_starved]
+            for lane in lanes:
+                lane.assignment.has_appetite = False
             moved, error = False, None
             if not chunks:
-                moved = assignment.resolve_out_of_range()
-                error = assignment.pending_error()
-        if appetite:
-            self.wake_fetching()
+                moved = self.assignment.resolve_out_of_range()
+                errors = (lane.assignment.pending_error() for lane in lanes)
+                error = next((error for error in errors if error is not None), None)
+        for lane in hungry:
+            lane.wake_fetching()
         if moved or error is not None:
             self.wake_all()  # after a refusal it is tried again
         if error is not None:
@@ -148,7 +71,7 @@ class Intake:
             raise HeadraceError(f"a background task of this consumer ended: {self._crash!r}") from self._crash
         if not chunks:
             return None
-        records = Records(chunks)
+        records = Records(chunks)  # type: ignore[arg-type]  # only decode() makes them
         self.records_returned += len(records)
         self.bytes_returned += records.nbytes
         return records
@@ -170,41 +93,46 @@ class Intake:
             self._iteration = None
 
     def _walk(self, records: Records) -> Generator[Record, None, None]:
-        left: dict[TopicPartition, tuple[Records, int, Position | None]] = {}
+        left: list[tuple[_Place, Records]] = []
         with self.lock:
-            for tp in records.partitions:
-                state = self.assignment.get(tp)
+            for (tp, name), own in _by_place(records).items():
+                assignment = self._lane(name).assignment
+                state = assignment.get(tp)
                 if state is not None:
-                    left[tp] = (records[tp], state.start, state.position)
-                    state.position = Position(records[tp][0].offset)
+                    left.append((_Place(assignment, tp, state.start, state.position), own))
+                    state.position = Position(own[0].offset)
         taken = 0
         try:
-            for tp, (own, start, end) in list(left.items()):
+            while left:
                 taken = 0
+                place, own = left[0]
                 for record in own:
-                    if not self._move(tp, start, Position(record.offset + 1, record.leader_epoch)):
+                    if not self._move(place, Position(record.offset + 1, record.leader_epoch)):
                         break
                     taken += 1
                     yield record
                 else:
-                    self._move(tp, start, end)
-                del left[tp]
+                    self._move(place, place.end)
+                del left[0]
         finally:
             # `taken` belongs to the first one that is left.
             with self.lock:
-                for tp, (own, start, _) in left.items():
-                    state = self.assignment.get(tp)
-                    if state is not None and state.start == start:
+                for place, own in left:
+                    state = place.state
+                    if state is not None:
                         state.give_back(own[taken:]._batches)
                     taken = 0
 
-    def _move(self, tp: TopicPartition, start: int, position: Position | None) -> bool:
+    def _move(self, place: _Place, position: Position | None) -> bool:
         with self.lock:
-            state = self.assignment.get(tp)
-            if state is None or state.start != start:
+            state = place.state
+            if state is None:
                 return False
             state.position = position
             return True
+
+    def _lane(self, name: str | None) -> Lane:
+        return self.backlog if self.backlog is not None and name == self.backlog.name else self
 
     # -- what a user asks or changes between polls -----------------------------------------------------------
 
@@ -213,32 +141,72 @@ class Intake:
             self.assignments += 1
             self.assignment.assign(partitions)
             self.assignment.follow(self.cluster)
+            if self.backlog is not None:
+                self.backlog.keep(self.assignment.partitions)
         self.wake_all()
 
     def change(self, partitions: Iterable[TopicPartition], change: Callable[[PartitionState], None]) -> None:
-        """Applies `change` to all of the partitions, or raises StateError and changes none."""
+        """Applies `change` to all of the partitions, in both lanes, or raises StateError and changes none."""
         with self.lock:
             for state in [self.assignment.state(tp) for tp in partitions]:
                 change(state)
+                beside = None if self.backlog is None else self.backlog.assignment.get(state.tp)
+                if beside is not None:
+                    change(beside)
+        self.wake_all()
+
+    def move(self, partitions: Iterable[TopicPartition], change: Callable[[PartitionState], None]) -> None:
+        """The same for what changes the position: the user decides where to go on, and that ends a backlog."""
+        with self.lock:
+            states = [self.assignment.state(tp) for tp in partitions]
+            if self.backlog is not None:
+                self.backlog.drop([state.tp for state in states])
+            for state in states:
+                change(state)
+        self.wake_all()
+
+    def rewind(self, tp: TopicPartition, done: OffsetSet) -> None:
+        """Hands out again what was handed out and is not done."""
+        with self.lock:
+            state = self.assignment.get(tp)
+            if state is None:
+                return
+            if self.backlog is not None:
+                done = self.backlog.rewind(tp, done)
+            state.seek(Position(done.low))
+            state.known = done
         self.wake_all()
 
     def withhold(self, partitions: Iterable[TopicPartition], withheld: bool) -> None:
         """Hands out nothing more of these, or goes on with them. What was fetched ahead is dropped."""
         with self.lock:
+            lanes = [self.assignment] if self.backlog is None else [self.assignment, self.backlog.assignment]
             for tp in partitions:
-                state = self.assignment.get(tp)
-                if state is None:
-                    continue
-                state.withheld = withheld
-                if withheld:
-                    state.refetch()
+                for state in filter(None, (assignment.get(tp) for assignment in lanes)):
+                    state.withheld = withheld
+                    if withheld:
+                        state.refetch()
         self.wake_all()
 
-    def known(self, tp: TopicPartition) -> OffsetSet | None:
-        """What was done of a partition, by its last owner's commit, when its reading began here."""
+    def begun(self, tp: TopicPartition) -> tuple[OffsetSet | None, Lanes | None]:
+        """What was done of a partition, by its last owner's commit, when its reading began here; its lanes."""
         with self.lock:
+            lanes = None if self.backlog is None else self.backlog.lanes.get(tp)
+            if lanes is not None:
+                return lanes.known, lanes
             state = self.assignment.get(tp)
-            return None if state is None else state.known
+            return None if state is None else state.known, None
+
+    def handed_out(self) -> dict[TopicPartition, Watermarks]:
+        """From where to where partitions with two lanes were read, if anything was handed out of them."""
+        if self.backlog is None:
+            return {}
+        with self.lock:
+            positions = self.assignment.positions()
+            spans = {
+                tp: self.backlog.handed_out(tp, positions[tp].offset) for tp in self.backlog.lanes if tp in positions
+            }
+            return {tp: span for tp, span in spans.items() if span is not None}
 
     def positions(self) -> dict[TopicPartition, Position]:
         with self.lock:
@@ -252,3 +220,24 @@ class Intake:
         """In the order in which polls go around them."""
         with self.lock:
             return [state.tp for state in self.assignment]
+
+
+class _Place(NamedTuple):
+    """Where records came from: a partition of a lane, and from when on it was read, for a seek makes it another."""
+
+    assignment: Assignment
+    tp: TopicPartition
+    start: int
+    end: Position | None
+
+    @property
+    def state(self) -> PartitionState | None:
+        state = self.assignment.get(self.tp)
+        return state if state is not None and state.start == self.start else None
+
+
+def _by_place(records: Records) -> dict[tuple[TopicPartition, str | None], Records]:
+    found: dict[tuple[TopicPartition, str | None], list[Batch]] = {}
+    for batch in records._batches:
+        found.setdefault((TopicPartition(batch.topic, batch.partition), batch.lane), []).append(batch)
+    return {place: Records(batches) for place, batches in found.items()}

@@ -40,7 +40,7 @@ class Life:
         self._group: Group | None = None
         if self._config.group_id is not None:
             forget = _nothing if self._completions is None else self._completions.forget
-            self._group = Group(self._config, self._intake, self._commit_before_revoke, forget)
+            self._group = Group(self._config, self._intake, self._commit_before_revoke, self._farewell, forget)
         self._polling = False
         self._parting_timeout = CLOSE_TIMEOUT
 
@@ -83,6 +83,7 @@ class Life:
             return
         try:
             await self._commits.settle(engine, max(_LAST_TRY, deadline - time.monotonic()))
+            await self._commits.farewell(engine, max(_LAST_TRY, deadline - time.monotonic()))
             if self._is_subscribed:
                 await self._leave("the consumer is being closed", max(_LAST_TRY, deadline - time.monotonic()))
         finally:
@@ -146,6 +147,7 @@ class Life:
         engine = self._engine
         assert engine is not None
         await self._commits.settle(engine, CLOSE_TIMEOUT)
+        await self._commits.farewell(engine, CLOSE_TIMEOUT)
         if self._is_subscribed:
             await self._leave("the consumer unsubscribed", CLOSE_TIMEOUT)
         self._intake.assign(())
@@ -182,8 +184,16 @@ class Life:
     async def _commit_before_revoke(self, partitions: frozenset[TopicPartition]) -> None:
         engine = self._engine
         assert engine is not None
-        timeout = self._config.default_api_timeout_ms / 1000 if self._polling else self._parting_timeout
-        await self._commits.settle(engine, timeout, partitions)
+        await self._commits.settle(engine, self._time_to_part, partitions)
+
+    async def _farewell(self, partitions: frozenset[TopicPartition]) -> None:
+        engine = self._engine
+        assert engine is not None
+        await self._commits.farewell(engine, self._time_to_part, partitions)
+
+    @property
+    def _time_to_part(self) -> float:
+        return self._config.default_api_timeout_ms / 1000 if self._polling else self._parting_timeout
 
 
 def _nothing(partitions: Iterable[TopicPartition]) -> None:

@@ -26,6 +26,7 @@ def metrics_of(intake: Intake, engine: Engine | None, group: Group | None) -> di
             }
             for state in intake.assignment
         }
+        beside = None if intake.backlog is None else intake.backlog.describe()
     return {
         "polls": intake.polls,
         "records_returned": intake.records_returned,
@@ -33,8 +34,9 @@ def metrics_of(intake: Intake, engine: Engine | None, group: Group | None) -> di
         "fetches": engine.fetcher.fetches if engine else 0,
         "bytes_fetched": engine.fetcher.bytes_fetched if engine else 0,
         "connections": engine.client.connection_count if engine else 0,
-        "buffered_records": sum(each["buffered_records"] for each in partitions.values()),
-        "buffered_bytes": sum(each["buffered_bytes"] for each in partitions.values()),
+        "buffered_records": sum(each["buffered_records"] for each in (*partitions.values(), beside or {}) if each),
+        "buffered_bytes": sum(each["buffered_bytes"] for each in (*partitions.values(), beside or {}) if each),
         "partitions": partitions,
+        "backlog": beside,
         "group": None if group is None or not group.is_subscribed else group.describe(),
     }

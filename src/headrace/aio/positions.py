@@ -1,6 +1,7 @@
 """Gives partitions a position: from the group's commits, by the reset policy, or by checking the old one.
 
-    UNKNOWN   -> what the group has committed; nothing there, or no group: RESET
+    UNKNOWN   -> what the group has committed; nothing there, or no group: RESET. With enable.parallel.rebalance the
+                 end of the log, if what was committed lies behind it: the rest is the backlog's (KIP-333)
     RESET     -> the log's first or next offset, or the first one after a time
     VALIDATE  -> where the leader says that the position's epoch ended. Before the position: the log was
                  truncated, and what was read of it is gone
@@ -14,32 +15,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import Mapping
 
 from ..config import reset_duration_ms
-from ..errors import HeadraceError, LogTruncationError
+from ..errors import CommitFailedError, HeadraceError, LogTruncationError, OffsetResetError
+from ..lane_marks import Mark, standing
+from ..machines.lanes import Lanes, beginning
 from ..machines.partition import PartitionState, Phase, Position
-from ..offsets import OffsetSet
 from ..types import TopicPartition
 from .client import Client
-from .coordinator import Coordinator
 from .intake import Intake
 from .log_offsets import EARLIEST, LATEST, EpochEnd, Found, LogOffsets
+from .two_logs import TwoLogs
 
 log = logging.getLogger(__name__)
 
 Continuities = Mapping[TopicPartition, int]
+Both = tuple[Mark, Mark | None]
 
 
 class Positions:
     """The task above. `on_settled` is called on the loop after each round."""
 
-    def __init__(self, client: Client, intake: Intake, offsets: LogOffsets, coordinator: Coordinator) -> None:
+    def __init__(self, client: Client, intake: Intake, offsets: LogOffsets, logs: TwoLogs) -> None:
         self._client = client
         self._intake = intake
         self._offsets = offsets
-        self._coordinator = coordinator
+        self._logs = logs
         self._wanted = asyncio.Event()
         self._round_done = asyncio.Event()
         self.failure: HeadraceError | None = None
@@ -99,27 +103,79 @@ class Positions:
     async def _from_commits(self, continuities: Continuities) -> HeadraceError | None:
         if not continuities:
             return None
-        committed = {}
+        committed: Mapping[TopicPartition, Both | OffsetResetError] = {}
+        settled: set[TopicPartition] = set()
+        again: HeadraceError | None = None
         if self._client.config.group_id is not None:
             try:
-                committed = await self._coordinator.committed(continuities)
+                committed = await self._logs.read(continuities)
+                if self._intake.backlog is not None:
+                    settled, again = await self._in_two_lanes(committed, continuities)
             except HeadraceError as error:
                 return self._retry_or_raise(error, continuities, Phase.UNKNOWN)
         with self._intake.lock:
-            for tp in continuities:
+            for tp in continuities.keys() - settled:
                 state = self._current(tp, continuities, Phase.UNKNOWN)
                 if state is None:
                     continue
                 found = committed.get(tp)
                 if found is None:
                     self._intake.assignment.no_committed_offset(state)
+                elif isinstance(found, OffsetResetError):
+                    state.fault = found
                 else:
-                    epoch = -1 if found.leader_epoch is None else found.leader_epoch
-                    state.seek(Position(found.offset, epoch))
-                    state.known = OffsetSet.from_text(found.metadata, found.offset)
+                    self._go_on(state, *found)
         self._wanted.set()  # RESET and VALIDATE come next; a commit without an epoch needs neither
         self._intake.fetch_soon()
-        return None
+        return again
+
+    def _go_on(self, state: PartitionState, first: Mark, second: Mark | None) -> None:
+        done = standing(first, second)
+        epoch = -1 if first.leader_epoch is None or done.low != first.offset else first.leader_epoch
+        state.seek(Position(done.low, epoch))
+        state.known = done
+
+    async def _in_two_lanes(
+        self, committed: Mapping[TopicPartition, Both | OffsetResetError], continuities: Continuities
+    ) -> tuple[set[TopicPartition], HeadraceError | None]:
+        """Starts the partitions that lie behind the end of their log, in two lanes: none of their records is handed out
+        before their token is committed. Returns those that need nothing else now, and what has to be tried again."""
+        read = {tp: it for tp, it in committed.items() if isinstance(it, tuple)}
+        ends = await self._offsets.by_time(dict.fromkeys(read, LATEST))
+        settled: set[TopicPartition] = set()
+        lanes: dict[TopicPartition, Lanes] = {}
+        again: HeadraceError | None = None
+        for tp, end in ends.items():
+            if isinstance(end, HeadraceError):
+                again = self._retry_or_raise(end, {tp: continuities[tp]}, Phase.UNKNOWN) or again
+                settled.add(tp)
+                continue
+            start = beginning(*read[tp], end.offset, self._client.config.parallel_rebalance_min_lag)
+            if start.holes:
+                lanes[tp] = Lanes(secrets.token_urlsafe(6), start)
+        if lanes:
+            settled |= lanes.keys()
+            try:
+                await self._logs.begin(lanes)
+            except CommitFailedError as error:
+                if not self._logs.is_member:
+                    raise
+                # Fenced: the member's machine knows by now, and these partitions are about to go, or to come again.
+                return settled, error
+            self._split(lanes, continuities)
+        return settled, again
+
+    def _split(self, lanes: Mapping[TopicPartition, Lanes], continuities: Continuities) -> None:
+        backlog = self._intake.backlog
+        assert backlog is not None
+        with self._intake.lock:
+            for tp, two in lanes.items():
+                state = self._current(tp, continuities, Phase.UNKNOWN)
+                if state is not None:
+                    self._settle(state, Position(two.live_start))
+                    state.known = two.beyond
+                    backlog.open(state, two)
+        backlog.wake_all()
 
     def _retry_or_raise(self, error: HeadraceError, continuities: Continuities, phase: Phase) -> HeadraceError | None:
         if error.retriable:
@@ -161,6 +217,7 @@ class Positions:
                     continue
                 log.info("%s starts at offset %d (%s)", tp, result.offset, state.reset_to)
                 self._settle(state, Position(result.offset))
+                self._cut_backlog(tp, result.offset)
         self._intake.fetch_soon()
         return again
 
@@ -168,6 +225,11 @@ class Positions:
         state.seek(position)
         leader = self._intake.cluster.leader(state.tp)
         state.validated(leader.epoch if leader else -1)
+
+    def _cut_backlog(self, tp: TopicPartition, offset: int) -> None:
+        """The live lane is somewhere else. The lanes do not overlap."""
+        if self._intake.backlog is not None:
+            self._intake.backlog.cut(tp, offset)
 
     # -- validation --------------------------------------------------------------------------------------------
 
@@ -227,6 +289,7 @@ class Positions:
             )
             state.seek(Position(end.end_offset))
             state.validated(leader_epoch)
+            self._cut_backlog(state.tp, end.end_offset)
         else:
             log.warning("%s: the epoch of position %d is unknown: resetting", state.tp, state.position.offset)
             self._intake.assignment.out_of_range(state, state.position.offset)

@@ -18,16 +18,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Generator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..dead_letters import DeadLetterTopic
 from ..errors import CommitFailedError, ConfigError, HeadraceError, StateError, WakeupError
-from ..machines.partition import PartitionState, Position
+from ..machines.partition import PartitionState
 from ..machines.workload import Job, Verdict, Workload
-from ..offsets import OffsetSet
 from ..records import Record, Records
-from ..types import OffsetAndMetadata, TopicPartition
+from ..types import TopicPartition
 from .run_settings import Progress, RunSettings
 
 if TYPE_CHECKING:
@@ -340,10 +338,10 @@ class Run:
         """What was delivered and is not done is delivered again, should this consumer go on."""
         with self._lock:
             unfinished = self._workload.unfinished()
-        for tp, position in self._intake.positions().items():
-            if tp in unfinished:
-                at = self._completions.committable(tp) or OffsetAndMetadata(position.offset)
-                self._intake.change([tp], partial(_rewind, at))
+        for tp in unfinished & self._intake.partitions():
+            done = self._completions.committable(tp)
+            if done is not None:
+                self._intake.rewind(tp, done)
 
     def end(self) -> None:
         """Nothing is started any more, however `steps` ended."""
@@ -371,8 +369,3 @@ class Run:
                 lag=sum(known) + work.in_flight if known else None,
                 seconds=time.monotonic() - self._began,
             )
-
-
-def _rewind(at: OffsetAndMetadata, state: PartitionState) -> None:
-    state.seek(Position(at.offset))
-    state.known = OffsetSet.from_text(at.metadata, at.offset)

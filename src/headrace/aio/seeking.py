@@ -92,7 +92,7 @@ class Seeking(Life):
         partitions: SomePartitions | None,
         change: Callable[[PartitionState], None],
     ) -> None:
-        chosen = self._intake.partitions() if partitions is None else partitions_in(partitions)
-        self._change(chosen, change)
+        chosen = self._intake.partitions() if partitions is None else set(partitions_in(partitions))
+        self._intake.move(chosen, change)
         if self._completions is not None:
             self._completions.forget(chosen)

@@ -14,11 +14,14 @@ from .partition import Chunk, OutOfRange, PartitionState, Phase, Position
 class Assignment:
     """The assigned partitions in the order in which polls go around them."""
 
-    def __init__(self, reset_policy: str, drain_strategy: str, prefetch_bytes: int) -> None:
+    def __init__(
+        self, reset_policy: str, drain_strategy: str, prefetch_bytes: int, *, checks_epochs: bool = True
+    ) -> None:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._prefetch_bytes = prefetch_bytes
         self.has_appetite = False  # a poll has left a partition with too little, and nothing is on its way
         self._reset_policy = reset_policy
+        self._checks_epochs = checks_epochs  # whether a new leader is asked if its log still has what was read
         self._shares = fair_shares if drain_strategy == "fair" else greedy_shares
 
     def __iter__(self) -> Iterator[PartitionState]:
@@ -100,7 +103,7 @@ class Assignment:
             if leader is None or leader.epoch == state.leader_epoch:
                 continue
             if state.phase is Phase.READY:
-                if state.fetch_epoch >= 0 and leader.epoch > state.fetch_epoch:
+                if self._checks_epochs and 0 <= state.fetch_epoch < leader.epoch:
                     state.phase = Phase.VALIDATE
                 else:
                     state.leader_epoch = leader.epoch
@@ -149,7 +152,12 @@ class Assignment:
 
     def is_hungry(self, state: PartitionState) -> bool:
         """Whether less is left of the partition than should be kept ahead of the user."""
-        return state.retained + state.undecoded < self._prefetch_bytes
+        return state.retained + state.undecoded < self._prefetch_bytes and state.fetch_offset < state.stop
+
+    @property
+    def available(self) -> int:
+        """How many records a poll could take."""
+        return sum(state.available for state in self if not state.paused and not state.withheld)
 
     def _rotate_to(self, tp: TopicPartition) -> None:
         before: list[TopicPartition] = []

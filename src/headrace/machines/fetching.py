@@ -90,12 +90,12 @@ class Arrival:
 class Fetching:
     """The decisions above. Guarded, with the assignment and the cluster, by whoever owns them."""
 
-    def __init__(self, config: ConsumerConfig, assignment: Assignment, cluster: Cluster) -> None:
+    def __init__(self, config: ConsumerConfig, assignment: Assignment, cluster: Cluster, budget: int) -> None:
         self._assignment = assignment
         self._cluster = cluster
         self._partition_bytes = config.max_partition_fetch_bytes
         self._fetch_bytes = config.fetch_max_bytes
-        self._budget = config.queued_max_bytes
+        self._budget = budget
         self._read_committed = config.isolation_level == "read_committed"
         self._replica_age = config.metadata_max_age_ms / 1000
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)

@@ -82,6 +82,8 @@ class Parked(NamedTuple):
     expected_next: int
 
 
+_LAST_OFFSET = 2**63 - 1
+
 # Never the same twice, so that an answer for a partition that was given up and assigned again is known as late.
 _continuities = itertools.count(1)
 
@@ -97,7 +99,10 @@ class PartitionState:
         self.paused = False
         self.withheld = False  # the group asks for it: nothing more of it is handed out
         self.position: Position | None = None
-        self.known: OffsetSet | None = None  # what the last owner's commit said to be done beyond it
+        self.known: OffsetSet | None = (
+            None  # what need not be read: the last owner's commit said so, or another lane does
+        )
+        self.stop = _LAST_OFFSET  # nothing is fetched from here on
         self.leader_epoch = -1  # the leader's epoch under which fetch_offset is known to be good
 
         self.continuity = next(_continuities)
@@ -174,7 +179,7 @@ class PartitionState:
         """Records have come, that will take about that many bytes, and go to be decoded; what follows them can be
         asked for at once."""
         self.undecoded += room
-        self.fetch_offset = next_offset
+        self.fetch_offset = self._next_wanted(next_offset)
 
     def decoded(self, start: int, room: int, chunk: Chunk, expected_next: int) -> None:
         """A chunk of this continuity is decoded; `start` is the offset it was asked with, `room` what `arrived` was
@@ -216,7 +221,7 @@ class PartitionState:
     def _append(self, chunk: Chunk) -> None:
         # While records are handed out one by one the buffer can be empty and the position still before its end.
         nothing_unread = not self.chunks and self.position is not None and self.position.offset == self.tail
-        self.tail = chunk.next_offset
+        self.tail = self._next_wanted(chunk.next_offset)
         self.fetch_epoch = max(self.fetch_epoch, chunk.leader_epoch)
         if len(chunk) == 0 and nothing_unread:
             # Only markers or aborted records: nobody will be handed them, but the position moves past them.
@@ -226,6 +231,10 @@ class PartitionState:
             self.chunks.append(piece)
             self.available += len(piece)
             self.retained += piece.nbytes
+
+    def _next_wanted(self, offset: int) -> int:
+        """The first offset from here on that is not known to be done: what lies between is not even fetched."""
+        return offset if self.known is None else self.known.next_open(offset)
 
     def _without_known(self, chunk: Chunk) -> list[Chunk]:
         """What is not known to be done already. The last piece, empty if need be, ends where the chunk does."""

@@ -100,6 +100,9 @@ class Consumer:
     def assignment(self) -> set[TopicPartition]:
         return self._aio.assignment()
 
+    def child_consumer_is_alive(self) -> bool:
+        return self._aio.child_consumer_is_alive()
+
     # -- records -------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:

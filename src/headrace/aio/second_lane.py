@@ -1,0 +1,144 @@
+"""The tasks of the backlog lane (KIP-333): its fetcher, and what finds out why a range cannot be read any more.
+
+They are started with the first backlog, and then stay: on standby when there is nothing to do. If one of them fails, all
+are made anew and resume from what is committed; the live lane does not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from ..errors import HeadraceError
+from .backlog import Backlog
+from .client import Client
+from .fetcher import Fetcher
+from .log_offsets import EARLIEST, LATEST, LogOffsets
+
+log = logging.getLogger(__name__)
+
+
+class SecondLane:
+    """Belongs to the loop's thread; `wake_all` of the backlog may be called from any."""
+
+    def __init__(self, client: Client, backlog: Backlog, offsets: LogOffsets) -> None:
+        self._client = client
+        self._backlog = backlog
+        self._offsets = offsets
+        self._loop = asyncio.get_running_loop()
+        self._fetcher: Fetcher | None = None
+        self._search: asyncio.Task[None] | None = None
+        self._revival: asyncio.Task[None] | None = None
+        self._look = asyncio.Event()
+        self._failures = 0
+        backlog.wake_all = self._from_any_thread
+        backlog.positions_soon = self._look.set
+        backlog.revive = self._failed
+
+    @property
+    def is_alive(self) -> bool:
+        return self._fetcher is not None
+
+    @property
+    def fetches(self) -> int:
+        return self._fetcher.fetches if self._fetcher is not None else 0
+
+    def wake(self) -> None:
+        if self._revival is not None:
+            return
+        if self._fetcher is None:
+            with self._backlog.lock:
+                if not len(self._backlog.assignment):
+                    return
+            self._start()
+        assert self._fetcher is not None
+        self._fetcher.wake()
+        self._look.set()
+
+    def _from_any_thread(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to wake
+            self._loop.call_soon_threadsafe(self.wake)
+
+    def _start(self) -> None:
+        self._fetcher = Fetcher(self._client, self._backlog)
+        self._backlog.wake_fetching = self._fetcher.wake_from_any_thread
+        self._search = self._backlog.watch(asyncio.create_task(self._searching(), name="backlog search"))
+
+    async def close(self) -> None:
+        self._backlog.revive = None
+        if self._revival is not None:
+            self._revival.cancel()
+            await asyncio.gather(self._revival, return_exceptions=True)
+        await self._stop()
+
+    async def _stop(self) -> None:
+        fetcher, self._fetcher = self._fetcher, None
+        search, self._search = self._search, None
+        if search is not None:
+            search.cancel()
+            await asyncio.gather(search, return_exceptions=True)
+        if fetcher is not None:
+            await fetcher.close()
+
+    def abandon(self) -> None:
+        if self._fetcher is not None:
+            self._fetcher.decoder.close()
+
+    # -- failure -------------------------------------------------------------------------------------------------
+
+    def _failed(self, error: BaseException) -> None:
+        if self._revival is None:
+            self._failures += 1
+            log.error("the backlog lane failed and resumes from its last commit: %r", error)
+            self._revival = asyncio.create_task(self._revive(), name="backlog revival")
+
+    async def _revive(self) -> None:
+        await self._stop()
+        await asyncio.sleep(self._client.retry_pause(self._failures))
+        with self._backlog.lock:
+            self._backlog.resume_all()
+        self._revival = None
+        self.wake()
+
+    # -- ranges that are not in the log any more -------------------------------------------------------------------
+
+    async def _searching(self) -> None:
+        failures = 0
+        while True:
+            await self._look.wait()
+            self._look.clear()
+            try:
+                await self._pass_over()
+                failures = 0
+            except HeadraceError as error:
+                failures += 1
+                log.info("where the log begins is not known yet: %s", error)
+                await asyncio.sleep(self._client.retry_pause(failures))
+                self._look.set()
+
+    async def _pass_over(self) -> None:
+        with self._backlog.lock:
+            stuck = self._backlog.out_of_range()
+        if not stuck:
+            return
+        starts = await self._offsets.by_time(dict.fromkeys(stuck, EARLIEST))
+        ends = await self._offsets.by_time(dict.fromkeys(stuck, LATEST))
+        failure: HeadraceError | None = None
+        with self._backlog.lock:
+            for tp, offset in stuck.items():
+                start, end = starts[tp], ends[tp]
+                if isinstance(start, HeadraceError) or isinstance(end, HeadraceError):
+                    failure = start if isinstance(start, HeadraceError) else failure
+                    failure = end if isinstance(end, HeadraceError) else failure
+                elif self._backlog.out_of_range().get(tp) != offset:
+                    continue  # the user has sought, or the partition is gone
+                elif end.offset < offset:
+                    self._backlog.log_ends(tp, end.offset)
+                else:
+                    self._backlog.log_begins(tp, start.offset)
+        if failure is not None:
+            raise failure
+        assert self._fetcher is not None
+        self._fetcher.wake()
+        self._backlog.doorbell.ring()

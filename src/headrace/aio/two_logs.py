@@ -1,0 +1,173 @@
+"""The two commit logs of KIP-333: the group's own, and that of the group `<group.id>.backlog`.
+
+Without lanes there is only the first. It is read as if there might be others all the same, for a consumer that was not
+told of `enable.parallel.rebalance` must not skip what one that was has left open.
+
+A commit of both writes the second one first. Nothing hangs on the order: what the second says counts only beside the
+token in the first, and the first goes on repeating the token until the second has acknowledged that it is done.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from ..errors import HeadraceError, OffsetResetError
+from ..lane_marks import Mark, standing
+from ..machines.lanes import Lanes
+from ..offsets import OffsetSet
+from ..types import OffsetAndMetadata, TopicPartition
+from .coordinator import Coordinator
+from .intake import Intake
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Share:
+    """What one lane of a partition has done."""
+
+    lanes: Lanes
+    done: OffsetSet
+    note: str = ""
+    leader_epoch: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """A commit: of partitions without lanes, of live lanes, of backlog lanes."""
+
+    plain: Mapping[TopicPartition, OffsetAndMetadata] = dataclasses.field(default_factory=dict)
+    live: Mapping[TopicPartition, Share] = dataclasses.field(default_factory=dict)
+    backlog: Mapping[TopicPartition, Share] = dataclasses.field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.plain or self.live or self.backlog)
+
+    def of(self, chosen: Callable[[TopicPartition], bool]) -> Plan:
+        """Of these partitions only."""
+        return Plan(
+            {tp: it for tp, it in self.plain.items() if chosen(tp)},
+            {tp: it for tp, it in self.live.items() if chosen(tp)},
+            {tp: it for tp, it in self.backlog.items() if chosen(tp)},
+        )
+
+    @property
+    def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """As a callback is told of them: of two lanes the live one's."""
+        shares = {**self.backlog, **self.live}
+        told = {tp: OffsetAndMetadata(it.done.low, it.note, it.leader_epoch) for tp, it in shares.items()}
+        return {**self.plain, **told}
+
+    def entries(self) -> dict[TopicPartition, tuple[object, ...]]:
+        """Equal for a partition of two plans exactly if the second one would write nothing new."""
+        found: dict[TopicPartition, tuple[object, ...]] = {tp: (it,) for tp, it in self.plain.items()}
+        for tp, share in self.live.items():
+            found[tp] = (share.lanes.token, share.lanes.is_closed, share.done, share.note)
+        for tp, share in self.backlog.items():
+            found[tp] = (*found.get(tp, ()), share.done)
+        return found
+
+
+class TwoLogs:
+    """Belongs to the loop's thread. What it notes on lanes is behind the intake's lock."""
+
+    def __init__(self, first: Coordinator, second: Coordinator, intake: Intake) -> None:
+        self._first = first
+        self._second = second
+        self._lock = intake.lock
+        self._backlog = intake.backlog
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the first log's commits are fenced by a membership."""
+        return self._first.is_member
+
+    # -- one try each; the caller retries what is retriable ----------------------------------------------------------
+
+    async def read(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[Mark, Mark | None] | OffsetResetError]:
+        """What both logs say of the partitions that have a commit; an error where that cannot be understood."""
+        return await self._marks(await self._first.committed(partitions))
+
+    async def _marks(
+        self, found: Mapping[TopicPartition, OffsetAndMetadata | None]
+    ) -> dict[TopicPartition, tuple[Mark, Mark | None] | OffsetResetError]:
+        result: dict[TopicPartition, tuple[Mark, Mark | None] | OffsetResetError] = {}
+        for tp, committed in found.items():
+            if committed is not None:
+                result[tp] = _read(tp, committed)
+        with_token = [tp for tp, it in result.items() if isinstance(it, tuple) and it[0].token]
+        if with_token:
+            for tp, progress in (await self._second.committed(with_token)).items():
+                both = result[tp]
+                if progress is not None and isinstance(both, tuple):
+                    try:
+                        result[tp] = both[0], Mark.read(progress)
+                    except ValueError as error:
+                        log.warning("%s: the progress of its backlog cannot be read and is done again: %s", tp, error)
+        return result
+
+    async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """As a user is told: while a range is open the backlog's offset, so that all before is done."""
+        found = await self._first.committed(partitions)
+        for tp, both in (await self._marks(found)).items():
+            if isinstance(both, OffsetResetError):
+                raise both
+            first, second = both
+            if first.token:
+                low = standing(first, second).low
+                found[tp] = OffsetAndMetadata(low, first.note, first.leader_epoch if low == first.offset else None)
+        return found
+
+    async def commit(self, plan: Plan) -> None:
+        """If the second log cannot be written, the first one is, before that is raised."""
+        failure: HeadraceError | None = None
+        with self._lock:
+            progress = {tp: share.lanes.backlog_mark(share.done, share.note) for tp, share in plan.backlog.items()}
+            progress = {tp: mark for tp, mark in progress.items() if mark.done != plan.backlog[tp].lanes.progress}
+        if progress:
+            try:
+                await self._second.commit({tp: mark.commit for tp, mark in progress.items()})
+            except HeadraceError as error:
+                failure = error
+            else:
+                with self._lock:
+                    for tp, mark in progress.items():
+                        plan.backlog[tp].lanes.progress = mark.done
+                    if self._backlog is not None:
+                        self._backlog.committed(progress)
+        with self._lock:
+            marks = {
+                tp: share.lanes.live_mark(share.done, share.note, share.leader_epoch) for tp, share in plan.live.items()
+            }
+        if plan.plain or marks:
+            await self._first.commit({**plan.plain, **{tp: mark.commit for tp, mark in marks.items()}})
+            with self._lock:
+                for tp, mark in marks.items():
+                    plan.live[tp].lanes.first = mark
+        if failure is not None:
+            raise failure
+
+    async def begin(self, lanes: Mapping[TopicPartition, Lanes]) -> None:
+        """Writes the tokens, before anything of the live lanes is handed out."""
+        await self._first.commit({tp: it.first.commit for tp, it in lanes.items()})
+
+    async def farewell(self, lanes: Mapping[TopicPartition, Lanes]) -> None:
+        """Leaves in the first log what any client understands."""
+        with self._lock:
+            marks = {tp: it.farewell() for tp, it in lanes.items()}
+        await self._first.commit({tp: mark.commit for tp, mark in marks.items()})
+
+
+def _read(tp: TopicPartition, committed: OffsetAndMetadata) -> tuple[Mark, None] | OffsetResetError:
+    try:
+        return Mark.read(committed), None
+    except ValueError as error:
+        text = (
+            f"the commit of {tp} at {committed.offset} has ranges beside it that are still to be read, but cannot be "
+            f"understood ({error}): seek() or commit() where to go on"
+        )
+        return OffsetResetError(text, {tp})

@@ -1,0 +1,120 @@
+"""KIP-333: the two lanes of one partition, and what each of them commits.
+
+    offset       70 . . . . . . . . 120 . . . . . 131
+    first log                       the live lane's offset, and the token: [70, 120) is skipped
+    second log          85          the backlog lane's offset, with the token's name
+                 done   | open      done          open
+
+    when the partition is given             live lane            backlog lane
+    nothing committed                       the reset policy     none
+    committed, less than min.lag behind     goes on there        what the commit has open below it, if anything
+    committed at 70, the log's end is 120   at 120               [70, 120), and what was open below 70
+
+- The lanes never overlap: the live lane starts where the last open range ends, or behind it.
+- Both go upwards. So the second log needs one offset; what was done out of order (commit.mode=done) is noted beside it.
+- A token is written once, with the live lane's start. From then on the first log repeats it with every commit, until
+  the second one has acknowledged that nothing of it is open. Then commits are plain again.
+- Each start makes a token of its own, of what is open by then, so a late commit of the owner before counts for nothing.
+- `farewell` is what an orderly end leaves in the first log: the lowest open offset, so that any other client goes on
+  there and loses nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..lane_marks import Mark, standing
+from ..offsets import OffsetSet, Range
+
+_LAST_OFFSET = 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a partition is read that has a commit."""
+
+    live: int
+    beyond: OffsetSet  # what the live lane need not read again: all below `live`, and more if it goes on there
+    holes: tuple[Range, ...]  # for the backlog lane
+
+
+def beginning(first: Mark, second: Mark | None, end: int, min_lag: int) -> Beginning:
+    """`end` is the end of the log, as far as it may be read."""
+    done = standing(first, second)
+    live = first.offset
+    if end - live >= min_lag:
+        return Beginning(end, OffsetSet(end), tuple(done.open(0, end)))
+    return Beginning(live, done | OffsetSet(live), tuple(done.open(0, live)))
+
+
+class Lanes:
+    """A partition with a backlog. Guarded by whoever owns it."""
+
+    def __init__(self, token: str, start: Beginning) -> None:
+        self.token = token
+        self.live_start = start.live
+        self.beyond = start.beyond
+        self.within = OffsetSet(_LAST_OFFSET, start.holes)  # done everywhere but in the holes
+        self.first_open = start.holes[0][0]
+        self.stop = start.holes[-1][1]
+        self.known = start.beyond & self.within
+        self.first = Mark(start.live, self.known, token)  # what the first log has
+        self.progress = OffsetSet(self.first_open)  # what the second log has
+        self._log_start = 0
+
+    @property
+    def open(self) -> list[Range]:
+        """What the second log has not acknowledged yet."""
+        return self._open(self.progress)
+
+    @property
+    def is_closed(self) -> bool:
+        return not self.open
+
+    def still_open(self, position: int) -> int:
+        """How many offsets the backlog lane has before it."""
+        return sum(end - start for start, end in self._open(OffsetSet(min(position, self.stop))))
+
+    def _open(self, done: OffsetSet) -> list[Range]:
+        return list((self.within | done | OffsetSet(self._log_start)).holes)
+
+    # -- commits -------------------------------------------------------------------------------------------------
+
+    def live_mark(self, done: OffsetSet, note: str = "", leader_epoch: int | None = None) -> Mark:
+        """For the first log. `done` is the live lane's: all below its start counts as done there."""
+        if self.is_closed:
+            return Mark(done.low, done, "", note, leader_epoch)
+        return Mark(done.low, done & self.within, self.token, note, leader_epoch)
+
+    def backlog_mark(self, done: OffsetSet, note: str = "") -> Mark:
+        """For the second log. `done` is the backlog lane's; beyond the last hole it means nothing."""
+        kept = (done | OffsetSet(self._log_start)) & OffsetSet(self.stop)
+        return Mark(kept.low, kept, self.token, note)
+
+    def is_backlog(self, offset: int, position: int) -> bool:
+        """Whether a commit of this offset speaks of the backlog. The end of a range is also where done or live offsets
+        begin: it is the backlog's only when that lane (its position is given) has handed out all before it."""
+        return any(
+            start <= offset < end or (offset == end and position >= end) for start, end in self._open(OffsetSet(0))
+        )
+
+    def farewell(self) -> Mark:
+        """The first log's last commit, for whoever comes next: plain, at the lowest open offset."""
+        done = standing(self.first, Mark(self.progress.low, self.progress, self.token))
+        return Mark(done.low, done, "", self.first.note)
+
+    # -- what becomes of the log -----------------------------------------------------------------------------------
+
+    def log_begins(self, offset: int, position: int) -> list[Range]:
+        """Retention has deleted what is below the offset. What of it the backlog lane has not handed out is lost."""
+        before = self._open(OffsetSet(position))
+        self._log_start = max(self._log_start, offset)
+        return [(start, min(end, offset)) for start, end in before if start < offset]
+
+    def cut(self, offset: int) -> None:
+        """From this offset on the live lane reads, and not the backlog lane any more."""
+        if offset >= self.stop:
+            return
+        self.within = self.within.with_done(offset, _LAST_OFFSET)
+        self.stop = max((end for _, end in self.within.holes), default=0)
+        self.live_start = min(self.live_start, offset)
