@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
+from .acknowledge import AcknowledgeType
 from .listener import RebalanceListener
 from .types import (
     GroupMetadata,
@@ -28,26 +29,32 @@ from .types import (
 if TYPE_CHECKING:
     from .aio import AsyncConsumer
     from .aio.run_settings import Progress
+    from .aio.share_consumer import AsyncShareConsumer
     from .local import LocalBroker
     from .machines.assignors import Assignor, GroupMember
     from .records import Record, Records
     from .sync import Consumer
+    from .sync.share_consumer import ShareConsumer
 
 # Loaded when first asked for, so that `import headrace` costs milliseconds in every Spark worker.
 _LAZY = {
     "Assignor": "machines.assignors",
     "AsyncConsumer": "aio",
+    "AsyncShareConsumer": "aio.share_consumer",
     "Consumer": "sync",
     "GroupMember": "machines.assignors",
     "LocalBroker": "local",
     "Progress": "aio.run_settings",
     "Record": "records",
     "Records": "records",
+    "ShareConsumer": "sync.share_consumer",
 }
 
 __all__ = [
+    "AcknowledgeType",
     "Assignor",
     "AsyncConsumer",
+    "AsyncShareConsumer",
     "Consumer",
     "GroupMember",
     "GroupMetadata",
@@ -60,6 +67,7 @@ __all__ = [
     "RebalanceListener",
     "Record",
     "Records",
+    "ShareConsumer",
     "TopicPartition",
     "Watermarks",
     "__version__",

@@ -152,6 +152,7 @@ def _restore_record(
     headers: tuple[tuple[str, bytes | None], ...],
     lane: str | None,
     leader_epoch: int,
+    delivery_count: int | None = None,
 ) -> Record:
     """What a pickled `Record` calls."""
     return Record(
@@ -165,4 +166,5 @@ def _restore_record(
         headers=headers,
         lane=lane,
         leader_epoch=leader_epoch,
+        delivery_count=delivery_count,
     )

@@ -32,6 +32,9 @@ pub struct Batch {
     pub len: usize,
     #[pyo3(get)]
     next_offset: i64,
+    /// How often a share group has delivered these records; None outside of one.
+    #[pyo3(get)]
+    pub delivery_count: Option<i32>,
 }
 
 impl Batch {
@@ -65,7 +68,16 @@ impl Batch {
             start: 0,
             len,
             next_offset,
+            delivery_count: None,
         })
+    }
+
+    pub fn delivered(self, count: Option<i32>) -> Self {
+        Self { delivery_count: count, ..self }
+    }
+
+    fn offsets(&self) -> &[i64] {
+        &self.store.columns.offsets[self.start..self.start + self.len]
     }
 
     fn offset(&self, row: usize) -> i64 {
@@ -137,7 +149,29 @@ impl Batch {
             start: self.start + start,
             len,
             next_offset,
+            delivery_count: self.delivery_count,
         })
+    }
+
+    fn between(&self, py: Python<'_>, first: i64, last: i64, delivery_count: i32) -> PyResult<Self> {
+        let offsets = self.offsets();
+        let start = offsets.partition_point(|&offset| offset < first);
+        let len = offsets[start..].partition_point(|&offset| offset <= last);
+        Ok(self.slice(py, start as isize, len as isize)?.delivered(Some(delivery_count)))
+    }
+
+    fn runs(&self) -> Vec<(i64, i64)> {
+        let offsets = self.offsets();
+        let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else {
+            return Vec::new();
+        };
+        if last - first + 1 == offsets.len() as i64 {
+            return vec![(first, last)];
+        }
+        offsets
+            .chunk_by(|before, after| before + 1 == *after)
+            .map(|run| (run[0], run[run.len() - 1]))
+            .collect()
     }
 
     fn __len__(&self) -> usize {

@@ -55,6 +55,7 @@ impl Record {
             && ours.partition == theirs.partition
             && ours.topic == theirs.topic
             && ours.lane == theirs.lane
+            && self.delivery_count() == other.delivery_count()
             && self.timestamp() == other.timestamp()
             && self.timestamp_type() == other.timestamp_type()
             && self.leader_epoch() == other.leader_epoch()
@@ -68,7 +69,7 @@ impl Record {
 impl Record {
     #[new]
     #[pyo3(signature = (topic, partition, offset, *, timestamp=-1, timestamp_type=0, key=None, value=None,
-                        headers=Vec::new(), lane=None, leader_epoch=-1))]
+                        headers=Vec::new(), lane=None, leader_epoch=-1, delivery_count=None))]
     #[allow(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         py: Python<'_>,
@@ -82,6 +83,7 @@ impl Record {
         headers: Vec<(String, Option<Vec<u8>>)>,
         lane: Option<Bound<'_, PyString>>,
         leader_epoch: i32,
+        delivery_count: Option<i32>,
     ) -> PyResult<Self> {
         if !(0..=1).contains(&timestamp_type) {
             return Err(PyValueError::new_err("timestamp_type must be 0 (CreateTime) or 1 (LogAppendTime)"));
@@ -100,7 +102,7 @@ impl Record {
         let columns = Columns::new(columns).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         let next_offset = offset.saturating_add(1);
         let batch = Batch::new(&topic, partition, lane.as_ref(), columns, next_offset, leader_epoch)?;
-        Ok(Self { batch: Py::new(py, batch)?, row: 0 })
+        Ok(Self { batch: Py::new(py, batch.delivered(delivery_count))?, row: 0 })
     }
 
     #[getter]
@@ -155,6 +157,11 @@ impl Record {
         self.batch.get().lane.as_ref().map(|lane| lane.clone_ref(py))
     }
 
+    #[getter]
+    fn delivery_count(&self) -> Option<i32> {
+        self.batch.get().delivery_count
+    }
+
     fn __eq__(&self, other: &Self) -> bool {
         self.same(other)
     }
@@ -182,6 +189,9 @@ impl Record {
         if let Some(lane) = lane {
             let _ = write!(text, ", lane={lane:?}");
         }
+        if let Some(count) = self.delivery_count() {
+            let _ = write!(text, ", delivery_count={count}");
+        }
         text.push(')');
         text
     }
@@ -199,6 +209,7 @@ impl Record {
             self.headers(py)?,
             self.lane(py),
             self.leader_epoch(),
+            self.delivery_count(),
         );
         Ok((restore, fields.into_pyobject(py)?))
     }

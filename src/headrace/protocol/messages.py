@@ -47,6 +47,10 @@ API_VERSIONS = Api(18, "ApiVersions", 0, 4)
 OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", 4, 4)
 # Version 0 has neither ids made by the client nor regular expressions.
 CONSUMER_GROUP_HEARTBEAT = Api(68, "ConsumerGroupHeartbeat", 1, 1)
+# Version 0 of these was a preview, in Kafka 4.0 only.
+SHARE_GROUP_HEARTBEAT = Api(76, "ShareGroupHeartbeat", 1, 1)
+SHARE_FETCH = Api(78, "ShareFetch", 1, 2)
+SHARE_ACKNOWLEDGE = Api(79, "ShareAcknowledge", 1, 2)
 
 APIS = (
     FETCH,
@@ -62,6 +66,9 @@ APIS = (
     API_VERSIONS,
     OFFSET_FOR_LEADER_EPOCH,
     CONSUMER_GROUP_HEARTBEAT,
+    SHARE_GROUP_HEARTBEAT,
+    SHARE_FETCH,
+    SHARE_ACKNOWLEDGE,
 )
 
 _LENGTH = _CORRELATION = struct.Struct(">i")

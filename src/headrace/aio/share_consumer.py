@@ -1,0 +1,133 @@
+"""AsyncShareConsumer: a member of a share group, for asyncio programs, and the logic behind the one for threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable
+
+from ..acknowledge import AcknowledgeType
+from ..errors import StateError, UnsupportedVersionError
+from ..records import Record, Records
+from .group import _topic_names
+from .life import CLOSE_TIMEOUT
+from .share_life import AcknowledgementCallback, Results, ShareLife, kind_of
+
+_ITERATION_POLL = 1.0
+
+
+class AsyncShareConsumer(ShareLife):
+    """Works on records together with the other members of a share group (KIP-932), as from a queue.
+
+    Partitions are shared: a record is locked for the member that gets it, for as long as `acquisition_lock_timeout()`
+    says, and is delivered to another one unless it is acknowledged by then. Settings are Kafka's, dotted in a mapping
+    or with underscores as keywords. Times are in seconds. Only `wakeup()` and `acknowledge()` may be called from
+    another thread.
+
+        async with AsyncShareConsumer(bootstrap_servers="localhost:9092", group_id="mails") as consumer:
+            consumer.subscribe(["mails"])
+            records = await consumer.poll(1.0)
+    """
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Gets records of these topics from the next poll() on. Takes the place of what was subscribed before."""
+        self._gate.check()
+        self._intake.subscribe(_topic_names(topics))
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed."""
+        self._gate.check()
+        return set(self._intake.member.topics)
+
+    async def unsubscribe(self) -> None:
+        """Sends the acknowledgements that are due, releases what else is held, and leaves the group."""
+        self._gate.check()
+        await self._rest()
+        self._forget()
+        self._run_callbacks()
+
+    async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
+        """The next records, at most `max.poll.records` (or `max_records`, for this call) of them.
+
+        Waits up to `timeout` seconds for the first of them, then returns what is there; empty Records if nothing came.
+        In implicit mode it accepts what the poll before returned. `record.delivery_count` says how often a record was
+        delivered, and gaps in the offsets are what other members have.
+
+        Raises StateError in explicit mode when records of the last poll are not acknowledged (unless renew=auto);
+        UnsupportedVersionError, KafkaError and what else ended the membership; CorruptRecordError for records that were
+        rejected since nobody can read them; WakeupError after wakeup().
+        """
+        limit = self._begin_poll(max_records)
+        try:
+            self._start()
+            deadline = time.monotonic() + max(0.0, timeout)
+            while True:
+                self._intake.doorbell.clear()
+                self._gate.consume_wakeup()
+                self._gate.check()
+                records = self._intake.look(limit, deadline)
+                if records is not None:
+                    return records
+                await self._intake.doorbell.wait_async(deadline - time.monotonic())
+        finally:
+            self._end_poll()
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Record after record, for as long as the consumer is open. In implicit mode a record is accepted when those
+        of the same poll are through; what was not handed out when the loop is left comes again."""
+        while not self._gate.is_closed:
+            for record in self._one_by_one(await self.poll(_ITERATION_POLL)):
+                yield record
+
+    def _one_by_one(self, records: Records) -> Iterable[Record]:
+        for number, record in enumerate(records, 1):
+            self._unseen = records[number:]
+            yield record
+
+    def acknowledge(self, work: Record | Records, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
+        """Decides about a record, or about all records of a poll or of a slice of it: ACCEPT, RELEASE, REJECT or RENEW.
+
+        It is sent with the next poll(), or by commit(); until then it can be changed. May be called from any thread.
+        Raises StateError in implicit mode, and for records that poll() did not return or that are acknowledged
+        already; UnsupportedVersionError for RENEW with brokers before Kafka 4.2.
+        """
+        self._gate.check()
+        if not self._intake.planner.terms.is_explicit:
+            raise StateError("acknowledge() needs share.acknowledgement.mode=explicit: here polls acknowledge")
+        chosen = kind_of(kind)
+        if chosen is AcknowledgeType.RENEW and not self._intake.can_renew(work):
+            raise UnsupportedVersionError("RENEW needs ShareAcknowledge version 2 (Apache Kafka 4.2 or newer)")
+        self._intake.acknowledge(work, chosen)
+
+    async def commit(self, *, timeout: float | None = None) -> Results:
+        """Sends all acknowledgements and waits for the answers. In implicit mode what the last poll returned is
+        accepted.
+
+        Returns for each partition None, or why its records were not acknowledged: they will be delivered again. Raises
+        WakeupError after wakeup(); whatever was begun goes on.
+        """
+        self._gate.check()
+        self._check_loop()
+        self._end_iteration()
+        self._run_callbacks()
+        return self._results(await self._commit(timeout))
+
+    def commit_async(self) -> None:
+        """Sends all acknowledgements, as commit() does, and does not wait: the callback hears what became of them."""
+        self._gate.check()
+        self._end_iteration()
+        self._intake.hurry()
+
+    def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
+        """Has `callback(offsets, error)` called, inside of poll(), commit() and close(), for all acknowledgements
+        that were answered: the offsets by partition, as ranges, and None or why they were refused."""
+        self._gate.check()
+        if callback is not None and not callable(callback):
+            raise TypeError("a callback must be callable")
+        self._callback = callback
+
+    async def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Sends the acknowledgements that are due, releases what else is held, leaves the group and lets go of
+        everything, within `timeout` seconds. In implicit mode what the last poll returned is released, too: commit()
+        before it."""
+        await self._close(timeout)
+        self._run_callbacks()

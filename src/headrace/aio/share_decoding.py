@@ -1,0 +1,97 @@
+"""The bytes of a ShareFetch answer as the records that were acquired.
+
+A broker sends whole batches. Records in them that were not acquired belong to others, or to nobody yet: they are cut
+off and never shown. Offsets that were acquired and have no record are gaps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+from ..acknowledge import OffsetMap
+from ..config import ConsumerConfig
+from ..errors import CorruptRecordError
+from ..machines.share_answers import Arrival
+from ..records import Batch, DecodeError, decode
+
+_HEAD = struct.Struct(">qi")  # base offset, length of what follows
+_LAST_OFFSET_DELTA = 23
+_HEADER = 61
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decoded:
+    batches: list[Batch]
+    gaps: list[tuple[int, int]]
+    damaged: list[tuple[int, int]]
+    error: CorruptRecordError | None
+
+
+def decode_arrival(arrival: Arrival, config: ConsumerConfig) -> Decoded:
+    """Batches that are damaged are passed over."""
+    tp = arrival.holding.tp
+    data = memoryview(b"") if arrival.records is None else memoryview(arrival.records)
+    position = min(first for first, _, _ in arrival.acquired)
+    found: list[Batch] = []
+    bad: list[tuple[int, int]] = []
+    error: CorruptRecordError | None = None
+    while len(data):
+        try:
+            part = decode(
+                data,
+                topic=tp.topic,
+                partition=tp.partition,
+                position=position,
+                check_crcs=config.check_crcs,
+                max_batch_bytes=config.decompressed_batch_max_bytes,
+            )
+        except DecodeError as problem:
+            error = error or CorruptRecordError(f"{problem}: it was rejected", tp, problem.offset)
+        else:
+            found.append(part)
+            position = max(position, part.next_offset)
+        data, damage = _after_damage(data, position)
+        if damage is None:
+            break
+        error = error or CorruptRecordError(f"{tp} at offset {damage[0]}: it was rejected", tp, damage[0])
+        bad.append(damage)
+        position = max(position, damage[1] + 1)
+    return _acquired(arrival, found, bad, error)
+
+
+def _after_damage(data: memoryview, position: int) -> tuple[memoryview, tuple[int, int] | None]:
+    """What follows the first batch that was not decoded, and the offsets of that batch."""
+    at = 0
+    while len(data) - at >= _HEADER:
+        base, size = _HEAD.unpack_from(data, at)
+        end = at + _HEAD.size + size
+        if size <= 0 or end > len(data):
+            break
+        last = base + int(struct.unpack_from(">i", data, at + _LAST_OFFSET_DELTA)[0])
+        if last >= position:
+            return data[end:], (max(base, position), last)
+        at = end
+    return data[:0], None
+
+
+def _acquired(
+    arrival: Arrival, found: list[Batch], bad: list[tuple[int, int]], error: CorruptRecordError | None
+) -> Decoded:
+    batches: list[Batch] = []
+    gaps: list[tuple[int, int]] = []
+    damaged: list[tuple[int, int]] = []
+    for first, last, delivery_count in arrival.acquired:
+        parts = [part for each in found if len(part := each.between(first, last, delivery_count))]
+        batches += parts
+        if sum(map(len, parts)) == last - first + 1:
+            continue
+        rest: OffsetMap[bool] = OffsetMap()
+        rest.set(first, last, True)
+        for part in parts:
+            for run in part.runs():
+                rest.remove(*run)
+        for damage in bad:
+            damaged += [(run.first, run.last) for run in rest.remove(*damage)]
+        gaps += [(run.first, run.last) for run in rest]
+    return Decoded(batches, gaps, damaged, error)

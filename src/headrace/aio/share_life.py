@@ -1,0 +1,197 @@
+"""What a share consumer stands on: its settings, what its threads share, and its life from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from ..acknowledge import AcknowledgeType
+from ..errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, StateError
+from ..machines.share_holding import Outcome
+from ..records import Records
+from ..share_config import ShareConsumerConfig
+from ..types import TopicPartition
+from .calls import Gate
+from .life import CLOSE_TIMEOUT
+from .share_engine import ShareEngine
+from .share_intake import ShareIntake
+
+log = logging.getLogger(__name__)
+
+AcknowledgementCallback = Callable[[dict[TopicPartition, list[range]], HeadraceError | None], Any]
+Results = dict[TopicPartition, HeadraceError | None]
+
+
+class ShareLife:
+    """Made without I/O; started by the first call that needs a task; over with close()."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        self._config = ShareConsumerConfig.parse(config, **settings)
+        self._intake = ShareIntake(self._config)
+        self._gate = Gate()
+        self._engine: ShareEngine | None = None
+        self._callback: AcknowledgementCallback | None = None
+        self._polling = False
+        self._unseen: Records | None = None  # of a poll that is iterated over
+
+    # -- polls ---------------------------------------------------------------------------------------------------
+
+    def _begin_poll(self, max_records: int | None) -> int:
+        """What a poll does before it looks for records. Returns its limit."""
+        self._gate.check()
+        if self._polling:
+            raise ConcurrentUseError("another task is inside of poll()")
+        limit = self._config.max_poll_records if max_records is None else max_records
+        if limit < 1:
+            raise ValueError("max_records must be at least 1")
+        if not self._intake.member.topics:
+            raise StateError("nothing is subscribed: call subscribe() before poll()")
+        self._end_iteration()
+        self._run_callbacks()
+        self._intake.poll_begins()
+        self._polling = True
+        return limit
+
+    def _end_poll(self) -> None:
+        self._polling = False
+        self._intake.poll_ends()
+
+    def _end_iteration(self) -> None:
+        """What an iteration has not handed out comes again."""
+        unseen, self._unseen = self._unseen, None
+        if unseen:
+            self._intake.put_back(unseen)
+
+    # -- acknowledgements ------------------------------------------------------------------------------------------
+
+    def _run_callbacks(self) -> list[Outcome]:
+        """On the thread of the user."""
+        outcomes = self._intake.outcomes()
+        for outcome in outcomes:
+            if outcome.error is not None:
+                number = sum(map(len, outcome.ranges))
+                log.warning("%d records of %s were not acknowledged: %s", number, outcome.tp, outcome.error)
+        if self._callback is not None:
+            for outcome in outcomes:
+                self._callback({outcome.tp: list(outcome.ranges)}, outcome.error)
+        return outcomes
+
+    def _results(self, unsettled: set[TopicPartition]) -> Results:
+        found: Results = {}
+        for outcome in self._run_callbacks():
+            found[outcome.tp] = found.get(outcome.tp) or outcome.error
+        for tp in unsettled:
+            found[tp] = RequestTimeoutError(f"acknowledging {tp}: no answer in time; it goes on in the background")
+        return found
+
+    async def _commit(self, timeout: float | None) -> set[TopicPartition]:
+        """Waits until all is sent and answered. Returns the partitions where it is not, when time is up."""
+        engine = self._engine
+        if engine is None:
+            return set()
+        seconds = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
+        goals = self._intake.hurry()
+        async with self._gate.interruptible():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while goals:
+                        engine.streams.progress.clear()
+                        with self._intake.lock:
+                            is_over = self._intake.planner.is_over(goals)
+                            again = is_over and self._intake.planner.has_retries
+                        if not is_over:
+                            await engine.streams.progress.wait()
+                        else:
+                            goals = self._intake.hurry() if again else {}
+        with self._intake.lock:
+            return self._intake.planner.unsettled() if goals else set()
+
+    # -- start and end -----------------------------------------------------------------------------------------------
+
+    def _start(self) -> ShareEngine:
+        self._check_loop()
+        if self._engine is None:
+            self._engine = ShareEngine(self._config, self._intake)
+        return self._engine
+
+    def _check_loop(self) -> None:
+        if self._engine is not None and self._engine.loop is not asyncio.get_running_loop():
+            raise StateError("this consumer belongs to another event loop")
+
+    async def _rest(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Leaves nothing running, until something is subscribed again."""
+        self._check_loop()
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.close(timeout)
+
+    def _forget(self) -> None:
+        with self._intake.lock:
+            self._intake.member.leave()
+            self._intake.member.failure = self._intake.member.complaint = None
+            self._intake.planner.subscribe(frozenset(), time.monotonic())
+
+    async def _close(self, timeout: float) -> None:
+        if not self._gate.is_closed and not self._gate.is_forked:
+            self._check_loop()
+            self._gate.close()
+            try:
+                await self._rest(timeout)
+            finally:
+                self._intake.doorbell.ring()
+
+    def _abandon(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.abandon()
+
+    async def __aenter__(self) -> Self:
+        self._gate.check()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close(CLOSE_TIMEOUT)
+        self._run_callbacks()
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters since the start, and what is held."""
+        self._gate.check()
+        streams = None if self._engine is None else self._engine.streams
+        return self._intake.metrics() | {
+            "fetches": streams.fetches if streams else 0,
+            "acknowledgements": streams.acknowledgements if streams else 0,
+            "bytes_fetched": streams.bytes_fetched if streams else 0,
+            "connections": self._engine.client.connection_count if self._engine else 0,
+        }
+
+    def acquisition_lock_timeout(self) -> float | None:
+        """Seconds that a record is locked for this consumer after it was acquired or renewed. None before the first
+        answer of a broker."""
+        self._gate.check()
+        return self._intake.planner.lock_time
+
+    def wakeup(self) -> None:
+        """Makes the call that is waiting, or else the next poll(), raise WakeupError. From any thread."""
+        self._gate.check_fork()
+        self._gate.wakeup()
+        self._intake.doorbell.ring()
+
+
+def kind_of(value: AcknowledgeType | str | int) -> AcknowledgeType:
+    """A type by itself, its name in any case, or its number. Raises ValueError."""
+    if isinstance(value, str):
+        try:
+            return AcknowledgeType[value.upper()]
+        except KeyError:
+            names = ", ".join(kind.name for kind in AcknowledgeType)
+            raise ValueError(f"{value!r} is not one of {names}") from None
+    return AcknowledgeType(value)

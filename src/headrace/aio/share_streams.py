@@ -1,0 +1,236 @@
+"""One stream for each broker: a connection of its own, on which the requests of a share session follow each other.
+
+A session belongs to its connection, and so do the locks on records: when a connection is lost, the planner hears of
+it, and nothing that was held on it can be acknowledged any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from ..errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError, UnsupportedVersionError
+from ..machines.share_answers import Answer, answered, arrived, damaged
+from ..machines.share_member import NEEDS
+from ..machines.share_place import ShareRequest
+from ..net.connection import Connection, Reply
+from ..protocol.messages import SHARE_FETCH
+from .client import Client
+from .share_decoding import decode_arrival
+from .share_intake import ShareIntake
+
+log = logging.getLogger(__name__)
+
+_LARGE = 256 * 1024  # bytes of records that are decoded on another thread
+_WITH_RENEWAL = 2  # the version of ShareFetch and ShareAcknowledge that has renewals and the record limit
+
+
+class Streams:
+    """Belongs to the loop on which it was made, except `wake_from_any_thread`."""
+
+    def __init__(self, client: Client, intake: ShareIntake) -> None:
+        self.client = client
+        self.intake = intake
+        self.loop = asyncio.get_running_loop()
+        self.progress = asyncio.Event()  # an answer came
+        self.fetches = 0
+        self.acknowledgements = 0
+        self.bytes_fetched = 0
+        self.decoder = ThreadPoolExecutor(1, "headrace-decode")
+        self._streams: dict[int, _Stream] = {}
+        self._woken = False
+
+    def wake(self) -> None:
+        self._woken = False
+        with self.intake.lock:
+            nodes = list(self.intake.planner.places)
+        for node in nodes:
+            if node not in self._streams:
+                self._streams[node] = _Stream(self, node)
+        for stream in self._streams.values():
+            stream.look.set()
+
+    def wake_from_any_thread(self) -> None:
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is to be fetched any more
+                self.loop.call_soon_threadsafe(self.wake)
+
+    async def close(self, timeout: float) -> None:
+        """Acknowledges what is to be, and closes the sessions: what is held besides is released."""
+        if self._streams:
+            for stream in self._streams.values():
+                stream.end()
+            tasks = [stream.task for stream in self._streams.values()]
+            await asyncio.wait(tasks, timeout=timeout)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self.decoder.shutdown(wait=False, cancel_futures=True)
+
+
+class _Stream:
+    def __init__(self, streams: Streams, node: int) -> None:
+        self._streams = streams
+        self._client = streams.client
+        self._intake = streams.intake
+        self._node = node
+        self._connection: Connection | None = None
+        self._ends = False
+        self.look = asyncio.Event()
+        self.task = self._intake.watch(asyncio.create_task(self._run(), name=f"share session with broker {node}"))
+
+    def end(self) -> None:
+        self._ends = True
+        self.look.set()
+
+    async def _run(self) -> None:
+        while not self._ends:
+            self.look.clear()
+            connection = await self._connected()
+            if connection is None:
+                await self._sleep()
+                continue
+            now = time.monotonic()
+            with self._intake.lock:
+                request = self._intake.planner.plan(self._node, now)
+            if request is None:
+                await self._sleep()
+            else:
+                await self._carry_out(connection, request)
+        await self._say_farewell()
+
+    async def _sleep(self) -> None:
+        now = time.monotonic()
+        with self._intake.lock:
+            seconds = self._intake.planner.next_wake(self._node, now) - now
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds if seconds < 3600 else None):
+                await self.look.wait()
+
+    # -- the connection --------------------------------------------------------------------------------------------
+
+    async def _connected(self) -> Connection | None:
+        """The open connection, made if there are partitions to be read from this broker."""
+        connection = self._connection
+        if connection is not None and connection.is_open:
+            if pause := connection.throttled_for:
+                await asyncio.sleep(pause)
+            return connection if connection.is_open else None
+        planner = self._intake.planner
+        if connection is not None:
+            self._lost(NetworkError(f"the connection to {connection.host} was lost, and with it the locks on records"))
+        now = time.monotonic()
+        with self._intake.lock:
+            if not planner.is_wanted(self._node) or now < planner.places[self._node].not_before:
+                return None
+        try:
+            connection = await self._client.connection(self._node, "share")
+            self._check(connection)
+        except ClosedError:
+            raise asyncio.CancelledError from None
+        except HeadraceError as error:
+            log.info("share session with broker %d: %s", self._node, error)
+            with self._intake.lock:
+                planner.pause(planner.places[self._node], time.monotonic())
+                if not error.retriable:
+                    planner.fault = error
+            self._client.refresh_soon()
+            self._intake.doorbell.ring()
+            return None
+        self._connection = connection
+        return connection
+
+    def _check(self, connection: Connection) -> None:
+        try:
+            version = connection.versions.pick(SHARE_FETCH)
+        except UnsupportedVersionError as error:
+            raise UnsupportedVersionError(f"{error} ({NEEDS})") from None
+        planner = self._intake.planner
+        if version < _WITH_RENEWAL and planner.terms.is_strict:
+            raise UnsupportedVersionError(
+                f"share.acquire.mode=record_limit needs ShareFetch version 2 (Apache Kafka 4.2 or newer); the broker "
+                f"at {connection.host} has version {version}"
+            )
+        with self._intake.lock:
+            planner.connected(self._node, can_renew=version >= _WITH_RENEWAL)
+
+    def _lost(self, error: HeadraceError) -> None:
+        self._connection = None
+        with self._intake.lock:
+            self._intake.planner.lost(self._node, error)
+        self._streams.progress.set()
+        self._intake.doorbell.ring()
+        self._client.refresh_soon()
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, connection: Connection, request: ShareRequest) -> None:
+        try:
+            reply = await connection.start(request.api, request.fields)
+        except HeadraceError as error:
+            connection.close()  # the session is in a state that nobody knows
+            if not isinstance(error, (NetworkError, RequestTimeoutError)):
+                log.warning("share session with broker %d: %s", self._node, error)
+                with self._intake.lock:
+                    self._intake.planner.fault = error
+            self._lost(error)
+            with self._intake.lock:
+                self._intake.planner.pause(self._intake.planner.places[self._node], time.monotonic())
+            return
+        if request.api is SHARE_FETCH:
+            self._streams.fetches += 1
+        else:
+            self._streams.acknowledgements += 1
+        with self._intake.lock:
+            answer = answered(self._intake.planner, request, reply.body, time.monotonic())
+            is_strict = self._intake.planner.terms.is_strict
+        if answer.arrivals:
+            await self._take_in(answer, reply)
+            self._intake.doorbell.ring()
+        elif self._intake.planner.fault is not None:
+            self._intake.doorbell.ring()
+        if reply.frame is not None:
+            connection.recycle(reply.frame)
+        if answer.is_stale:
+            self._client.refresh_soon()
+        if is_strict or answer.is_stale:
+            self._streams.wake()
+        self._streams.progress.set()
+
+    async def _take_in(self, answer: Answer, reply: Reply) -> None:
+        size = sum(len(each.records) for each in answer.arrivals if each.records is not None)
+        self._streams.bytes_fetched += size
+        config = self._client.config
+        for arrival in answer.arrivals:
+            if size > _LARGE:
+                decoded = await self._streams.loop.run_in_executor(
+                    self._streams.decoder, decode_arrival, arrival, config
+                )
+            else:
+                decoded = decode_arrival(arrival, config)
+            now = time.monotonic()
+            with self._intake.lock:
+                arrived(self._intake.planner, arrival, decoded.batches, decoded.gaps, now)
+                if decoded.error is not None:
+                    damaged(self._intake.planner, arrival, decoded.damaged, decoded.error, now)
+
+    async def _say_farewell(self) -> None:
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            return
+        now = time.monotonic()
+        with self._intake.lock:
+            request = self._intake.planner.places[self._node].farewell(now)
+        if request is None:
+            return
+        try:
+            reply = await connection.start(request.api, request.fields)
+        except HeadraceError as error:
+            self._lost(error)
+            return
+        with self._intake.lock:
+            answered(self._intake.planner, request, reply.body, time.monotonic())

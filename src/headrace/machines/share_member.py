@@ -1,0 +1,249 @@
+"""A member of a share group (KIP-932): one request, ShareGroupHeartbeat, and the coordinator decides.
+
+    state     what happens                                     who moves it on
+    OUT       nothing is subscribed                            subscribe
+    AWAY      too long without a poll: it has left             a poll: JOINING
+    JOINING   the heartbeat with epoch 0 is out, or waits      the answer: MEMBER
+    MEMBER    heartbeats; the assignment is followed           a fence: JOINING
+
+- Partitions are shared: others may have the same ones, nothing is given up in steps, and nobody waits for anybody. So
+  an assignment counts as soon as it is heard of, and polls have no duties.
+- A heartbeat says only what has changed since the last one that was answered; after an error it says everything.
+- Locks on records do not depend on the membership: what is held can be acknowledged when the member was fenced.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ..errors import HeadraceError, UnsupportedVersionError
+from ..protocol.codes import NONE, kafka_error
+from ..protocol.messages import SHARE_GROUP_HEARTBEAT
+from .backoff import Backoff
+from .membership import PollClock, Send
+from .session import Slot
+
+_JOIN = 0
+_LEAVE = -1
+_FIRST_LOOK = 0.25  # seconds; then doubled
+_DEFAULT_INTERVAL = 5.0
+
+_MOVED = {ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
+_FENCED = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id}
+
+NEEDS = "share groups need Apache Kafka 4.1 or newer"
+
+
+class ShareState(enum.Enum):
+    OUT = "out"
+    AWAY = "away"
+    JOINING = "joining"
+    MEMBER = "member"
+
+
+class ShareMember:
+    """The machine above. `member_id` is made by the client and kept; `dice` gives numbers from 0 to 1."""
+
+    def __init__(
+        self,
+        group_id: str,
+        member_id: str,
+        backoff: Backoff,
+        dice: Callable[[], float],
+        *,
+        rack: str | None = None,
+        max_poll_interval: float = 300.0,
+        request_timeout: float = 30.0,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.state = ShareState.OUT
+        self.epoch = _JOIN
+        self.assignment: frozenset[Slot] = frozenset()
+        self.topics: frozenset[str] = frozenset()
+        self.failure: HeadraceError | None = None
+        """What ended the membership, until the next `subscribe`. Every poll raises it."""
+        self.complaint: HeadraceError | None = None
+        """What the next poll raises, once. The membership goes on."""
+        self._rack = rack
+        self._backoff = backoff
+        self._dice = dice
+        self._clock = PollClock(max_poll_interval)
+        self._request_timeout = request_timeout
+        self._request: Send | None = None
+        self._heard: frozenset[str] | None = None  # the topics that the coordinator knows of
+        self._said: frozenset[str] = frozenset()
+        self._farewell: Send | None = None
+        self._interval = _DEFAULT_INTERVAL
+        self._look_again = _FIRST_LOOK
+        self._next_heartbeat = 0.0
+        self._not_before = 0.0
+        self._failures = 0
+
+    # -- the user ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        self.failure = None
+        self.topics = topics
+        if self.state is ShareState.OUT:
+            self.state = ShareState.JOINING
+
+    def poll_begins(self) -> None:
+        self._clock.begins()
+        if self.state is ShareState.AWAY:
+            self.state = ShareState.JOINING
+
+    def poll_ends(self, now: float) -> None:
+        self._clock.ends(now)
+
+    def leave(self) -> Send | None:
+        """Out of the group."""
+        farewell = self._last_words()
+        self._forget()
+        self.state = ShareState.OUT
+        self.topics = frozenset()
+        return farewell
+
+    def _last_words(self) -> Send | None:
+        if self.state not in (ShareState.JOINING, ShareState.MEMBER):
+            return None
+        fields = {"group_id": self.group_id, "member_id": self.member_id, "member_epoch": _LEAVE}
+        return Send(SHARE_GROUP_HEARTBEAT, fields, self._request_timeout)
+
+    # -- the clock ---------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[Send]:
+        """What to send now."""
+        if now >= self._clock.deadline and self.state in (ShareState.JOINING, ShareState.MEMBER):
+            # The user has not polled for too long: others shall have the records (KIP-62).
+            self._farewell = self._last_words()
+            self._forget()
+            self.state = ShareState.AWAY
+        actions: list[Send] = []
+        if self._farewell is not None:
+            actions.append(self._farewell)
+            self._farewell = None
+        if self._request is None and now >= self._due():
+            self._request = self._heartbeat()
+            actions.append(self._request)
+        return actions
+
+    def next_tick(self) -> float:
+        is_in = self.state in (ShareState.JOINING, ShareState.MEMBER)
+        return min(self._clock.deadline if is_in else math.inf, math.inf if self._request else self._due())
+
+    def _due(self) -> float:
+        if self.state is ShareState.JOINING:
+            return self._not_before
+        if self.state is not ShareState.MEMBER:
+            return math.inf
+        if self._heard != self.topics:
+            return self._not_before
+        return max(self._not_before, self._next_heartbeat)
+
+    def _heartbeat(self) -> Send:
+        self._said = self.topics
+        says_all = self._heard is None
+        fields = {
+            "group_id": self.group_id,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+            "rack_id": self._rack if says_all else None,
+            "subscribed_topic_names": tuple(sorted(self.topics)) if self._heard != self.topics else None,
+        }
+        return Send(SHARE_GROUP_HEARTBEAT, fields, self._request_timeout)
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def answered(self, action: Send, body: Any, now: float) -> bool:
+        """Whether the assignment has changed, or something is to be raised."""
+        if action is not self._request:
+            return False
+        self._request = None
+        code = body.error_code
+        if code == NONE:
+            return self._accepted(body, now)
+        self._heard = None
+        doing = f"ShareGroupHeartbeat of group {self.group_id}"
+        if code in _FENCED:
+            self._forget()
+            self.state = ShareState.JOINING
+            self._retry_at_once(now)
+        elif code in _MOVED:
+            self._retry_at_once(now)
+        elif code == ErrorCode.coordinator_load_in_progress:
+            self._not_before = now + self._pause()
+        elif code == ErrorCode.topic_authorization_failed:
+            self.complaint = kafka_error(code, doing, body.error_message)
+            self._not_before = now + max(self._interval, self._pause())
+        elif code == ErrorCode.unsupported_version:
+            self._fail(
+                UnsupportedVersionError(
+                    f"{doing}: this cluster has no share groups: its feature share.version is 0 ({NEEDS}, and "
+                    f"kafka-features.sh upgrade --feature share.version=1)"
+                )
+            )
+        else:
+            self._fail(kafka_error(code, doing, body.error_message))
+        return True
+
+    def _accepted(self, body: Any, now: float) -> bool:
+        self._failures = 0
+        self._heard = self._said
+        self.epoch = body.member_epoch
+        self._interval = body.heartbeat_interval.total_seconds() or self._interval
+        is_news = self.state is not ShareState.MEMBER
+        self.state = ShareState.MEMBER
+        if body.assignment is not None:
+            assignment = frozenset(
+                Slot(topic.topic_id, number)
+                for topic in body.assignment.topic_partitions
+                for number in topic.partitions
+            )
+            is_news |= assignment != self.assignment
+            self.assignment = assignment
+            self._look_again = _FIRST_LOOK
+        # A newcomer has nothing until the coordinator has made the state of its partitions, and what else changes comes
+        # a second after its cause. The interval is five seconds by default: too long to wait for that.
+        self._next_heartbeat = now + min(self._look_again, self._interval)
+        self._look_again = min(2 * self._look_again, self._interval)
+        return is_news
+
+    def failed(self, action: Send, error: HeadraceError, now: float) -> None:
+        if action is not self._request:
+            return
+        self._request = None
+        self._heard = None
+        if error.retriable:
+            self._not_before = now + self._pause()
+        elif isinstance(error, UnsupportedVersionError):
+            self._fail(UnsupportedVersionError(f"{error} ({NEEDS})"))
+        else:
+            self._fail(error)
+
+    def _retry_at_once(self, now: float) -> None:
+        """Unless that is what has just been done."""
+        first = self._failures == 0
+        pause = self._pause()
+        self._not_before = now if first else now + pause
+
+    def _pause(self) -> float:
+        self._failures += 1
+        return self._backoff.seconds(self._failures, self._dice())
+
+    def _forget(self) -> None:
+        self.epoch = _JOIN
+        self.assignment = frozenset()
+        self._look_again = _FIRST_LOOK
+        self._request = None
+        self._heard = None
+
+    def _fail(self, error: HeadraceError) -> None:
+        self.failure = error
+        self._forget()
+        self.state = ShareState.OUT

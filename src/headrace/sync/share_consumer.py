@@ -1,0 +1,149 @@
+"""ShareConsumer: AsyncShareConsumer for threads. No logic of its own: it calls, and waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from ..acknowledge import AcknowledgeType
+from ..aio.life import CLOSE_TIMEOUT
+from ..aio.share_consumer import AsyncShareConsumer
+from ..aio.share_life import AcknowledgementCallback, Results
+from ..records import Record, Records
+from .consumer import _Alone
+from .portal import Portal
+
+_ITERATION_POLL = 1.0
+_THREAD_END = 2.0
+
+
+class ShareConsumer:
+    """Works on records together with the other members of a share group (KIP-932), as from a queue.
+
+    Partitions are shared: a record is locked for the member that gets it, for as long as `acquisition_lock_timeout()`
+    says, and is delivered to another one unless it is acknowledged by then. Settings are Kafka's, dotted in a mapping
+    or with underscores as keywords. Times are in seconds. Only `wakeup()` and `acknowledge()` may be called while
+    another thread is inside of the consumer.
+
+        with ShareConsumer(bootstrap_servers="localhost:9092", group_id="mails") as consumer:
+            consumer.subscribe(["mails"])
+            records = consumer.poll(1.0)
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        self._aio = AsyncShareConsumer(config, **settings)
+        self._portal = Portal("headrace")
+        self._inside = threading.RLock()
+        self._finalizer = weakref.finalize(self, _abandon, self._portal, self._aio)
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        with self._alone():
+            self._aio.subscribe(topics)
+
+    def subscription(self) -> set[str]:
+        return self._aio.subscription()
+
+    def unsubscribe(self) -> None:
+        aio = self._aio
+        with self._alone():
+            if self._portal.is_open:
+                self._portal.run(aio._rest())
+                self._portal.close(_THREAD_END)
+            aio._forget()
+            aio._run_callbacks()
+
+    def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
+        aio = self._aio
+        with self._alone():
+            limit = aio._begin_poll(max_records)
+            try:
+                if aio._engine is None:
+                    self._portal.call(aio._start)
+                intake, gate = aio._intake, aio._gate
+                deadline = time.monotonic() + max(0.0, timeout)
+                while True:
+                    intake.doorbell.clear()
+                    gate.consume_wakeup()
+                    gate.check()
+                    records = intake.look(limit, deadline)
+                    if records is not None:
+                        return records
+                    intake.doorbell.wait(deadline - time.monotonic())
+            finally:
+                aio._end_poll()
+
+    def __iter__(self) -> Iterator[Record]:
+        while not self._aio._gate.is_closed:
+            yield from self._aio._one_by_one(self.poll(_ITERATION_POLL))
+
+    def acknowledge(self, work: Record | Records, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
+        self._aio.acknowledge(work, kind)
+
+    def commit(self, *, timeout: float | None = None) -> Results:
+        aio = self._aio
+        with self._alone():
+            aio._end_iteration()
+            aio._run_callbacks()
+            unsettled = self._portal.run(aio._commit(timeout)) if self._portal.is_open else set()
+            return aio._results(unsettled)
+
+    def commit_async(self) -> None:
+        with self._alone():
+            self._aio.commit_async()
+
+    def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
+        with self._alone():
+            self._aio.set_acknowledgement_commit_callback(callback)
+
+    def acquisition_lock_timeout(self) -> float | None:
+        return self._aio.acquisition_lock_timeout()
+
+    def metrics(self) -> dict[str, Any]:
+        return self._aio.metrics()
+
+    def wakeup(self) -> None:
+        self._aio.wakeup()
+
+    def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
+        if self._aio._gate.is_forked:
+            self._finalizer.detach()
+            return
+        with _Alone(self._inside):
+            try:
+                if self._portal.is_open:
+                    self._portal.run(self._aio._close(timeout))
+            finally:
+                self._aio._gate.close()
+                self._finalizer.detach()
+                self._portal.close(_THREAD_END)
+            self._aio._run_callbacks()
+
+    def __enter__(self) -> Self:
+        self._aio._gate.check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _alone(self) -> _Alone:
+        self._aio._gate.check()
+        return _Alone(self._inside)
+
+
+def _abandon(portal: Portal, aio: AsyncShareConsumer) -> None:
+    """A consumer that is dropped without close() takes its threads and sockets along. What it held is released."""
+    if not aio._gate.is_forked:
+        portal.close(0.0, aio._abandon)
+
+
+# The two consumers are documented once.
+for _name in dir(AsyncShareConsumer):
+    _method = ShareConsumer.__dict__.get(_name)
+    if callable(_method) and not _name.startswith("_") and _method.__doc__ is None:
+        _method.__doc__ = getattr(AsyncShareConsumer, _name).__doc__
