@@ -67,6 +67,7 @@ class AsyncShareConsumer(ShareLife):
                 records = self._intake.look(limit, deadline)
                 if records is not None:
                     return records
+                self._run_callbacks()
                 await self._intake.doorbell.wait_async(deadline - time.monotonic())
         finally:
             self._end_poll()

@@ -181,6 +181,8 @@ class ShareIntake:
 
     def outcomes(self) -> list[Outcome]:
         """What became of acknowledgements since the last time."""
+        if not self.planner.outcomes:
+            return []
         with self.lock:
             found, self.planner.outcomes = self.planner.outcomes, []
         for outcome in found:

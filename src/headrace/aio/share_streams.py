@@ -191,7 +191,7 @@ class _Stream:
         if answer.arrivals:
             await self._take_in(answer, reply)
             self._intake.doorbell.ring()
-        elif self._intake.planner.fault is not None:
+        elif self._intake.planner.fault is not None or self._intake.planner.outcomes:
             self._intake.doorbell.ring()
         if reply.frame is not None:
             connection.recycle(reply.frame)

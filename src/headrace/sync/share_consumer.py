@@ -72,6 +72,7 @@ class ShareConsumer:
                     records = intake.look(limit, deadline)
                     if records is not None:
                         return records
+                    aio._run_callbacks()
                     intake.doorbell.wait(deadline - time.monotonic())
             finally:
                 aio._end_poll()
