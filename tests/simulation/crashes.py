@@ -1,0 +1,293 @@
+"""KIP-333 without a broker: a log, two commit logs, and a consumer that crashes at any moment.
+
+The lanes' machine and the texts of the commits are the real ones; everything else is a model. What must hold after
+every step: whatever the two commit logs together call done was delivered before (or retention has deleted it). Within
+one life of a consumer no record is delivered twice, and none that was committed when it began. At the end, a consumer
+that is left alone delivers what is missing.
+
+    python -m simulation.crashes --seeds 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.lane_marks import Mark, standing
+from headrace.machines.lanes import Lanes, beginning
+from headrace.offsets import OffsetSet
+from headrace.types import OffsetAndMetadata
+
+
+class World:
+    """What outlives a crash. Commits to the first log are fenced by a generation, those to the second are not."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.start = 0
+        self.end = chance.randrange(30)
+        self.first: OffsetAndMetadata | None = None
+        self.second: OffsetAndMetadata | None = None
+        self.generation = 0
+        self.delivered: list[int] = []  # how often, by offset
+        self.longest_text = 0
+
+    def commit_first(self, mark: Mark, generation: int) -> bool:
+        if generation != self.generation:
+            return False
+        self.first = mark.commit
+        self.longest_text = max(self.longest_text, len(self.first.metadata))
+        return True
+
+    def commit_second(self, mark: Mark) -> None:
+        self.second = mark.commit
+
+    def read(self) -> tuple[Mark, Mark | None] | None:
+        if self.first is None:
+            return None
+        return Mark.read(self.first), None if self.second is None else Mark.read(self.second)
+
+    def done(self) -> OffsetSet:
+        found = self.read()
+        return OffsetSet(0) if found is None else standing(*found)
+
+    def deliver(self, offset: int) -> None:
+        assert self.start <= offset < self.end
+        self.delivered += [0] * (offset + 1 - len(self.delivered))
+        self.delivered[offset] += 1
+
+    def reset(self, offset: int) -> None:
+        """Somebody sets the group's offset by hand, with nobody in the group: from there on all is wanted again."""
+        self.generation += 1
+        self.first = OffsetAndMetadata(offset)
+        self.delivered[offset:] = [0] * len(self.delivered[offset:])
+
+    def was_delivered(self, offset: int) -> bool:
+        return offset < self.start or (offset < len(self.delivered) and self.delivered[offset] > 0)
+
+    def check(self) -> None:
+        done = self.done()
+        for start, end in done - OffsetSet(self.start):
+            for offset in range(start, end):
+                assert self.was_delivered(offset), f"{offset} is committed and was never delivered: {self}"
+
+    def __str__(self) -> str:
+        return f"log [{self.start}, {self.end}), first {self.first}, second {self.second}"
+
+
+class LanedConsumer:
+    """Two lanes, as `enable.parallel.rebalance` makes them."""
+
+    def __init__(self, world: World, min_lag: int) -> None:
+        self.world = world
+        self.min_lag = min_lag
+        world.generation += 1
+        self.generation = world.generation
+        self.live = -1
+        self.lanes: Lanes | None = None
+        self.beside = 0
+        self.beyond = OffsetSet(0)
+        self.seen: set[int] = set()  # in this life
+        self.before = OffsetSet(0)  # committed before it
+
+    def begin(self) -> Iterator[str]:
+        """Yields where a crash can come."""
+        found = self.world.read()
+        self.before = self.world.done()
+        yield "read"
+        if found is None:
+            self.live = self.world.start
+            return
+        start = beginning(*found, self.world.end, self.min_lag)
+        if not start.holes:
+            self.live, self.beyond = start.live, start.beyond
+            return
+        lanes = Lanes(f"t{self.world.chance.getrandbits(32)}", start)
+        yield "token is made"
+        if not self.world.commit_first(lanes.first, self.generation):
+            return
+        yield "token is committed"
+        self.lanes, self.live, self.beyond = lanes, lanes.live_start, lanes.beyond
+        self.beside = lanes.within.low
+
+    def poll(self, count: int) -> None:
+        for _ in range(count):
+            if self.lanes is not None and self.world.chance.random() < 0.5:
+                self._poll_beside(self.lanes)
+            elif self.live >= 0:
+                at = max(self.beyond.next_open(self.live), self.world.start)
+                if at < self.world.end:
+                    self._take(at)
+                    self.live = at + 1
+
+    def _poll_beside(self, lanes: Lanes) -> None:
+        if self.beside < self.world.start:
+            lanes.log_begins(self.world.start, self.beside)
+            self.beside = self.world.start
+        at = lanes.within.next_open(self.beside)
+        if at < lanes.stop:
+            self._take(at)
+            self.beside = at + 1
+        else:
+            self.beside = lanes.stop
+
+    def _take(self, offset: int) -> None:
+        assert offset not in self.seen, f"{offset} came from both lanes: {self.world}"
+        assert offset not in self.before, f"{offset} was committed and came again: {self.world}"
+        self.seen.add(offset)
+        self.world.deliver(offset)
+
+    def commit(self) -> Iterator[str]:
+        if self.live < 0:
+            return
+        done = self.beyond | OffsetSet(self.live)
+        lanes = self.lanes
+        if lanes is None:
+            self.world.commit_first(Mark(done.low, done), self.generation)
+            yield "plain commit"
+            return
+        mark = lanes.backlog_mark(OffsetSet(self.beside))
+        if mark.done != lanes.progress:
+            yield "before the second log"
+            self.world.commit_second(mark)
+            lanes.progress = mark.done
+        yield "between the logs"
+        mark = lanes.live_mark(done)
+        if self.world.commit_first(mark, self.generation):
+            lanes.first = mark
+        yield "after both"
+
+    def close(self) -> Iterator[str]:
+        if self.lanes is not None and not self.lanes.is_closed:
+            yield "before the farewell"
+            self.world.commit_first(self.lanes.farewell(), self.generation)
+
+
+class PlainConsumer:
+    """One lane: headrace without the mode, or (`is_foreign`) a client that knows offsets only."""
+
+    def __init__(self, world: World, *, is_foreign: bool) -> None:
+        self.world = world
+        self.is_foreign = is_foreign
+        world.generation += 1
+        self.generation = world.generation
+        self.done: OffsetSet | None = None
+
+    def begin(self) -> Iterator[str]:
+        yield "read"
+        found = self.world.read()
+        if found is None:
+            self.done = OffsetSet(self.world.start)
+        else:
+            self.done = OffsetSet(found[0].offset) if self.is_foreign else standing(*found)
+
+    def poll(self, count: int) -> None:
+        if self.done is None:
+            return
+        for _ in range(count):
+            self.done |= OffsetSet(self.world.start)
+            at = self.done.next_open(0)
+            if at < self.world.end:
+                self.world.deliver(at)
+                self.done = self.done.with_done(at, at + 1)
+
+    def commit(self) -> Iterator[str]:
+        if self.done is not None:
+            kept = OffsetSet(self.done.low) if self.is_foreign else self.done
+            self.world.commit_first(Mark(kept.low, kept), self.generation)
+            yield "committed"
+
+    def close(self) -> Iterator[str]:
+        return iter(())
+
+
+def run(seed: int, steps: int = 60) -> World:
+    """One world. Raises AssertionError when a promise is broken."""
+    chance = random.Random(seed)
+    world = World(chance)
+    zombies: list[LanedConsumer] = []
+    was_closed = True  # nobody else may come between a crash of a laned consumer and the next one
+    consumer: Any = _new(world, chance, was_closed)
+    under_way: Iterator[str] | None = consumer.begin()
+    for _ in range(steps):
+        event = chance.random()
+        if event < 0.3:
+            world.end += chance.randrange(8)
+        elif event < 0.33:
+            world.start = min(world.end, world.start + chance.randrange(12))
+        elif event < 0.40:  # a crash, wherever it is
+            if isinstance(consumer, LanedConsumer):
+                zombies.append(consumer)
+                was_closed = False
+            if event < 0.35 and world.first is not None:
+                world.reset(chance.randrange(world.done().low + 1))
+                was_closed = True
+            consumer = _new(world, chance, was_closed)
+            under_way = consumer.begin()
+        elif event < 0.43 and under_way is None:
+            for _point in [*consumer.commit(), *consumer.close()]:
+                pass
+            was_closed = True
+            consumer = _new(world, chance, was_closed)
+            under_way = consumer.begin()
+        elif event < 0.48 and zombies:
+            for _point in chance.choice(zombies).commit():
+                if chance.random() < 0.5:
+                    break
+        elif under_way is not None:
+            if next(under_way, None) is None:
+                under_way = None
+        elif event < 0.85:
+            consumer.poll(chance.randrange(1, 12))
+        else:
+            under_way = consumer.commit()
+        world.check()
+    _finish(world, chance)
+    return world
+
+
+def _new(world: World, chance: random.Random, was_closed: bool) -> LanedConsumer | PlainConsumer:
+    kind = chance.random()
+    if kind < 0.75:
+        return LanedConsumer(world, chance.choice((1, 1, 5)))
+    return PlainConsumer(world, is_foreign=was_closed and kind > 0.9)
+
+
+def _finish(world: World, chance: random.Random) -> None:
+    last = LanedConsumer(world, 1)
+    for _ in last.begin():
+        pass
+    for _ in range(200):
+        last.poll(20)
+    for _ in range(2):
+        for _point in last.commit():
+            pass
+    world.check()
+    missing = [offset for offset in range(world.start, world.end) if not world.was_delivered(offset)]
+    assert not missing, f"never delivered: {missing}, {world}"
+    assert world.first is not None
+    assert (world.first.offset, world.first.metadata) == (world.end, ""), f"{world} is not plain at the end"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m simulation.crashes")
+    parser.add_argument("--seeds", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0)
+    options = parser.parse_args()
+    failed = 0
+    longest = 0
+    for seed in range(options.first, options.first + options.seeds):
+        try:
+            longest = max(longest, run(seed).longest_text)
+        except AssertionError as error:
+            failed += 1
+            print(f"seed {seed}: {error}", file=sys.stderr)
+    print(f"{options.seeds} worlds with crashes, {failed} failed; the longest commit's text had {longest} characters")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
