@@ -230,7 +230,7 @@ class Backlog(Lane):
         expected = self.expected_seconds()
         return {
             "open": self.still_open(),
-            "expected_seconds": None if expected is None else round(expected, 1),
+            "expected_seconds": None if expected is None else round(expected, 3),
             "lost": self.lost_count,
             "buffered_records": sum(state.available for state in self.assignment),
             "buffered_bytes": sum(state.retained for state in self.assignment),

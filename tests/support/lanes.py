@@ -1,0 +1,97 @@
+"""Consumers with a live lane and a backlog lane, and what their two commit logs have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import TopicPartition as ConfluentPartition
+
+from headrace import Consumer, OffsetAndMetadata, Record, TopicPartition
+from headrace.lane_marks import BACKLOG_SUFFIX, Mark
+
+from .admin import client_settings, unique
+from .consumers import AnyConsumer, MakeConsumer
+from .groups import WAYS
+from .produce import numbered, write
+
+_TIMEOUT = 30.0
+
+# Nothing is committed but by the test.
+BY_HAND: dict[str, Any] = {"enable_parallel_rebalance": True, "enable_auto_commit": False}
+
+
+def laned(make: MakeConsumer, servers: str, group: str, topic: str, **settings: Any) -> AnyConsumer:
+    """Reads partition 0 of the topic in two lanes, by assignment: a new one can take over at once."""
+    consumer = make(
+        bootstrap_servers=servers, group_id=group, **(BY_HAND | {"auto_offset_reset": "earliest"} | settings)
+    )
+    consumer.assign([TopicPartition(topic, 0)])
+    return consumer
+
+
+def laned_member(make: MakeConsumer, servers: str, group: str, topic: str, way: str, **settings: Any) -> AnyConsumer:
+    listener = settings.pop("listener", None)
+    chosen = BY_HAND | WAYS[way] | {"auto_offset_reset": "earliest"} | settings
+    consumer = make(bootstrap_servers=servers, group_id=group, **chosen)
+    consumer.subscribe([topic], listener=listener)
+    return consumer
+
+
+def commit_of(servers: str, group: str, tp: TopicPartition) -> OffsetAndMetadata | None:
+    """As it lies in the log of the group. (confluent-kafka does not read all of its text.)"""
+    with Consumer(bootstrap_servers=servers, group_id=group) as reader:
+        engine = reader._portal.call(reader._aio._start)
+        found = reader._portal.run(
+            engine.client.with_retries(
+                "committed", time.monotonic() + _TIMEOUT, lambda: engine.coordinator.committed([tp])
+            )
+        )[tp]
+    return None if found is None else found._replace(leader_epoch=None)
+
+
+def both_logs(servers: str, group: str, tp: TopicPartition) -> tuple[Mark | None, Mark | None]:
+    """What the first and the second commit log say."""
+    first, second = commit_of(servers, group, tp), commit_of(servers, group + BACKLOG_SUFFIX, tp)
+    return None if first is None else Mark.read(first), None if second is None else Mark.read(second)
+
+
+def open_ranges(mark: Mark) -> list[tuple[int, int]]:
+    """Those of its token."""
+    return mark.done.open(0, mark.offset) if mark.token else []
+
+
+def offsets(records: Iterable[Record], lane: str | None = None, partition: int = 0) -> list[int]:
+    return [record.offset for record in records if record.partition == partition and lane in (None, record.lane)]
+
+
+def grow(servers: str, tp: TopicPartition, to: int, start: int = 0) -> None:
+    """Writes the records from `start` to before `to`; a record's value is its number."""
+    write(servers, tp.topic, numbered(to - start, tp.partition, start))
+
+
+def crash(consumer: AnyConsumer) -> None:
+    """It is gone: nothing is committed, nobody is told. Its connections break."""
+    if isinstance(consumer, Consumer):
+        consumer._aio._gate.close()
+        consumer._finalizer()
+    else:
+        consumer._consumer._gate.close()
+        consumer._consumer._abandon()
+
+
+def behind(servers: str, tp: TopicPartition, committed: int, end: int) -> str:
+    """A group that has committed the one offset, in a log that goes on to the other."""
+    group = unique("g")
+    grow(servers, tp, end)
+    commit_plainly(servers, group, tp, committed)
+    return group
+
+
+def commit_plainly(servers: str, group: str, tp: TopicPartition, offset: int) -> None:
+    """As a client of another make does."""
+    other = ConfluentConsumer({**client_settings(servers), "group.id": group, "enable.auto.commit": False})
+    other.commit(offsets=[ConfluentPartition(tp.topic, tp.partition, offset)], asynchronous=False)
+    other.close()
