@@ -133,6 +133,30 @@ class TestGroups:
         assert sorted(offsets(again)) == list(range(30, 110))
         assert set(offsets(again, "live")) <= set(range(100, 110))
 
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_rolling_change_of_the_mode(
+        self, make_sync: MakeConsumer, servers: str, tp: TopicPartition, way: str
+    ) -> None:
+        """From a member without it to one with it, and back, each joining before the other leaves."""
+        group = unique("g")
+        grow(servers, tp, 100)
+        settings = {**WAYS[way], "enable_auto_commit": True, "auto_commit_interval_ms": 20, "max_poll_records": 10}
+        seen: list[Record] = []
+        last = laned_member(make_sync, servers, group, tp.topic, **settings, enable_parallel_rebalance=False)
+        for number, with_mode in enumerate((True, False, True), start=1):
+            while len(seen) < 30 * number:
+                seen += last.poll(1)
+            following = laned_member(
+                make_sync, servers, group, tp.topic, **settings, enable_parallel_rebalance=with_mode
+            )
+            following.poll(0)
+            last.close()
+            grow(servers, tp, 100 + 20 * number, 80 + 20 * number)
+            last = following
+        while set(offsets(seen)) != set(range(160)):
+            seen += last.poll(1)
+        assert len(seen) == 160, "nothing twice: each end was orderly"
+
     def test_nothing_of_either_lane_while_a_revoke_is_asked_for(
         self, make_sync: MakeConsumer, servers: str, admin: Admin
     ) -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace import OffsetAndMetadata, Record, TopicPartition
-from support.admin import Admin
+from headrace import OffsetAndMetadata, Record, TopicPartition, Watermarks
+from support.admin import Admin, unique
 from support.consumers import MakeConsumer, poll_until
 from support.groups import Diary
 from support.lanes import (
     behind,
     commit_of,
+    commit_plainly,
     grow,
     laned,
     laned_member,
     offsets,
 )
-from support.produce import numbered, write
+from support.oracle import oracle_rows
+from support.produce import Outgoing, Writer, numbered, write
 from support.waiting import wait_for
 
 
@@ -113,3 +115,68 @@ class TestLogs:
         assert offsets(seen, "backlog") == list(range(20, 100))
         assert offsets(seen, "live") == list(range(100, 110))
         assert consumer.child_consumer_is_alive()
+
+    @pytest.mark.parametrize("mode", ["returned", "done"])
+    def test_transactions_in_a_range(self, make: MakeConsumer, servers: str, tp: TopicPartition, mode: str) -> None:
+        group = unique("g")
+        writer = Writer(servers, transactional_id=unique("tx"))
+        for turn in range(6):
+            writer.producer.begin_transaction()
+            writer.send(tp.topic, numbered(10, start=10 * turn))
+            writer.flush()
+            writer.producer.abort_transaction(30) if turn % 2 else writer.producer.commit_transaction(30)
+        writer.producer.begin_transaction()
+        writer.send(tp.topic, numbered(5, start=100))
+        writer.flush()
+        commit_plainly(servers, group, tp, 5)
+        consumer = laned(make, servers, group, tp.topic, isolation_level="read_committed", commit_mode=mode)
+        assert consumer.watermarks(tp) == Watermarks(0, 66 + 5)
+        assert consumer.position(tp) == 66, "the last stable offset is the end of the log"
+        seen = poll_until(consumer, 25)
+        assert [int(record.value or b"") for record in seen] == [*range(5, 10), *range(20, 30), *range(40, 50)]
+        if mode == "done":
+            consumer.done(seen[3])
+            consumer.commit()
+            assert consumer.committed([tp])[tp].offset == 5
+            for record in seen:
+                consumer.done(record)
+        wait_for(
+            "markers passed", lambda: consumer.poll(0.02) is not None and not consumer.metrics()["backlog"]["open"]
+        )
+        writer.producer.commit_transaction(30)
+        seen = poll_until(consumer, 5)
+        assert offsets(seen, "live") == list(range(66, 71))
+        if mode == "done":
+            for record in seen:
+                consumer.done(record)
+        consumer.commit()
+        found = commit_of(servers, group, tp)
+        assert found is not None
+        assert found.metadata == ""
+        assert found.offset in (71, 72)
+
+    def test_a_range_that_was_compacted(self, make_sync: MakeConsumer, servers: str, admin: Admin) -> None:
+        topic = admin.create(
+            "lanes", cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001, segment_bytes=2**20
+        )
+        tp, group = TopicPartition(topic, 0), unique("g")
+        for _ in range(4):
+            write(servers, topic, [Outgoing(b"x", b"key-%d" % key) for key in range(100)])
+
+        def compacted() -> bool:
+            write(servers, topic, [Outgoing(b"tick", b"tick")])
+            return len(oracle_rows(servers, topic)) < 250
+
+        wait_for("compaction", compacted, 30.0, every=0.3)
+        commit_plainly(servers, group, tp, 10)
+        consumer = laned(make_sync, servers, group, topic, commit_mode="done")
+        end = consumer.position(tp)
+        seen: list[Record] = []
+        while consumer.metrics()["backlog"]["open"]:
+            seen += consumer.poll(0.2)
+        expected = {row.offset for row in oracle_rows(servers, topic) if 10 <= row.offset < end}
+        assert expected <= set(offsets(seen, "backlog")), "the cleaner may be at work still"
+        for record in seen:
+            consumer.done(record)
+        consumer.commit()
+        assert consumer.committed([tp])[tp].offset == end

@@ -32,9 +32,12 @@ def laned(make: MakeConsumer, servers: str, group: str, topic: str, **settings: 
     return consumer
 
 
-def laned_member(make: MakeConsumer, servers: str, group: str, topic: str, way: str, **settings: Any) -> AnyConsumer:
+def laned_member(
+    make: MakeConsumer, servers: str, group: str, topic: str, way: str | None = None, **settings: Any
+) -> AnyConsumer:
+    """The same as a member of the group."""
     listener = settings.pop("listener", None)
-    chosen = BY_HAND | WAYS[way] | {"auto_offset_reset": "earliest"} | settings
+    chosen = BY_HAND | (WAYS[way] if way else {}) | {"auto_offset_reset": "earliest"} | settings
     consumer = make(bootstrap_servers=servers, group_id=group, **chosen)
     consumer.subscribe([topic], listener=listener)
     return consumer

@@ -1,8 +1,8 @@
 """KIP-333: the lane beside the live one, in which is worked off what that has skipped.
 
 It is a lane as the other: partitions with buffers of their own, and a fetcher of its own that is started when there is
-something to fetch and then stays, on standby. What it has to read of a partition, and what is committed of it, is decided
-by `machines/lanes.py`.
+something to fetch and then stays, on standby. What it has to read of a partition, and what is committed of it, is
+decided by `machines/lanes.py`.
 
 A partition is here from when its token is committed until it is given up, sought or read to the end, and that is
 committed. All of it is behind the intake's lock: what does not take it is called with it held.

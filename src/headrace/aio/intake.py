@@ -57,8 +57,9 @@ class Intake(Lane):
             for lane in lanes:
                 lane.assignment.has_appetite = False
             moved, error = False, None
-            if not chunks:
+            if not chunks or self.backlog is not None:
                 moved = self.assignment.resolve_out_of_range()
+            if not chunks:
                 errors = (lane.assignment.pending_error() for lane in lanes)
                 error = next((error for error in errors if error is not None), None)
         for lane in hungry:

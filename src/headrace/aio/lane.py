@@ -1,7 +1,7 @@
 """What a fetcher fills and a poll empties.
 
-A consumer has one lane; with `enable.parallel.rebalance` there is a second one for the backlog (KIP-333). Both are behind
-the lock of the intake, and share its view of the cluster and its doorbell.
+A consumer has one lane; with `enable.parallel.rebalance` there is a second one for the backlog (KIP-333). Both are
+behind the lock of the intake, and share its view of the cluster and its doorbell.
 """
 
 from __future__ import annotations

@@ -355,8 +355,10 @@ class Run:
         return self._workload.running == 0
 
     def progress(self) -> Progress:
-        lags = [each["lag"] for each in self._consumer.metrics()["partitions"].values()]
-        known = [lag for lag in lags if lag is not None]
+        figures = self._consumer.metrics()
+        known = [lag for each in figures["partitions"].values() if (lag := each["lag"]) is not None]
+        if figures["backlog"] is not None:
+            known.append(figures["backlog"]["open"])
         with self._lock:
             work = self._workload
             return Progress(

@@ -1,7 +1,7 @@
 """The tasks of the backlog lane (KIP-333): its fetcher, and what finds out why a range cannot be read any more.
 
-They are started with the first backlog, and then stay: on standby when there is nothing to do. If one of them fails, all
-are made anew and resume from what is committed; the live lane does not notice.
+They are started with the first backlog, and then stay: on standby when there is nothing to do. If one of them fails,
+all are made anew and resume from what is committed; the live lane does not notice.
 """
 
 from __future__ import annotations
