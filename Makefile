@@ -12,6 +12,7 @@ SEEDS ?= 1000
 # The brokers of the tests do not live long enough for Java's optimizing compiler to pay.
 SHORT_LIVED := -XX:TieredStopAtLevel=1
 SECONDS ?= 60
+KILLS ?= 50
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
 
 help: ## Show this list
@@ -64,7 +65,9 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	for round in $$(seq $(ROUNDS)); do \
 	  $(BIN)/python -m pytest -q tests/integration/test_failover.py tests/integration/test_replicas.py || exit 1; done
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --crowds 3
+	PYTHONPATH=tests $(BIN)/python -m simulation.crashes --seeds $$((100 * $(SEEDS)))
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/integration/test_group_failover.py
+	ROUNDS=$(KILLS) $(BIN)/python -m pytest -q tests/integration/test_lanes_killed.py
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/test_orderly_handovers.py
 
 clean: ## Remove what was built here
