@@ -57,7 +57,7 @@ def test_each_record_its_own_way(
     assert [(record.offset, record.delivery_count) for record in again] == [(4, 2), (8, 2)]
     consumer.acknowledge(again)
     heard.clear()
-    assert not consumer.poll(0.3)
+    assert not consumer.poll(1.0)
     assert heard == [({tp: [range(4, 5), range(8, 9)]}, None)], "the poll has sent them"
     with pytest.raises(StateError, match="acknowledged already"):
         consumer.acknowledge(again[0])

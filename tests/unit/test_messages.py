@@ -25,6 +25,9 @@ from headrace.protocol.messages import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    SHARE_GROUP_HEARTBEAT,
     SYNC_GROUP,
     Api,
     correlation_id_of,
@@ -34,6 +37,7 @@ from support.entities import build
 from support.fake_broker import read_request
 
 TOPIC = uuid.UUID(int=7)
+ACKS = {"first_offset": 3, "last_offset": 5, "acknowledge_types": (1, 2, 0)}
 
 # One description of each request, for all of its versions.
 FIELDS: dict[Api, dict[str, Any]] = {
@@ -97,6 +101,34 @@ FIELDS: dict[Api, dict[str, Any]] = {
         "subscribed_topic_regex": None,
         "server_assignor": None,
         "topic_partitions": [{"topic_id": TOPIC, "partitions": [0, 1]}],
+    },
+    SHARE_GROUP_HEARTBEAT: {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 4,
+        "rack_id": None,
+        "subscribed_topic_names": ["t"],
+    },
+    SHARE_FETCH: {
+        "group_id": "g",
+        "member_id": "m",
+        "share_session_epoch": 4,
+        "max_wait": 500,
+        "min_bytes": 1,
+        "max_bytes": 1000,
+        "max_records": 6,
+        "batch_size": 2,
+        "share_acquire_mode": 1,
+        "is_renew_ack": False,
+        "topics": [{"topic_id": TOPIC, "partitions": [{"partition_index": 2, "acknowledgement_batches": [ACKS]}]}],
+        "forgotten_topics_data": [{"topic_id": TOPIC, "partitions": [1, 2]}],
+    },
+    SHARE_ACKNOWLEDGE: {
+        "group_id": "g",
+        "member_id": "m",
+        "share_session_epoch": -1,
+        "is_renew_ack": True,
+        "topics": [{"topic_id": TOPIC, "partitions": [{"partition_index": 2, "acknowledgement_batches": [ACKS]}]}],
     },
     METADATA: {
         "topics": [{"topic_id": None, "name": "t"}],

@@ -22,7 +22,7 @@ from ..machines.backoff import Backoff
 from ..machines.cluster import Cluster
 from ..machines.share_holding import Outcome
 from ..machines.share_member import ShareMember
-from ..machines.share_place import ShareTerms
+from ..machines.share_place import ShareTerms, Talk
 from ..machines.share_planner import Planner
 from ..records import Batch, Record, Records
 from ..share_config import ShareConsumerConfig
@@ -120,6 +120,8 @@ class ShareIntake:
                 self._raise()
                 if now < deadline:
                     self.planner.wait(limit, deadline)
+                else:
+                    self.planner.nudge(limit)
                 is_hungry = True
         if is_hungry:
             self.wake()
@@ -170,7 +172,7 @@ class ShareIntake:
         with self.lock:
             return all(self.planner.can_renew(TopicPartition(part.topic, part.partition)) for part in parts)
 
-    def hurry(self) -> dict[int, int]:
+    def hurry(self) -> dict[int, Talk]:
         """Has everything sent that is to be acknowledged; in implicit mode also what the last poll returned."""
         with self.lock:
             self.planner.accept_all(time.monotonic())

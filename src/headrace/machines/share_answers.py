@@ -86,6 +86,8 @@ def arrived(
     holding, lease = arrival.holding, arrival.lease
     if holding.lost is not None:
         return
+    if outcome := holding.acquired((first, last) for first, last, _ in arrival.acquired):
+        planner.outcomes.append(outcome)
     if gaps:
         holding.settle(gaps, GAP, lease)
         planner.touch(holding, now)

@@ -25,7 +25,7 @@ from kio.schema.errors import ErrorCode
 
 from ..acknowledge import GAP, AcknowledgeType, OffsetMap, Run, count
 from ..errors import HeadraceError
-from ..protocol.codes import is_retriable
+from ..protocol.codes import is_retriable, kafka_error
 from ..types import TopicPartition
 from .session import Slot
 
@@ -85,6 +85,27 @@ class Holding:
         self._renewing: list[Run[Renewal]] = []
 
     # -- the user ----------------------------------------------------------------------------------------------
+
+    def acquired(self, runs: Iterable[tuple[int, int]]) -> Outcome | None:
+        """These were acquired. If they were held before, that lock has ended: what was decided then must not be taken
+        for what will be decided now."""
+        if self.is_idle:
+            return None
+        void: list[Run[Decision]] = []
+        for first, last in runs:
+            self.in_hand.remove(first, last)
+            self._renewals.remove(first, last)
+            void += self._decided.remove(first, last)
+            for part in self._apart:
+                kept: OffsetMap[Decision] = OffsetMap()
+                for run in part:
+                    kept.set(*run)
+                void += kept.remove(first, last)
+                part[:] = kept.take()
+        self._apart = deque(part for part in self._apart if part)
+        doing = f"acknowledging {self.tp}"
+        error = kafka_error(ErrorCode.invalid_record_state, doing, "the lock ended before that was sent")
+        return self._outcome(_of_user(void), error)
 
     def returned(self, runs: Iterable[tuple[int, int]], lease: Lease) -> None:
         """A poll returns these."""

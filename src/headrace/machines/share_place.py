@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..protocol.messages import SHARE_ACKNOWLEDGE, SHARE_FETCH, Api
 from ..types import TopicPartition
@@ -57,6 +57,19 @@ class ShareRequest:
     ask: Ask = Ask(0)
 
 
+class Talk(NamedTuple):
+    """How many requests there were that acknowledge all that is to be, and that renew all that is to be."""
+
+    acknowledgements: int = 0
+    renewals: int = 0
+
+    def plus(self, acknowledgements: bool, renewals: bool) -> Talk:
+        return Talk(self.acknowledgements + acknowledgements, self.renewals + renewals)
+
+    def covers(self, other: Talk) -> bool:
+        return self.acknowledgements >= other.acknowledgements and self.renewals >= other.renewals
+
+
 class Place:
     def __init__(self, node: int, terms: ShareTerms) -> None:
         self.node = node
@@ -71,8 +84,8 @@ class Place:
         self.renew_at = math.inf  # when to look whose lock is to be renewed
         self.not_before = 0.0
         self.failures = 0
-        self.begun = 0  # how many requests; the one in flight included
-        self.ended = 0
+        self.begun = Talk()  # the one in flight included
+        self.ended = Talk()
         self._terms = terms
 
     def holding(self, slot: Slot, tp: TopicPartition) -> Holding:
@@ -156,8 +169,9 @@ class Place:
 
     def _begin(self, request: ShareRequest) -> ShareRequest:
         self.in_flight = request
-        self.begun += 1
-        if not request.is_renewal:
+        speaks = not request.is_renewal and not (request.api is SHARE_FETCH and not self.session.is_open)
+        self.begun = self.begun.plus(speaks, request.is_renewal)
+        if speaks:
             self.is_urgent = False
             self.acks_due = math.inf
         return request

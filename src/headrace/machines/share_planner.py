@@ -28,7 +28,7 @@ from .backoff import Backoff
 from .cluster import Cluster
 from .session import Slot
 from .share_holding import Holding, Outcome
-from .share_place import Ask, Place, ShareRequest, ShareTerms
+from .share_place import Ask, Place, ShareRequest, ShareTerms, Talk
 from .share_stock import Columns, Lot, Stock
 
 _LINGER = 0.05  # seconds that acknowledgements wait for a fetch to take them along
@@ -57,6 +57,7 @@ class Planner:
         self._holdings: dict[TopicPartition, list[Holding]] = {}  # the newest last
         self._limit = 0  # of the poll that waits; 0: none does
         self._until = 0.0
+        self._nudged: set[int] = set()  # brokers to be asked for a poll that did not wait
         self._last_limit = 0
         self._left_at: float | None = None  # when the last poll with records returned
         self._work = math.inf  # how long the user took before the last poll
@@ -127,6 +128,12 @@ class Planner:
         """The poll has found nothing, and waits for so many records until then."""
         self._limit = self._last_limit = limit
         self._until = until
+
+    def nudge(self, limit: int) -> None:
+        """The poll does not wait: each broker is asked once for what it has, for the next one."""
+        if not self._limit:
+            self._last_limit = limit
+            self._nudged = set(self._wanted)
 
     def take(self, limit: int, now: float) -> list[Columns]:
         records = self.stock.take(limit, now)
@@ -200,20 +207,19 @@ class Planner:
 
     # -- acknowledgements that somebody waits for ----------------------------------------------------------------
 
-    def hurry(self) -> dict[int, int]:
-        """Sends all acknowledgements at once. Returns what to wait for: by broker, the number of the request that has
-        to be over."""
+    def hurry(self) -> dict[int, Talk]:
+        """Sends all acknowledgements at once. Returns what to wait for: by broker, which requests have to be over."""
         goals = {}
         for node, place in self.places.items():
-            if place.has_acks or place.has_renewals:
+            acks, renewals = place.has_acks, place.has_renewals
+            if acks or renewals:
                 place.is_urgent = True
-                goals[node] = place.begun + place.has_acks + place.has_renewals
-            elif place.in_flight is not None and place.in_flight.acknowledged:
-                goals[node] = place.begun
+            if acks or renewals or (place.in_flight is not None and place.in_flight.acknowledged):
+                goals[node] = place.begun.plus(acks, renewals)
         return goals
 
-    def is_over(self, goals: Mapping[int, int]) -> bool:
-        return all(self.places[node].ended >= number for node, number in goals.items())
+    def is_over(self, goals: Mapping[int, Talk]) -> bool:
+        return all(self.places[node].ended.covers(goal) for node, goal in goals.items())
 
     def unsettled(self) -> set[TopicPartition]:
         """Partitions with acknowledgements that are not answered."""
@@ -254,8 +260,7 @@ class Planner:
         if not place.session.is_open:
             if place.has_acks or place.has_renewals:  # the connection lives on, and with it the locks
                 return place.fetch(wanted, Ask(0), now)
-            ask = self._ask(place, now)
-            return None if ask is None else place.fetch(wanted, ask, now)
+            return self._fetch(place, wanted, self._ask(place, now), now)
         self._note_renewals(place, now)
         if place.has_renewals:
             return place.renew(now)
@@ -264,7 +269,17 @@ class Planner:
             place.has_strays(wanted) or (ask is None and (place.is_urgent or now >= place.acks_due))
         ):
             return place.acknowledge(now)
-        return None if ask is None else place.fetch(wanted, ask, now)
+        return self._fetch(place, wanted, ask, now)
+
+    def _fetch(
+        self, place: Place, wanted: Mapping[Slot, TopicPartition], ask: Ask | None, now: float
+    ) -> ShareRequest | None:
+        if ask is None:
+            return None
+        if self.terms.is_strict:
+            self._nudged.clear()
+        self._nudged.discard(place.node)
+        return place.fetch(wanted, ask, now)
 
     def next_wake(self, node: int, now: float) -> float:
         """When to ask `plan` again, if nothing happens before."""
@@ -279,11 +294,10 @@ class Planner:
     def _ask(self, place: Place, now: float) -> Ask | None:
         if not self._wanted.get(place.node) or not place.is_up or now < place.not_before:
             return None
-        wait = max(0.0, min(self.terms.max_wait, self._until - now))
-        if self._limit and not self.stock.count:
-            if not self.terms.is_strict:
-                return Ask(self._limit, wait)
-            return self._ask_in_turn(place, wait, now)
+        is_awaited = self._limit > 0 and now < self._until
+        if (is_awaited or place.node in self._nudged) and not self.stock.count:
+            wait = min(self.terms.max_wait, self._until - now) if is_awaited else 0.0
+            return self._ask_in_turn(place, wait, now) if self.terms.is_strict else Ask(self._last_limit, wait)
         if self.terms.is_strict or not place.was_full or self.stock.count > self._last_limit:
             return None
         patience = _QUICK if self.lock_time is None else min(_QUICK, self.lock_time / 10)
@@ -299,8 +313,8 @@ class Planner:
         if able[self._turn % len(able)] != place.node:
             return None
         if len(able) == 1:
-            return Ask(self._limit, wait)
-        return Ask(self._limit, 0.0 if self._empty_turns < len(able) else min(wait, _TURN))
+            return Ask(self._last_limit, wait)
+        return Ask(self._last_limit, 0.0 if self._empty_turns < len(able) else min(wait, _TURN))
 
     def turn_over(self, is_empty: bool) -> None:
         """In record_limit the next broker's turn has come."""
@@ -350,7 +364,7 @@ class Planner:
         """The connection to the broker is gone, and with it the session and all locks."""
         place = self.places[node]
         place.session.broken()
-        place.begun += 1  # whoever waits for what was to be sent next hears of its end now
+        place.begun = place.begun.plus(True, True)  # whoever waits for what was to be sent next hears of its end now
         place.end()
         place.was_full = place.is_up = False
         place.is_urgent = False

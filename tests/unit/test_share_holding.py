@@ -1,0 +1,173 @@
+"""What is held of a partition: decided, sent, answered, renewed, lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.acknowledge import GAP, AcknowledgeType
+from headrace.errors import KafkaError, NetworkError
+from headrace.machines.share_holding import Holding, Lease, Outcome
+from headrace.protocol.codes import kafka_error
+from support.share_model import TP, slot
+
+ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+BAD_STATE, NOT_LEADER, NOT_AVAILABLE = 121, 6, 15
+
+
+def holding(*runs: tuple[int, int], lease: Lease | None = None) -> Holding:
+    made = Holding(TP, slot(0), 1)
+    made.returned(runs, lease or Lease(100.0))
+    return made
+
+
+def refusal(code: int) -> KafkaError:
+    return kafka_error(code, "test")
+
+
+def sent(made: Holding) -> list[tuple[int, int, int]]:
+    return [(each["first_offset"], each["last_offset"], *each["acknowledge_types"]) for each in made.send()]
+
+
+def test_decisions_become_ranges() -> None:
+    made = holding((0, 9))
+    made.settle([(10, 11)], GAP, Lease(100.0))
+    assert [made.decide(0, 3, ACCEPT), made.decide(4, 4, RELEASE), made.decide(5, 9, ACCEPT)] == [4, 1, 5]
+    assert not made.in_hand
+    assert sent(made) == [(0, 3, ACCEPT), (4, 4, RELEASE), (5, 9, ACCEPT), (10, 11, GAP)]
+    assert made.answered(0, None, 0.0) == Outcome(TP, (range(4), range(4, 5), range(5, 10)), None)
+    assert made.is_idle
+
+
+def test_a_decision_can_be_changed_until_it_is_sent() -> None:
+    made = holding((0, 2))
+    made.decide_all(ACCEPT)
+    assert made.decide(1, 1, REJECT) == 1
+    assert sent(made) == [(0, 0, ACCEPT), (1, 1, REJECT), (2, 2, ACCEPT)]
+    assert made.decide(1, 1, ACCEPT) == 0
+
+
+def test_gaps_are_not_the_users() -> None:
+    made = holding()
+    made.settle([(0, 4)], GAP, Lease(100.0))
+    assert made.decide(0, 4, ACCEPT) == 0
+    assert sent(made) == [(0, 4, GAP)]
+    assert made.answered(0, None, 0.0) is None
+
+
+def test_what_is_not_held_is_not_decided() -> None:
+    made = holding((5, 9))
+    assert made.decide(0, 20, ACCEPT) == 5
+    assert made.decide(5, 9, RENEW) == 0
+
+
+def test_refused_together_then_sent_one_by_one() -> None:
+    old, new = Lease(1.0), Lease(100.0)
+    made = holding((0, 4), lease=old)
+    made.returned([(5, 9)], new)
+    made.decide_all(ACCEPT)
+    assert sent(made) == [(0, 9, ACCEPT)]
+    assert made.answered(BAD_STATE, refusal(BAD_STATE), 50.0) is None
+    outcomes = []
+    while made.has_decided:
+        ((first, last, _),) = sent(made)
+        code = BAD_STATE if first == 0 else 0
+        outcomes.append(made.answered(code, refusal(code) if code else None, 50.0))
+        assert (first, last) in ((0, 4), (5, 9))
+    assert {(each.ranges, each.error is None) for each in outcomes if each} == {
+        ((range(5),), False),
+        ((range(5, 10),), True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "again"), [(BAD_STATE, False), (NOT_LEADER, False), (NOT_AVAILABLE, True), (-1, False)]
+)
+def test_which_refusals_are_tried_again(code: int, again: bool) -> None:
+    made = holding((0, 4))
+    made.decide_all(ACCEPT)
+    made.send()
+    outcome = made.answered(code, refusal(code), 50.0)
+    assert (outcome is None, made.has_retries) == (again, again)
+
+
+def test_nothing_is_tried_again_when_the_lock_has_ended() -> None:
+    made = holding((0, 4))
+    made.decide_all(ACCEPT)
+    made.send()
+    assert made.answered(NOT_AVAILABLE, refusal(NOT_AVAILABLE), 100.0) is not None
+
+
+def test_a_renewal_leaves_it_in_hand() -> None:
+    lease = Lease(100.0)
+    made = holding((0, 4), lease=lease)
+    assert made.decide(2, 3, RENEW) == 2
+    assert made.has_renewals
+    assert not made.has_decided
+    assert made.send_renewals() == [{"first_offset": 2, "last_offset": 3, "acknowledge_types": (RENEW,)}]
+    assert made.renewed(None, 500.0) == Outcome(TP, (range(2, 4),), None)
+    assert [(run.first, run.last, run.value.expires, run.value.is_renewed) for run in made.in_hand] == [
+        (0, 1, 100.0, False),
+        (2, 3, 500.0, True),
+        (4, 4, 100.0, False),
+    ]
+
+
+def test_a_renewal_of_the_background_moves_the_lease_and_tells_nobody() -> None:
+    lease = Lease(100.0)
+    made = holding((0, 4), lease=lease)
+    made.renew([(0, 4)], lease)
+    made.send_renewals()
+    made.decide(1, 1, ACCEPT)  # meanwhile
+    assert made.renewed(None, 500.0) is None
+    assert lease.expires == 500.0
+    made.renew([(0, 0)], lease)
+    made.send_renewals()
+    assert made.renewed(refusal(BAD_STATE), 0.0) is None
+    assert lease.is_doomed
+
+
+def test_a_decision_takes_the_place_of_a_renewal() -> None:
+    made = holding((0, 4))
+    made.decide(0, 4, RENEW)
+    made.decide(0, 2, ACCEPT)
+    assert made.send_renewals() == [{"first_offset": 3, "last_offset": 4, "acknowledge_types": (RENEW,)}]
+
+
+def test_a_request_that_was_not_looked_at_is_sent_again() -> None:
+    made = holding((0, 4))
+    made.decide(0, 1, ACCEPT)
+    made.decide(3, 3, RENEW)
+    assert sent(made) == [(0, 1, ACCEPT)]
+    made.not_looked_at()
+    assert sent(made) == [(0, 1, ACCEPT)]
+    made.answered(0, None, 0.0)
+    made.send_renewals()
+    made.not_looked_at()
+    assert made.has_renewals
+
+
+def test_lost_with_the_connection() -> None:
+    made = holding((0, 9))
+    made.decide(0, 1, ACCEPT)
+    made.send()
+    made.decide(2, 3, RELEASE)
+    made.decide(4, 4, RENEW)
+    error = NetworkError("gone")
+    assert made.lose(error) == Outcome(TP, (range(2), range(2, 4), range(4, 5)), error)
+    assert made.lost is error
+    assert made.decide(5, 9, ACCEPT) == 5, "the user does not know yet"
+    assert made.late() == Outcome(TP, (range(5, 10),), error)
+    assert not made.has_decided
+
+
+def test_acquired_again_what_was_decided_before_is_void() -> None:
+    made = holding((0, 9))
+    made.decide(0, 3, ACCEPT)
+    made.decide(6, 7, RENEW)
+    outcome = made.acquired([(2, 8)])
+    assert outcome is not None
+    assert (outcome.ranges, outcome.error is None) == ((range(2, 4),), False)
+    made.returned([(2, 8)], Lease(200.0))
+    assert made.decide(2, 8, ACCEPT) == 7
+    assert not made.has_renewals
+    assert sent(made) == [(0, 8, ACCEPT)]

@@ -1,0 +1,394 @@
+"""What a share consumer asks of its brokers: tables, and runs at random against a model of a broker."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.acknowledge import AcknowledgeType
+from headrace.errors import NetworkError, StateError
+from headrace.machines.backoff import Backoff
+from headrace.machines.share_answers import answered, arrived
+from headrace.machines.share_place import ShareRequest, ShareTerms
+from headrace.machines.share_planner import Planner
+from headrace.protocol.messages import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from headrace.types import TopicPartition
+from support.machines import cluster_of, partition, topic
+from support.share_model import LOCK, TOPIC, Model, Offsets, slot
+
+T0 = TopicPartition("t", 0)
+
+
+class Desk:
+    """A planner, one or two brokers, and the time."""
+
+    def __init__(self, *models: Model, **terms: Any) -> None:
+        self.now = 100.0
+        self.models = dict(enumerate(models, 1))
+        partitions = [partition(number, leader=node) for node, model in self.models.items() for number in model.logs]
+        cluster = cluster_of(topic(*partitions, id=TOPIC), brokers=(1, 2, 3))
+        self.planner = Planner(ShareTerms("g", "m", **terms), cluster, Backoff(100, 1000), lambda: 0.5)
+        self.planner.topics = frozenset({"t"})
+        self.planner.follow(slot(number) for model in models for number in model.logs)
+        for node in self.models:
+            self.planner.connected(node, can_renew=True)
+        self.requests: list[ShareRequest] = []
+        self.most_acquired = 0
+
+    def plan(self, node: int = 1) -> ShareRequest | None:
+        return self.planner.plan(node, self.now)
+
+    def finish(self, request: ShareRequest) -> None:
+        model = self.models[request.node]
+        answer = answered(self.planner, request, model.answer(request, self.now), self.now)
+        got = sum(last - first + 1 for each in answer.arrivals for first, last, _ in each.acquired)
+        self.most_acquired = max(self.most_acquired, got)
+        for arrival in answer.arrivals:
+            arrived(self.planner, arrival, *model.decode(arrival), self.now)
+
+    def step(self) -> list[ShareRequest]:
+        """All that is to be sent now, to all brokers at the same time, and the answers."""
+        sent = []
+        while round := [request for node in self.models if (request := self.planner.plan(node, self.now))]:
+            sent += round
+            for request in round:
+                self.finish(request)
+            if self.planner.stock.count:
+                break
+            self.now += max(request.ask.wait for request in round)
+        self.requests += sent
+        return sent
+
+    def poll(self, limit: int = 10, wait: float = 1.0) -> list[Offsets]:
+        self.planner.poll_begins(self.now)
+        for _ in range(20):
+            records = self.planner.take(limit, self.now)
+            if records:
+                break
+            self.planner.wait(limit, self.now + wait)
+            if not self.step():
+                break
+        self.planner.poll_ends()
+        return records  # type: ignore[return-value]  # the model makes no others
+
+    def lose(self, node: int = 1) -> None:
+        self.models[node].disconnected()
+        self.planner.lost(node, NetworkError("gone"))
+        self.planner.connected(node, can_renew=True)
+
+
+def offsets(records: list[Offsets]) -> list[int]:
+    return [offset for each in records for offset in each.offsets]
+
+
+# -- fetches -----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_asked_before_a_poll_waits() -> None:
+    desk = Desk(Model({0: 10}))
+    assert desk.plan() is None
+    desk.planner.wait(7, desk.now + 0.25)
+    request = desk.plan()
+    assert request is not None
+    assert request.api is SHARE_FETCH
+    wanted = {"share_session_epoch": 0, "max_records": 7, "batch_size": 7, "max_wait": 250, "share_acquire_mode": 0}
+    assert {name: request.fields[name] for name in wanted} == wanted
+    assert desk.plan() is None, "one at a time"
+
+
+def test_a_poll_that_does_not_wait_has_each_broker_asked_once() -> None:
+    desk = Desk(Model({0: 10}), Model({1: 10}))
+    desk.planner.nudge(7)
+    assert [(request.node, request.fields["max_wait"]) for request in desk.step()] == [(1, 0), (2, 0)]
+    assert [(request.node, request.fields["max_wait"]) for request in desk.step()] == [], "something is in stock"
+    strict = Desk(Model({0: 0}), Model({1: 0}), is_strict=True)
+    strict.planner.nudge(7)
+    assert [request.node for request in strict.step()] == [1]
+    strict.planner.nudge(7)
+    assert [request.node for request in strict.step()] == [2]
+
+
+def test_a_fetch_does_not_outlast_the_poll_nor_the_setting() -> None:
+    desk = Desk(Model({0: 10}), max_wait=0.5)
+    desk.planner.wait(7, desk.now + 60)
+    request = desk.plan()
+    assert request is not None
+    assert request.fields["max_wait"] == 500
+
+
+def test_polls_return_no_more_than_their_limit_and_the_rest_waits() -> None:
+    desk = Desk(Model({0: 15}))
+    assert offsets(desk.poll(6)) == [0, 1, 2, 3, 4, 5]
+    assert desk.planner.stock.count == 4
+    assert offsets(desk.poll(6)) == [6, 7, 8, 9]
+    assert len(desk.requests) == 1, "no fetch for what is in stock"
+    assert offsets(desk.poll(6)) == [10, 11, 12, 13, 14]
+    assert desk.models[1].accepted == [(0, offset) for offset in range(10)]
+
+
+def test_in_record_limit_exactly_so_many_are_acquired() -> None:
+    desk = Desk(Model({0: 15}), is_strict=True)
+    assert [offsets(desk.poll(6)) for _ in range(3)] == [
+        [0, 1, 2, 3, 4, 5],
+        [6, 7, 8, 9, 10, 11],
+        [12, 13, 14],
+    ]
+    assert desk.most_acquired == 6
+
+
+def test_a_quick_user_is_fetched_ahead_for_and_a_slow_one_is_not() -> None:
+    desk = Desk(Model({0: 1000}, batch=10))
+    desk.poll(10)
+    assert desk.step() == [], "nobody knows yet"
+    desk.now += 0.01
+    desk.poll(10)
+    assert [request.fields["max_wait"] for request in desk.step()] == [0], "one poll's worth"
+    desk.now += 5.0
+    desk.poll(10)
+    desk.poll(10)
+    assert desk.planner.stock.count <= 10
+    slow = Desk(Model({0: 1000}, batch=10))
+    for _ in range(3):
+        slow.poll(10)
+        slow.now += 5.0
+    assert [request for request in slow.step() if request.api is SHARE_FETCH] == []
+
+
+def test_nothing_is_fetched_ahead_in_record_limit() -> None:
+    desk = Desk(Model({0: 1000}, batch=10), is_strict=True)
+    for _ in range(3):
+        desk.poll(10)
+        desk.now += 0.001
+        assert [request for request in desk.step() if request.ask.records] == []
+
+
+def test_in_record_limit_brokers_are_asked_in_turn() -> None:
+    desk = Desk(Model({0: 0}), Model({1: 4}), is_strict=True)
+    desk.planner.poll_begins(desk.now)
+    desk.planner.wait(10, desk.now + 1.0)
+    first = desk.plan(1)
+    assert first is not None
+    assert first.fields["max_wait"] == 0, "each is looked at before one is waited for"
+    assert desk.plan(2) is None
+    desk.finish(first)
+    assert desk.plan(1) is None
+    second = desk.plan(2)
+    assert second is not None
+    desk.finish(second)
+    assert desk.planner.stock.count == 4
+    assert desk.plan(1) is None
+
+
+# -- acknowledgements ----------------------------------------------------------------------------------------------
+
+
+def test_acknowledgements_go_with_the_next_fetch() -> None:
+    desk = Desk(Model({0: 20}))
+    desk.poll(10)
+    desk.poll(10)
+    (fetch,) = (request for request in desk.requests if request.acknowledged)
+    assert fetch.api is SHARE_FETCH
+    assert desk.models[1].accepted == [(0, offset) for offset in range(10)]
+
+
+def test_or_by_themselves_when_no_fetch_comes() -> None:
+    desk = Desk(Model({0: 10}), is_explicit=True)
+    (records,) = desk.poll(10)
+    desk.planner.decide(T0, records.runs(), AcknowledgeType.ACCEPT, desk.now)
+    assert desk.step() == []
+    desk.now = desk.planner.next_wake(1, desk.now)
+    assert [request.api for request in desk.step()] == [SHARE_ACKNOWLEDGE]
+    assert desk.planner.next_wake(1, desk.now) > desk.now + 10
+
+
+def test_or_at_once_when_somebody_waits() -> None:
+    desk = Desk(Model({0: 10}))
+    desk.poll(10)
+    desk.planner.accept_all(desk.now)
+    goals = desk.planner.hurry()
+    assert not desk.planner.is_over(goals)
+    desk.step()
+    assert desk.planner.is_over(goals)
+    assert desk.planner.hurry() == {}
+    assert [outcome.error for outcome in desk.planner.outcomes] == [None]
+
+
+def test_explicit_polls_want_everything_acknowledged() -> None:
+    desk = Desk(Model({0: 10}), is_explicit=True)
+    desk.poll(10)
+    desk.planner.decide(T0, [(0, 8)], AcknowledgeType.ACCEPT, desk.now)
+    with pytest.raises(StateError, match="offset 9 of t-0"):
+        desk.planner.poll_begins(desk.now)
+    desk.planner.decide(T0, [(9, 9)], AcknowledgeType.RENEW, desk.now)
+    desk.planner.hurry()
+    desk.step()
+    desk.planner.poll_begins(desk.now)
+    assert desk.planner.in_hand == 1, "a renewed one stays in hand"
+    desk.planner.decide(T0, [(9, 9)], AcknowledgeType.ACCEPT, desk.now)
+    with pytest.raises(StateError, match="1 of the offsets 9 to 10"):
+        desk.planner.decide(T0, [(9, 10)], AcknowledgeType.ACCEPT, desk.now)
+
+
+def test_of_partitions_that_are_not_assigned_any_more_by_itself() -> None:
+    desk = Desk(Model({0: 10, 1: 10}))
+    desk.poll(10)
+    desk.planner.follow([slot(1)])
+    desk.poll(10)
+    assert [request.api for request in desk.requests] == [SHARE_FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH]
+    assert desk.models[1].session == {1}
+    assert len(desk.models[1].accepted) == 10
+
+
+# -- locks ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_in_stock_is_renewed_at_half_time() -> None:
+    desk = Desk(Model({0: 10}, batch=10), is_explicit=True)
+    desk.poll(5)
+    desk.now = desk.planner.next_wake(1, desk.now)
+    assert desk.now == 100 + LOCK / 2
+    (renewal,) = desk.step()
+    assert renewal.fields["is_renew_ack"]
+    assert [entry.until for entry in desk.models[1].logs[0]] == [100 + LOCK] * 5 + [100 + 1.5 * LOCK] * 5
+
+
+def test_what_is_in_hand_only_if_the_user_wants_it_and_not_for_ever() -> None:
+    desk = Desk(Model({0: 10}, batch=10), renews=True, max_poll_interval=100.0)
+    desk.poll(10)
+    renewed = []
+    while (at := desk.planner.next_wake(1, desk.now)) < 1000:
+        desk.now = at
+        renewed += [desk.now - 100 for request in desk.step() if request.is_renewal]
+    assert renewed == [15, 30, 45, 60, 75, 90]
+
+
+def test_records_whose_lock_has_ended_are_not_handed_out() -> None:
+    desk = Desk(Model({0: 10}, batch=10), is_explicit=True)
+    desk.planner.places[1].can_renew = False
+    (records,) = desk.poll(5)
+    desk.planner.decide(T0, records.runs(), AcknowledgeType.ACCEPT, desk.now)
+    desk.planner.hurry()
+    desk.step()
+    desk.now += LOCK
+    (again,) = desk.poll(5)
+    assert (again.offsets, again.delivery_count) == ([5, 6, 7, 8, 9], 2)
+    assert desk.planner.stock.expired == 5
+
+
+# -- trouble --------------------------------------------------------------------------------------------------------
+
+
+def test_a_forgotten_session_is_opened_again_and_nothing_is_lost() -> None:
+    desk = Desk(Model({0: 20}, batch=10))
+    desk.poll(10)
+    desk.models[1].forgets_session()
+    found = offsets(desk.poll(10))
+    assert found == list(range(10, 20))
+    desk.planner.accept_all(desk.now)
+    desk.step()
+    assert len(desk.models[1].accepted) == 20
+    assert [outcome.error for outcome in desk.planner.outcomes if outcome.error] == []
+
+
+def test_a_lost_connection_takes_everything_with_it() -> None:
+    desk = Desk(Model({0: 20}, batch=10), is_explicit=True)
+    (records,) = desk.poll(5)
+    desk.lose()
+    assert desk.planner.stock.count == 5
+    desk.planner.decide(T0, records.runs(), AcknowledgeType.ACCEPT, desk.now)
+    (outcome,) = desk.planner.outcomes
+    assert isinstance(outcome.error, NetworkError)
+    again = desk.poll(10)
+    assert offsets(again) == list(range(10))
+    assert again[0].delivery_count == 2
+
+
+def test_commits_hear_of_a_lost_connection() -> None:
+    desk = Desk(Model({0: 20}))
+    desk.poll(10)
+    desk.planner.accept_all(desk.now)
+    goals = desk.planner.hurry()
+    desk.lose()
+    assert desk.planner.is_over(goals)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.booleans(), st.booleans(), st.integers(1, 3))
+def test_whatever_happens_every_record_is_accepted(seed: int, is_strict: bool, is_explicit: bool, brokers: int) -> None:
+    """Polls, pauses, decisions, forgotten sessions and lost connections at random. The model complains of every request
+    that a broker would not have liked."""
+    dice = random.Random(seed)
+    models = [
+        Model(
+            {number: dice.randint(0, 40) for number in (2 * node, 2 * node + 1)},
+            batch=dice.choice([1, 3, 7]),
+            gaps=frozenset(dice.sample(range(40), 6)),
+        )
+        for node in range(brokers)
+    ]
+    desk = Desk(*models, is_strict=is_strict, is_explicit=is_explicit)
+    for round in range(3000):
+        if not sum(model.left for model in models) and not sum(model.acquired() for model in models):
+            break
+        calm = round > 60
+        limit = dice.choice([1, 4, 20])
+        desk.most_acquired = 0
+        before = desk.planner.stock.count
+        records = desk.poll(limit)
+        assert sum(map(len, records)) <= limit
+        if is_strict:
+            assert desk.most_acquired + before <= max(limit, before)
+        if is_explicit:
+            _decide_at_random(desk, records, dice, calm)
+        if not calm:
+            _disturb(desk, dice)
+        desk.now += dice.choice([0.0, 0.01, 0.3, 1.0] if calm else [0.0, 0.01, 0.3, 5.0, LOCK * 0.7, LOCK])
+        desk.step()
+    accepted = [place for model in models for place in model.accepted]
+    assert sorted({*accepted}) == [
+        (number, offset)
+        for model in models
+        for number, log in sorted(model.logs.items())
+        for offset in range(len(log))
+        if offset not in model.gaps
+    ]
+    assert len(accepted) == len(set(accepted))
+    assert [each for model in models for each in model.complaints] == []
+
+
+def _decide_at_random(desk: Desk, records: list[Offsets], dice: random.Random, calm: bool) -> None:
+    holdings = [holding for place in desk.planner.places.values() for holding in place.holdings.values()]
+    for holding in holdings:
+        for run in list(holding.in_hand):
+            for offset in run.offsets:
+                kind = AcknowledgeType.ACCEPT
+                if not calm and dice.random() < 0.2:
+                    kind = dice.choice([AcknowledgeType.RELEASE, AcknowledgeType.RENEW])
+                desk.planner.decide(holding.tp, [(offset, offset)], kind, desk.now)
+                if kind is AcknowledgeType.RENEW and dice.random() < 0.5:
+                    desk.planner.decide(holding.tp, [(offset, offset)], AcknowledgeType.ACCEPT, desk.now)
+    if any(holding.has_renewals for holding in holdings):
+        desk.planner.hurry()
+        desk.step()
+        for holding in holdings:  # polls want it decided, if the renewal failed
+            for run in list(holding.in_hand):
+                if not run.value.is_renewed:
+                    desk.planner.decide(holding.tp, [(run.first, run.last)], AcknowledgeType.ACCEPT, desk.now)
+
+
+def _disturb(desk: Desk, dice: random.Random) -> None:
+    node = dice.choice(list(desk.models))
+    what = dice.random()
+    if what < 0.1:
+        desk.models[node].forgets_session()
+    elif what < 0.2:
+        desk.lose(node)
+    elif what < 0.3:
+        known = [slot(number) for model in desk.models.values() for number in model.logs]
+        desk.planner.follow(dice.sample(known, dice.randint(0, len(known))))
+        desk.step()
+        desk.planner.follow(known)
