@@ -229,7 +229,7 @@ class ConsumerConfig:
         "fair",
         "How poll() shares its records over partitions: equal shares, or one partition after the other.",
     )
-    queued_max_bytes: int = _key(_whole(1), 64 * 2**20, "The most that is kept of what was fetched ahead.")
+    queued_max_bytes: int = _key(_whole(1), 40 * 2**20, "The most that is kept of what was fetched ahead.")
     isolation_level: str = _key(
         _one_of("read_uncommitted", "read_committed"),
         "read_uncommitted",
