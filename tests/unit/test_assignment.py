@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -130,6 +131,98 @@ def test_a_paused_partition_keeps_its_records_and_its_turn_does_not_matter() -> 
     assert counts(assignment, -1) == {B: 400}
     assignment.state(A).paused = False
     assert counts(assignment, -1) == {A: 500}
+
+
+def many(count: int) -> list[TopicPartition]:
+    return [TopicPartition("t", number) for number in range(count)]
+
+
+def test_with_more_partitions_than_records_the_next_few_give_a_handful() -> None:
+    partitions = many(100)
+    assignment = assigned(*partitions)
+    fill(assignment, dict.fromkeys(partitions, 9))
+    assert counts(assignment, 24) == dict.fromkeys(partitions[:8], 3)
+    assert counts(assignment, 24) == dict.fromkeys(partitions[8:16], 3)
+    assert counts(assignment, 3) == dict.fromkeys(partitions[16:19], 1)
+    assert counts(assignment, 18) == dict.fromkeys(partitions[19:28], 2)
+    for _ in range(9):
+        counts(assignment, 24)
+    assert counts(assignment, 15) == dict.fromkeys(partitions[:15], 1), "behind the last comes the first"
+
+
+def test_or_what_they_have() -> None:
+    partitions = many(100)
+    assignment = assigned(*partitions)
+    fill(assignment, dict(zip(partitions, [1, 9] * 50, strict=True)))
+    assert counts(assignment, 24) == dict(zip(partitions[:12], [1, 3] * 6, strict=True))
+    fill(assignment, {partitions[0]: 5})
+    assert counts(assignment, 24) == dict(zip(partitions[12:24], [1, 3] * 6, strict=True)), "who was served waits"
+
+
+def test_greedy_with_more_partitions_than_records() -> None:
+    partitions = many(100)
+    assignment = assigned(*partitions, strategy="greedy")
+    fill(assignment, dict.fromkeys(partitions, 30))
+    assert counts(assignment, 24) == {partitions[0]: 24}
+    assert counts(assignment, 48) == {partitions[1]: 30, partitions[2]: 18}
+    assert counts(assignment, 24) == {partitions[3]: 24}
+
+
+def test_paused_ones_among_many_are_passed_over() -> None:
+    partitions = many(100)
+    assignment = assigned(*partitions)
+    fill(assignment, dict.fromkeys(partitions, 90))
+    for tp in partitions[:50]:
+        assignment.state(tp).paused = True
+    assert counts(assignment, 24) == dict.fromkeys(partitions[50:58], 3)
+    for tp in partitions[:98]:
+        assignment.state(tp).withheld = True
+    assert assignment.available == 180
+    assert counts(assignment, 25) == {partitions[98]: 13, partitions[99]: 12}
+    assert counts(assignment, 25) == {partitions[98]: 12, partitions[99]: 13}, "equal shares, as there are so few"
+
+
+def test_nothing_of_a_buffer_that_was_dropped_or_given_up_is_taken() -> None:
+    assignment = assigned(A, B, C)
+    fill(assignment, {A: 5, B: 5, C: 5})
+    assignment.state(A).seek(Position(100))
+    assignment.assign([A, C])
+    assert assignment.available == 5
+    assert counts(assignment, 2) == {C: 2}
+    fill(assignment, {A: 1})
+    assert counts(assignment, -1) == {A: 1, C: 3}
+
+
+def test_what_was_given_back_is_taken_again() -> None:
+    assignment = assigned(A)
+    fill(assignment, {A: 5})
+    state = assignment.state(A)
+    chunks = assignment.take(-1)
+    assert assignment.available == 0
+    state.position = Position(0)
+    state.give_back(chunks)
+    assert offsets(assignment.take(-1)) == [0, 1, 2, 3, 4]
+    state.give_back([])
+    assert (assignment.available, assignment.take(-1)) == (0, [])
+
+
+@pytest.mark.parametrize(("size", "limit"), [(60, 1), (60, 7), (60, 9), (60, 59), (60, 60), (60, 70), (3, 2), (23, 15)])
+def test_nobody_waits_for_longer_than_all_others_need_for_a_turn(size: int, limit: int) -> None:
+    """Some are always full, others have a record now and then."""
+    dice = Random(size * limit)
+    partitions = many(size)
+    assignment = assigned(*partitions)
+    waiting = dict.fromkeys(partitions, 0)
+    for _ in range(100):
+        for tp in partitions:
+            if tp.partition % 3 == 0:
+                fill(assignment, {tp: limit - assignment.state(tp).available})
+            elif dice.random() < 0.3:
+                fill(assignment, {tp: 1})
+        served = counts(assignment, limit)
+        for tp in partitions:
+            waiting[tp] = waiting[tp] + 1 if assignment.state(tp).available and tp not in served else 0
+        assert max(waiting.values()) <= -(-size // min(limit, 8))
 
 
 @pytest.mark.parametrize("strategy", ["fair", "greedy"])

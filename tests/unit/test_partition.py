@@ -249,7 +249,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = at(0)
+        self.filled: dict[PartitionState, None] = {}
+        self.state = PartitionState(TP, self.filled)
+        self.state.seek(Position(0))
         self.decoding: list[Arrived] = []
         self.expected = 0
         self.bad: set[int] = set()
@@ -335,6 +337,7 @@ class AnyOrder(RuleBasedStateMachine):
     def adds_up(self) -> None:
         state = self.state
         assert state.available == sum(map(len, state.chunks)) - state.first_taken
+        assert (state in self.filled) == bool(state.chunks), "a poll looks nowhere else"
         assert state.retained == sum(each.nbytes for each in state.chunks) - state.first_bytes_taken
         current = [it.size for it in self.decoding if it.continuity == state.continuity]
         parked = sum(it.room for it in state.parked.values())

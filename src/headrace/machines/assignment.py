@@ -7,22 +7,25 @@ from collections.abc import Iterable, Iterator
 from ..errors import CorruptRecordError, HeadraceError, OffsetOutOfRangeError, OffsetResetError, StateError
 from ..types import TopicPartition
 from .cluster import Cluster
-from .drain import fair_shares, greedy_shares
+from .drain import FEW, fair_shares, greedy_shares
 from .partition import Chunk, OutOfRange, PartitionState, Phase, Position
 
 
 class Assignment:
-    """The assigned partitions in the order in which polls go around them."""
+    """The assigned partitions, and those of them with something buffered in the order of their turns."""
 
     def __init__(
         self, reset_policy: str, drain_strategy: str, prefetch_bytes: int, *, checks_epochs: bool = True
     ) -> None:
         self._states: dict[TopicPartition, PartitionState] = {}
+        self._filled: dict[PartitionState, None] = {}  # kept by the states themselves
         self._prefetch_bytes = prefetch_bytes
         self.has_appetite = False  # a poll has left a partition with too little, and nothing is on its way
         self._reset_policy = reset_policy
         self._checks_epochs = checks_epochs  # whether a new leader is asked if its log still has what was read
-        self._shares = fair_shares if drain_strategy == "fair" else greedy_shares
+        is_fair = drain_strategy == "fair"
+        self._shares = fair_shares if is_fair else greedy_shares
+        self._few = FEW if is_fair else 1
 
     def __iter__(self) -> Iterator[PartitionState]:
         return iter(self._states.values())
@@ -46,7 +49,9 @@ class Assignment:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Exactly these from now on; those that stay keep their position and their buffer."""
-        self._states = {tp: self._states.get(tp) or PartitionState(tp) for tp in partitions}
+        self._states = {tp: self._states.get(tp) or PartitionState(tp, self._filled) for tp in partitions}
+        for state in [state for state in self._filled if self._states.get(state.tp) is not state]:
+            del self._filled[state]
 
     def state(self, tp: TopicPartition) -> PartitionState:
         """Raises StateError if the partition is not assigned."""
@@ -131,24 +136,44 @@ class Assignment:
 
     def take(self, limit: int) -> list[Chunk]:
         """The records of one poll, at most `limit` of them (-1: all that is there)."""
-        ready = [state for state in self._states.values() if state.chunks and not state.paused and not state.withheld]
-        if not ready:
-            return []
+        taken: list[Chunk] = []
+        for state, share in self._turns(limit):
+            if share or not state.available:  # without records it passes markers
+                taken += state.take(share)
+                if share and not self.has_appetite and not state.in_flight and self.is_hungry(state):
+                    self.has_appetite = True
+        return taken
+
+    def _turns(self, limit: int) -> Iterable[tuple[PartitionState, int]]:
+        """Who gives how many. Those that the next poll shall not start with go behind the others."""
+        if 0 <= limit < len(self._filled) and (few := self._handfuls(limit)):
+            return few
+        ready = [state for state in self._filled if not state.paused and not state.withheld]
         available = [state.available for state in ready]
         if limit < 0 or sum(available) <= limit:
-            shares, start = available, 0
-        else:
-            shares, start = self._shares(available, limit)
-        taken: list[Chunk] = []
-        for state, share in zip(ready, shares, strict=True):
-            if not share and state.available:
-                continue
-            taken += state.take(share)  # without records it passes markers
-            if share and not state.in_flight and self.is_hungry(state):
-                self.has_appetite = True
-        if start:
-            self._rotate_to(ready[start].tp)
-        return taken
+            return zip(ready, available, strict=True)
+        shares, start = self._shares(available, limit)
+        self._put_behind(ready[:start])
+        return zip(ready, shares, strict=True)
+
+    def _handfuls(self, limit: int) -> list[tuple[PartitionState, int]]:
+        """The same without a look at all of them, unless the few that have a turn are all, and could give more."""
+        handful = max(1, limit // self._few)
+        few = []
+        for state in self._filled:
+            if not state.paused and not state.withheld:
+                share = min(handful, state.available, limit)
+                few.append((state, share))
+                limit -= share
+                if not limit:
+                    self._put_behind([state for state, _ in few])
+                    return few
+        return []
+
+    def _put_behind(self, states: Iterable[PartitionState]) -> None:
+        for state in states:
+            del self._filled[state]
+            self._filled[state] = None
 
     def is_hungry(self, state: PartitionState) -> bool:
         """Whether less is left of the partition than should be kept ahead of the user."""
@@ -157,16 +182,7 @@ class Assignment:
     @property
     def available(self) -> int:
         """How many records a poll could take."""
-        return sum(state.available for state in self if not state.paused and not state.withheld)
-
-    def _rotate_to(self, tp: TopicPartition) -> None:
-        before: list[TopicPartition] = []
-        for each in self._states:
-            if each == tp:
-                break
-            before.append(each)
-        for each in before:
-            self._states[each] = self._states.pop(each)
+        return sum(state.available for state in self._filled if not state.paused and not state.withheld)
 
     def resolve_out_of_range(self) -> bool:
         """Applies the reset policy where a fetch was out of range and all before it is handed out.

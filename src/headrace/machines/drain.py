@@ -1,33 +1,30 @@
 """KIP-41: how the records of one poll are shared over the partitions that have some.
 
-    fair      equal shares; what a partition cannot use goes to the others, until nothing is left to give. With more
-              partitions than records, a few in turn get a handful each: one record of each of hundreds would cost more
-              than the records, and over the polls that follow it is as fair
+    fair      equal shares; what a partition cannot use goes to the others, until nothing is left to give
     greedy    each partition in turn, as much as it has
 
-Both start after the partition at which the last poll stopped, so none starves.
+With more partitions than records, the first few in turn get a handful each and then stand behind all others: one record
+of each of hundreds would cost more than the records, and over the polls that follow it is as fair. Otherwise the next
+poll starts after the partition at which this one stopped. So none starves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-_FEW = 32  # partitions of one poll, when not all can have a record
+FEW = 8
+"""Partitions of one poll, when not all can have a record."""
 
 
 def fair_shares(available: Sequence[int], limit: int) -> tuple[list[int], int]:
     """How many to take of each, and where the next poll starts."""
+    if 0 < len(available) <= limit and min(available) > limit // len(available):  # the usual case, made quick
+        each, over = divmod(limit, len(available))
+        return [each + 1] * over + [each] * (len(available) - over), over
     shares = [0] * len(available)
     hungry = [index for index, count in enumerate(available) if count > 0]
     left = limit
     start = 0
-    if limit < len(hungry):
-        handful = max(1, limit // _FEW)
-        for index in hungry:
-            shares[index] = min(handful, available[index], left)
-            left -= shares[index]
-            if not left:
-                return shares, (index + 1) % len(available)
     while left > 0 and hungry:
         each = left // len(hungry)
         if each == 0:

@@ -91,8 +91,10 @@ _continuities = itertools.count(1)
 class PartitionState:
     """The state above. Guarded, like all machines, by whoever owns it."""
 
-    def __init__(self, tp: TopicPartition) -> None:
+    def __init__(self, tp: TopicPartition, filled: dict[PartitionState, None] | None = None) -> None:
         self.tp = tp
+        # The partitions with something buffered, in the order of their turns: this one, too, while it has.
+        self._filled = {} if filled is None else filled
         self.topic_id: uuid.UUID | None = None
         self.phase = Phase.UNKNOWN
         self.reset_to: str | None = None
@@ -170,6 +172,7 @@ class PartitionState:
 
     def drop_buffered(self) -> None:
         self.chunks.clear()
+        self._filled.pop(self, None)
         self.parked.clear()
         self.first_taken = self.first_bytes_taken = self.available = self.retained = self.undecoded = 0
 
@@ -231,6 +234,7 @@ class PartitionState:
             self.chunks.append(piece)
             self.available += len(piece)
             self.retained += piece.nbytes
+        self._filled[self] = None  # which leaves it at its place, if it has one
 
     def _next_wanted(self, offset: int) -> int:
         """The first offset from here on that is not known to be done: what lies between is not even fetched."""
@@ -255,24 +259,30 @@ class PartitionState:
     def take(self, count: int) -> list[Chunk]:
         """The next `count` records; the position moves behind them, and past chunks without records."""
         taken: list[Chunk] = []
-        while self.chunks and (count > 0 or len(self.chunks[0]) == 0):
-            first = self.chunks[0]
-            rest = len(first) - self.first_taken
-            if rest <= count:
-                self.chunks.popleft()
-                piece = first.slice(self.first_taken, rest) if self.first_taken else first
+        chunks = self.chunks
+        while chunks:
+            first = chunks[0]
+            size = len(first) - self.first_taken
+            if size <= count:
+                chunks.popleft()
+                piece = first.slice(self.first_taken, size) if self.first_taken else first
                 self.retained -= first.nbytes - self.first_bytes_taken  # the pieces' shares are rounded
                 self.first_taken = self.first_bytes_taken = 0
+            elif count:
+                size = count
+                piece = first.slice(self.first_taken, size)
+                nbytes = piece.nbytes
+                self.retained -= nbytes
+                self.first_taken += size
+                self.first_bytes_taken += nbytes
             else:
-                piece = first.slice(self.first_taken, count)
-                self.retained -= piece.nbytes
-                self.first_taken += count
-                self.first_bytes_taken += piece.nbytes
-            self.available -= len(piece)
-            count -= len(piece)
+                return taken
+            self.available -= size
+            count -= size
             self.position = Position(piece.next_offset, piece.leader_epoch)
-            if len(piece):
+            if size:
                 taken.append(piece)
+        self._filled.pop(self, None)
         return taken
 
     def give_back(self, chunks: Sequence[Chunk]) -> None:
@@ -286,6 +296,8 @@ class PartitionState:
         self.chunks.extendleft(reversed(chunks))
         self.available += sum(map(len, chunks))
         self.retained += sum(chunk.nbytes for chunk in chunks)
+        if self.chunks:
+            self._filled[self] = None
 
     @property
     def is_drained(self) -> bool:
