@@ -4,7 +4,8 @@ Nothing is missed there, as it would be by asking for the committed offsets now 
 when it has grown by 100 MB, which no test does.
 
     key     int16 version (0 or 1), string group, string topic, int32 partition; other versions are of other things
-    value   int16 version, int64 offset, ...; null where the offset was deleted
+    value   int16 version, int64 offset, from version 3 on int32 leader epoch, string metadata, ...; null where the
+            offset was deleted. From version 4 on a string's length is a varint, and one more than it is
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from .group_events import Place
 OFFSETS_TOPIC = "__consumer_offsets"
 _TIMEOUT = 30.0
 _OFFSET_KEYS = (0, 1)
+_WITH_EPOCH = 3
+_FLEXIBLE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Commit:
     """By the coordinator's clock, which on one machine is everybody's; milliseconds."""
     place: Place
     offset: int
+    metadata: str = ""
 
 
 def partition_of(group: str, partitions: int) -> int:
@@ -67,24 +71,38 @@ def commit_history(bootstrap_servers: str, group: str) -> list[Commit]:
                 return commits
             key, value = message.key(), message.value()
             if isinstance(key, bytes) and isinstance(value, bytes) and (found := _parse(key, value)) is not None:
-                owner, where, committed = found
+                owner, where, committed, metadata = found
                 if owner == group:
-                    commits.append(Commit(message.timestamp()[1], where, committed))
+                    commits.append(Commit(message.timestamp()[1], where, committed, metadata))
             if (message.offset() or 0) + 1 >= end:
                 return commits
     finally:
         reader.close()
 
 
-def _parse(key: bytes, value: bytes) -> tuple[str, Place, int] | None:
+def _parse(key: bytes, value: bytes) -> tuple[str, Place, int, str] | None:
     (version,) = struct.unpack_from(">h", key)
     if version not in _OFFSET_KEYS:
         return None
     group, position = _string(key, 2)
     topic, position = _string(key, position)
     (partition,) = struct.unpack_from(">i", key, position)
-    (offset,) = struct.unpack_from(">q", value, 2)
-    return group, (topic, partition), offset
+    version, offset = struct.unpack_from(">hq", value)
+    return group, (topic, partition), offset, _metadata(value, version)
+
+
+def _metadata(value: bytes, version: int) -> str:
+    position = 10 + (4 if version >= _WITH_EPOCH else 0)
+    if version < _FLEXIBLE:
+        return _string(value, position)[0]
+    length = shift = 0
+    while True:
+        byte = value[position]
+        position += 1
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value[position : position + length - 1].decode()
 
 
 def _string(data: bytes, position: int) -> tuple[str, int]:

@@ -15,8 +15,8 @@ _PAUSE = 0.03
 class SteadyWriter:
     """Writes to all partitions of a topic alike until it is told to finish, or has written `limit` records.
 
-    A record's value is its number in the partition. After each round it pauses, for `pause` seconds. `settings` are the
-    producer's.
+    A record's value is its number in the partition, from `first` on. After each round it pauses, for `pause` seconds.
+    `settings` are the producer's.
 
     with SteadyWriter(servers, topic, 12, limit=20_000) as writer:
         ...
@@ -32,16 +32,18 @@ class SteadyWriter:
         limit: int,
         each_time: int = 1,
         pause: float = _PAUSE,
+        first: int = 0,
         **settings: object,
     ) -> None:
         self._places = [(topic, number) for number in range(partitions)]
         self._rounds = limit // (partitions * each_time)
         self._each_time = each_time
         self._pause = pause
+        self._first = first
         self._topic = topic
         self._writer = Writer(bootstrap_servers, **settings)
         self._stop = threading.Event()
-        self._written = 0
+        self._written = first
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write, name="steady writer", daemon=True)
 
@@ -50,7 +52,7 @@ class SteadyWriter:
             for written in range(self._rounds):
                 if self._stop.wait(self._pause):
                     break
-                first = written * self._each_time
+                first = self._first + written * self._each_time
                 for number in range(first, first + self._each_time):
                     value = b"%d" % number
                     self._writer.send(self._topic, [Outgoing(value, partition=p) for _, p in self._places])

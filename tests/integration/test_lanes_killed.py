@@ -1,0 +1,92 @@
+"""KIP-333 against the broker: members that are killed at any moment, while records are written.
+
+`make soak` plays many rounds; ROUNDS and SEED choose others.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+
+import pytest
+
+from support.admin import Admin, unique
+from support.group_trial import in_all_ways
+from support.groups import WAYS
+from support.lane_ledger import Logs, lane_commits
+from support.lane_members import LaneMember, LaneMembers
+from support.steady_writer import SteadyWriter
+
+ROUNDS = int(os.environ.get("ROUNDS", "5"))
+SEED = int(os.environ.get("SEED", "1"))
+PARTITIONS = 4
+MODES = ("auto", "manual", "done")
+_WORK = 0.005
+_A_WHILE = 0.4
+
+
+@pytest.mark.timeout(120 + 10 * ROUNDS)
+def test_members_are_killed_at_random_moments(admin: Admin) -> None:
+    in_all_ways(lambda way: _Rounds(admin, way).play())
+
+
+class _Rounds:
+    """One group, of one or two members at a time."""
+
+    def __init__(self, admin: Admin, way: str) -> None:
+        self._servers = admin.bootstrap_servers
+        self._topic = admin.create(f"killed-{way}", PARTITIONS)
+        self._group = unique("g")
+        self._way = way
+        self._chance = random.Random(f"{SEED} {way}")
+        self._members = LaneMembers(self._topic)
+        self._alive: list[LaneMember] = []
+
+    def play(self) -> None:
+        limit = 1_000_000
+        with (
+            SteadyWriter(self._servers, self._topic, PARTITIONS, limit=limit, each_time=3) as writer,
+            self._members,
+        ):
+            for _ in range(ROUNDS):
+                self._play_round()
+            last = self._start("auto")
+            ends = {partition: end for (_, partition), end in writer.finish().items()}
+            ledger = self._members.ledger
+            self._members.wait("all was handed out", lambda: not ledger.missing(ends))
+            self._members.stop(*self._alive, last)
+        commits = lane_commits(self._servers, self._group)
+        ledger.check_stints()
+        ledger.check_commits(commits)
+        repeated, uncommitted = ledger.repeats()
+        assert repeated <= uncommitted
+        assert ledger.count("backlog") > 0 < ledger.count("live")
+        print(f"{self._way}: {sum(ends.values())} records, {repeated} repeated of {uncommitted} not committed")
+        logs = Logs(commits)
+        assert {p: logs.done(p).bounds for p in ends} == {p: (end,) for p, end in ends.items()}
+        assert {p: logs.first(p).token for p in ends if logs.first(p)} == dict.fromkeys(ends, "")
+
+    def _play_round(self) -> None:
+        for _ in range(self._chance.choice((1, 1, 2)) - len(self._alive)):
+            self._alive.append(self._start(self._chance.choice(MODES)))
+        victim = self._chance.choice(self._alive)
+        moment = self._chance.choice(("started", "assigned", "handed", "handed", "handed"))
+        self._members.wait(f"{victim.name} has {moment}", lambda: moment in victim.words)
+        threading.Event().wait(self._chance.uniform(0, _A_WHILE))
+        victim.kill()
+        self._members.wait_gone(victim)
+        self._alive.remove(victim)
+
+    def _start(self, mode: str) -> LaneMember:
+        settings = {
+            "bootstrap_servers": self._servers,
+            "group_id": self._group,
+            "auto_offset_reset": "earliest",
+            "max_poll_records": 20,
+            "enable_auto_commit": mode != "manual",
+            "auto_commit_interval_ms": 50,
+            "commit_mode": "done" if mode == "done" else "returned",
+            **WAYS[self._way],
+        }
+        return self._members.start(settings=settings, mode=mode, work=_WORK)
