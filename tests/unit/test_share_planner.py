@@ -140,22 +140,42 @@ def test_in_record_limit_exactly_so_many_are_acquired() -> None:
     assert desk.most_acquired == 6
 
 
-def test_a_quick_user_is_fetched_ahead_for_and_a_slow_one_is_not() -> None:
+def test_a_quick_user_is_fetched_ahead_for() -> None:
     desk = Desk(Model({0: 1000}, batch=10))
     desk.poll(10)
-    assert desk.step() == [], "nobody knows yet"
+    assert desk.step() == [], "nobody knows yet how quick"
     desk.now += 0.01
     desk.poll(10)
-    assert [request.fields["max_wait"] for request in desk.step()] == [0], "one poll's worth"
+    assert desk.requests[-1].fields["max_records"] == 50, "what it takes in 50 ms"
+    assert desk.step() == [], "enough in stock"
+    for _ in range(2):
+        desk.now += 0.01
+        desk.poll(10)
+    (ahead,) = desk.step()
+    assert (ahead.fields["max_records"], ahead.fields["max_wait"]) == (50, 0)
+    assert ahead.acknowledged, "and what is to be acknowledged goes along"
     desk.now += 5.0
-    desk.poll(10)
-    desk.poll(10)
-    assert desk.planner.stock.count <= 10
+    for _ in range(5):
+        desk.poll(10)
+        desk.now += 5.0
+        assert [request for request in desk.step() if request.ask.records] == [], "not so quick any more"
+
+
+def test_a_slow_user_is_not_fetched_ahead_for() -> None:
     slow = Desk(Model({0: 1000}, batch=10))
     for _ in range(3):
         slow.poll(10)
         slow.now += 5.0
-    assert [request for request in slow.step() if request.api is SHARE_FETCH] == []
+        assert [request for request in slow.step() if request.ask.records] == []
+    assert {request.ask.records for request in slow.requests} == {10}
+
+
+def test_nor_where_there_is_little() -> None:
+    desk = Desk(Model({0: 4}, batch=1))
+    for _ in range(2):
+        desk.poll(10)
+        desk.now += 0.001
+        assert [request for request in desk.step() if request.ask.records] == []
 
 
 def test_nothing_is_fetched_ahead_in_record_limit() -> None:
@@ -289,6 +309,7 @@ def test_a_forgotten_session_is_opened_again_and_nothing_is_lost() -> None:
     found = offsets(desk.poll(10))
     assert found == list(range(10, 20))
     desk.planner.accept_all(desk.now)
+    desk.planner.hurry()
     desk.step()
     assert len(desk.models[1].accepted) == 20
     assert [outcome.error for outcome in desk.planner.outcomes if outcome.error] == []

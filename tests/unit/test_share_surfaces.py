@@ -19,6 +19,7 @@ PROMISED = {
     "unsubscribe",
     "subscription",
     "poll",
+    "run",
     "acknowledge",
     "commit",
     "commit_async",
@@ -28,7 +29,7 @@ PROMISED = {
     "wakeup",
     "close",
 }
-NOT_AWAITED = PROMISED - {"unsubscribe", "poll", "commit", "close"}
+NOT_AWAITED = PROMISED - {"unsubscribe", "poll", "run", "commit", "close"}
 
 
 def public(kind: type[Any]) -> set[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
 
 from ..acknowledge import AcknowledgeType
 from ..errors import StateError, UnsupportedVersionError
@@ -11,6 +12,7 @@ from ..records import Record, Records
 from .group import _topic_names
 from .life import CLOSE_TIMEOUT
 from .share_life import AcknowledgementCallback, Results, ShareLife, kind_of
+from .share_run import Handler, ShareProgress, ShareRunSettings, run_share_tasks
 
 _ITERATION_POLL = 1.0
 
@@ -125,6 +127,47 @@ class AsyncShareConsumer(ShareLife):
         if callback is not None and not callable(callback):
             raise TypeError("a callback must be callable")
         self._callback = callback
+
+    async def run(
+        self,
+        handler: Handler,
+        *,
+        concurrency: int = 16,
+        max_in_flight: int | None = None,
+        retry_backoff: float = 0.1,
+        retry_backoff_max: float = 10.0,
+        drain: float = 30.0,
+        on_progress: Callable[[ShareProgress], Any] | None = None,
+        progress_interval: float = 5.0,
+    ) -> ShareProgress:
+        """Works on records until it is told to end: polls, calls `handler(record)`, acknowledges.
+
+        ShareConsumer calls it on up to `concurrency` threads, AsyncShareConsumer awaits as many coroutines; nothing
+        has an order. At most `max_in_flight` records (two for each of `concurrency`) wait or are worked on, and their
+        locks are renewed meanwhile, each for max.poll.interval.ms at most. The mode of acknowledgement does not
+        matter.
+
+        A record is accepted when its handler returns, unless it returns another AcknowledgeType: REJECT, for what can
+        never be worked on, or RELEASE. A handler that raises has its record released, after a pause that grows with
+        its deliveries (`retry_backoff`, doubled up to `retry_backoff_max` seconds).
+
+        Ends by wakeup(), SIGTERM and Ctrl-C (in the main thread, if the program does not handle them itself), or
+        cancellation: what was begun may end, for `drain` seconds; what was not is released. `on_progress` is called
+        every `progress_interval` seconds, where run() was called.
+
+        Raises ConfigError, StateError (without subscribe()), and what poll() raises and cannot be tried again.
+        """
+        self._gate.check()
+        settings = ShareRunSettings(
+            concurrency=concurrency,
+            max_in_flight=max_in_flight,
+            retry_backoff=retry_backoff,
+            retry_backoff_max=retry_backoff_max,
+            drain=drain,
+            on_progress=on_progress,
+            progress_interval=progress_interval,
+        )
+        return await run_share_tasks(self, handler, settings)
 
     async def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
         """Sends the acknowledgements that are due, releases what else is held, leaves the group and lets go of

@@ -104,6 +104,12 @@ class ShareIntake:
         if is_back:
             self.wake_group()
 
+    def is_alive(self) -> None:
+        """The user does not poll, since it has enough to do; that is no reason to leave the group."""
+        with self.lock:
+            self.member.poll_begins()
+            self.member.poll_ends(time.monotonic())
+
     def poll_ends(self) -> None:
         with self.lock:
             self.planner.poll_ends()

@@ -1,12 +1,12 @@
 """What a share consumer asks of which broker, and when; what the answers mean is in `share_answers.py`.
 
     a poll waits, nothing is in stock     fetch, with what is to be acknowledged; at most as long as the poll waits
-    the user is quick, answers are full   fetch ahead, while one poll's worth is in stock
+    the user is quick, answers are full   fetch ahead, and more than one poll's worth at a time
     acknowledgements, and no such fetch   send them by themselves: soon, or at once if somebody waits
     half of a lock's time has passed      renew it: of what is in stock, and with renew=auto of what is in hand
 
-- `batch_optimized`: all brokers are asked at the same time, and the limit is what a fetch asks for; the broker goes
-  on to the end of a batch. A poll returns no more than its limit all the same; the rest is in stock.
+- `batch_optimized`: all brokers are asked at the same time, first for as much as a poll returns; the broker goes on to
+  the end of a batch. A poll returns no more than its limit all the same; the rest is in stock.
 - `record_limit`: one fetch at a time, to one broker after the other, only for a poll that waits and only when nothing
   is in stock: so nothing is acquired above the limit. With several brokers each is looked at before one of them is
   waited for.
@@ -33,6 +33,8 @@ from .share_stock import Columns, Lot, Stock
 
 _LINGER = 0.05  # seconds that acknowledgements wait for a fetch to take them along
 _QUICK = 0.5  # seconds of work between two polls, up to which it is worth fetching ahead
+_AHEAD = 0.05  # seconds of such work that are fetched at once ...
+_MOST = 2000  # ... and records; a broker locks no more of a partition
 _TURN = 0.1  # seconds that one broker of several is waited for
 _IN_USE = "the records of the last poll() are not all acknowledged: acknowledge each before the next one"
 
@@ -296,13 +298,32 @@ class Planner:
             return None
         is_awaited = self._limit > 0 and now < self._until
         if (is_awaited or place.node in self._nudged) and not self.stock.count:
-            wait = min(self.terms.max_wait, self._until - now) if is_awaited else 0.0
-            return self._ask_in_turn(place, wait, now) if self.terms.is_strict else Ask(self._last_limit, wait)
-        if self.terms.is_strict or not place.was_full or self.stock.count > self._last_limit:
+            wait = min(self._longest_wait, self._until - now) if is_awaited else 0.0
+            return self._ask_in_turn(place, wait, now) if self.terms.is_strict else Ask(self._portion(place), wait)
+        if self.terms.is_strict or not place.was_full or not self._is_quick(now):
             return None
+        portion = self._portion(place)
+        return Ask(portion) if self.stock.count <= max(self._last_limit, portion // 2) else None
+
+    @property
+    def _longest_wait(self) -> float:
+        """Acknowledgements and renewals wait behind a fetch: that must not take much of a lock's time."""
+        return self.terms.max_wait if self.lock_time is None else min(self.terms.max_wait, self.lock_time / 8)
+
+    def _is_quick(self, now: float) -> bool:
+        """Whether the user will soon be back for more."""
         patience = _QUICK if self.lock_time is None else min(_QUICK, self.lock_time / 10)
         is_away = self._left_at is not None and now - self._left_at > patience
-        return Ask(self._last_limit) if self._work <= patience and not is_away else None
+        return self._work <= patience and not is_away
+
+    def _portion(self, place: Place) -> int:
+        """How much to ask for: a poll's worth; where there is more than that, what the user takes in a few of them. A
+        broker needs as long to note a few acknowledgements as many, and that is most of the time that a fetch
+        takes."""
+        limit = self._last_limit
+        if not place.was_full:
+            return limit
+        return max(limit, min(_MOST, round(limit * _AHEAD / max(self._work, 1e-6))))
 
     def _ask_in_turn(self, place: Place, wait: float, now: float) -> Ask | None:
         if any(each.in_flight is not None and each.in_flight.ask.records for each in self.places.values()):

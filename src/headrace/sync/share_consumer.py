@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,9 +13,11 @@ from ..acknowledge import AcknowledgeType
 from ..aio.life import CLOSE_TIMEOUT
 from ..aio.share_consumer import AsyncShareConsumer
 from ..aio.share_life import AcknowledgementCallback, Results
+from ..aio.share_run import Handler, ShareProgress, ShareRunSettings
 from ..records import Record, Records
 from .consumer import _Alone
 from .portal import Portal
+from .share_running import run_share_threads
 
 _ITERATION_POLL = 1.0
 _THREAD_END = 2.0
@@ -99,6 +101,30 @@ class ShareConsumer:
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
         with self._alone():
             self._aio.set_acknowledgement_commit_callback(callback)
+
+    def run(
+        self,
+        handler: Handler,
+        *,
+        concurrency: int = 16,
+        max_in_flight: int | None = None,
+        retry_backoff: float = 0.1,
+        retry_backoff_max: float = 10.0,
+        drain: float = 30.0,
+        on_progress: Callable[[ShareProgress], Any] | None = None,
+        progress_interval: float = 5.0,
+    ) -> ShareProgress:
+        settings = ShareRunSettings(
+            concurrency=concurrency,
+            max_in_flight=max_in_flight,
+            retry_backoff=retry_backoff,
+            retry_backoff_max=retry_backoff_max,
+            drain=drain,
+            on_progress=on_progress,
+            progress_interval=progress_interval,
+        )
+        with self._alone():
+            return run_share_threads(self, handler, settings)
 
     def acquisition_lock_timeout(self) -> float | None:
         return self._aio.acquisition_lock_timeout()

@@ -1,0 +1,398 @@
+"""The loop of a share consumer's `run()`: the logic of both consumers.
+
+`ShareRun.steps` is a generator that runs where the user called run(), and yields what may have to be waited for
+there. Jobs run elsewhere, as tasks or on threads, and tell how they went.
+
+- A record is acknowledged as soon as its handler is done with it. What fails is kept back for a while, longer with
+  every delivery, and then released: the broker delivers it again, to this member or another one, up to the group's
+  limit.
+- Locks of all that waits or is worked on are renewed in the background; of a record for max.poll.interval.ms at most.
+- Nothing has an order, so nothing waits for anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import heapq
+import inspect
+import itertools
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from ..acknowledge import AcknowledgeType
+from ..errors import ConfigError, HeadraceError, StateError, WakeupError
+from ..machines.backoff import Backoff
+from ..records import Record, Records
+from .stop_signals import stopped_by_signals
+
+if TYPE_CHECKING:
+    from .share_consumer import AsyncShareConsumer
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Record], Any]
+
+_LONGEST_REST = 1.0
+_COMMIT_TIMEOUT = 5.0
+_CANCELLED_WITHIN = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShareProgress:
+    """What run() has done so far."""
+
+    accepted: int
+    """Records that the handler is done with."""
+    released: int
+    """Records that it failed with, or gave back: they are delivered again."""
+    rejected: int
+    """Records that it said no to."""
+    running: int
+    """Records that are worked on."""
+    in_flight: int
+    """The same, with those that wait for it, or to be released."""
+    seconds: float
+    """Since run() was called."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShareRunSettings:
+    """The parameters of run()."""
+
+    concurrency: int
+    max_in_flight: int | None
+    retry_backoff: float
+    retry_backoff_max: float
+    drain: float
+    on_progress: Callable[[ShareProgress], Any] | None
+    progress_interval: float
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ConfigError(f"concurrency={self.concurrency}: must be at least 1")
+        if self.max_in_flight is not None and self.max_in_flight < self.concurrency:
+            raise ConfigError(f"max_in_flight={self.max_in_flight}: must not be below concurrency={self.concurrency}")
+        if not 0 <= self.retry_backoff <= self.retry_backoff_max:
+            raise ConfigError("retry_backoff must not be negative, nor above retry_backoff_max")
+        if self.drain < 0 or self.progress_interval <= 0:
+            raise ConfigError("drain must not be negative, and progress_interval above 0")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Poll:
+    """poll(seconds), for so many records."""
+
+    max_records: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Commit:
+    timeout: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rest:
+    """Until the doorbell rings, or so many seconds."""
+
+    seconds: float
+
+
+Step = Poll | Commit | Rest
+
+
+class ShareRun:
+    """One run(). `steps` belongs to the caller's thread; what jobs call, to any."""
+
+    def __init__(
+        self, consumer: AsyncShareConsumer, settings: ShareRunSettings, launch: Callable[[Record], None]
+    ) -> None:
+        if not consumer._intake.member.topics:
+            raise StateError("run() works as a member of a group: call subscribe() before it")
+        self._intake = consumer._intake
+        self._gate = consumer._gate
+        self._settings = settings
+        self._launch = launch
+        self._most = settings.max_in_flight or 2 * settings.concurrency
+        self._limit = consumer._config.max_poll_records
+        self._backoff = Backoff(round(settings.retry_backoff * 1000), round(settings.retry_backoff_max * 1000))
+        self._lock = threading.Lock()
+        self._queue: deque[Record] = deque()
+        self._delayed: list[tuple[float, int, Record]] = []
+        self._numbers = itertools.count()
+        self._running = 0
+        self._counts = dict.fromkeys(AcknowledgeType, 0)
+        self._error: BaseException | None = None
+        self._is_stopped = False
+        self._was_interrupted = False
+        now = self._began = time.monotonic()
+        self._deadline: float | None = None
+        self._progress_due = now + settings.progress_interval
+
+    # -- jobs: on any thread -----------------------------------------------------------------------------------
+
+    def take(self) -> Record | None:
+        """The next record, which has to be worked on."""
+        with self._lock:
+            if self._is_stopped or self._running >= self._settings.concurrency or not self._queue:
+                return None
+            self._running += 1
+            return self._queue.popleft()
+
+    def succeeded(self, record: Record, result: Any) -> None:
+        """A handler may return what is to become of the record."""
+        self._settle(record, result if isinstance(result, AcknowledgeType) else AcknowledgeType.ACCEPT)
+        self._ended()
+
+    def failed(self, record: Record, error: BaseException) -> None:
+        count = record.delivery_count or 1
+        pause = self._backoff.seconds(count, random.random())
+        where = f"{record.topic}-{record.partition}, offset {record.offset}"
+        log.warning("%s: delivery %d failed, it is released in %.1f s: %r", where, count, pause, error)
+        with self._lock:
+            heapq.heappush(self._delayed, (time.monotonic() + pause, next(self._numbers), record))
+        self._ended()
+
+    def broke_off(self, record: Record, error: BaseException) -> None:
+        """The job ended by what is no failure, such as SystemExit: so does run()."""
+        self._settle(record, AcknowledgeType.RELEASE)
+        with self._lock:
+            self._error = self._error or error
+        self._ended()
+        self.ask_to_stop()
+
+    def _settle(self, record: Record, kind: AcknowledgeType) -> None:
+        try:
+            self._intake.acknowledge(record, kind)
+        except StateError as error:  # delivered again meanwhile, and acknowledged then
+            log.info("%s", error)
+        with self._lock:
+            self._counts[kind] += 1
+
+    def _ended(self) -> None:
+        with self._lock:
+            self._running -= 1
+            is_news = self._is_stopped or self._in_flight < self._most
+        if is_news:
+            self._intake.doorbell.ring()
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    def steps(self) -> Generator[Step, Any, ShareProgress]:
+        """Ends when it is asked to (wakeup(), a signal), and by errors that it cannot go on after: when the work
+        under way has ended and is acknowledged. Then it returns, or raises the error."""
+        planner = self._intake.planner
+        terms = planner.terms
+        with self._intake.lock:
+            planner.accept_all(time.monotonic())
+            planner.terms = dataclasses.replace(terms, is_explicit=True, renews=True)
+        try:
+            while not self._is_over():
+                try:
+                    yield from self._round()
+                except WakeupError:
+                    self._stop("wakeup() was called")
+                except GeneratorExit:
+                    raise
+                except BaseException as error:  # noqa: BLE001  # whatever it is, what runs shall end in order
+                    self._fail(error)
+            self._release_queued()
+            while True:
+                try:
+                    yield Commit(_COMMIT_TIMEOUT)
+                except WakeupError:
+                    continue
+                break
+        finally:
+            with self._intake.lock:
+                planner.terms = terms
+        if self._error is not None:
+            raise self._error
+        return self.progress()
+
+    def _round(self) -> Generator[Step, Any, None]:
+        self._intake.doorbell.clear()  # before the look that a rest may follow
+        self._release_delayed()
+        if self._settings.on_progress is not None and time.monotonic() >= self._progress_due:
+            self._progress_due = time.monotonic() + self._settings.progress_interval
+            self._settings.on_progress(self.progress())
+        with self._lock:
+            room = 0 if self._is_stopped else self._most - self._in_flight
+        if room <= 0:
+            self._intake.is_alive()
+            yield Rest(self._resting_time())
+            return
+        records: Records = yield Poll(min(room, self._limit), self._resting_time())
+        with self._lock:
+            self._queue.extend(records)
+        self.launch()
+
+    def launch(self) -> None:
+        """Starts all that may start now."""
+        while (record := self.take()) is not None:
+            self._launch(record)
+
+    @property
+    def _in_flight(self) -> int:
+        return len(self._queue) + self._running + len(self._delayed)
+
+    def _resting_time(self) -> float:
+        due = [self._deadline, self._progress_due if self._settings.on_progress is not None else None]
+        with self._lock:
+            if self._delayed:
+                due.append(self._delayed[0][0])
+        now = time.monotonic()
+        return max(0.0, min([_LONGEST_REST, *(at - now for at in due if at is not None)]))
+
+    def _release_delayed(self) -> None:
+        while True:
+            with self._lock:
+                if not self._delayed or self._delayed[0][0] > time.monotonic():
+                    return
+                record = heapq.heappop(self._delayed)[2]
+            self._settle(record, AcknowledgeType.RELEASE)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def ask_to_stop(self) -> None:
+        """Also in signal handlers: takes no lock but that of the gate, which is made for it."""
+        self._is_stopped = True
+        self._gate.wakeup()
+        self._intake.doorbell.ring()
+
+    def end(self) -> None:
+        """Nothing is started any more, however `steps` ended."""
+        self._is_stopped = True
+
+    def _stop(self, why: str) -> None:
+        log.info("run() ends: %s", why)
+        self._is_stopped = True
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, HeadraceError) and error.retriable:
+            log.warning("run() goes on after: %s", error)
+            return
+        if not isinstance(error, Exception):
+            # Ctrl-C, or a task that is cancelled. The second one does not wait for the work under way.
+            if self._was_interrupted:
+                raise error
+            self._was_interrupted = True
+        self._error = error if self._error is None or self._was_interrupted else self._error
+        self._stop(repr(error))
+
+    def _is_over(self) -> bool:
+        if not self._is_stopped:
+            return False
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._settings.drain
+        with self._lock:
+            running = self._running
+        if running and now >= self._deadline:
+            log.warning("run() ends with %d records still worked on: they will be delivered again", running)
+        return not running or now >= self._deadline
+
+    def _release_queued(self) -> None:
+        with self._lock:
+            left = [*self._queue, *(record for _, _, record in self._delayed)]
+            self._queue.clear()
+            self._delayed.clear()
+        for record in left:
+            self._settle(record, AcknowledgeType.RELEASE)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._running == 0
+
+    def progress(self) -> ShareProgress:
+        with self._lock:
+            return ShareProgress(
+                accepted=self._counts[AcknowledgeType.ACCEPT],
+                released=self._counts[AcknowledgeType.RELEASE],
+                rejected=self._counts[AcknowledgeType.REJECT],
+                running=self._running,
+                in_flight=self._in_flight,
+                seconds=time.monotonic() - self._began,
+            )
+
+
+async def run_share_tasks(consumer: AsyncShareConsumer, handler: Handler, settings: ShareRunSettings) -> ShareProgress:
+    """Cancelled, it lets what runs end within the time of `drain`, and cancels the rest; told twice, at once."""
+    tasks = _Tasks(consumer, handler, settings)
+    steps = tasks.run.steps()
+    here = asyncio.current_task()
+    assert here is not None
+    try:
+        with stopped_by_signals(tasks.run.ask_to_stop):
+            step = next(steps)
+            while True:
+                try:
+                    records = await _perform(consumer, step)
+                except BaseException as error:  # noqa: BLE001  # the generator decides what it means
+                    if isinstance(error, asyncio.CancelledError):
+                        here.uncancel()  # timeouts on the way to the end would take it for theirs; it is raised there
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(records)
+    except StopIteration as end:
+        progress: ShareProgress = end.value
+        return progress
+    finally:
+        tasks.run.end()
+        await tasks.cancel()
+
+
+async def _perform(consumer: AsyncShareConsumer, step: Step) -> Records | None:
+    match step:
+        case Poll(max_records, seconds):
+            return await consumer.poll(seconds, max_records=max_records)
+        case Commit(timeout):
+            await consumer.commit(timeout=timeout)
+        case Rest(seconds):
+            await consumer._intake.doorbell.wait_async(seconds)
+    return None
+
+
+class _Tasks:
+    """Every job is a task of the user's loop."""
+
+    def __init__(self, consumer: AsyncShareConsumer, handler: Handler, settings: ShareRunSettings) -> None:
+        self.run = ShareRun(consumer, settings, self._launch)
+        self._handler = handler
+        self._running: set[asyncio.Task[None]] = set()
+
+    def _launch(self, record: Record) -> None:
+        task = asyncio.create_task(self._work(record))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _work(self, record: Record) -> None:
+        try:
+            result = self._handler(record)
+            if inspect.isawaitable(result):
+                result = await result
+        except Exception as error:  # noqa: BLE001  # the user's: the record is released
+            self.run.failed(record, error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                self.run.broke_off(record, error)
+                raise
+            self.run.failed(record, error)  # of something that the handler awaited
+        except BaseException as error:  # noqa: BLE001  # SystemExit and the like
+            self.run.broke_off(record, error)
+        else:
+            self.run.succeeded(record, result)
+        self.run.launch()
+
+    async def cancel(self) -> None:
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_CANCELLED_WITHIN)

@@ -1,0 +1,160 @@
+"""run() of a share consumer against the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from headrace import AcknowledgeType, AsyncShareConsumer, Record, ShareConsumer
+from headrace.errors import ConfigError, StateError
+from support.admin import Admin
+from support.produce import numbered, write
+from support.share import MakeShareConsumer, poll_nothing, share_group
+
+pytest_plugins = ["support.share_fixtures"]
+
+COUNT = 300
+
+
+@pytest.fixture
+def topic(share_servers: str, share_admin: Admin) -> str:
+    name = share_admin.create("run", 2)
+    for number in range(2):
+        write(share_servers, name, numbered(COUNT // 2, partition=number, start=number * COUNT // 2))
+    return name
+
+
+def number_of(record: Record) -> int:
+    return int(record.value or b"")
+
+
+def test_threads_work_it_off_with_releases_and_rejects(
+    make_sync_share: MakeShareConsumer, share_servers: str, topic: str
+) -> None:
+    """Every tenth fails at first, every fiftieth is rejected."""
+    group = share_group(share_servers)
+    consumer = make_sync_share(bootstrap_servers=share_servers, group_id=group, topics=[topic])
+    calls: Counter[int] = Counter()
+    threads: set[int] = set()
+    lock = threading.Lock()
+
+    def handle(record: Record) -> AcknowledgeType | None:
+        number = number_of(record)
+        with lock:
+            calls[number] += 1
+            threads.add(threading.get_ident())
+            is_last = sum(min(1, calls[each]) for each in calls) == COUNT and calls[10] > 1
+        assert record.delivery_count == calls[number]
+        if number % 50 == 0:
+            return AcknowledgeType.REJECT
+        if number % 10 == 0 and calls[number] == 1:
+            raise ValueError("not yet")
+        time.sleep(0.002)
+        if is_last and sum(calls.values()) == COUNT + 24:
+            consumer.wakeup()
+        return None
+
+    stopper = threading.Timer(20, consumer.wakeup)
+    stopper.start()
+    progress = consumer.run(handle, concurrency=8, retry_backoff=0.05)
+    stopper.cancel()
+    assert len(threads) > 1
+    assert set(calls) == set(range(COUNT))
+    assert {number for number, count in calls.items() if count > 1} == {
+        n for n in range(COUNT) if n % 10 == 0 and n % 50
+    }
+    assert (progress.accepted, progress.released, progress.rejected) == (COUNT - 6, 24, 6)
+    poll_nothing(consumer, 0.5)
+    assert consumer.metrics()["refused"] == 0
+
+
+def test_tasks_outlast_locks(share_servers: str, topic: str) -> None:
+    """Work that takes longer than a lock is not given to others."""
+    group = share_group(share_servers, share_record_lock_duration_ms=1000)
+
+    async def work() -> tuple[Counter[int], list[Any]]:
+        calls: Counter[int] = Counter()
+        is_all = asyncio.Event()
+
+        async def handle(record: Record) -> None:
+            calls[number_of(record)] += 1
+            if calls.total() == COUNT:
+                is_all.set()
+            await asyncio.sleep(1.6)
+
+        async def one() -> Any:
+            settings = {"bootstrap_servers": share_servers, "group_id": group, "share_acquire_mode": "record_limit"}
+            async with AsyncShareConsumer(settings) as consumer:
+                consumer.subscribe([topic])
+                running = asyncio.create_task(consumer.run(handle, concurrency=100, max_in_flight=100))
+                await is_all.wait()
+                consumer.wakeup()
+                return await running
+
+        async with asyncio.timeout(40):
+            return calls, await asyncio.gather(one(), one())
+
+    calls, progress = asyncio.run(work())
+    assert calls == Counter(range(COUNT))
+    assert sum(each.accepted for each in progress) == COUNT
+    assert sum(each.released for each in progress) == 0
+
+
+def test_a_signal_ends_it_in_order(make_sync_share: MakeShareConsumer, share_servers: str, topic: str) -> None:
+    consumer = make_sync_share(bootstrap_servers=share_servers, group_id=share_group(share_servers), topics=[topic])
+    begun = threading.Event()
+    done: list[int] = []
+
+    def handle(record: Record) -> None:
+        begun.set()
+        time.sleep(0.3)
+        done.append(number_of(record))
+
+    threading.Thread(target=lambda: (begun.wait(20), os.kill(os.getpid(), signal.SIGTERM))).start()
+    began = time.monotonic()
+    progress = consumer.run(handle, concurrency=4)
+    assert time.monotonic() - began < 20
+    assert progress.accepted == len(done) >= 1
+    assert progress.running == 0
+    assert progress.released > 0, "what was not begun"
+    assert consumer.metrics()["in_hand"] == 0
+
+
+def test_cancelled(share_servers: str, topic: str) -> None:
+    group = share_group(share_servers)
+
+    async def work() -> int:
+        handled = 0
+        async with AsyncShareConsumer(bootstrap_servers=share_servers, group_id=group) as consumer:
+            consumer.subscribe([topic])
+
+            async def handle(record: Record) -> None:
+                nonlocal handled
+                handled += 1
+                running.cancel()
+                await asyncio.sleep(0.05)
+
+            running = asyncio.create_task(consumer.run(handle, concurrency=3))
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(running), 20)
+            assert consumer.metrics()["in_hand"] == 0
+        return handled
+
+    assert 1 <= asyncio.run(work()) <= 3
+
+
+def test_what_it_refuses(make_sync_share: MakeShareConsumer, share_servers: str) -> None:
+    consumer: ShareConsumer = make_sync_share(bootstrap_servers=share_servers, group_id="g")
+    with pytest.raises(StateError, match="subscribe"):
+        consumer.run(print)
+    with pytest.raises(ConfigError, match="concurrency=0"):
+        consumer.run(print, concurrency=0)
+    with pytest.raises(TypeError, match="AsyncShareConsumer"):
+        consumer.run(asyncio.sleep)  # type: ignore[arg-type]
