@@ -147,9 +147,9 @@ class AsyncConsumer(Asking, Committing):
                 self._intake.doorbell.clear()
                 self._gate.consume_wakeup()
                 self._gate.check()
-                if self._is_subscribed:
-                    await perform(self._attend(begins))
-                    begins = False
+                if (steps := self._attend(begins)) is not None:
+                    await perform(steps)
+                begins = False
                 left = deadline - time.monotonic()
                 records = self._take(limit, left <= 0)
                 if records is not None:
@@ -190,12 +190,11 @@ class AsyncConsumer(Asking, Committing):
             assert self._group is not None
             self._group.poll_ends()
 
-    def _attend(self, begins: bool) -> Steps:
-        """What a poll does for the group: before its first look for records, and again before each further one."""
-        assert self._group is not None
-        if begins:
-            yield from self._group.begin()
-        yield from self._group.attend()
+    def _attend(self, begins: bool) -> Steps | None:
+        """What a poll does for the group, if anything: before its first look for records, and again before each further
+        one."""
+        group = self._group
+        return None if group is None or not group.is_subscribed else group.attend(begins=begins)
 
     def _take(self, limit: int, is_late: bool) -> Records | None:
         """What the poll returns, or None if it is to wait. It does not wait when there is news of revocations."""

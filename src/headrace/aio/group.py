@@ -178,19 +178,23 @@ class Group:
         with self._intake.lock:
             self.member.poll_ends(time.monotonic())
 
-    def begin(self) -> Steps:
-        """What a poll does first, once: it completes the revokes that were requested in the one before and are not
-        delayed."""
-        self.has_news = False
-        if self.revocations.pending:
-            with self._intake.lock:
-                due = self.revocations.next & self.member.unwanted
-            if due:
-                yield from self._perform(Revoke(due))
-        self.revocations.poll_begins()
+    def attend(self, *, begins: bool) -> Steps | None:
+        """What has to be done before a poll looks for records, the first time and again. None if that is nothing, as
+        nearly always; it must not cost more than a look then."""
+        lists, backlog = self.revocations, self._intake.backlog
+        is_quiet = (
+            not (lists.next or lists.thereafter or lists.lost or self.has_news)
+            and (backlog is None or not backlog.lost)
+            and self._next_duty() is None  # one that there is stays the same until it is done
+            and self.member.failure is None
+            and self.member.complaint is None
+        )
+        return None if is_quiet else self._attend(begins)
 
-    def attend(self) -> Steps:
-        """What has to be done before a poll looks for records. Raises what ended the membership."""
+    def _attend(self, begins: bool) -> Steps:
+        """Raises what ended the membership."""
+        if begins:
+            yield from self._begin()
         while (duty := self._next_duty()) is not None:
             if self._defers and isinstance(duty, Revoke):
                 self._request(duty.partitions)
@@ -205,6 +209,17 @@ class Group:
         if self.member.complaint is not None:
             complaint, self.member.complaint = self.member.complaint, None
             raise complaint
+
+    def _begin(self) -> Steps:
+        """What a poll does first, once: it completes the revokes that were requested in the one before and are not
+        delayed."""
+        self.has_news = False
+        if self.revocations.pending:
+            with self._intake.lock:
+                due = self.revocations.next & self.member.unwanted
+            if due:
+                yield from self._perform(Revoke(due))
+        self.revocations.poll_begins()
 
     def _next_duty(self) -> Duty | None:
         member = self.member

@@ -119,9 +119,9 @@ class Consumer:
                     intake.doorbell.clear()
                     gate.consume_wakeup()
                     gate.check()
-                    if aio._is_subscribed:
-                        self._perform(aio._attend(begins))
-                        begins = False
+                    if (steps := aio._attend(begins)) is not None:
+                        self._perform(steps)
+                    begins = False
                     left = deadline - time.monotonic()
                     records = aio._take(limit, left <= 0)
                     if records is not None:
