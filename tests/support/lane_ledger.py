@@ -71,7 +71,7 @@ def lane_commits(bootstrap_servers: str, group: str) -> list[LaneCommit]:
     """All of both logs, in the order in which they were taken."""
     found = [
         LaneCommit(each.at, is_second, each.place[1], _mark(each), each.metadata)
-        for is_second, name in enumerate((group, group + BACKLOG_SUFFIX))
+        for is_second, name in ((False, group), (True, group + BACKLOG_SUFFIX))
         for each in commit_history(bootstrap_servers, name)
     ]
     return sorted(found, key=lambda each: (each.at, not each.is_second))
@@ -90,7 +90,7 @@ class Logs:
             self.take(commit)
 
     def take(self, commit: LaneCommit) -> None:
-        self.marks[commit.partition, bool(commit.is_second)] = commit.mark
+        self.marks[commit.partition, commit.is_second] = commit.mark
 
     def first(self, partition: int) -> Mark | None:
         return self.marks.get((partition, False))
