@@ -168,9 +168,9 @@ class AsyncConsumer(Asking, Committing):
         limit = self._config.max_poll_records if max_records is None else max_records
         if limit == 0 or limit < -1:
             raise ValueError("max_records must be at least 1, or -1 for no limit")
-        if self._is_subscribed:
-            assert self._group is not None
-            self._group.poll_begins()
+        group = self._group
+        if group is not None and group.is_subscribed:
+            group.poll_begins()
         elif not self._intake.assignment:
             raise StateError("nothing is subscribed or assigned: call subscribe() or assign() before poll()")
         self._polling = True
@@ -186,9 +186,9 @@ class AsyncConsumer(Asking, Committing):
 
     def _end_poll(self) -> None:
         self._polling = False
-        if self._is_subscribed:
-            assert self._group is not None
-            self._group.poll_ends()
+        group = self._group
+        if group is not None and group.is_subscribed:
+            group.poll_ends()
 
     def _attend(self, begins: bool) -> Steps | None:
         """What a poll does for the group, if anything: before its first look for records, and again before each further

@@ -77,6 +77,7 @@ class Group:
         self.has_news = False  # something was asked back or lost since the poll began
         self.lost_for_good: Partitions = frozenset()  # and not given again since: not to be committed
         self._defers = config.revoke_mode == "deferred"
+        self.is_subscribed = False  # to names, a pattern, or one that the coordinator matches
         self._names: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._server_pattern: str | None = None
@@ -92,10 +93,6 @@ class Group:
             self.member = EpochMember(settings, member_id, backoff, random.random)
 
     # -- subscriptions -----------------------------------------------------------------------------------------
-
-    @property
-    def is_subscribed(self) -> bool:
-        return bool(self._names) or self._pattern is not None or self._server_pattern is not None
 
     @property
     def wants_all_topics(self) -> bool:
@@ -123,6 +120,7 @@ class Group:
         with self._intake.lock:
             self._listener = listener or RebalanceListener()
             self._names, self._pattern, self._server_pattern = names, compiled, remote
+            self.is_subscribed = True
             self._refresh(self._intake.cluster)
         self.wake()
 
@@ -185,7 +183,7 @@ class Group:
         is_quiet = (
             not (lists.next or lists.thereafter or lists.lost or self.has_news)
             and (backlog is None or not backlog.lost)
-            and self._next_duty() is None  # one that there is stays the same until it is done
+            and self._next_duty(lists.next) is None  # one that there is stays the same until it is done
             and self.member.failure is None
             and self.member.complaint is None
         )
@@ -195,7 +193,7 @@ class Group:
         """Raises what ended the membership."""
         if begins:
             yield from self._begin()
-        while (duty := self._next_duty()) is not None:
+        while (duty := self._next_duty(self.revocations.pending)) is not None:
             if self._defers and isinstance(duty, Revoke):
                 self._request(duty.partitions)
             else:
@@ -221,11 +219,11 @@ class Group:
                 yield from self._perform(Revoke(due))
         self.revocations.poll_begins()
 
-    def _next_duty(self) -> Duty | None:
+    def _next_duty(self, held: Partitions) -> Duty | None:
         member = self.member
         with self._intake.lock:
             before = member.state
-            duty = member.duty(self.revocations.pending)
+            duty = member.duty(held)
             moved = member.state is not before
         if moved:
             self.wake()
@@ -317,6 +315,7 @@ class Group:
 
     def unsubscribed(self) -> None:
         """Called with the lock held, when the member has left."""
+        self.is_subscribed = False
         self._names, self._pattern, self._server_pattern = frozenset(), None, None
         self._listener = RebalanceListener()
         self.revocations = Revocations()
