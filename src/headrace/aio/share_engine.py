@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Coroutine
 from typing import Any
 
-from ..errors import ClosedError, HeadraceError
+from ..errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError
 from ..machines.membership import Send
 from ..machines.share_member import ShareState
 from ..protocol.codes import kafka_error
@@ -18,7 +18,7 @@ from ..share_config import ShareConsumerConfig
 from .client import Client
 from .coordinator import Coordinator
 from .share_intake import ShareIntake, nobody
-from .share_streams import Streams
+from .share_streams import Streams, share_version
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ class ShareEngine:
         self._unknown: frozenset[Any] = frozenset()
         self._asked_for: frozenset[uuid.UUID] = frozenset()
         self._state = ShareState.OUT
+        self._is_checked = False
         self._longest_absence = config.max_poll_interval_ms / 1000
         intake.wake = self.streams.wake_from_any_thread
         intake.wake_group = self._wake_from_any_thread
@@ -81,6 +82,7 @@ class ShareEngine:
     async def _carry_out(self, action: Send) -> None:
         member = self.intake.member
         try:
+            await self._check_versions()
             body = await self.coordinator.ask(action)
         except ClosedError:
             return
@@ -98,6 +100,26 @@ class ShareEngine:
         if is_news:
             self.streams.wake()
             self.intake.doorbell.ring()
+
+    async def _check_versions(self) -> None:
+        """Before joining, so that the first poll tells what is missing, and not one after the first assignment."""
+        if self._is_checked:
+            return
+        with self.intake.lock:
+            is_known = bool(self.intake.cluster.brokers)
+        if not is_known:
+            await self.client.learn(())
+        last: HeadraceError = NetworkError("no broker is known")
+        for node in list(self.intake.cluster.brokers):
+            try:
+                connection = await self.client.connection(node)
+            except (NetworkError, RequestTimeoutError) as error:
+                last = error
+                continue
+            share_version(connection, self.intake.planner.terms)
+            self._is_checked = True
+            return
+        raise last
 
     def _on_metadata(self) -> None:
         """Called by the client, with the lock held."""

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ..errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError, UnsupportedVersionError
 from ..machines.share_answers import Answer, answered, arrived, damaged
 from ..machines.share_member import NEEDS
-from ..machines.share_place import ShareRequest
+from ..machines.share_place import ShareRequest, ShareTerms
 from ..net.connection import Connection, Reply
 from ..protocol.messages import SHARE_FETCH
 from .client import Client
@@ -26,6 +26,20 @@ log = logging.getLogger(__name__)
 
 _LARGE = 256 * 1024  # bytes of records that are decoded on another thread
 _WITH_RENEWAL = 2  # the version of ShareFetch and ShareAcknowledge that has renewals and the record limit
+
+
+def share_version(connection: Connection, terms: ShareTerms) -> int:
+    """The version of ShareFetch that the broker speaks. Raises UnsupportedVersionError if it will not do."""
+    try:
+        version = connection.versions.pick(SHARE_FETCH)
+    except UnsupportedVersionError as error:
+        raise UnsupportedVersionError(f"{error} ({NEEDS})") from None
+    if version < _WITH_RENEWAL and terms.is_strict:
+        raise UnsupportedVersionError(
+            f"share.acquire.mode=record_limit needs ShareFetch version 2 (Apache Kafka 4.2 or newer); the broker at "
+            f"{connection.host} has version {version}"
+        )
+    return version
 
 
 class Streams:
@@ -145,16 +159,8 @@ class _Stream:
         return connection
 
     def _check(self, connection: Connection) -> None:
-        try:
-            version = connection.versions.pick(SHARE_FETCH)
-        except UnsupportedVersionError as error:
-            raise UnsupportedVersionError(f"{error} ({NEEDS})") from None
         planner = self._intake.planner
-        if version < _WITH_RENEWAL and planner.terms.is_strict:
-            raise UnsupportedVersionError(
-                f"share.acquire.mode=record_limit needs ShareFetch version 2 (Apache Kafka 4.2 or newer); the broker "
-                f"at {connection.host} has version {version}"
-            )
+        version = share_version(connection, planner.terms)
         with self._intake.lock:
             planner.connected(self._node, can_renew=version >= _WITH_RENEWAL)
 

@@ -221,7 +221,7 @@ class ShareMember:
         self._heard = None
         if error.retriable:
             self._not_before = now + self._pause()
-        elif isinstance(error, UnsupportedVersionError):
+        elif isinstance(error, UnsupportedVersionError) and "4." not in str(error):
             self._fail(UnsupportedVersionError(f"{error} ({NEEDS})"))
         else:
             self._fail(error)
