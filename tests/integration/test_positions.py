@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
@@ -188,3 +189,21 @@ def test_no_partition_is_left_out(make: MakeConsumer, topic: str, servers: str) 
     consumer = assigned(make, servers, topic, 3)
     rows = read_rows(consumer, consumer.assignment())
     assert [(each.partition, each.offset) for each in rows] == [(p, o) for p in range(3) for o in range(100)]
+
+
+def test_seeking_while_answers_are_on_their_way(make_sync: MakeConsumer, admin: Admin, servers: str) -> None:
+    """Answers that nobody wants any more give their memory back, and only once: else two answers would share it."""
+    topic = admin.create("restless", 2)
+    for partition in range(2):
+        write(servers, topic, numbered(8000, partition, size=1000))
+    consumer = assigned(make_sync, servers, topic, 2, max_poll_records=50)
+    chance = random.Random(3)
+    for _ in range(300):
+        partition, offset = chance.randrange(2), chance.randrange(8000)
+        consumer.seek((topic, partition), offset)
+        for record in consumer.poll(chance.choice((0, 0, 0.005))):
+            assert int(record.value or b"") == record.offset
+    consumer.seek((topic, 0), 0)
+    consumer.seek((topic, 1), 0)
+    found = [(record.partition, record.offset, int(record.value or b"")) for record in poll_until(consumer, 16_000)]
+    assert sorted(found) == [(partition, offset, offset) for partition in range(2) for offset in range(8000)]

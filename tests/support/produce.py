@@ -30,7 +30,8 @@ class Writer:
     """A producer whose failures are not overlooked."""
 
     def __init__(self, bootstrap_servers: str, **settings: object) -> None:
-        config: dict[str, Any] = client_settings(bootstrap_servers) | {"linger.ms": 5}
+        # Idempotent: a batch that is tried again (a leader was not there yet) would else come after its successor.
+        config: dict[str, Any] = client_settings(bootstrap_servers) | {"linger.ms": 5, "enable.idempotence": True}
         config |= {key.replace("_", "."): value for key, value in settings.items()}
         self.producer = Producer(config)
         self._failure: KafkaError | None = None

@@ -8,11 +8,13 @@ import signal
 import threading
 import time
 import uuid
+from types import SimpleNamespace
 
 import pytest
 
 from headrace import AsyncConsumer, Consumer, TopicPartition
 from headrace.aio.calls import Gate
+from headrace.aio.decoder import Decoder, Delivery
 from headrace.aio.intake import Intake
 from headrace.aio.log_offsets import EpochEnd
 from headrace.aio.positions import Positions, _timestamp
@@ -308,3 +310,18 @@ def test_a_fetch_beside_one_that_waits_at_the_broker_waits_only_shortly_itself()
             assert await asyncio.wait_for(asked.get(), 5) == ([1], 0.02)
 
     run(main())
+
+
+def test_a_frame_goes_back_once_when_nobody_wants_its_records_any_more():
+    class Receiving:
+        def __init__(self):
+            self.given = []
+
+        def recycle(self, frame):
+            self.given.append(frame)
+
+    connection, reply = Receiving(), SimpleNamespace(frame=bytearray(10))
+    decoder = Decoder(ConsumerConfig.parse(bootstrap_servers="b:1"), intake(), lambda: None)
+    decoder.submit(Delivery(reply, connection, []))
+    decoder.close()
+    assert connection.given == [reply.frame]

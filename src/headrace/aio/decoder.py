@@ -67,6 +67,9 @@ class Decoder:
         self._threads = ThreadPoolExecutor(self._count, "headrace-decode")
 
     def submit(self, delivery: Delivery) -> None:
+        if not delivery.arrivals:  # the user has moved on meanwhile
+            delivery.give_back()
+            return
         left = _Countdown(delivery)
         if delivery.is_small:
             self._decode(delivery.arrivals, left)
@@ -157,8 +160,6 @@ class _Countdown:
         self._delivery = delivery
         self._left = len(delivery.arrivals)
         self._lock = threading.Lock()
-        if self._left == 0:
-            delivery.give_back()
 
     def done(self, count: int) -> None:
         with self._lock:
