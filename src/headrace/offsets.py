@@ -41,7 +41,7 @@ from itertools import accumulate, pairwise
 
 Range = tuple[int, int]
 
-_LAST_OFFSET = 2**63 - 1
+LAST_OFFSET = 2**63 - 1
 
 _MARK = "headrace/"
 _FORM = _MARK + "1"
@@ -248,7 +248,7 @@ def note_in(text: str) -> str:
 
 
 def check_range(start: int, end: int) -> None:
-    if not 0 <= start <= end <= _LAST_OFFSET:
+    if not 0 <= start <= end <= LAST_OFFSET:
         raise ValueError(f"[{start}, {end}) is not a range of offsets")
 
 

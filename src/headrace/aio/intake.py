@@ -20,7 +20,7 @@ from ..machines.assignment import Assignment
 from ..machines.cluster import Cluster
 from ..machines.lanes import Lanes
 from ..machines.partition import PartitionState, Position
-from ..offsets import OffsetSet
+from ..offsets import LAST_OFFSET, OffsetSet
 from ..records import Batch, Record, Records
 from ..types import TopicPartition, Watermarks
 from .backlog import Backlog
@@ -50,20 +50,22 @@ class Intake(Lane):
 
     def take(self, limit: int) -> Records | None:
         """The records of one poll, or None if there are none. Raises what lies in a partition's way then."""
-        lanes: tuple[Lane, ...] = (self,) if self.backlog is None else (self, self.backlog)
+        backlog = self.backlog
         with self.lock:
-            chunks = self.assignment.take(limit) if self.backlog is None else self.backlog.take(limit, self.assignment)
-            hungry = [lane for lane in lanes if lane.assignment.has_appetite or lane.fetching.is_starved]
-            for lane in lanes:
-                lane.assignment.has_appetite = False
+            chunks = self.assignment.take(limit) if backlog is None else backlog.take(limit, self.assignment)
+            hungry = _left_hungry(self)
+            hungry_beside = backlog is not None and _left_hungry(backlog)
             moved, error = False, None
-            if not chunks or self.backlog is not None:
+            if not chunks or backlog is not None:
                 moved = self.assignment.resolve_out_of_range()
             if not chunks:
-                errors = (lane.assignment.pending_error() for lane in lanes)
-                error = next((error for error in errors if error is not None), None)
-        for lane in hungry:
-            lane.wake_fetching()
+                error = self.assignment.pending_error()
+                if error is None and backlog is not None:
+                    error = backlog.assignment.pending_error()
+        if hungry:
+            self.wake_fetching()
+        if backlog is not None and hungry_beside:
+            backlog.wake_fetching()
         if moved or error is not None:
             self.wake_all()  # after a refusal it is tried again
         if error is not None:
@@ -166,6 +168,15 @@ class Intake(Lane):
                 change(state)
         self.wake_all()
 
+    def read_range(self, tp: TopicPartition, start: int, stop: int) -> None:
+        """Hands out these offsets, and fetches nothing from `stop` on."""
+        with self.lock:
+            state = self.assignment.state(tp)
+            state.seek(Position(start))
+            state.stop = stop
+            state.known = OffsetSet(LAST_OFFSET, [(0, stop)])
+        self.wake_all()
+
     def rewind(self, tp: TopicPartition, done: OffsetSet) -> None:
         """Hands out again what was handed out and is not done."""
         with self.lock:
@@ -221,6 +232,13 @@ class Intake(Lane):
         """In the order in which polls go around them."""
         with self.lock:
             return [state.tp for state in self.assignment]
+
+
+def _left_hungry(lane: Lane) -> bool:
+    """Whether there is something to fetch since this poll. It is told once."""
+    hungry = lane.assignment.has_appetite or lane.fetching.is_starved
+    lane.assignment.has_appetite = False
+    return hungry
 
 
 class _Place(NamedTuple):

@@ -24,9 +24,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..lane_marks import Mark, standing
-from ..offsets import OffsetSet, Range
-
-_LAST_OFFSET = 2**63 - 1
+from ..offsets import LAST_OFFSET, OffsetSet, Range
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Lanes:
         self.token = token
         self.live_start = start.live
         self.beyond = start.beyond
-        self.within = OffsetSet(_LAST_OFFSET, start.holes)  # done everywhere but in the holes
+        self.within = OffsetSet(LAST_OFFSET, start.holes)  # done everywhere but in the holes
         self.first_open = start.holes[0][0]
         self.stop = start.holes[-1][1]
         self.known = start.beyond & self.within
@@ -115,6 +113,6 @@ class Lanes:
         """From this offset on the live lane reads, and not the backlog lane any more."""
         if offset >= self.stop:
             return
-        self.within = self.within.with_done(offset, _LAST_OFFSET)
+        self.within = self.within.with_done(offset, LAST_OFFSET)
         self.stop = max((end for _, end in self.within.holes), default=0)
         self.live_start = min(self.live_start, offset)

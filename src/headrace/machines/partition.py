@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 from ..errors import HeadraceError
-from ..offsets import OffsetSet
+from ..offsets import LAST_OFFSET, OffsetSet
 from ..types import TopicPartition
 
 
@@ -82,8 +82,6 @@ class Parked(NamedTuple):
     expected_next: int
 
 
-_LAST_OFFSET = 2**63 - 1
-
 # Never the same twice, so that an answer for a partition that was given up and assigned again is known as late.
 _continuities = itertools.count(1)
 
@@ -104,7 +102,7 @@ class PartitionState:
         self.known: OffsetSet | None = (
             None  # what need not be read: the last owner's commit said so, or another lane does
         )
-        self.stop = _LAST_OFFSET  # nothing is fetched from here on
+        self.stop = LAST_OFFSET  # nothing is fetched from here on
         self.leader_epoch = -1  # the leader's epoch under which fetch_offset is known to be good
 
         self.continuity = next(_continuities)
