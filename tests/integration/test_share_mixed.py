@@ -1,0 +1,126 @@
+"""One share group of headrace, Java and confluent-kafka; and what `kafka-share-groups` says of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import ShareConsumer as ConfluentShareConsumer
+
+from support.admin import Admin, client_settings
+from support.produce import numbered, write
+from support.share import MakeShareConsumer, poll_some, share_group
+from support.share_command import VerifiableShareConsumer, describe
+
+pytest_plugins = ["support.share_fixtures"]
+
+PARTITIONS = 2
+
+
+class Confluent:
+    """confluent-kafka's share consumer, on a thread, in implicit mode."""
+
+    def __init__(self, servers: str, group: str, topic: str) -> None:
+        self.got: list[tuple[int, int]] = []
+        self._consumer = ConfluentShareConsumer({**client_settings(servers), "group.id": group})
+        self._consumer.subscribe([topic])
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            for message in self._consumer.poll(0.2):
+                assert message.error() is None, message.error()
+                self.got.append((message.partition(), message.offset()))
+        self._consumer.commit_sync()
+        self._consumer.close()
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+
+def test_three_clients_in_one_group(make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin) -> None:
+    """Each gets some, all get everything, and nothing is delivered twice while everyone is well."""
+    topic, group = share_admin.create("mixed", PARTITIONS), share_group(share_servers)
+    ours: list[tuple[int, int]] = []
+    with VerifiableShareConsumer(share_servers, group, topic) as java:
+        other = Confluent(share_servers, group, topic)
+        try:
+            consumer = make_sync_share(
+                bootstrap_servers=share_servers, group_id=group, topics=[topic], max_poll_records=20, client_id="ours"
+            )
+
+            def read(seconds: float) -> None:
+                ours.extend((record.partition, record.offset) for record in consumer.poll(seconds))
+
+            deadline = time.monotonic() + 60
+            while True:
+                members = _members(share_servers, group, read)
+                if len(members) == 3 and all(int(row["#PARTITIONS"]) for row in members):
+                    break
+                assert time.monotonic() < deadline, members
+            assert "ours" in {row["CLIENT-ID"] for row in members}
+            written = 0
+            while not (ours and java.got and other.got and written >= 400):
+                assert time.monotonic() < deadline, (len(ours), len(java.got), len(other.got), java.other)
+                for number in range(PARTITIONS):
+                    write(share_servers, topic, numbered(20, partition=number))
+                written += 20 * PARTITIONS
+                read(0.05)
+            while len({*ours, *java.got, *other.got}) < written:
+                assert time.monotonic() < deadline, (len(ours), len(java.got), len(other.got), written)
+                read(0.2)
+            consumer.commit()
+        finally:
+            other.end()
+    everything = [*ours, *java.got, *other.got]
+    assert len(everything) == len(set(everything)) == written
+    assert sorted(everything) == [(number, at) for number in range(PARTITIONS) for at in range(written // PARTITIONS)]
+    assert consumer.metrics()["refused"] == 0
+
+
+def _members(servers: str, group: str, read: Any) -> list[dict[str, str]]:
+    """While our own member goes on polling."""
+    found: list[dict[str, str]] = []
+    asking = threading.Thread(target=lambda: found.extend(describe(servers, group, "--members")))
+    asking.start()
+    while asking.is_alive():
+        read(0.1)
+    return found
+
+
+def test_what_kafka_share_groups_shows(
+    make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin
+) -> None:
+    topic, group = share_admin.create("shown"), share_group(share_servers)
+    write(share_servers, topic, numbered(30))
+    consumer = make_sync_share(
+        bootstrap_servers=share_servers,
+        group_id=group,
+        topics=[topic],
+        max_poll_records=10,
+        share_acquire_mode="record_limit",
+    )
+    assert len(poll_some(consumer)) == 10
+    assert list(consumer.commit().values()) == [None]
+    (state,) = describe(share_servers, group, "--state")
+    assert (state["STATE"], state["#MEMBERS"]) == ("Stable", "1")
+
+    def lag() -> str:
+        (row,) = describe(share_servers, group)
+        assert (row["TOPIC"], row["PARTITION"]) == (topic, "0")
+        return row["LAG"]
+
+    assert lag() == "20"
+    while consumer.metrics()["acknowledged"] < 30:
+        consumer.poll(0.2)
+    assert lag() == "0"
+    (member,) = describe(share_servers, group, "--members")
+    assert (member["CLIENT-ID"], member["ASSIGNMENT"]) == ("headrace", f"{topic}:0")
+    assert member["CONSUMER-ID"] == consumer.metrics()["group"]["member_id"]
+    consumer.close()
+    (state,) = describe(share_servers, group, "--state")
+    assert (state["STATE"], state["#MEMBERS"]) == ("Empty", "0")
