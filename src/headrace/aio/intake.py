@@ -229,7 +229,7 @@ class Intake(Lane):
             return self.assignment.partitions
 
     def ordered_partitions(self) -> list[TopicPartition]:
-        """In the order in which polls go around them."""
+        """In the order in which they were assigned."""
         with self.lock:
             return [state.tp for state in self.assignment]
 
