@@ -9,6 +9,7 @@ import dataclasses
 from pathlib import Path
 
 from headrace.config import ConsumerConfig, dotted
+from headrace.share_config import OWN, REFUSED
 
 TARGET = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -23,6 +24,21 @@ a suggestion. This page is made from the code by `.ci/config_docs.py`.
 |---|---|---|
 """
 
+SHARE_HEAD = """
+## Share consumers
+
+`ShareConsumer` and `AsyncShareConsumer` have these besides, and need a `group.id`:
+
+| setting | default | meaning |
+|---|---|---|
+"""
+SHARE_REFUSED = """
+They refuse these:
+
+| setting | it |
+|---|---|
+"""
+
 
 def render() -> str:
     rows = []
@@ -30,7 +46,13 @@ def render() -> str:
         required = field.default is dataclasses.MISSING
         default = "required" if required else "none" if field.default in (None, "") else f"`{_shown(field.default)}`"
         rows.append(f"| `{dotted(field.name)}` | {default} | {field.metadata['meaning']} |")
-    return HEAD + "\n".join(rows) + "\n"
+    return HEAD + "\n".join(rows) + "\n" + _share_page()
+
+
+def _share_page() -> str:
+    own = [f"| `{dotted(name)}` | `{choice.words[0]}` | {choice.meaning} |" for name, choice in OWN.items()]
+    refused = [f"| `{dotted(name)}` | {reason} |" for name, reason in REFUSED.items()]
+    return SHARE_HEAD + "\n".join(own) + "\n" + SHARE_REFUSED + "\n".join(refused) + "\n"
 
 
 def _shown(value: object) -> str:

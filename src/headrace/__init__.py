@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .aio import AsyncConsumer
     from .aio.run_settings import Progress
     from .aio.share_consumer import AsyncShareConsumer
+    from .aio.share_run import ShareProgress
     from .local import LocalBroker
     from .machines.assignors import Assignor, GroupMember
     from .records import Record, Records
@@ -48,6 +49,7 @@ _LAZY = {
     "Record": "records",
     "Records": "records",
     "ShareConsumer": "sync.share_consumer",
+    "ShareProgress": "aio.share_run",
 }
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "Record",
     "Records",
     "ShareConsumer",
+    "ShareProgress",
     "TopicPartition",
     "Watermarks",
     "__version__",
