@@ -71,7 +71,8 @@ class Scene:
     def write(self, count: int) -> None:
         """To each partition."""
         for partition in range(PARTITIONS):
-            write(self.servers, self.topic, numbered(count, partition, self.end))
+            # In order, whatever happens: a record's number is its offset.
+            write(self.servers, self.topic, numbered(count, partition, self.end), enable_idempotence=True)
         self.end += count
 
     def start(self, **plan: Any) -> LaneMember:
@@ -264,7 +265,8 @@ def test_twenty_crashes_in_a_row(admin: Admin) -> None:
     scene = Scene(admin, LONE["static"])
     lives = [{"live": 3, "backlog": 2}] * 20
     with scene.members:
-        with SteadyWriter(scene.servers, scene.topic, PARTITIONS, limit=100_000, first=scene.end) as writer:
+        settings = {"limit": 100_000, "first": scene.end, "enable_idempotence": True}
+        with SteadyWriter(scene.servers, scene.topic, PARTITIONS, **settings) as writer:
             crashing = scene.members.start(settings=scene.settings, work=_WORK, lives=lives)
             scene.members.wait("twenty crashes", lambda: crashing.is_gone, 60.0)
             scene.end = max(writer.finish().values())

@@ -46,11 +46,9 @@ class _Rounds:
         self._alive: list[LaneMember] = []
 
     def play(self) -> None:
-        limit = 1_000_000
-        with (
-            SteadyWriter(self._servers, self._topic, PARTITIONS, limit=limit, each_time=3) as writer,
-            self._members,
-        ):
+        # Idempotent: a retry on a busy machine must not change the order, for a record's number is its offset.
+        settings = {"limit": 1_000_000, "each_time": 3, "enable_idempotence": True}
+        with SteadyWriter(self._servers, self._topic, PARTITIONS, **settings) as writer, self._members:
             for _ in range(ROUNDS):
                 self._play_round()
             last = self._start("auto")

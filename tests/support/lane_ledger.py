@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace import OffsetAndMetadata
-from headrace.lane_marks import BACKLOG_SUFFIX, Mark, standing
+from headrace.lane_marks import BACKLOG_SUFFIX, Mark
 from headrace.offsets import OffsetSet, Range
 
 from .commit_history import Commit, commit_history
@@ -99,8 +99,14 @@ class Logs:
         return self.marks.get((partition, True))
 
     def done(self, partition: int) -> OffsetSet:
-        first = self.first(partition)
-        return _NOTHING if first is None else standing(first, self.second(partition))
+        """As the proposal has it, and not by headrace's own function, which is what is tested: what the first log says,
+        and the second one's progress in the ranges of the token that it names."""
+        first, second = self.first(partition), self.second(partition)
+        if first is None:
+            return _NOTHING
+        if second is None or not first.token or second.token != first.token:
+            return first.done
+        return first.done | (second.done & OffsetSet(first.offset))
 
 
 class LaneLedger:
