@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from . import contenders as who
-from . import group_report, latency, polling
+from . import group_report, latency, polling, share_report
 from .datasets import BATCH_BYTES, LINGER_MS, PARTITIONS
 from .groups import Groups
 from .markdown import NONE, count, markdown_table, number, verdict
 from .results import Figure, Table, poll_targets, ratio, targets
+from .share_runs import Shares
 
 _HEAD = (
     *("reader", "records/s", "slowest – fastest", "MB/s", "CPU s / M records", "peak MB"),
@@ -31,6 +32,7 @@ class Results:
     poll_costs: Mapping[str, Figure]
     latencies: Mapping[str, Figure]
     groups: Groups | None = None
+    shares: Shares | None = None
 
 
 def results(found: Results) -> str:
@@ -42,6 +44,8 @@ def results(found: Results) -> str:
         parts.append(_latencies(found.latencies))
     if found.groups:
         parts += group_report.sections(found.groups)
+    if found.shares:
+        parts += share_report.sections(found.shares)
     return "\n\n".join(parts)
 
 
