@@ -12,7 +12,14 @@ from .results import Target
 SOON = 1.0  # seconds: the first live record
 SLOWER = 1.2  # what two lanes may take for the backlog, of what one takes
 
-_COLOURS = {"headrace": "#1f6feb", "headrace-lanes": "#d1242f", "confluent": "#8250df", "java": "#9a6700"}
+_SOONEST = 0.02  # seconds: where the picture begins
+_COLOURS = {
+    "headrace": "#1f6feb",
+    "headrace-lanes": "#d1242f",
+    "confluent": "#8250df",
+    "confluent-tuned": "#bf3989",
+    "java": "#9a6700",
+}
 
 
 def draw(results: Results, path: Path) -> None:
@@ -23,22 +30,23 @@ def draw(results: Results, path: Path) -> None:
     from matplotlib import pyplot
 
     backlogs = _backlogs(results)
-    figure, panels = pyplot.subplots(len(backlogs), 1, figsize=(9, 4.2 * len(backlogs)), squeeze=False)
+    figure, panels = pyplot.subplots(len(backlogs), 1, figsize=(11, 3.8 * len(backlogs)), squeeze=False)
     for panel, backlog in zip(panels[:, 0], backlogs, strict=True):
         latest = max(results.of(backlog, client)[0].done for client in CLIENTS)
         for client, name in CLIENTS.items():
             run = results.of(backlog, client)[0]
-            shown = [(at, freshness) for at, freshness in run.series if at <= latest * 1.05]
-            times, values = zip((0.0, backlog / RATE), *shown, strict=True)
-            label = f"{name}: backlog done in {run.done:.1f} s"
+            shown = [(at, freshness) for at, freshness in run.series if _SOONEST < at <= latest * 1.05]
+            times, values = zip((_SOONEST, backlog / RATE), *shown, strict=True)
+            label = f"{name}\nbacklog done after {run.done:.1f} s"
             panel.plot(times, values, color=_COLOURS[client], label=label, drawstyle="steps-post")
             panel.axvline(run.done, color=_COLOURS[client], linestyle=":", linewidth=1)
+        panel.set_xscale("log")
         panel.set_yscale("log")
-        panel.set_xlim(0, latest * 1.05)
+        panel.set_xlim(_SOONEST, latest * 1.05)
         panel.set_title(f"{backlog:,} records of backlog, {RATE:,} records/s written", loc="left")
         panel.set_ylabel("seconds behind")
         panel.grid(alpha=0.3)
-        panel.legend(loc="center right", fontsize=8)
+        panel.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8, frameon=False)
     panels[-1, 0].set_xlabel("seconds since the consumer is back in its group; dotted: its backlog is done")
     figure.suptitle("Now minus the timestamp of the newest record handed out, after a crash")
     figure.tight_layout()
@@ -109,5 +117,8 @@ record, 500 of them a poll at most.
   before have added to it at the steady rate.
 - The backlog is written as fast as possible, with the timestamps that it would have at the steady rate. It stands for
   an outage of as many seconds as it has thousands of records.
+- All settings are the clients' defaults, but for `auto.commit.interval.ms` (1 s) and sessions of 6 s. confluent-kafka
+  *tuned* has `queued.min.messages=1000000` and `fetch.queue.backoff.ms=5`: by default it pauses for a second whenever
+  100,000 messages wait to be consumed.
 - In parentheses: the least and the most of several runs, of which the table has the median and the picture the first.
   With two lanes it is each time the later run, with a few seconds' records more behind it than the one without."""
