@@ -30,9 +30,10 @@ class Writer:
     """A producer whose failures are not overlooked."""
 
     def __init__(self, bootstrap_servers: str, **settings: object) -> None:
-        # Idempotent: a batch that is tried again (a leader was not there yet) would else come after its successor.
-        config: dict[str, Any] = client_settings(bootstrap_servers) | {"linger.ms": 5, "enable.idempotence": True}
+        config: dict[str, Any] = client_settings(bootstrap_servers) | {"linger.ms": 5}
         config |= {key.replace("_", "."): value for key, value in settings.items()}
+        # Idempotent: a batch that is tried again (a leader was not there yet) would else come after its successor.
+        config["enable.idempotence"] = config.get("acks", "all") == "all"
         self.producer = Producer(config)
         self._failure: KafkaError | None = None
         if "transactional.id" in config:

@@ -1,0 +1,106 @@
+"""Batch queries: `spark.read.format("headrace")`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from ..types import TopicPartition
+from .filters import Pruning
+from .logs import Logs
+from .options import SourceOptions
+from .ranges import OffsetRange, Offsets, split
+from .reading import DataLossError, read_range
+
+if TYPE_CHECKING:
+    import pyarrow
+
+log = logging.getLogger(__name__)
+
+
+class RangeTask(InputPartition):
+    """One task. A range of None reads nothing: Spark wants one task at least."""
+
+    def __init__(self, wanted: OffsetRange | None) -> None:
+        super().__init__(wanted)
+
+
+class BatchReader(DataSourceReader):
+    """Plans the ranges once, when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pruning = Pruning()
+
+    @property
+    def pushFilters(self) -> Any:
+        """Spark refuses a reader that overrides this while spark.sql.python.filterPushdown.enabled is off, as it is by
+        default. This one works either way: it looks like the inherited method and is called only when it is on."""
+        return _PushFilters(self)
+
+    def push(self, filters: Iterable[Filter]) -> Iterable[Filter]:
+        kept = list(filters)
+        self._pruning = Pruning(kept)
+        return kept
+
+    def partitions(self) -> list[InputPartition]:
+        logs = Logs(self._options)
+        try:
+            ranges = self._ranges(logs)
+        finally:
+            logs.close()
+        tasks = split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        return [RangeTask(each) for each in tasks] or [RangeTask(None)]
+
+    def _ranges(self, logs: Logs) -> list[OffsetRange]:
+        chosen = logs.partitions()
+        starts = logs.at(self._options.starting, chosen, "starting")
+        ends = logs.at(self._options.ending, chosen, "ending", is_end=True)
+        whole = [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(chosen)]
+        self._check(logs, whole)
+        kept = [self._pruning.cut(each) for each in whole if self._pruning.keeps(each.tp)]
+        if (since := self._pruning.since) is not None:
+            first: Offsets = logs.since(since, [each.tp for each in kept])
+            kept = [OffsetRange(each.tp, max(each.start, first[each.tp]), each.end) for each in kept]
+        kept = [each for each in kept if each.size > 0]
+        before, after = sum(max(0, each.size) for each in whole), sum(each.size for each in kept)
+        if after < before:
+            log.info("filters leave %d of %d offsets, in %d of %d partitions", after, before, len(kept), len(whole))
+        return kept
+
+    def _check(self, logs: Logs, ranges: list[OffsetRange]) -> None:
+        """Whether the log has what the options ask for. (Inside of the log it is found out when it is read.)"""
+        if not self._options.fail_on_data_loss:
+            return
+        begins = logs.earliest([each.tp for each in ranges])
+        for tp, start, end in ranges:
+            if start < begins[tp] and start < end:
+                raise DataLossError(_lost(tp, start, begins[tp]))
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        if partition.value is None:
+            return iter(())
+        return read_range(partition.value, self._options, self._schema.names)
+
+
+def _lost(tp: TopicPartition, start: int, begins: int) -> str:
+    return (
+        f"{tp} is to be read from offset {start}, but its log begins at {begins}: records were deleted. With "
+        f"failOnDataLoss=false they are passed over"
+    )
+
+
+class _PushFilters:
+    """Spark compares `__func__` to see whether the method is overridden."""
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+        self.__func__ = DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._reader.push(filters)

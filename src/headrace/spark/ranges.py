@@ -1,0 +1,104 @@
+"""Offsets as Spark keeps them, and what one micro-batch reads. Nothing here does I/O or remembers anything.
+
+The JSON is that of Spark's Kafka source, `{"topic":{"0":23,"1":345}}`, so that a checkpoint of the one resumes with the
+other.
+
+How `maxOffsetsPerTrigger` is shared out (`maxOffsetsPerTriggerShares`):
+
+    fair          equal shares; what a partition cannot use goes to the others (KIP-41). A partition with little to read
+                  has all of it in this batch, whatever the backlog of the others
+    proportional  by how much there is to read of each, as Spark does it; at least one record of each
+
+With fewer offsets to give than partitions, or a rest that cannot be divided, they take turns. Whose turn it is follows
+from the start offsets alone, so that a batch that is planned again is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ..machines.drain import fair_shares
+from ..types import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+
+# A task that reads more is split, so that what fails is not read again from far away.
+LONG_RANGE = 10_000_000
+
+
+class OffsetRange(NamedTuple):
+    """The offsets from `start` to before `end`."""
+
+    tp: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for tp in sorted(offsets):
+        found.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return found
+
+
+def from_json(found: Mapping[str, Any]) -> Offsets:
+    """Raises ValueError for what is not written by this source or Spark's own."""
+    try:
+        return {
+            TopicPartition(topic, int(number)): int(offset)
+            for topic, numbers in found.items()
+            for number, offset in numbers.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(f"the checkpoint has {found!r}, which are not Kafka's offsets") from None
+
+
+def limited(start: Offsets, end: Offsets, most: int, shares: str) -> Offsets:
+    """Where a batch ends that reads at most so many offsets (a few more with proportional shares, as in Spark)."""
+    sizes = {tp: max(0, end[tp] - start[tp]) for tp in sorted(end) if tp in start}
+    total = sum(sizes.values())
+    if total <= most:
+        return dict(end)
+    if shares == "proportional":
+        return {tp: start[tp] + _in_proportion(size, total, most) for tp, size in sizes.items()}
+    turn = sum(start.values()) // most % len(sizes)
+    places = [*list(sizes)[turn:], *list(sizes)[:turn]]
+    given, _ = fair_shares([sizes[tp] for tp in places], most)
+    return {tp: start[tp] + share for tp, share in zip(places, given, strict=True)}
+
+
+def _in_proportion(size: int, total: int, most: int) -> int:
+    share = most * (size / total)
+    return min(size, math.ceil(share) if share < 1 else math.floor(share))
+
+
+def split(ranges: Iterable[OffsetRange], least: int | None, longest: int | None) -> list[OffsetRange]:
+    """One task for each: a range as it is, or cut into equal pieces where it is longer than `longest`, or where there
+    would be fewer than `least` tasks."""
+    longest = longest or LONG_RANGE
+    found = [piece for each in ranges if each.size > 0 for piece in _cut(each, math.ceil(each.size / longest))]
+    if least is None or len(found) >= least:
+        return found
+    total = sum(each.size for each in found)
+    # Those that are too small to be cut keep their task; the others share what is left.
+    small = [each for each in found if each.size / total * least < 1]
+    large_total = total - sum(each.size for each in small)
+    left = least - len(small)
+    return [
+        piece
+        for each in found
+        for piece in _cut(each, 1 if each in small else max(1, round(each.size / large_total * left)))
+    ]
+
+
+def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    count = min(count, whole.size)
+    edges = [whole.start + whole.size * number // count for number in range(count + 1)]
+    return [OffsetRange(whole.tp, first, last) for first, last in pairwise(edges)]

@@ -1,0 +1,110 @@
+"""What a task does: it reads one range and yields Arrow batches.
+
+A worker process keeps its consumer from task to task, with its connections; Spark makes workers by fork(), so a
+consumer belongs to the process that made it. Nothing is fetched beyond the end of a range.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ..errors import HeadraceError, OffsetOutOfRangeError
+from ..records import Records
+from ..sync import Consumer
+from .options import SourceOptions
+from .ranges import OffsetRange
+from .source import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow
+
+log = logging.getLogger(__name__)
+
+# Rows and bytes of an Arrow batch: enough to be fast, little enough for the memory of an executor.
+_ROWS = 50_000
+_POLL = 0.5
+
+# Idle consumers of this process, by their settings. Used by its main thread only: a worker has one task at a time.
+_idle: dict[tuple[int, tuple[tuple[str, str], ...]], Consumer] = {}
+
+
+class DataLossError(HeadraceError):
+    """Records of a range are not in the log any more, and failOnDataLoss is true."""
+
+
+def read_range(wanted: OffsetRange, options: SourceOptions, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+    """Raises DataLossError; TimeoutError when nothing comes for kafkaConsumer.pollTimeoutMs."""
+    import pyarrow
+
+    schema = arrow_schema()
+    consumer = _borrow(options.settings)
+    try:
+        for records in _records(consumer, wanted, options):
+            for batch in pyarrow.RecordBatchReader.from_stream(records, schema=schema):
+                yield batch.select(columns)
+    except BaseException:
+        consumer.close()
+        raise
+    _give_back(options.settings, consumer)
+
+
+def _records(consumer: Consumer, wanted: OffsetRange, options: SourceOptions) -> Iterator[Records]:
+    tp = wanted.tp
+    consumer.assign([tp])
+    consumer._aio._intake.read_range(tp, wanted.start, wanted.end)
+    deadline = time.monotonic() + options.poll_timeout
+    position = wanted.start
+    while position < wanted.end:
+        try:
+            records = consumer.poll(_POLL, max_records=_ROWS)
+        except OffsetOutOfRangeError as error:
+            position = _pass_over(consumer, wanted, position, options, error)
+            continue
+        reached = consumer.position(tp)
+        if reached > position:
+            position = reached
+            deadline = time.monotonic() + options.poll_timeout
+        elif time.monotonic() > deadline:
+            raise TimeoutError(
+                f"nothing came of {tp} at offset {position} for {options.poll_timeout:g} s: is its broker there? "
+                f"kafkaConsumer.pollTimeoutMs is how long to wait"
+            )
+        if len(records):
+            yield records
+
+
+def _pass_over(
+    consumer: Consumer, wanted: OffsetRange, position: int, options: SourceOptions, error: OffsetOutOfRangeError
+) -> int:
+    """Retention was faster, or the topic was made again."""
+    tp = wanted.tp
+    begins = consumer.beginning_offsets([tp])[tp]
+    gone = min(max(begins, position), wanted.end)
+    text = f"{tp}: the records from {position} to before {gone} are not in the log any more"
+    if options.fail_on_data_loss:
+        raise DataLossError(f"{text}. With failOnDataLoss=false they are passed over") from error
+    log.warning("%s and are passed over", text)
+    if not position < begins < wanted.end:
+        return wanted.end
+    consumer._aio._intake.read_range(tp, begins, wanted.end)
+    return begins
+
+
+def _borrow(settings: Mapping[str, str]) -> Consumer:
+    consumer = _idle.pop(_key(settings), None)
+    if consumer is not None:
+        return consumer
+    return Consumer(settings, enable_auto_commit=False, auto_offset_reset="none", allow_auto_create_topics=False)
+
+
+def _give_back(settings: Mapping[str, str], consumer: Consumer) -> None:
+    consumer.assign([])
+    _idle[_key(settings)] = consumer
+
+
+def _key(settings: Mapping[str, str]) -> tuple[int, tuple[tuple[str, str], ...]]:
+    return os.getpid(), tuple(sorted(settings.items()))

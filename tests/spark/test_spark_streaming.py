@@ -1,0 +1,181 @@
+"""spark.readStream.format("headrace") on a real local session, against the real broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from support.admin import Admin
+from support.produce import numbered, write
+
+DEADLINE = 60
+
+
+class Stream:
+    """One query into Parquet files, run again and again from its checkpoint."""
+
+    def __init__(self, spark: SparkSession, servers: str, topic: str, where: Path) -> None:
+        self.spark = spark
+        self.where = where
+        self.options: dict[str, Any] = {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest"}
+        if topic:
+            self.options["subscribe"] = topic
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        reader = self.spark.readStream.format("headrace").options(**{k: str(v) for k, v in self.options.items()})
+        writer = reader.load().writeStream.format("parquet").option("path", str(self.where / "out"))
+        return writer.option("checkpointLocation", str(self.where / "checkpoint")).trigger(**trigger).start()
+
+    def run(self) -> StreamingQuery:
+        """To the end of what is there now."""
+        query = self.start(availableNow=True)
+        assert query.awaitTermination(DEADLINE), "it does not end"
+        return query
+
+    def table(self) -> DataFrame:
+        return self.spark.read.parquet(str(self.where / "out"))
+
+    def places(self) -> list[tuple[int, int]]:
+        return sorted((row.partition, row.offset) for row in self.table().select("partition", "offset").collect())
+
+
+@pytest.fixture
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("stream", 2)
+    for number in range(2):
+        write(servers, topic, numbered(100, number))
+    return topic
+
+
+@pytest.fixture
+def stream(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Stream:
+    return Stream(spark, servers, topic, tmp_path)
+
+
+def grid(partitions: int, count: int) -> list[tuple[int, int]]:
+    return [(number, offset) for number in range(partitions) for offset in range(count)]
+
+
+def test_each_run_reads_what_is_new_and_no_more(stream: Stream, servers: str, topic: str) -> None:
+    stream.run()
+    assert stream.places() == grid(2, 100)
+    stream.run()
+    assert stream.places() == grid(2, 100)
+    write(servers, topic, numbered(20, 0))
+    stream.run()
+    assert stream.places() == sorted(grid(2, 100) + [(0, offset) for offset in range(100, 120)])
+
+
+def test_the_cap_holds_and_is_shared_fairly(stream: Stream, servers: str, topic: str) -> None:
+    write(servers, topic, numbered(300, 0))
+    stream.options["maxOffsetsPerTrigger"] = 120
+    query = stream.run()
+    batches = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+    assert max(batches) <= 120
+    assert sum(batches) == 500
+    first = json.loads(query.recentProgress[0]["sources"][0]["endOffset"])
+    assert first == {topic: {"0": 60, "1": 60}}
+    assert len(stream.places()) == len(set(stream.places())) == 500
+
+
+def test_the_progress_tells_how_far_behind_it_is(stream: Stream, topic: str) -> None:
+    stream.options["maxOffsetsPerTrigger"] = 50
+    query = stream.run()
+    source = query.recentProgress[0]["sources"][0]
+    assert json.loads(source["latestOffset"]) == {topic: {"0": 100, "1": 100}}
+
+
+def test_a_checkpoint_is_spark_s(stream: Stream, topic: str) -> None:
+    stream.run()
+    lines = (stream.where / "checkpoint" / "offsets" / "0").read_text().splitlines()
+    assert json.loads(lines[2]) == {topic: {"0": 100, "1": 100}}
+
+
+def test_new_partitions_are_read_from_their_beginning(stream: Stream, servers: str, admin: Admin, topic: str) -> None:
+    stream.run()
+    admin.add_partitions(topic, 3)
+    write(servers, topic, numbered(7, 2))
+    stream.run()
+    assert stream.places() == sorted(grid(2, 100) + [(2, offset) for offset in range(7)])
+
+
+def test_new_topics_of_a_pattern(spark: SparkSession, servers: str, admin: Admin, tmp_path: Path) -> None:
+    first = admin.create("growing")
+    stream = Stream(spark, servers, "", tmp_path)
+    stream.options["subscribePattern"] = f"{first}.*"
+    write(servers, first, numbered(5))
+    stream.run()
+    write(servers, admin.create("", name=f"{first}-2"), numbered(3))
+    stream.run()
+    assert stream.table().groupBy("topic").count().count() == 2
+    assert stream.table().count() == 8
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_retention_overtakes_the_query(stream: Stream, servers: str, admin: Admin, topic: str, fails: bool) -> None:
+    stream.run()
+    write(servers, topic, numbered(100, 0))
+    admin.delete_records(topic, 150)
+    stream.options["failOnDataLoss"] = fails
+    if fails:
+        with pytest.raises(StreamingQueryException, match="not in the log any more"):
+            stream.run()
+        stream.options["failOnDataLoss"] = False
+    stream.run()
+    assert stream.places() == sorted(grid(2, 100) + [(0, offset) for offset in range(150, 200)])
+
+
+def test_a_deleted_topic(stream: Stream, servers: str, admin: Admin, topic: str) -> None:
+    other = admin.create("other")
+    write(servers, other, numbered(5))
+    stream.options["subscribe"] = f"{topic},{other}"
+    stream.run()
+    stream.options["subscribe"] = topic
+    with pytest.raises(StreamingQueryException, match="is gone"):
+        stream.run()
+    stream.options["failOnDataLoss"] = False
+    stream.run()
+    assert stream.table().count() == 205
+
+
+def test_a_running_query_follows_the_topic(stream: Stream, servers: str, topic: str) -> None:
+    stream.options["startingOffsets"] = "latest"
+    query = stream.start(processingTime="100 milliseconds")
+    try:
+        query.processAllAvailable()
+        write(servers, topic, numbered(30, 1))
+        query.processAllAvailable()
+        assert stream.places() == [(1, offset) for offset in range(100, 130)]
+    finally:
+        query.stop()
+        query.awaitTermination(DEADLINE)
+
+
+def test_a_batch_waits_for_its_least(stream: Stream, servers: str, topic: str) -> None:
+    stream.options |= {"minOffsetsPerTrigger": 250, "maxTriggerDelay": "10m"}
+    query = stream.start(processingTime="100 milliseconds")
+    try:
+        query.processAllAvailable()
+        assert not [each for each in query.recentProgress if each["numInputRows"]]
+        write(servers, topic, numbered(60, 1))
+        query.processAllAvailable()
+        assert len(stream.places()) == 260
+    finally:
+        query.stop()
+        query.awaitTermination(DEADLINE)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"endingOffsets": "latest"}, "has no end"), ({"startingOffsets": "{}"}, "must name exactly the partitions")],
+)
+def test_refusals(stream: Stream, options: dict[str, str], says: str) -> None:
+    stream.options |= options
+    with pytest.raises(Exception, match=says):
+        stream.run()

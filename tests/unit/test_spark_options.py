@@ -1,0 +1,167 @@
+"""The options of format("headrace"): Spark's defaults, precedences and refusals."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+from headrace.spark.options import (
+    EARLIEST,
+    LATEST,
+    Assigned,
+    AtEnd,
+    AtOffsets,
+    AtTime,
+    OptionError,
+    SourceOptions,
+    Subscribed,
+)
+from headrace.spark.ranges import OffsetRange, from_json, limited, split, to_json
+from headrace.types import TopicPartition
+
+LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def options(streaming: bool = True, without: str = "", **given: str) -> SourceOptions:
+    given = {name.replace("__", "."): value for name, value in given.items()}
+    return SourceOptions.of({k: v for k, v in {**LEAST, **given}.items() if k != without}, streaming=streaming)
+
+
+def test_defaults() -> None:
+    found = options()
+    assert found.strategy == Subscribed(("t",))
+    assert found.starting == AtEnd(LATEST)
+    assert options(streaming=False).starting == AtEnd(EARLIEST)
+    assert (found.fail_on_data_loss, found.include_headers) == (True, False)
+    assert (found.attempts, found.attempt_pause, found.poll_timeout, found.max_trigger_delay) == (3, 0.01, 120.0, 900.0)
+
+
+def test_names_are_case_insensitive() -> None:
+    found = SourceOptions.of(
+        {"KAFKA.bootstrap.servers": "h:1", "Subscribe": " a , b,a", "STARTINGOFFSETS": "Earliest"}, streaming=True
+    )
+    assert found.strategy == Subscribed(("a", "b"))
+    assert found.starting == AtEnd(EARLIEST)
+
+
+def test_precedence_of_the_start() -> None:
+    offsets, times = '{"t":{"0":23,"1":-2}}', '{"t":{"0":5}}'
+    assert options(startingOffsets=offsets).starting == AtOffsets({T0: 23, T1: EARLIEST})
+    by_time = options(startingOffsets=offsets, startingOffsetsByTimestamp=times)
+    assert by_time.starting == AtTime(None, {T0: 5})
+    once = options(startingOffsets=offsets, startingOffsetsByTimestamp=times, startingTimestamp="7")
+    assert once.starting == AtTime(7, {})
+
+
+def test_assign() -> None:
+    found = options(without="subscribe", assign='{"t":[0,1]}')
+    assert found.strategy == Assigned(frozenset({T0, T1}))
+
+
+@pytest.mark.parametrize(
+    ("streaming", "given", "says"),
+    [
+        (True, {"without": "kafka.bootstrap.servers"}, "kafka.bootstrap.servers must be given"),
+        (True, {"without": "subscribe"}, "one of these options must be given"),
+        (True, {"assign": "{}"}, "only one of these"),
+        (True, {"subscribe": " , "}, "names no topic"),
+        (True, {"without": "subscribe", "assign": "t"}, "JSON by topic"),
+        (True, {"without": "subscribe", "assign": '{"t":0}'}, "lists of partitions"),
+        (True, {"without": "subscribe", "subscribePattern": "("}, "not a regular expression"),
+        (True, {"startingOffsets": "now"}, "JSON by topic"),
+        (True, {"startingOffsets": '{"t":{"0":-3}}'}, "too small"),
+        (True, {"endingOffsets": "latest"}, "cannot be given in a streaming query"),
+        (True, {"endingTimestamp": "1"}, "cannot be given in a streaming query"),
+        (True, {"startingTimestamp": "-1"}, "too small"),
+        (True, {"failOnDataLoss": "maybe"}, "true or false"),
+        (True, {"maxOffsetsPerTrigger": "0"}, "too small"),
+        (True, {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "is above"),
+        (True, {"maxTriggerDelay": "soon"}, "a time is needed"),
+        (True, {"maxOffsetsPerTriggerShares": "unfair"}, "fair or proportional"),
+        (True, {"minPartitions": "x"}, "not a whole number"),
+        (True, {"startingOffset": "earliest"}, "did you mean startingOffsets"),
+        (True, {"kafka__bootstrap_server": "x"}, "did you mean kafka.bootstrap.servers"),
+        (True, {"kafka__auto.offset.reset": "latest"}, "use startingOffsets"),
+        (True, {"kafka__enable.auto.commit": "true"}, "checkpoint"),
+        (True, {"kafka__fetch.max.bytes": "much"}, "fetch.max.bytes"),
+        (False, {"startingOffsets": "latest"}, "would read nothing"),
+        (False, {"endingOffsets": "earliest"}, "would read nothing"),
+        (False, {"startingOffsets": '{"t":{"0":-1}}'}, "would read nothing"),
+        (False, {"endingOffsets": '{"t":{"0":-2}}'}, "would read nothing"),
+    ],
+)
+def test_refusals(streaming: bool, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        options(streaming=streaming, **given)
+
+
+def test_what_means_nothing_here_is_accepted(caplog: pytest.LogCaptureFixture) -> None:
+    found = options(**{"kafka__some.java.setting": "1", "wholly.other": "2", "groupIdPrefix": "p"})
+    assert "some.java.setting" in caplog.text
+    assert "wholly.other" in caplog.text
+    assert "some.java.setting" not in found.settings
+
+
+def test_it_is_picklable_and_shows_no_settings() -> None:
+    found = options(kafka__client__id="secretive")
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert "secretive" not in repr(found)
+
+
+def test_json_is_that_of_spark() -> None:
+    assert to_json({T1: 5, T0: 3, TopicPartition("s", 10): 1}) == {"s": {"10": 1}, "t": {"0": 3, "1": 5}}
+    assert from_json({"t": {"0": 3}}) == {T0: 3}
+    with pytest.raises(ValueError, match="not Kafka's offsets"):
+        from_json({"index": 3})
+
+
+sizes = st.lists(st.integers(0, 1000), min_size=1, max_size=20)
+
+
+class TestLimit:
+    @given(sizes, st.integers(1, 2000), st.lists(st.integers(0, 500), min_size=20, max_size=20))
+    def test_fair_shares(self, wanted: list[int], most: int, begins: list[int]) -> None:
+        start = {TopicPartition("t", number): begins[number] for number in range(len(wanted))}
+        end = {tp: start[tp] + size for tp, size in zip(start, wanted, strict=True)}
+        found = limited(start, end, most, "fair")
+        taken = {tp: found[tp] - start[tp] for tp in start}
+        assert sum(taken.values()) == min(most, sum(wanted))
+        assert all(0 <= taken[tp] <= end[tp] - start[tp] for tp in start)
+        assert limited(start, end, most, "fair") == found, "planned again it is the same"
+
+    def test_nobody_starves(self) -> None:
+        start = dict.fromkeys([TopicPartition("t", number) for number in range(7)], 0)
+        for _ in range(7):
+            end = {tp: offset + 10 for tp, offset in start.items()}
+            start = limited(start, end, 3, "fair")
+        assert min(start.values()) > 0
+
+    def test_in_proportion_as_spark_does_it(self) -> None:
+        start = {T0: 0, T1: 10}
+        assert limited(start, {T0: 900, T1: 110}, 100, "proportional") == {T0: 90, T1: 20}
+        assert limited(start, {T0: 100_000, T1: 11}, 100, "proportional") == {T0: 99, T1: 11}
+
+
+class TestSplit:
+    @given(sizes, st.none() | st.integers(1, 50), st.none() | st.integers(1, 300))
+    def test_pieces_are_the_whole(self, wanted: list[int], least: int | None, longest: int | None) -> None:
+        ranges = [OffsetRange(TopicPartition("t", number), 5, 5 + size) for number, size in enumerate(wanted)]
+        pieces = split(ranges, least, longest)
+        for whole in ranges:
+            own = [piece for piece in pieces if piece.tp == whole.tp]
+            assert [o for piece in own for o in range(piece.start, piece.end)] == list(range(whole.start, whole.end))
+        assert all(piece.size > 0 for piece in pieces)
+        if longest is not None:
+            assert all(piece.size <= longest for piece in pieces)
+
+    def test_at_least_so_many(self) -> None:
+        ranges = [OffsetRange(T0, 0, 1000), OffsetRange(T1, 0, 10)]
+        assert len(split(ranges, 4, None)) == 4
+        assert split(ranges, None, None) == ranges
