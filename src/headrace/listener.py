@@ -29,6 +29,6 @@ class RebalanceListener:
         return self.on_partitions_revoked(partitions)
 
     def on_lost_range(self, partition: TopicPartition, start: int, end: int) -> Awaitable[None] | None:
-        """With enable.parallel.rebalance: the records from `start` to before `end` were to be worked off, but are not in
-        the log any more. They are passed over."""
+        """With enable.parallel.rebalance: the records from `start` to before `end` were to be worked off, but are not
+        in the log any more. They are passed over."""
         return None

@@ -150,6 +150,18 @@ def test_with_more_partitions_than_records_the_next_few_give_a_handful() -> None
     assert counts(assignment, 15) == dict.fromkeys(partitions[:15], 1), "behind the last comes the first"
 
 
+def test_also_with_many_partitions_and_more_records() -> None:
+    few, partitions = many(24), many(25)
+    assignment = assigned(*few)
+    fill(assignment, dict.fromkeys(few, 90))
+    assert counts(assignment, 48) == dict.fromkeys(few, 2)
+    assignment = assigned(*partitions)
+    fill(assignment, dict.fromkeys(partitions, 90))
+    assert counts(assignment, 48) == dict.fromkeys(partitions[:8], 6)
+    assert counts(assignment, 48) == dict.fromkeys(partitions[8:16], 6)
+    assert sum(counts(assignment, 2000).values()) == 2000
+
+
 def test_or_what_they_have() -> None:
     partitions = many(100)
     assignment = assigned(*partitions)

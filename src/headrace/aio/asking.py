@@ -16,8 +16,8 @@ class Asking(Life):
     async def beginning_offsets(
         self, partitions: SomePartitions, *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset of the first record of each log. Where a partition is read in two lanes (KIP-333): the first offset
-        that one of them has handed out; `watermarks()` then gives the log's."""
+        """The offset of the first record of each log. Where a partition is read in two lanes (KIP-333): the first
+        offset that one of them has handed out; `watermarks()` then gives the log's."""
         found = await self._list_offsets(dict.fromkeys(partitions_in(partitions), EARLIEST), timeout)
         read = self._intake.handed_out()
         return {tp: read[tp].low if tp in read else it.offset for tp, it in found.items()}

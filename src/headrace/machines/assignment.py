@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ..errors import CorruptRecordError, HeadraceError, OffsetOutOfRangeError, OffsetResetError, StateError
 from ..types import TopicPartition
 from .cluster import Cluster
-from .drain import FEW, fair_shares, greedy_shares
+from .drain import FEW, MANY, fair_shares, greedy_shares
 from .partition import Chunk, OutOfRange, PartitionState, Phase, Position
 
 
@@ -146,7 +146,7 @@ class Assignment:
 
     def _turns(self, limit: int) -> Iterable[tuple[PartitionState, int]]:
         """Who gives how many. Those that the next poll shall not start with go behind the others."""
-        if 0 <= limit < len(self._filled) and (few := self._handfuls(limit)):
+        if 0 <= min(limit, MANY) < len(self._filled) and (few := self._handfuls(limit)):
             return few
         ready = [state for state in self._filled if not state.paused and not state.withheld]
         available = [state.available for state in ready]

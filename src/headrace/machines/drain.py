@@ -3,17 +3,19 @@
     fair      equal shares; what a partition cannot use goes to the others, until nothing is left to give
     greedy    each partition in turn, as much as it has
 
-With more partitions than records, the first few in turn get a handful each and then stand behind all others: one record
-of each of hundreds would cost more than the records, and over the polls that follow it is as fair. Otherwise the next
-poll starts after the partition at which this one stopped. So none starves.
+With many partitions, the first few in turn get a handful each and then stand behind all others: a little of each of
+hundreds would cost more than the records, and over the polls that follow it is as fair. Otherwise the next poll starts
+after the partition at which this one stopped. So none starves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+MANY = 24
+"""So many partitions, or as many as records, are too many to be served by each poll."""
 FEW = 8
-"""Partitions of one poll, when not all can have a record."""
+"""Then it serves these."""
 
 
 def fair_shares(available: Sequence[int], limit: int) -> tuple[list[int], int]:
