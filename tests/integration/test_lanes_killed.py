@@ -1,4 +1,4 @@
-"""KIP-333 against the broker: members that are killed at any moment, while records are written.
+"""KIP-333 against the broker: members that are killed at any moment, or sleep too long, while records are written.
 
 `make soak` plays many rounds; ROUNDS and SEED choose others.
 """
@@ -26,6 +26,7 @@ PARTITIONS = 4
 MODES = ("auto", "manual", "done")
 _WORK = 0.005
 _A_WHILE = 0.4
+_ZOMBIES = 0.3
 
 
 @pytest.mark.timeout(120 + 10 * ROUNDS)
@@ -73,9 +74,21 @@ class _Rounds:
         moment = self._chance.choice(("started", "assigned", "handed", "handed", "handed"))
         self._members.wait(f"{victim.name} has {moment}", lambda: moment in victim.words)
         threading.Event().wait(self._chance.uniform(0, _A_WHILE))
+        if moment == "handed" and self._chance.random() < _ZOMBIES:
+            self._make_zombie(victim)
+            return
         victim.kill()
         self._members.wait_gone(victim)
         self._alive.remove(victim)
+
+    def _make_zombie(self, victim: LaneMember) -> None:
+        """It sleeps until others have all partitions, and then goes on as if nothing had happened."""
+        victim.pause()
+        others = [member for member in self._alive if member is not victim] or [self._start("auto")]
+        self._alive = [victim, *others]
+        ledger, names = self._members.ledger, [member.name for member in others]
+        self._members.wait("others have all", lambda: ledger.owned(names) == set(range(PARTITIONS)))
+        victim.resume()
 
     def _start(self, mode: str) -> LaneMember:
         settings = {

@@ -18,7 +18,7 @@ A *stint* is a life's time with a partition. What must hold:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,6 +135,10 @@ class LaneLedger:
                 pass
         if said["name"] == ("done" if only_done else "handed"):
             self._finished += [(said["at"], partition, start, end) for _, partition, start, end in said["runs"]]
+
+    def owned(self, names: Collection[str]) -> set[int]:
+        """The partitions that these members have, if they are alive."""
+        return {partition for (name, _), partition in self._open if name in names}
 
     def handed(self, partition: int) -> OffsetSet:
         """By anybody."""

@@ -48,6 +48,12 @@ class LaneMember:
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
 
+    def pause(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
