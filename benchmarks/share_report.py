@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from .datasets import PARTITIONS
 from .markdown import NONE, count, markdown_table, number, verdict
 from .results import Figure, Target, ratio
 from .share import RECORD_BYTES, SECONDS
-from .share_runs import BATCH, BYTES_LIMIT, PARTITIONS, Shares
+from .share_runs import BATCH, BYTES_LIMIT, Shares
 
 _FROM = 500  # the limit from which on the targets count
 _OURS = "headrace, batch_optimized"

@@ -9,15 +9,14 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from . import child, share
-from .datasets import create_topic
+from .datasets import PARTITIONS, create_topic
 from .groups import figures
 from .process import run
 from .readers import Job
 from .results import Figure
 
 LIMITS = (1, 10, 100, 500, 1_000, 10_000)
-PARTITIONS = 2
-RECORDS = 1_000_000
+RECORDS = 2_000_000
 BATCH = 100
 """Records in a batch of the topic that rates are measured on."""
 BATCHES = (10, 100, 1_000, 5_000)

@@ -54,6 +54,15 @@ def test_gaps_are_not_the_users() -> None:
     assert made.answered(0, None, 0.0) is None
 
 
+def test_what_no_user_saw_is_told_to_nobody() -> None:
+    made = holding((0, 1))
+    made.settle([(5, 9)], RELEASE, Lease(100.0))
+    made.settle([(10, 11)], REJECT, Lease(100.0))
+    assert made.decide(5, 9, ACCEPT) == 0
+    made.decide(0, 1, ACCEPT)
+    assert made.lose(NetworkError("gone")).ranges == (range(2),)  # type: ignore[union-attr]
+
+
 def test_what_is_not_held_is_not_decided() -> None:
     made = holding((5, 9))
     assert made.decide(0, 20, ACCEPT) == 5

@@ -148,7 +148,8 @@ def test_a_quick_user_is_fetched_ahead_for() -> None:
     desk.poll(10)
     assert desk.requests[-1].fields["max_records"] == 50, "what it takes in 50 ms"
     assert desk.step() == [], "enough in stock"
-    for _ in range(2):
+    for _ in range(4):
+        assert desk.step() == []
         desk.now += 0.01
         desk.poll(10)
     (ahead,) = desk.step()
@@ -159,6 +160,23 @@ def test_a_quick_user_is_fetched_ahead_for() -> None:
         desk.poll(10)
         desk.now += 5.0
         assert [request for request in desk.step() if request.ask.records] == [], "not so quick any more"
+
+
+def test_a_poll_that_has_got_something_waits_no_longer() -> None:
+    desk = Desk(Model({0: 10, 1: 10}, batch=10))
+    desk.planner.poll_begins(desk.now)
+    desk.planner.wait(20, desk.now + 1.0)
+    desk.step()
+    assert desk.planner.take(20, desk.now)
+    assert desk.plan() is None, "though it has not returned yet"
+
+
+def test_full_partitions_are_acknowledged_before_they_are_fetched_from() -> None:
+    """A fetch gets nothing of what is given back with it, and a broker locks 2,000 records of a partition."""
+    desk = Desk(Model({0: 4000, 1: 4000}, batch=100))
+    desk.poll(4000)
+    desk.poll(10)
+    assert [request.api for request in desk.requests] == [SHARE_FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH]
 
 
 def test_a_slow_user_is_not_fetched_ahead_for() -> None:

@@ -12,7 +12,8 @@ from ..records import Record, Records
 from .group import _topic_names
 from .life import CLOSE_TIMEOUT
 from .share_life import AcknowledgementCallback, Results, ShareLife, kind_of
-from .share_run import Handler, ShareProgress, ShareRunSettings, run_share_tasks
+from .share_run import Handler, ShareProgress, ShareRunSettings
+from .share_running import run_share_tasks
 
 _ITERATION_POLL = 1.0
 
@@ -70,7 +71,7 @@ class AsyncShareConsumer(ShareLife):
                 if records is not None:
                     return records
                 self._run_callbacks()
-                await self._intake.doorbell.wait_async(deadline - time.monotonic())
+                await self._intake.doorbell.wait_async(max(0.0, deadline - time.monotonic()))
         finally:
             self._end_poll()
 
@@ -97,6 +98,8 @@ class AsyncShareConsumer(ShareLife):
         if not self._intake.planner.terms.is_explicit:
             raise StateError("acknowledge() needs share.acknowledgement.mode=explicit: here polls acknowledge")
         chosen = kind_of(kind)
+        if not isinstance(work, (Record, Records)):
+            raise TypeError("a Record, or Records, can be acknowledged")
         if chosen is AcknowledgeType.RENEW and not self._intake.can_renew(work):
             raise UnsupportedVersionError("RENEW needs ShareAcknowledge version 2 (Apache Kafka 4.2 or newer)")
         self._intake.acknowledge(work, chosen)

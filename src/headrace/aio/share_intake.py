@@ -174,7 +174,7 @@ class ShareIntake:
 
     def can_renew(self, work: Record | Records) -> bool:
         """Whether the brokers that these came from can. Of those that are gone nothing is known: others will tell."""
-        parts = [work] if isinstance(work, Record) else work._batches
+        parts = work._batches if isinstance(work, Records) else [work]
         with self.lock:
             return all(self.planner.can_renew(TopicPartition(part.topic, part.partition)) for part in parts)
 

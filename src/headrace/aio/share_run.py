@@ -12,10 +12,8 @@ there. Jobs run elsewhere, as tasks or on threads, and tell how they went.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import heapq
-import inspect
 import itertools
 import logging
 import random
@@ -29,7 +27,6 @@ from ..acknowledge import AcknowledgeType
 from ..errors import ConfigError, HeadraceError, StateError, WakeupError
 from ..machines.backoff import Backoff
 from ..records import Record, Records
-from .stop_signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from .share_consumer import AsyncShareConsumer
@@ -40,7 +37,6 @@ Handler = Callable[[Record], Any]
 
 _LONGEST_REST = 1.0
 _COMMIT_TIMEOUT = 5.0
-_CANCELLED_WITHIN = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ class ShareRun:
         self._queue: deque[Record] = deque()
         self._delayed: list[tuple[float, int, Record]] = []
         self._numbers = itertools.count()
-        self._running = 0
+        self._working: dict[int, Record] = {}
         self._counts = dict.fromkeys(AcknowledgeType, 0)
         self._error: BaseException | None = None
         self._is_stopped = False
@@ -140,15 +136,19 @@ class ShareRun:
     def take(self) -> Record | None:
         """The next record, which has to be worked on."""
         with self._lock:
-            if self._is_stopped or self._running >= self._settings.concurrency or not self._queue:
+            if self._is_stopped or len(self._working) >= self._settings.concurrency or not self._queue:
                 return None
-            self._running += 1
-            return self._queue.popleft()
+            record = self._queue.popleft()
+            self._working[id(record)] = record
+            return record
 
     def succeeded(self, record: Record, result: Any) -> None:
         """A handler may return what is to become of the record."""
+        if result is AcknowledgeType.RENEW:
+            self.failed(record, ValueError("a handler cannot return RENEW: locks are renewed while it runs"))
+            return
         self._settle(record, result if isinstance(result, AcknowledgeType) else AcknowledgeType.ACCEPT)
-        self._ended()
+        self._ended(record)
 
     def failed(self, record: Record, error: BaseException) -> None:
         count = record.delivery_count or 1
@@ -156,15 +156,16 @@ class ShareRun:
         where = f"{record.topic}-{record.partition}, offset {record.offset}"
         log.warning("%s: delivery %d failed, it is released in %.1f s: %r", where, count, pause, error)
         with self._lock:
-            heapq.heappush(self._delayed, (time.monotonic() + pause, next(self._numbers), record))
-        self._ended()
+            if id(record) in self._working:  # else run() has ended without it
+                heapq.heappush(self._delayed, (time.monotonic() + pause, next(self._numbers), record))
+        self._ended(record)
 
     def broke_off(self, record: Record, error: BaseException) -> None:
         """The job ended by what is no failure, such as SystemExit: so does run()."""
         self._settle(record, AcknowledgeType.RELEASE)
         with self._lock:
             self._error = self._error or error
-        self._ended()
+        self._ended(record)
         self.ask_to_stop()
 
     def _settle(self, record: Record, kind: AcknowledgeType) -> None:
@@ -175,12 +176,18 @@ class ShareRun:
         with self._lock:
             self._counts[kind] += 1
 
-    def _ended(self) -> None:
+    def _ended(self, record: Record) -> None:
         with self._lock:
-            self._running -= 1
-            is_news = self._is_stopped or self._in_flight < self._most
+            self._working.pop(id(record), None)
+            is_news = self._is_stopped or self._room > 0
         if is_news:
             self._intake.doorbell.ring()
+
+    @property
+    def _room(self) -> int:
+        """How many records to poll for. Not for one at a time, while there is still something to do."""
+        room = self._most - self._in_flight
+        return room if not self._queue or room >= self._most // 2 else 0
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
@@ -202,7 +209,7 @@ class ShareRun:
                     raise
                 except BaseException as error:  # noqa: BLE001  # whatever it is, what runs shall end in order
                     self._fail(error)
-            self._release_queued()
+            self._release_rest()
             while True:
                 try:
                     yield Commit(_COMMIT_TIMEOUT)
@@ -223,7 +230,7 @@ class ShareRun:
             self._progress_due = time.monotonic() + self._settings.progress_interval
             self._settings.on_progress(self.progress())
         with self._lock:
-            room = 0 if self._is_stopped else self._most - self._in_flight
+            room = 0 if self._is_stopped else self._room
         if room <= 0:
             self._intake.is_alive()
             yield Rest(self._resting_time())
@@ -240,7 +247,7 @@ class ShareRun:
 
     @property
     def _in_flight(self) -> int:
-        return len(self._queue) + self._running + len(self._delayed)
+        return len(self._queue) + len(self._working) + len(self._delayed)
 
     def _resting_time(self) -> float:
         due = [self._deadline, self._progress_due if self._settings.on_progress is not None else None]
@@ -293,22 +300,23 @@ class ShareRun:
         if self._deadline is None:
             self._deadline = now + self._settings.drain
         with self._lock:
-            running = self._running
+            running = len(self._working)
         if running and now >= self._deadline:
             log.warning("run() ends with %d records still worked on: they will be delivered again", running)
         return not running or now >= self._deadline
 
-    def _release_queued(self) -> None:
+    def _release_rest(self) -> None:
         with self._lock:
-            left = [*self._queue, *(record for _, _, record in self._delayed)]
+            left = [*self._queue, *(record for _, _, record in self._delayed), *self._working.values()]
             self._queue.clear()
             self._delayed.clear()
+            self._working.clear()
         for record in left:
             self._settle(record, AcknowledgeType.RELEASE)
 
     @property
     def is_idle(self) -> bool:
-        return self._running == 0
+        return not self._working
 
     def progress(self) -> ShareProgress:
         with self._lock:
@@ -316,83 +324,7 @@ class ShareRun:
                 accepted=self._counts[AcknowledgeType.ACCEPT],
                 released=self._counts[AcknowledgeType.RELEASE],
                 rejected=self._counts[AcknowledgeType.REJECT],
-                running=self._running,
+                running=len(self._working),
                 in_flight=self._in_flight,
                 seconds=time.monotonic() - self._began,
             )
-
-
-async def run_share_tasks(consumer: AsyncShareConsumer, handler: Handler, settings: ShareRunSettings) -> ShareProgress:
-    """Cancelled, it lets what runs end within the time of `drain`, and cancels the rest; told twice, at once."""
-    tasks = _Tasks(consumer, handler, settings)
-    steps = tasks.run.steps()
-    here = asyncio.current_task()
-    assert here is not None
-    try:
-        with stopped_by_signals(tasks.run.ask_to_stop):
-            step = next(steps)
-            while True:
-                try:
-                    records = await _perform(consumer, step)
-                except BaseException as error:  # noqa: BLE001  # the generator decides what it means
-                    if isinstance(error, asyncio.CancelledError):
-                        here.uncancel()  # timeouts on the way to the end would take it for theirs; it is raised there
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(records)
-    except StopIteration as end:
-        progress: ShareProgress = end.value
-        return progress
-    finally:
-        tasks.run.end()
-        await tasks.cancel()
-
-
-async def _perform(consumer: AsyncShareConsumer, step: Step) -> Records | None:
-    match step:
-        case Poll(max_records, seconds):
-            return await consumer.poll(seconds, max_records=max_records)
-        case Commit(timeout):
-            await consumer.commit(timeout=timeout)
-        case Rest(seconds):
-            await consumer._intake.doorbell.wait_async(seconds)
-    return None
-
-
-class _Tasks:
-    """Every job is a task of the user's loop."""
-
-    def __init__(self, consumer: AsyncShareConsumer, handler: Handler, settings: ShareRunSettings) -> None:
-        self.run = ShareRun(consumer, settings, self._launch)
-        self._handler = handler
-        self._running: set[asyncio.Task[None]] = set()
-
-    def _launch(self, record: Record) -> None:
-        task = asyncio.create_task(self._work(record))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-
-    async def _work(self, record: Record) -> None:
-        try:
-            result = self._handler(record)
-            if inspect.isawaitable(result):
-                result = await result
-        except Exception as error:  # noqa: BLE001  # the user's: the record is released
-            self.run.failed(record, error)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                self.run.broke_off(record, error)
-                raise
-            self.run.failed(record, error)  # of something that the handler awaited
-        except BaseException as error:  # noqa: BLE001  # SystemExit and the like
-            self.run.broke_off(record, error)
-        else:
-            self.run.succeeded(record, result)
-        self.run.launch()
-
-    async def cancel(self) -> None:
-        for task in self._running:
-            task.cancel()
-        if self._running:
-            await asyncio.wait(self._running, timeout=_CANCELLED_WITHIN)

@@ -17,6 +17,7 @@ from ..machines.share_answers import Answer, answered, arrived, damaged
 from ..machines.share_member import NEEDS
 from ..machines.share_place import ShareRequest, ShareTerms
 from ..net.connection import Connection, Reply
+from ..protocol.codes import NONE, code_name
 from ..protocol.messages import SHARE_FETCH
 from .client import Client
 from .share_decoding import decode_arrival
@@ -191,6 +192,8 @@ class _Stream:
             self._streams.fetches += 1
         else:
             self._streams.acknowledgements += 1
+        if reply.body.error_code != NONE:
+            log.info("%s to broker %d: %s", request.api, self._node, code_name(reply.body.error_code))
         with self._intake.lock:
             answer = answered(self._intake.planner, request, reply.body, time.monotonic())
             is_strict = self._intake.planner.terms.is_strict

@@ -16,6 +16,7 @@ from ..types import Node
 from .cluster import Leader
 from .session import Slot
 from .share_holding import Holding, Lease
+from .share_pace import MOST
 from .share_place import Place, ShareRequest
 from .share_planner import Planner
 from .share_session import REFUSED
@@ -71,7 +72,10 @@ def answered(planner: Planner, request: ShareRequest, body: Any, now: float) -> 
                 arrivals += _arrival(planner, request, slot, item)
         if asked := request.ask.records:
             got = sum(last - first + 1 for each in arrivals for first, last, _ in each.acquired)
-            place.was_full = 2 * got >= asked
+            # Locks that are not given back yet leave less room than was asked for.
+            place.was_full = 2 * got >= asked or got >= MOST
+            if got:
+                place.took(now - request.sent_at)
             if planner.terms.is_strict:
                 planner.turn_over(not got)
     if place.has_acks:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from ..acknowledge import GAP, AcknowledgeType, OffsetMap, Run, count
+from ..acknowledge import AcknowledgeType, OffsetMap, Run, count
 from ..errors import HeadraceError
 from ..protocol.codes import is_retriable, kafka_error
 from ..types import TopicPartition
@@ -53,11 +53,12 @@ class Lease:
 class Decision(NamedTuple):
     kind: int
     lease: Lease
+    is_users: bool = True  # who hears of its result
 
 
 class Renewal(NamedTuple):
     lease: Lease
-    is_asked_for: bool  # by the user, who hears of its result
+    is_users: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class Holding:
                 self._renewals.set(run.first, run.last, Renewal(run.value, True))
             return count(found)
         known = self.in_hand.remove(first, last)
-        changed = [run for run in self._decided.within(first, last) if run.value.kind != GAP]
+        changed = [run for run in self._decided.within(first, last) if run.value.is_users]
         for run in known:
             self._decided.set(run.first, run.last, Decision(kind, run.value))
         for again in changed:
@@ -144,7 +145,7 @@ class Holding:
     def settle(self, runs: Iterable[tuple[int, int]], kind: int, lease: Lease) -> None:
         """About what no user gets to see: gaps, and what is not wanted any more."""
         for first, last in runs:
-            self._decided.set(first, last, Decision(kind, lease))
+            self._decided.set(first, last, Decision(kind, lease, False))
 
     def renew(self, runs: Iterable[tuple[int, int]], lease: Lease) -> None:
         for first, last in runs:
@@ -164,6 +165,10 @@ class Holding:
     @property
     def has_decided(self) -> bool:
         return bool(self._decided or self._apart)
+
+    @property
+    def decided_count(self) -> int:
+        return len(self._decided)
 
     @property
     def has_retries(self) -> bool:
@@ -205,7 +210,7 @@ class Holding:
             fresh: dict[Lease, Lease] = {}
             for run in sent:
                 lease = run.value.lease
-                if not run.value.is_asked_for:
+                if not run.value.is_users:
                     lease.expires = expires
                     continue
                 if lease not in fresh:
@@ -216,7 +221,7 @@ class Holding:
         elif not error.retriable:
             for run in sent:
                 run.value.lease.is_doomed = True
-        return self._outcome([run.offsets for run in sent if run.value.is_asked_for], error)
+        return self._outcome([run.offsets for run in sent if run.value.is_users], error)
 
     def not_looked_at(self) -> None:
         """The request was refused as a whole: all that was in it is to be sent again."""
@@ -232,7 +237,7 @@ class Holding:
         """The connection is gone, and all locks with it. Returns what became of what was decided."""
         self.lost = error
         runs = [*self._sent, *(run for part in self._apart for run in part), *self._decided.take()]
-        asked = [run.offsets for run in (*self._renewing, *self._renewals.take()) if run.value.is_asked_for]
+        asked = [run.offsets for run in (*self._renewing, *self._renewals.take()) if run.value.is_users]
         self._sent, self._renewing = [], []
         self._apart.clear()
         return self._outcome(_of_user(runs) + asked, error)
@@ -247,7 +252,7 @@ class Holding:
 
 
 def _of_user(runs: Iterable[Run[Decision]]) -> list[range]:
-    return [run.offsets for run in runs if run.value.kind != GAP]
+    return [run.offsets for run in runs if run.value.is_users]
 
 
 def _batches(runs: list[tuple[int, int, int]]) -> list[dict[str, Any]]:

@@ -14,7 +14,11 @@ from ..protocol.messages import SHARE_ACKNOWLEDGE, SHARE_FETCH, Api
 from ..types import TopicPartition
 from .session import Slot
 from .share_holding import Holding
+from .share_pace import MOST
 from .share_session import ShareSession
+
+_TRIP = 0.01
+_WEIGHT = 0.3  # of the newest round trip
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class Place:
         self.is_up = False  # there is a connection
         self.can_renew = False
         self.was_full = False  # the last answer had about as much as was asked for
+        self.trip = _TRIP  # seconds that a fetch takes, of late
         self.is_urgent = False  # somebody waits for acknowledgements
         self.acks_due = math.inf  # when they are sent, should no fetch take them along before
         self.renew_at = math.inf  # when to look whose lock is to be renewed
@@ -97,6 +102,11 @@ class Place:
     @property
     def has_acks(self) -> bool:
         return any(holding.has_decided for holding in self.holdings.values())
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether a partition has about as many locks to be given back as it can have."""
+        return any(holding.decided_count >= MOST // 2 for holding in self.holdings.values())
 
     def has_strays(self, wanted: Collection[Slot]) -> bool:
         """Whether something of partitions that are not assigned any more is to be acknowledged. In a ShareFetch that
@@ -175,6 +185,10 @@ class Place:
             self.is_urgent = False
             self.acks_due = math.inf
         return request
+
+    def took(self, seconds: float) -> None:
+        """A round trip that brought records."""
+        self.trip += _WEIGHT * (seconds - self.trip)
 
     def end(self) -> None:
         """The request in flight is answered, or will not be."""

@@ -10,7 +10,7 @@
 - `record_limit`: one fetch at a time, to one broker after the other, only for a poll that waits and only when nothing
   is in stock: so nothing is acquired above the limit. With several brokers each is looked at before one of them is
   waited for.
-- Nothing is fetched ahead for a user who takes long: locks run while records are in stock.
+- How much is fetched at once and ahead is decided by `share_pace.py`.
 - A release counts as a delivery, and a record that was delivered too often is not delivered any more. So what is in
   stock is renewed rather than released.
 """
@@ -28,13 +28,11 @@ from .backoff import Backoff
 from .cluster import Cluster
 from .session import Slot
 from .share_holding import Holding, Outcome
+from .share_pace import Pace
 from .share_place import Ask, Place, ShareRequest, ShareTerms, Talk
 from .share_stock import Columns, Lot, Stock
 
 _LINGER = 0.05  # seconds that acknowledgements wait for a fetch to take them along
-_QUICK = 0.5  # seconds of work between two polls, up to which it is worth fetching ahead
-_AHEAD = 0.05  # seconds of such work that are fetched at once ...
-_MOST = 2000  # ... and records; a broker locks no more of a partition
 _TURN = 0.1  # seconds that one broker of several is waited for
 _IN_USE = "the records of the last poll() are not all acknowledged: acknowledge each before the next one"
 
@@ -61,8 +59,7 @@ class Planner:
         self._until = 0.0
         self._nudged: set[int] = set()  # brokers to be asked for a poll that did not wait
         self._last_limit = 0
-        self._left_at: float | None = None  # when the last poll with records returned
-        self._work = math.inf  # how long the user took before the last poll
+        self._pace = Pace()
         self._turn = 0
         self._empty_turns = 0
 
@@ -121,9 +118,7 @@ class Planner:
                     first = next(run.first for run in holding.in_hand if not run.value.is_renewed)
                     raise StateError(f"{_IN_USE} (offset {first} of {tp}, for one)")
             self._holdings[tp] = [each for each in holdings if not each.is_idle or each is holdings[-1]]
-        if self._left_at is not None:
-            self._work = now - self._left_at
-            self._left_at = None
+        self._pace.back(now)
         self._empty_turns = 0
 
     def wait(self, limit: int, until: float) -> None:
@@ -140,8 +135,9 @@ class Planner:
     def take(self, limit: int, now: float) -> list[Columns]:
         records = self.stock.take(limit, now)
         if records:
+            self._limit = 0  # it waits no longer
             self._last_limit = limit
-            self._left_at = now
+            self._pace.returned(sum(map(len, records)), now)
             if self.terms.renews:
                 self._look_for_renewals(now)
         return records
@@ -267,11 +263,18 @@ class Planner:
         if place.has_renewals:
             return place.renew(now)
         ask = self._ask(place, now)
-        if place.has_acks and (
-            place.has_strays(wanted) or (ask is None and (place.is_urgent or now >= place.acks_due))
-        ):
+        if place.has_acks and self._goes_alone(place, wanted, ask, now):
             return place.acknowledge(now)
         return self._fetch(place, wanted, ask, now)
+
+    def _goes_alone(self, place: Place, wanted: Mapping[Slot, TopicPartition], ask: Ask | None, now: float) -> bool:
+        """Whether acknowledgements are sent by themselves, now."""
+        if place.has_strays(wanted):
+            return True
+        if ask is None:
+            return place.is_urgent or now >= place.acks_due
+        # A fetch gets nothing of a partition that is full of locks, not even of those that are given back with it.
+        return len(wanted) > 1 and place.is_crowded
 
     def _fetch(
         self, place: Place, wanted: Mapping[Slot, TopicPartition], ask: Ask | None, now: float
@@ -300,30 +303,22 @@ class Planner:
         if (is_awaited or place.node in self._nudged) and not self.stock.count:
             wait = min(self._longest_wait, self._until - now) if is_awaited else 0.0
             return self._ask_in_turn(place, wait, now) if self.terms.is_strict else Ask(self._portion(place), wait)
-        if self.terms.is_strict or not place.was_full or not self._is_quick(now):
+        if self.terms.is_strict or not place.was_full or not self._pace.is_quick(now, self.lock_time):
             return None
         portion = self._portion(place)
-        return Ask(portion) if self.stock.count <= max(self._last_limit, portion // 2) else None
+        is_time = self._pace.is_time(self.stock.count, self._last_limit, portion, place.trip)
+        return Ask(portion) if is_time else None
 
     @property
     def _longest_wait(self) -> float:
         """Acknowledgements and renewals wait behind a fetch: that must not take much of a lock's time."""
         return self.terms.max_wait if self.lock_time is None else min(self.terms.max_wait, self.lock_time / 8)
 
-    def _is_quick(self, now: float) -> bool:
-        """Whether the user will soon be back for more."""
-        patience = _QUICK if self.lock_time is None else min(_QUICK, self.lock_time / 10)
-        is_away = self._left_at is not None and now - self._left_at > patience
-        return self._work <= patience and not is_away
-
     def _portion(self, place: Place) -> int:
-        """How much to ask for: a poll's worth; where there is more than that, what the user takes in a few of them. A
-        broker needs as long to note a few acknowledgements as many, and that is most of the time that a fetch
-        takes."""
-        limit = self._last_limit
+        """A poll's worth, and more where there is more."""
         if not place.was_full:
-            return limit
-        return max(limit, min(_MOST, round(limit * _AHEAD / max(self._work, 1e-6))))
+            return self._last_limit
+        return self._pace.portion(self._last_limit, len(self._wanted[place.node]))
 
     def _ask_in_turn(self, place: Place, wait: float, now: float) -> Ask | None:
         if any(each.in_flight is not None and each.in_flight.ask.records for each in self.places.values()):

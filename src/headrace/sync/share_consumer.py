@@ -75,7 +75,7 @@ class ShareConsumer:
                     if records is not None:
                         return records
                     aio._run_callbacks()
-                    intake.doorbell.wait(deadline - time.monotonic())
+                    intake.doorbell.wait(max(0.0, deadline - time.monotonic()))
             finally:
                 aio._end_poll()
 
