@@ -11,9 +11,9 @@ backlog lane is. Both carry a *mark* in the commit's metadata:
                the offset it was committed with; with any other one the text means nothing
 
 In the first log the open ranges below the offset are the *token*: what the live lane has skipped. It is written
-together with the live lane's start and before any record from there is handed out. In the second log it is progress, and
-it counts only for the token that it names: that of another one is a zombie's, or from before. So whatever is lost of the
-second log, or written to it by somebody else, repeats records and never skips one.
+together with the live lane's start and before any record from there is handed out. In the second log it is progress,
+and it counts only for the token that it names: that of another one is a zombie's, or from before. So whatever is lost
+of the second log, or written to it by somebody else, repeats records and never skips one.
 
 A commit without a mark is a plain one: all below it is done (and what `OffsetSet.from_text` finds beyond it).
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headrace import OffsetAndMetadata, Record, TopicPartition
@@ -20,6 +22,7 @@ from support.lanes import (
     offsets,
 )
 from support.produce import numbered, write
+from support.run_kinds import Kind, until
 
 
 @pytest.fixture
@@ -222,3 +225,26 @@ class TestCompletion:
         assert commit_of(servers, group, tp).offset == 75  # type: ignore[union-attr]
         second = laned(make, servers, group, tp.topic)
         assert offsets(poll_until(second, 2)) == [75, 100]
+
+    @pytest.mark.parametrize("kind", ["sync", "async"])
+    def test_run_works_on_both_lanes(self, servers: str, tp: TopicPartition, kind: str) -> None:
+        group = behind(servers, tp, 70, 120)
+        kinds = Kind(kind)
+        consumer = kinds.member(servers, group, tp.topic, enable_parallel_rebalance=True)
+        handled: list[tuple[str | None, int]] = []
+        handler = kinds.handler(lambda record: handled.append((record.lane, record.offset)))
+
+        def enough(progress: Any) -> bool:
+            if progress.handled >= 50 and not grown:
+                grown.append(True)
+                grow(servers, tp, 130, 120)
+            return bool(progress.handled >= 60)
+
+        grown: list[bool] = []
+        consumer.run(handler, concurrency=4, order="none", **until(kinds.plain(consumer), enough))
+        assert sorted(handled) == [
+            *(("backlog", offset) for offset in range(70, 120)),
+            *(("live", offset) for offset in range(120, 130)),
+        ]
+        consumer.close()
+        assert commit_of(servers, group, tp) == OffsetAndMetadata(130)

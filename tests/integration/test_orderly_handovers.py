@@ -85,7 +85,9 @@ class Worker(threading.Thread):
         if self._delays:
             consumer.delay_revoke(busy)
         if sum(consumer.in_flight().values()) > _MOST_IN_FLIGHT:
-            consumer.in_flight(timeout=0.05)
+            consumer.pause(consumer.assignment())
+        else:
+            consumer.resume(consumer.paused())
 
     def _work(self, record: Record, seconds: float) -> None:
         time.sleep(seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -83,6 +84,15 @@ def crash(consumer: AnyConsumer) -> None:
     else:
         consumer._consumer._gate.close()
         consumer._consumer._abandon()
+        consumer._loop.run_until_complete(_end_tasks())
+
+
+async def _end_tasks() -> None:
+    """As the end of a loop does it."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def behind(servers: str, tp: TopicPartition, committed: int, end: int) -> str:
