@@ -45,7 +45,7 @@ BACKLOGS = (1_000_000, 5_000_000)
 PARTITIONS = 6
 VALUE_BYTES = 100
 RATE = 1000  # records/s
-REPEAT = 5  # of those that are compared
+REPEAT = 15  # of those that are compared: a busy machine makes single runs differ by a factor of two
 _BEFORE, _AFTER = 4.0, 3.0  # seconds of the first life, and of the second one when its backlog is done
 _TOO_LATE = 60.0
 
@@ -211,11 +211,13 @@ def measure(servers: str, backlogs: Sequence[int], repeat: int, say: Say) -> Res
         writer.begin()
         try:
             for number in range(1, repeat + 1):
-                for client in CLIENTS if number == 1 else COMPARED:
+                # In turns, so that neither is always the later one, which has more behind it.
+                for client in CLIENTS if number == 1 else COMPARED[:: 1 if number % 2 else -1]:
                     group = _group(topic, client) if number == 1 else f"{_group(topic, client)}-{number}"
                     if number > 1:
                         _commit(servers, topic, group, committed[client])
-                    runs.append(_return(client, backlog, servers, topic, group, writer, committed[client]))
+                    after = _AFTER if number == 1 else 0.0  # only the first is drawn
+                    runs.append(_return(client, backlog, servers, topic, group, writer, committed[client], after))
                     say(_shown(runs[-1]))
                     loads.append(machine.load())
         finally:
@@ -246,14 +248,21 @@ def _first_lives(servers: str, topic: str, writer: _Writer, outage: float) -> di
 
 
 def _return(
-    client: str, backlog: int, servers: str, topic: str, group: str, writer: _Writer, committed: Offsets
+    client: str,
+    backlog: int,
+    servers: str,
+    topic: str,
+    group: str,
+    writer: _Writer,
+    committed: Offsets,
+    after: float,
 ) -> Run:
     reader = _Reader(client, servers, topic, group)
     try:
         reader.wait(lambda: bool(reader.back), _TOO_LATE)
         behind = writer.older_than(reader.back) - sum(committed.values())
         reader.wait(lambda: bool(reader.told) and reader.told[-1][2] >= behind, _TOO_LATE + backlog / 20_000)
-        time.sleep(_AFTER)
+        time.sleep(after)
     finally:
         reader.kill()
     back = reader.back

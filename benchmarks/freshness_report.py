@@ -110,6 +110,8 @@ it is started again. Each client is alone with its group, one after the other, a
 record, 500 of them a poll at most.
 
 - *Freshness* is now minus the newest timestamp that was handed out so far, since the restart.
+- *Behind before the crash* is the median of the first lives, in which all clients read at the same time, from their
+  start on: it shows how busy the machine was, and not who is better.
 - Times count from when the consumer is back in its group (the listener is told of its partitions): how long the group
   waits for a dead member is a matter of `session.timeout.ms`. What a client loads and compiles before is not in them.
 - The *first live record* is the first one written after that.
@@ -121,4 +123,5 @@ record, 500 of them a poll at most.
   *tuned* has `queued.min.messages=1000000` and `fetch.queue.backoff.ms=5`: by default it pauses for a second whenever
   100,000 messages wait to be consumed.
 - In parentheses: the least and the most of several runs, of which the table has the median and the picture the first.
-  With two lanes it is each time the later run, with a few seconds' records more behind it than the one without."""
+  headrace with and without two lanes take turns, and what is compared are their medians. Other work on the machine
+  makes single runs differ much: look at the spread before you trust the second digit of a ratio."""
