@@ -10,8 +10,8 @@ import pytest
 from headrace import AcknowledgeType, TopicPartition
 from headrace.errors import KafkaError, StateError
 from support.admin import Admin
-from support.produce import numbered, write
-from support.share import MakeShareConsumer, offsets, poll_nothing, poll_some, share_group
+from support.produce import numbered
+from support.share import MakeShareConsumer, offsets, poll_nothing, poll_some, put, share_group
 
 pytest_plugins = ["support.share_fixtures"]
 
@@ -32,7 +32,7 @@ def explicit(make: MakeShareConsumer, servers: str, group: str, topic: str, **se
 @pytest.fixture
 def topic(share_servers: str, share_admin: Admin) -> str:
     name = share_admin.create("explicit")
-    write(share_servers, name, numbered(10))
+    put(share_servers, name, numbered(10))
     return name
 
 
@@ -84,7 +84,7 @@ def test_a_million_acknowledgements_are_ranges(
     make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin
 ) -> None:
     topic = share_admin.create("many")
-    write(share_servers, topic, numbered(20_000))
+    put(share_servers, topic, numbered(20_000))
     consumer = explicit(make_sync_share, share_servers, share_group(share_servers), topic, max_poll_records=2000)
     left = 20_000
     while left:

@@ -12,8 +12,8 @@ from typing import Any
 from headrace import LocalBroker, TopicPartition
 from headrace.errors import HeadraceError
 from support.admin import Admin
-from support.produce import Writer, numbered, write
-from support.share import MakeShareConsumer, offsets, poll_nothing, poll_some, share_group
+from support.produce import Writer, numbered
+from support.share import MakeShareConsumer, offsets, poll_nothing, poll_some, put, share_group
 from support.waiting import wait_for
 
 pytest_plugins = ["support.share_fixtures"]
@@ -24,7 +24,7 @@ TESTS = Path(__file__).parent.parent
 def test_killed_while_holding_locks(make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin) -> None:
     """With its connection the broker releases what it held, long before the locks would have ended."""
     topic, group = share_admin.create("killed"), share_group(share_servers)
-    write(share_servers, topic, numbered(10))
+    put(share_servers, topic, numbered(10))
     command = [sys.executable, "-m", "support.share_holder", share_servers, group, topic]
     with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, text=True) as holder:
         try:
@@ -46,7 +46,7 @@ def test_a_session_out_of_step_is_opened_again(
 ) -> None:
     """On a connection that lives on the locks stay: nothing is lost, nothing comes twice."""
     topic = share_admin.create("step")
-    write(share_servers, topic, numbered(20))
+    put(share_servers, topic, numbered(20))
     consumer = make_sync_share(
         bootstrap_servers=share_servers,
         group_id=share_group(share_servers),
@@ -67,7 +67,7 @@ def test_a_connection_that_breaks_is_told_of(
     make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin
 ) -> None:
     topic = share_admin.create("broken")
-    write(share_servers, topic, numbered(10))
+    put(share_servers, topic, numbered(10))
     consumer = make_sync_share(bootstrap_servers=share_servers, group_id=share_group(share_servers), topics=[topic])
     heard: list[tuple[Any, HeadraceError | None]] = []
     consumer.set_acknowledgement_commit_callback(lambda offsets, error: heard.append((offsets, error)))

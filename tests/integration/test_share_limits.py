@@ -12,8 +12,8 @@ from headrace import Record
 from headrace.aio import share_streams
 from headrace.machines.share_answers import Answer
 from support.admin import Admin
-from support.produce import Writer, numbered, write
-from support.share import MakeShareConsumer, offsets, poll_nothing, poll_some, share_group
+from support.produce import Writer, numbered
+from support.share import MakeShareConsumer, offsets, poll_nothing, poll_some, put, share_group
 
 pytest_plugins = ["support.share_fixtures"]
 
@@ -38,7 +38,7 @@ def acquired(monkeypatch: pytest.MonkeyPatch) -> Acquired:
 
 def batches_of_five(servers: str, topic: str, count: int = 3) -> None:
     for number in range(count):
-        write(servers, topic, numbered(5, start=5 * number), linger_ms=100)
+        put(servers, topic, numbered(5, start=5 * number), linger_ms=100)
 
 
 def test_the_example_of_the_proposal(
@@ -75,7 +75,7 @@ def test_the_first_of_two_consumers_gets_ten_of_five_hundred(
     make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin
 ) -> None:
     topic = share_admin.create("waiting")
-    write(share_servers, topic, numbered(500))
+    put(share_servers, topic, numbered(500))
     settings = {
         "bootstrap_servers": share_servers,
         "group_id": share_group(share_servers),
@@ -100,7 +100,7 @@ def test_a_limit_for_one_poll(
     make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin, acquired: Acquired
 ) -> None:
     topic = share_admin.create("once")
-    write(share_servers, topic, numbered(20))
+    put(share_servers, topic, numbered(20))
     consumer = make_sync_share(
         bootstrap_servers=share_servers,
         group_id=share_group(share_servers),
@@ -160,7 +160,7 @@ def _name(record: Record) -> tuple[int, bytes]:
 def _write_at_random(servers: str, topic: str, partitions: int, dice: random.Random) -> int:
     written = 0
     for codec in dice.sample(["none", "gzip", "snappy", "lz4", "zstd"], 3):
-        writer = Writer(servers, compression_type=codec, linger_ms=50)
+        writer = Writer(servers, compression_type=codec, linger_ms=50, acks=1)
         for _ in range(dice.randint(1, 5)):
             count = dice.choice([1, 3, 10, 60])
             writer.send(topic, numbered(count, partition=dice.randrange(partitions), start=written))

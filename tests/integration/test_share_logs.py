@@ -8,8 +8,8 @@ import pytest
 
 from headrace import TopicPartition
 from support.admin import Admin, unique
-from support.produce import Outgoing, Writer, numbered, write
-from support.share import MakeShareConsumer, offsets, poll_some, share_group
+from support.produce import Outgoing, Writer, numbered
+from support.share import MakeShareConsumer, offsets, poll_some, put, share_group
 
 pytest_plugins = ["support.share_fixtures"]
 
@@ -37,7 +37,7 @@ def test_transactions(
         writer.send(topic, numbered(10, start=start))
         writer.producer.flush(30)
         ends(30)
-    write(share_servers, topic, numbered(5, start=20))
+    put(share_servers, topic, numbered(5, start=20))
     group = share_group(share_servers, share_isolation_level=isolation)
     consumer = make_sync_share(
         bootstrap_servers=share_servers,
@@ -59,9 +59,9 @@ def test_compacted_logs(make_sync_share: MakeShareConsumer, share_servers: str, 
     """Offsets that are gone are acknowledged as gaps, so the group's start goes on over them."""
     topic = share_admin.create("compacted", cleanup_policy="compact", segment_ms=200, min_cleanable_dirty_ratio=0.01)
     for round in range(4):
-        write(share_servers, topic, [Outgoing(b"%d" % (10 * round + n), key=b"%d" % n) for n in range(10)])
+        put(share_servers, topic, [Outgoing(b"%d" % (10 * round + n), key=b"%d" % n) for n in range(10)])
         time.sleep(0.25)
-    write(share_servers, topic, [Outgoing(b"99", key=b"last")])
+    put(share_servers, topic, [Outgoing(b"99", key=b"last")])
 
     def values() -> list[int]:
         consumer = make_sync_share(bootstrap_servers=share_servers, group_id=share_group(share_servers), topics=[topic])
@@ -87,7 +87,7 @@ def test_records_of_ten_megabytes(
     topic = share_admin.create("large", max_message_bytes=2 * LARGE)
     body = bytes(range(256)) * (LARGE // 256)
     settings = {"message_max_bytes": 2 * LARGE, "compression_type": codec}
-    write(share_servers, topic, [Outgoing(b"%d" % number + body) for number in range(3)], **settings)
+    put(share_servers, topic, [Outgoing(b"%d" % number + body) for number in range(3)], **settings)
     consumer = make_share(
         bootstrap_servers=share_servers,
         group_id=share_group(share_servers),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
 from confluent_kafka import ShareConsumer as ConfluentShareConsumer
 
 from support.admin import Admin, client_settings
-from support.produce import numbered, write
-from support.share import MakeShareConsumer, poll_some, share_group
+from support.produce import numbered
+from support.share import MakeShareConsumer, poll_some, put, share_group
 from support.share_command import VerifiableShareConsumer, describe
 
 pytest_plugins = ["support.share_fixtures"]
@@ -46,35 +45,37 @@ def test_three_clients_in_one_group(make_sync_share: MakeShareConsumer, share_se
     """Each gets some, all get everything, and nothing is delivered twice while everyone is well."""
     topic, group = share_admin.create("mixed", PARTITIONS), share_group(share_servers)
     ours: list[tuple[int, int]] = []
+    stop = threading.Event()
+    consumer = make_sync_share(
+        bootstrap_servers=share_servers, group_id=group, topics=[topic], max_poll_records=20, client_id="ours"
+    )
+
+    def read() -> None:
+        while not stop.is_set():
+            ours.extend((record.partition, record.offset) for record in consumer.poll(0.2))
+        consumer.commit()
+
+    reading = threading.Thread(target=read)
     with VerifiableShareConsumer(share_servers, group, topic) as java:
         other = Confluent(share_servers, group, topic)
+        reading.start()
         try:
-            consumer = make_sync_share(
-                bootstrap_servers=share_servers, group_id=group, topics=[topic], max_poll_records=20, client_id="ours"
-            )
-
-            def read(seconds: float) -> None:
-                ours.extend((record.partition, record.offset) for record in consumer.poll(seconds))
-
             deadline = time.monotonic() + 60
-            while True:
-                members = _members(share_servers, group, read)
-                if len(members) == 3 and all(int(row["#PARTITIONS"]) for row in members):
-                    break
+            while not _all_have_partitions(members := describe(share_servers, group, "--members")):
                 assert time.monotonic() < deadline, members
             assert "ours" in {row["CLIENT-ID"] for row in members}
             written = 0
             while not (ours and java.got and other.got and written >= 400):
                 assert time.monotonic() < deadline, (len(ours), len(java.got), len(other.got), java.other)
                 for number in range(PARTITIONS):
-                    write(share_servers, topic, numbered(20, partition=number))
+                    put(share_servers, topic, numbered(20, partition=number))
                 written += 20 * PARTITIONS
-                read(0.05)
             while len({*ours, *java.got, *other.got}) < written:
                 assert time.monotonic() < deadline, (len(ours), len(java.got), len(other.got), written)
-                read(0.2)
-            consumer.commit()
+                time.sleep(0.05)
         finally:
+            stop.set()
+            reading.join(30)
             other.end()
     everything = [*ours, *java.got, *other.got]
     assert len(everything) == len(set(everything)) == written
@@ -82,21 +83,15 @@ def test_three_clients_in_one_group(make_sync_share: MakeShareConsumer, share_se
     assert consumer.metrics()["refused"] == 0
 
 
-def _members(servers: str, group: str, read: Any) -> list[dict[str, str]]:
-    """While our own member goes on polling."""
-    found: list[dict[str, str]] = []
-    asking = threading.Thread(target=lambda: found.extend(describe(servers, group, "--members")))
-    asking.start()
-    while asking.is_alive():
-        read(0.1)
-    return found
+def _all_have_partitions(members: list[dict[str, str]]) -> bool:
+    return len(members) == 3 and all(int(row["#PARTITIONS"]) for row in members)
 
 
 def test_what_kafka_share_groups_shows(
     make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin
 ) -> None:
     topic, group = share_admin.create("shown"), share_group(share_servers)
-    write(share_servers, topic, numbered(30))
+    put(share_servers, topic, numbered(30))
     consumer = make_sync_share(
         bootstrap_servers=share_servers,
         group_id=group,

@@ -10,8 +10,8 @@ import pytest
 from headrace import TopicPartition
 from headrace.errors import ClosedError, ConfigError, KafkaError, StateError, WakeupError
 from support.admin import Admin, unique
-from support.produce import numbered, write
-from support.share import MakeShareConsumer, offsets, poll_nothing, poll_some, share_group
+from support.produce import numbered
+from support.share import MakeShareConsumer, offsets, poll_nothing, poll_some, put, share_group
 
 pytest_plugins = ["support.share_fixtures"]
 
@@ -21,7 +21,7 @@ def test_all_is_read_once_and_accepted_by_polls(
 ) -> None:
     topic = share_admin.create("queue", 2)
     for number in range(2):
-        write(share_servers, topic, numbered(1000, partition=number))
+        put(share_servers, topic, numbered(1000, partition=number))
     group = share_group(share_servers)
     consumer = make_share(bootstrap_servers=share_servers, group_id=group, max_poll_records=300, topics=[topic])
     assert consumer.subscription() == {topic}
@@ -46,7 +46,7 @@ def test_what_was_not_committed_at_the_end_comes_again(
     make_share: MakeShareConsumer, share_servers: str, share_admin: Admin
 ) -> None:
     topic = share_admin.create("again")
-    write(share_servers, topic, numbered(10))
+    put(share_servers, topic, numbered(10))
     group = share_group(share_servers)
     first = make_share(bootstrap_servers=share_servers, group_id=group, max_poll_records=4, topics=[topic])
     assert offsets(poll_some(first)) == [0, 1, 2, 3]
@@ -70,7 +70,7 @@ def test_two_members_share_one_partition(
     for member in members:
         member.poll(0.1)
     for number in range(40):
-        write(share_servers, topic, numbered(5, start=5 * number))
+        put(share_servers, topic, numbered(5, start=5 * number))
     found: list[list[int]] = [[], []]
     deadline = time.monotonic() + 20
     while sum(map(len, found)) < 200:
@@ -85,14 +85,14 @@ def test_a_group_without_a_start_begins_at_the_end(
     make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin
 ) -> None:
     topic = share_admin.create("late")
-    write(share_servers, topic, numbered(10))
+    put(share_servers, topic, numbered(10))
     consumer = make_sync_share(bootstrap_servers=share_servers, group_id=unique("latest"), topics=[topic])
     deadline = time.monotonic() + 20
     while not consumer.metrics()["partitions"]:
         assert time.monotonic() < deadline
         assert not consumer.poll(0.1)
     poll_nothing(consumer, 0.5)
-    write(share_servers, topic, numbered(3, start=10))
+    put(share_servers, topic, numbered(3, start=10))
     assert offsets(poll_some(consumer)) == [10, 11, 12]
 
 
@@ -100,7 +100,7 @@ def test_iteration_gives_back_what_it_did_not_hand_out(
     make_share: MakeShareConsumer, share_servers: str, share_admin: Admin
 ) -> None:
     topic = share_admin.create("iterated")
-    write(share_servers, topic, numbered(10))
+    put(share_servers, topic, numbered(10))
     consumer = make_share(bootstrap_servers=share_servers, group_id=share_group(share_servers), topics=[topic])
     for record in consumer:
         if record.offset == 3:
@@ -117,7 +117,7 @@ def test_topics_can_be_changed_and_given_up(
 ) -> None:
     one, two = share_admin.create("one"), share_admin.create("two")
     for topic in (one, two):
-        write(share_servers, topic, numbered(5))
+        put(share_servers, topic, numbered(5))
     consumer = make_share(bootstrap_servers=share_servers, group_id=share_group(share_servers), topics=[one])
     assert {record.topic for record in poll_some(consumer)} == {one}
     consumer.subscribe([two])
@@ -127,7 +127,7 @@ def test_topics_can_be_changed_and_given_up(
     assert consumer.subscription() == set()
     with pytest.raises(StateError, match="nothing is subscribed"):
         consumer.poll(0)
-    write(share_servers, one, numbered(5, start=5))
+    put(share_servers, one, numbered(5, start=5))
     consumer.subscribe([one, two])
     assert offsets(poll_some(consumer)) == [5, 6, 7, 8, 9]
 

@@ -15,8 +15,8 @@ import pytest
 from headrace import AcknowledgeType, AsyncShareConsumer, Record, ShareConsumer
 from headrace.errors import ConfigError, StateError
 from support.admin import Admin
-from support.produce import numbered, write
-from support.share import MakeShareConsumer, poll_nothing, share_group
+from support.produce import numbered
+from support.share import MakeShareConsumer, poll_nothing, put, share_group
 
 pytest_plugins = ["support.share_fixtures"]
 
@@ -27,7 +27,7 @@ COUNT = 300
 def topic(share_servers: str, share_admin: Admin) -> str:
     name = share_admin.create("run", 2)
     for number in range(2):
-        write(share_servers, name, numbered(COUNT // 2, partition=number, start=number * COUNT // 2))
+        put(share_servers, name, numbered(COUNT // 2, partition=number, start=number * COUNT // 2))
     return name
 
 

@@ -141,25 +141,30 @@ def test_in_record_limit_exactly_so_many_are_acquired() -> None:
 
 
 def test_a_quick_user_is_fetched_ahead_for() -> None:
+    """What it takes in 50 ms, but at most twice as much as the time before; in time before everything is worked off."""
     desk = Desk(Model({0: 1000}, batch=10))
     desk.poll(10)
     assert desk.step() == [], "nobody knows yet how quick"
-    desk.now += 0.01
-    desk.poll(10)
-    assert desk.requests[-1].fields["max_records"] == 50, "what it takes in 50 ms"
-    assert desk.step() == [], "enough in stock"
-    for _ in range(4):
-        assert desk.step() == []
+    fetches = []
+    for _ in range(16):
         desk.now += 0.01
         desk.poll(10)
-    (ahead,) = desk.step()
-    assert (ahead.fields["max_records"], ahead.fields["max_wait"]) == (50, 0)
-    assert ahead.acknowledged, "and what is to be acknowledged goes along"
-    desk.now += 5.0
+        fetches += [(request.ask.records, request.ask.wait) for request in desk.step() if request.ask.records]
+    assert [request.ask.records for request in desk.requests if request.ask.records][:2] == [10, 20]
+    assert fetches == [(40, 0.0), *[(50, 0.0)] * 3]
+    assert desk.planner.stock.count > 0
     for _ in range(5):
-        desk.poll(10)
         desk.now += 5.0
+        desk.poll(10)
         assert [request for request in desk.step() if request.ask.records] == [], "not so quick any more"
+
+
+def test_one_quick_poll_does_not_make_a_quick_user() -> None:
+    desk = Desk(Model({0: 1000}, batch=10))
+    for pause in (0.2, 0.001, 0.2, 0.001):
+        desk.poll(10)
+        desk.now += pause
+    assert max(request.ask.records for request in desk.requests) == 10
 
 
 def test_a_poll_that_has_got_something_waits_no_longer() -> None:

@@ -33,7 +33,9 @@ class Pace:
         """The next poll begins."""
         if self._left_at is not None:
             self._work = now - self._left_at
-            self._each = max(self._work, 1e-6) / max(1, self._taken)
+            each = max(self._work, 1e-6) / max(1, self._taken)
+            # Slower is believed at once, quicker by and by: others go without what waits here.
+            self._each = each if each > self._each or self._each == math.inf else (self._each + each) / 2
             self._left_at = None
 
     def is_quick(self, now: float, lock_time: float | None) -> bool:
@@ -42,9 +44,10 @@ class Pace:
         is_away = self._left_at is not None and now - self._left_at > patience
         return self._work <= patience and not is_away
 
-    def portion(self, limit: int, partitions: int) -> int:
-        """How much to ask for where there is much: what the user takes in a few polls."""
-        return max(limit, min(MOST * partitions, round(min(_AHEAD / self._each, 1e9))))
+    def portion(self, limit: int, partitions: int, before: int) -> int:
+        """How much to ask for where there is much: what the user takes in a few polls, but at most twice as much as
+        the time before."""
+        return max(limit, min(MOST * partitions, 2 * before, round(min(_AHEAD / self._each, 1e9))))
 
     def is_time(self, stock: int, limit: int, portion: int, trip: float) -> bool:
         """Whether to fetch ahead now, with so many records in stock."""

@@ -83,6 +83,7 @@ class Place:
         self.is_up = False  # there is a connection
         self.can_renew = False
         self.was_full = False  # the last answer had about as much as was asked for
+        self.asked = 0  # in the last fetch
         self.trip = _TRIP  # seconds that a fetch takes, of late
         self.is_urgent = False  # somebody waits for acknowledgements
         self.acks_due = math.inf  # when they are sent, should no fetch take them along before
@@ -143,6 +144,7 @@ class Place:
                 {"topic_id": topic, "partitions": numbers} for topic, numbers in _by_topic(said.forget).items()
             ],
         }
+        self.asked = ask.records or self.asked
         return self._begin(ShareRequest(self.node, SHARE_FETCH, fields, now, wanted, tuple(speakers), ask=ask))
 
     def acknowledge(self, now: float) -> ShareRequest:

@@ -318,7 +318,7 @@ class Planner:
         """A poll's worth, and more where there is more."""
         if not place.was_full:
             return self._last_limit
-        return self._pace.portion(self._last_limit, len(self._wanted[place.node]))
+        return self._pace.portion(self._last_limit, len(self._wanted[place.node]), place.asked)
 
     def _ask_in_turn(self, place: Place, wait: float, now: float) -> Ask | None:
         if any(each.in_flight is not None and each.in_flight.ask.records for each in self.places.values()):
