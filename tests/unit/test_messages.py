@@ -23,6 +23,7 @@ from headrace.protocol.messages import (
     LIST_OFFSETS,
     METADATA,
     OFFSET_COMMIT,
+    OFFSET_DELETE,
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     SHARE_ACKNOWLEDGE,
@@ -168,6 +169,7 @@ FIELDS: dict[Api, dict[str, Any]] = {
     },
     FIND_COORDINATOR: {"key_type": 0, "coordinator_keys": ("g",)},
     API_VERSIONS: {"client_software_name": "headrace", "client_software_version": "1"},
+    OFFSET_DELETE: {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 3}]}]},
     OFFSET_FOR_LEADER_EPOCH: {
         "replica_id": -1,
         "topics": [{"topic": "t", "partitions": [{"partition": 0, "current_leader_epoch": 2, "leader_epoch": 1}]}],

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from ..errors import CommitFailedError, ConfigError, HeadraceError, KafkaError, NetworkError, RequestTimeoutError
 from ..machines.membership import Identity, Send
 from ..protocol.codes import NONE, kafka_error
-from ..protocol.messages import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
+from ..protocol.messages import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
 from ..types import Node, OffsetAndMetadata, TopicPartition
 from .client import Client
 from .group import Group
@@ -199,6 +199,20 @@ class Coordinator:
                     epoch = None if item.committed_leader_epoch < 0 else item.committed_leader_epoch
                     found[tp] = OffsetAndMetadata(item.committed_offset, item.metadata or "", epoch)
         return found
+
+    async def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Deletes what is committed for these. Needs the right to delete the group's offsets; raises KafkaError."""
+        topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for tp in partitions:
+            topics[tp.topic].append({"partition_index": tp.partition})
+        fields = {
+            "group_id": self.group,
+            "topics": [{"name": name, "partitions": items} for name, items in topics.items()],
+        }
+        body = await self._call(OFFSET_DELETE, fields, None)
+        if body.error_code != NONE:
+            self._note(body.error_code)
+            raise kafka_error(body.error_code, f"OffsetDelete of group {self.group}")
 
     # -- finding it --------------------------------------------------------------------------------------------
 

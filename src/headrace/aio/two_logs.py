@@ -148,8 +148,21 @@ class TwoLogs:
             with self._lock:
                 for tp, mark in marks.items():
                     plan.live[tp].lanes.first = mark
+            await self._tidy_up({tp: plan.live[tp].lanes for tp, mark in marks.items() if not mark.token})
         if failure is not None:
             raise failure
+
+    async def _tidy_up(self, closed: Mapping[TopicPartition, Lanes]) -> None:
+        """Progress of ranges that the first log does not have any more. Left there, it would look to those who watch
+        lags as if the second group fell ever further behind. Once is enough: it does no harm."""
+        stale = {tp: lanes for tp, lanes in closed.items() if not lanes.is_tidy}
+        for lanes in stale.values():
+            lanes.is_tidy = True
+        if stale:
+            try:
+                await self._second.forget(stale)
+            except HeadraceError as error:
+                log.info("the backlog's offsets of %s stay committed: %s", ", ".join(map(str, stale)), error)
 
     async def begin(self, lanes: Mapping[TopicPartition, Lanes]) -> None:
         """Writes the tokens, before anything of the live lanes is handed out."""

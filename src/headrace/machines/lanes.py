@@ -58,6 +58,7 @@ class Lanes:
         self.known = start.beyond & self.within
         self.first = Mark(start.live, self.known, token)  # what the first log has
         self.progress = OffsetSet(self.first_open)  # what the second log has
+        self.is_tidy = False  # what the second log had is deleted there
         self._log_start = 0
 
     @property

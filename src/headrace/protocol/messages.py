@@ -45,6 +45,7 @@ LEAVE_GROUP = Api(13, "LeaveGroup", 4, 5)
 SYNC_GROUP = Api(14, "SyncGroup", 5, 5)
 API_VERSIONS = Api(18, "ApiVersions", 0, 4)
 OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", 4, 4)
+OFFSET_DELETE = Api(47, "OffsetDelete", 0, 0)
 # Version 0 has neither ids made by the client nor regular expressions.
 CONSUMER_GROUP_HEARTBEAT = Api(68, "ConsumerGroupHeartbeat", 1, 1)
 # Version 0 of these was a preview, in Kafka 4.0 only.
@@ -65,6 +66,7 @@ APIS = (
     SYNC_GROUP,
     API_VERSIONS,
     OFFSET_FOR_LEADER_EPOCH,
+    OFFSET_DELETE,
     CONSUMER_GROUP_HEARTBEAT,
     SHARE_GROUP_HEARTBEAT,
     SHARE_FETCH,
