@@ -115,6 +115,7 @@ def test_a_leader_is_killed_and_comes_back(
     topic = cluster_admin.create("survivors", replicas=[[1, 2, 3], [2, 3, 1], [3, 1, 2]], min_insync_replicas=1)
     group = share_group(servers, share_delivery_count_limit=10)
     settings = {"bootstrap_servers": servers, "group_id": group, "topics": [topic], "max_poll_records": 50}
+    settings["request_timeout_ms"] = 6000
     workers = [
         Worker(make_sync_share(**settings, share_acquire_mode=mode)) for mode in ("batch_optimized", "record_limit")
     ]

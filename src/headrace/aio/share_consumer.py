@@ -83,8 +83,8 @@ class AsyncShareConsumer(ShareLife):
                 yield record
 
     def _one_by_one(self, records: Records) -> Iterable[Record]:
-        for number, record in enumerate(records, 1):
-            self._unseen = records[number:]
+        self._iterated = records
+        for self._seen, record in enumerate(records, 1):
             yield record
 
     def acknowledge(self, work: Record | Records, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:

@@ -37,7 +37,8 @@ class ShareLife:
         self._engine: ShareEngine | None = None
         self._callback: AcknowledgementCallback | None = None
         self._polling = False
-        self._unseen: Records | None = None  # of a poll that is iterated over
+        self._iterated = Records.EMPTY  # what an iteration goes over ...
+        self._seen = 0  # ... and how many of it were handed out
 
     # -- polls ---------------------------------------------------------------------------------------------------
 
@@ -63,9 +64,9 @@ class ShareLife:
 
     def _end_iteration(self) -> None:
         """What an iteration has not handed out comes again."""
-        unseen, self._unseen = self._unseen, None
-        if unseen:
-            self._intake.put_back(unseen)
+        if self._seen < len(self._iterated):
+            self._intake.put_back(self._iterated[self._seen :])
+        self._iterated, self._seen = Records.EMPTY, 0
 
     # -- acknowledgements ------------------------------------------------------------------------------------------
 
