@@ -31,7 +31,7 @@ def _rates(found: Shares) -> str:
             "## Share groups",
             f"Records of {RECORD_BYTES} bytes a second for the only member of a share group, by `max.poll.records`: "
             f"{PARTITIONS} partitions, batches of {BATCH} records, implicit acknowledgement, {SECONDS:.0f} seconds "
-            f"each from the return of the first poll; medians of {found.rounds}. In `batch_optimized` Java and "
+            f"each after a warm-up; medians of {found.rounds}. In `batch_optimized` Java and "
             "confluent-kafka return whole batches, so more than the limit at small ones; headrace never does. Brokers "
             "lock at most 2,000 records of a partition, and write acknowledgements down before they answer.",
             markdown_table(("reader", *(f"{limit:,}" for limit in limits)), rows),

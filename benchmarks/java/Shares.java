@@ -12,7 +12,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 /**
  * Java's share consumer in `share.py`: the same steps as there, and its figures as JSON.
  *
- *   SERVERS GROUP TOPIC MODE LIMIT RECORDS MILLISECONDS
+ *   SERVERS GROUP TOPIC MODE LIMIT RECORDS WARM_UP_MS MS
  */
 public class Shares {
     private static final Duration POLL = Duration.ofSeconds(1);
@@ -29,7 +29,8 @@ public class Shares {
 
     private static void measure(String[] args) throws Exception {
         String servers = args[0], group = args[1], topic = args[2];
-        long wanted = Long.parseLong(args[5]), limit = Long.parseLong(args[6]) * 1_000_000;
+        long wanted = Long.parseLong(args[5]);
+        long warmUp = Long.parseLong(args[6]) * 1_000_000, limit = Long.parseLong(args[7]) * 1_000_000;
         startAtTheBeginning(servers, group);
         Map<String, Object> config = new HashMap<>();
         config.put("bootstrap.servers", servers);
@@ -44,6 +45,10 @@ public class Shares {
                 if (System.nanoTime() - asked > TOO_LATE_NS) {
                     throw new IllegalStateException("no record came in time");
                 }
+            }
+            long began = System.nanoTime();
+            while (first < wanted / 5 && System.nanoTime() - began < warmUp) {
+                first += consumer.poll(POLL).count();
             }
             long started = System.nanoTime(), count = 0, polls = 0;
             while (first + count < wanted && System.nanoTime() - started < limit) {

@@ -15,19 +15,20 @@ def figure(rate: float) -> Figure:
     return {"rate": rate, "polls": 1.0, "records": 10.0}
 
 
-def test_time_runs_from_the_first_poll_with_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_runs_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.5, 1.0, *(1.0 + 0.1 * step for step in range(100))])
     monkeypatch.setattr(share.time, "perf_counter", lambda: next(clock))
-    answers = iter([0, 5, 10, 0, 10])
+    answers = iter([0, 2, 3, 10, 0, 10])
     found = share._timed(lambda: next(answers), 25)
     assert found["records"] == 25
-    assert found["rate"] == pytest.approx(20 / 0.3)
+    assert found["rate"] == pytest.approx(20 / 0.4)
 
 
 def test_nothing_came() -> None:
     answers = iter([5] + [0] * 10**6)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(share, "SECONDS", 0.01)
+        patched.setattr(share, "WARM_UP", 0.0)
         with pytest.raises(TimeoutError, match="after the first 5"):
             share._timed(lambda: next(answers), 25)
 
@@ -39,7 +40,7 @@ def test_medians_of_what_did_not_fail() -> None:
 
 def test_java() -> None:
     command = share.java_command_line(Job("b:1", "t", 6, 100, protocol=share.words("record_limit", 500, "g")))
-    assert command[-7:] == ["b:1", "g", "t", "record_limit", "500", "100", "3000"]
+    assert command[-8:] == ["b:1", "g", "t", "record_limit", "500", "100", "1500", "3000"]
     assert share.figures_of_java('warning\n{"rate": 5.0, "polls": 1.0, "records": 3}\n')["rate"] == 5.0
     with pytest.raises(ValueError, match="printed"):
         share.figures_of_java("nothing")

@@ -16,16 +16,16 @@ from ..errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutErr
 from ..machines.share_answers import Answer, answered, arrived, damaged
 from ..machines.share_member import NEEDS
 from ..machines.share_place import ShareRequest, ShareTerms
-from ..net.connection import Connection, Reply
+from ..net.connection import Connection
 from ..protocol.codes import NONE, code_name
 from ..protocol.messages import SHARE_FETCH
 from .client import Client
-from .share_decoding import decode_arrival
+from .share_decoding import Decoded, decode_arrival
 from .share_intake import ShareIntake
 
 log = logging.getLogger(__name__)
 
-_LARGE = 256 * 1024  # bytes of records that are decoded on another thread
+_LARGE = 1024 * 1024  # bytes of records that are decoded on another thread
 _WITH_RENEWAL = 2  # the version of ShareFetch and ShareAcknowledge that has renewals and the record limit
 
 
@@ -198,7 +198,7 @@ class _Stream:
             answer = answered(self._intake.planner, request, reply.body, time.monotonic())
             is_strict = self._intake.planner.terms.is_strict
         if answer.arrivals:
-            await self._take_in(answer, reply)
+            await self._take_in(answer)
             self._intake.doorbell.ring()
         elif self._intake.planner.fault is not None or self._intake.planner.outcomes:
             self._intake.doorbell.ring()
@@ -210,22 +210,22 @@ class _Stream:
             self._streams.wake()
         self._streams.progress.set()
 
-    async def _take_in(self, answer: Answer, reply: Reply) -> None:
+    async def _take_in(self, answer: Answer) -> None:
         size = sum(len(each.records) for each in answer.arrivals if each.records is not None)
         self._streams.bytes_fetched += size
-        config = self._client.config
-        for arrival in answer.arrivals:
-            if size > _LARGE:
-                decoded = await self._streams.loop.run_in_executor(
-                    self._streams.decoder, decode_arrival, arrival, config
-                )
-            else:
-                decoded = decode_arrival(arrival, config)
-            now = time.monotonic()
-            with self._intake.lock:
+        if size > _LARGE:
+            found = await self._streams.loop.run_in_executor(self._streams.decoder, self._decode, answer)
+        else:
+            found = self._decode(answer)
+        now = time.monotonic()
+        with self._intake.lock:
+            for arrival, decoded in zip(answer.arrivals, found, strict=True):
                 arrived(self._intake.planner, arrival, decoded.batches, decoded.gaps, now)
                 if decoded.error is not None:
                     damaged(self._intake.planner, arrival, decoded.damaged, decoded.error, now)
+
+    def _decode(self, answer: Answer) -> list[Decoded]:
+        return [decode_arrival(arrival, self._client.config) for arrival in answer.arrivals]
 
     async def _say_farewell(self) -> None:
         connection = self._connection
