@@ -325,3 +325,17 @@ def test_a_closed_consumer_says_so(make: MakeConsumer, topic: str, servers: str)
             call()
     consumer.close()
     assert list(consumer) == []
+
+
+def test_a_partition_that_was_asked_for_beside_a_waiting_request_is_asked_for_again(
+    make_sync: MakeConsumer, admin: Admin, servers: str
+) -> None:
+    """The first stream's request lies at the broker for a partition that was given up, and ends while the second one
+    asks for the new partition. When that is answered it is the first one's turn."""
+    topic = admin.create("handed-on", 2)
+    consumer = make_sync(bootstrap_servers=servers, auto_offset_reset="earliest", fetch_max_wait_ms=200)
+    for number in range(6):
+        consumer.assign([TopicPartition(topic, number % 2)])
+        consumer.poll(0.5)  # nothing is there yet, or all of it was read before
+        write(servers, topic, numbered(1, number % 2), acks=1)
+        poll_until(consumer, 1, timeout=5)

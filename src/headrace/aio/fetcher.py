@@ -85,6 +85,7 @@ class _Stream:
         self._purpose = f"fetch {number}" if fetcher.lane.name is None else f"{fetcher.lane.name} fetch {number}"
         self._ahead = ahead  # the stream that has to be parked before this one is used
         self._parked = False
+        self._has_freed = False  # a request has ended since the last look of the stream ahead
         wait = self._client.config.fetch_max_wait_ms
         self._max_wait = wait if ahead is None else min(wait, _SHORT_WAIT_MS)
         self._session = FetchSession()
@@ -106,8 +107,10 @@ class _Stream:
             plan = self._plan()
             if plan is None:
                 self._decode_arrived()
+                self._hand_on()
                 await self._sleep()
                 continue
+            self._has_freed = True
             self._parked = plan.parked
             try:
                 connection = await self._connect()
@@ -129,6 +132,13 @@ class _Stream:
         if self._arrived is not None:
             arrived, self._arrived = self._arrived, None
             self._fetcher.decoder.submit(arrived)
+
+    def _hand_on(self) -> None:
+        """The partitions of this one's last request are free again. If the first stream's answer came while they were
+        not, it found nothing to ask for and sleeps: now it has them."""
+        if self._ahead is not None and self._has_freed:
+            self._has_freed = False
+            self._ahead.look.set()
 
     def _plan(self) -> Plan | None:
         if self._ahead is not None and not self._ahead._parked:
