@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -19,53 +18,16 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
-from headrace.local import LocalBroker, LocalBrokerError, Progress, java_classpath, java_command
+from headrace.local import LocalBroker, LocalBrokerError, java_classpath, java_command
+from support.programs import ENVIRONMENT, brokers_below, eventually, is_running, python
 
 pytestmark = pytest.mark.timeout(300)
-
-SOURCE = Path(sys.modules["headrace"].__path__[0]).parent
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE)}
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalBroker]:
     with LocalBroker() as running:
         yield running
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def eventually(condition: Callable[[], bool], within: float = 20.0) -> bool:
-    deadline = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def python(program: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env=ENVIRONMENT | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def brokers_below(path: Path) -> list[int]:
-    """The pids of all processes whose command line speaks of `path`."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if any(str(path) in part for part in process.info["cmdline"] or ()) and is_running(process.pid):
-            found.append(process.pid)
-    return found
 
 
 def create_topic(cluster: LocalBroker, topic: str, partitions: int = 1, replicas: int = 1) -> None:
@@ -432,53 +394,6 @@ class TestDownload:
         process.communicate(timeout=30)
         assert eventually(lambda: not brokers_below(tmp_path))
         assert not (tmp_path / "kafka-4.3.1").exists()
-
-
-@pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mount a file system in memory with the given options, where we may."""
-    where = tmp_path / "mounted"
-    where.mkdir()
-
-    def make(options: str) -> Path:
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)]
-        if not shutil.which("mount") or subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("no permission to mount a file system")
-        return where
-
-    yield make
-    if where.is_mount():
-        subprocess.run(["umount", "-l", str(where)], check=True)
-
-
-class TestReadOnlyDisk:
-    def test_of_the_data(self, mount: Callable[[str], Path]) -> None:
-        disk = mount("ro")
-        with pytest.raises(LocalBrokerError, match=f"the data directory {disk}/data is not writable"):
-            LocalBroker(data_dir=disk / "data").start()
-
-    def test_of_the_cache(self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-        disk = mount("ro")
-        monkeypatch.setenv("HEADRACE_CACHE", str(disk))
-        with pytest.raises(LocalBrokerError, match=f"the cache directory {disk} is not writable"):
-            LocalBroker().start()
-
-
-class TestFullDisk:
-    def test_of_the_data(self, mount: Callable[[str], Path]) -> None:
-        disk = mount("size=3m")
-        (disk / "ballast").write_bytes(b"x" * (3 * 1024 * 1024 - 40 * 1024))
-        with pytest.raises(LocalBrokerError, match="no space left on the disk that holds the data directory"):
-            LocalBroker(data_dir=disk / "data").start()
-        assert not brokers_below(disk)
-
-    def test_of_the_cache(self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-        disk = mount("size=3m")
-        monkeypatch.setenv("HEADRACE_CACHE", str(disk))
-        said: list[Progress] = []
-        with pytest.raises(LocalBrokerError, match="no space left on the disk that holds the cache directory"):
-            LocalBroker(progress=said.append).start()
-        assert [path.name for path in disk.iterdir()] == ["kafka-4.3.1.lock"]
 
 
 def test_the_plugin_gives_brokers_to_a_users_tests(tmp_path: Path) -> None:
