@@ -12,7 +12,7 @@ SEEDS ?= 1000
 # The brokers of the tests do not live long enough for Java's optimizing compiler to pay.
 SHORT_LIVED := -XX:TieredStopAtLevel=1
 PYTEST := JAVA_TOOL_OPTIONS=$(SHORT_LIVED) $(BIN)/python -m pytest -q
-LATER_HALF := $(wildcard tests/integration/test_[l-z]*.py) tests/spark tests/unit
+LATER_HALF := $(wildcard tests/integration/test_[m-z]*.py) tests/spark tests/unit
 SECONDS ?= 60
 KILLS ?= 50
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
@@ -46,7 +46,7 @@ ifdef ARGS
 else
 	@# Tests with a broker wait most of the time.
 	@$(PYTEST) $(LATER_HALF) > $(VENV)/later-half.log 2>&1 & later=$$!; \
-	  $(PYTEST) $(wildcard tests/integration/test_[a-k]*.py); first=$$?; \
+	  $(PYTEST) $(wildcard tests/integration/test_[a-l]*.py); first=$$?; \
 	  wait $$later; last=$$?; cat $(VENV)/later-half.log; [ $$first = 0 ] && [ $$last = 0 ]
 endif
 
