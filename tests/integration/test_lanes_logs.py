@@ -80,7 +80,9 @@ class TestLogs:
 
     def test_a_topic_made_again(self, make_sync: MakeConsumer, servers: str, admin: Admin, tp: TopicPartition) -> None:
         group = behind(servers, tp, 70, 120)
-        consumer = laned(make_sync, servers, group, tp.topic, metadata_max_age_ms=200, max_poll_records=10)
+        # It must not make the topic itself, by asking for it.
+        mine = {"metadata_max_age_ms": 200, "max_poll_records": 10, "allow_auto_create_topics": False}
+        consumer = laned(make_sync, servers, group, tp.topic, **mine)
         assert len(consumer.poll(10)) == 10
         admin.delete(tp.topic)
         wait_for("the new topic", lambda: recreated(admin, tp.topic))
