@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from headrace import LocalBroker
 from support.admin import Admin
-from support.consumers import KINDS, AnyConsumer, MakeConsumer
+from support.consumers import KINDS, MakeConsumer, closing_all
 
 # A runner that was started in the background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -78,26 +77,14 @@ def whole_cluster(cluster: LocalBroker) -> Iterator[LocalBroker]:
 @pytest.fixture(params=list(KINDS))
 def make(request: pytest.FixtureRequest) -> Iterator[MakeConsumer]:
     """Makes consumers of one kind, the test running with each, and closes them."""
-    yield from _closing(KINDS[request.param])
+    yield from closing_all(KINDS[request.param])
 
 
 @pytest.fixture
 def make_sync() -> Iterator[MakeConsumer]:
-    yield from _closing(KINDS["sync"])
+    yield from closing_all(KINDS["sync"])
 
 
 @pytest.fixture
 def make_async() -> Iterator[MakeConsumer]:
-    yield from _closing(KINDS["async"])
-
-
-def _closing(kind: MakeConsumer) -> Iterator[MakeConsumer]:
-    made: list[AnyConsumer] = []
-
-    def make(config: Any = None, /, **settings: Any) -> AnyConsumer:
-        made.append(kind(config, **settings))
-        return made[-1]
-
-    yield make
-    for consumer in made:
-        consumer.close()
+    yield from closing_all(KINDS["async"])

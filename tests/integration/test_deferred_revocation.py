@@ -25,11 +25,6 @@ def topic(admin: Admin, servers: str) -> str:
     return topic
 
 
-@pytest.fixture(params=list(WAYS))
-def way(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return WAYS[request.param]
-
-
 def asked_back(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any], **settings: Any
 ) -> tuple[AnyConsumer, AnyConsumer, Diary]:

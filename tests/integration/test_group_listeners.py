@@ -12,8 +12,7 @@ from headrace import AsyncConsumer, Consumer, OffsetAndMetadata, RebalanceListen
 from headrace.errors import ConcurrentUseError, StateError, WakeupError
 from support.admin import Admin, unique
 from support.consumers import MakeConsumer, poll_until
-from support.groups import WAYS, Diary, member, poll_all, shared_out
-from support.produce import numbered, write
+from support.groups import WAYS, Diary, all_of, member, numbered_topic, poll_all, shared_out
 from support.waiting import wait_for
 
 PARTITIONS = 4
@@ -22,19 +21,7 @@ RECORDS = 25  # of each partition
 
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("listeners", PARTITIONS)
-    for partition in range(PARTITIONS):
-        write(servers, topic, numbered(RECORDS, partition))
-    return topic
-
-
-@pytest.fixture(params=list(WAYS))
-def way(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return WAYS[request.param]
-
-
-def all_of(topic: str) -> set[TopicPartition]:
-    return {TopicPartition(topic, number) for number in range(PARTITIONS)}
+    return numbered_topic(servers, admin.create("listeners", PARTITIONS), PARTITIONS, RECORDS)
 
 
 # -- listeners -------------------------------------------------------------------------------------------------------
@@ -77,7 +64,7 @@ def test_a_listener_may_commit_what_it_gives_up(servers: str, topic: str, way: d
     poll_until(consumer, PARTITIONS * RECORDS)
     consumer.close()
     with Consumer(bootstrap_servers=servers, group_id=group) as reader:
-        committed = reader.committed(all_of(topic))
+        committed = reader.committed(all_of(topic, PARTITIONS))
     assert set(committed.values()) == {OffsetAndMetadata(RECORDS, "by the listener")}
 
 
@@ -154,7 +141,7 @@ def test_listeners_of_an_async_consumer_may_be_coroutines(servers: str, topic: s
 
     consumer = AsyncConsumer(bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest", **way)
     assert asyncio.run(asyncio.wait_for(read(), 20)) == PARTITIONS * RECORDS
-    assert waiter.positions == dict.fromkeys(all_of(topic), 0)
+    assert waiter.positions == dict.fromkeys(all_of(topic, PARTITIONS), 0)
 
 
 # -- interruptions ---------------------------------------------------------------------------------------------------

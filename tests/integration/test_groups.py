@@ -13,7 +13,7 @@ from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.errors import ConfigError, KafkaError, StateError
 from support.admin import Admin, unique
 from support.consumers import MakeConsumer, poll_until
-from support.groups import WAYS, Diary, at_rest, member, poll_all, shared_out
+from support.groups import WAYS, Diary, all_of, at_rest, member, numbered_topic, poll_all, shared_out
 from support.produce import numbered, write
 from support.waiting import wait_for
 
@@ -23,19 +23,7 @@ RECORDS = 25  # of each partition
 
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("groups", PARTITIONS)
-    for partition in range(PARTITIONS):
-        write(servers, topic, numbered(RECORDS, partition))
-    return topic
-
-
-@pytest.fixture(params=list(WAYS))
-def way(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return WAYS[request.param]
-
-
-def all_of(topic: str, partitions: int = PARTITIONS) -> set[TopicPartition]:
-    return {TopicPartition(topic, number) for number in range(partitions)}
+    return numbered_topic(servers, admin.create("groups", PARTITIONS), PARTITIONS, RECORDS)
 
 
 def test_a_member_alone_reads_everything(make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
@@ -48,14 +36,14 @@ def test_a_member_alone_reads_everything(make: MakeConsumer, servers: str, topic
     assert {(r.partition, r.offset) for r in records} == {
         (partition, offset) for partition in range(PARTITIONS) for offset in range(RECORDS)
     }
-    assert consumer.assignment() == all_of(topic)
+    assert consumer.assignment() == all_of(topic, PARTITIONS)
     me = consumer.group_metadata()
     assert me.group_id == group
     assert me.generation_id > 0
     assert me.member_id
     consumer.close()
     assert diary.kinds() == ["assigned", "revoked"]
-    assert diary.events[-1] == ("revoked", all_of(topic))
+    assert diary.events[-1] == ("revoked", all_of(topic, PARTITIONS))
 
 
 def test_two_members_share_and_a_leaver_s_partitions_move_at_once(
@@ -70,11 +58,11 @@ def test_two_members_share_and_a_leaver_s_partitions_move_at_once(
     first.close()
     read += poll_all([second], shared_out([second], PARTITIONS), timeout=1.4)  # less than the session timeout
     assert kept <= second.assignment()
-    read += poll_all([second], lambda: all(second.position(tp) == RECORDS for tp in all_of(topic)))
+    read += poll_all([second], lambda: all(second.position(tp) == RECORDS for tp in all_of(topic, PARTITIONS)))
     places = [(r.partition, r.offset) for r in read]
     assert len(places) == len(set(places)) == PARTITIONS * RECORDS, "auto-commit hands over without repeating"
     if way is WAYS["cooperative"] or way is WAYS["consumer"]:
-        assert ("revoked", all_of(topic)) not in diaries[0].events, "only what moves is revoked"
+        assert ("revoked", all_of(topic, PARTITIONS)) not in diaries[0].events, "only what moves is revoked"
         assert diaries[1].kinds() == ["assigned", "assigned"]
 
 
@@ -119,7 +107,7 @@ def test_a_pattern_that_the_coordinator_matches(make_sync: MakeConsumer, servers
     )
     consumer.subscribe(pattern=f"{topic[:-1]}[{topic[-1]}]")
     assert len(poll_until(consumer, PARTITIONS * RECORDS)) == PARTITIONS * RECORDS
-    assert consumer.assignment() == all_of(topic)
+    assert consumer.assignment() == all_of(topic, PARTITIONS)
     assert consumer.subscription() == {topic}
     consumer.subscribe(pattern="(")
     with pytest.raises(KafkaError, match="INVALID_REGULAR_EXPRESSION"):
@@ -279,7 +267,7 @@ def test_enforce_rebalance(make: MakeConsumer, servers: str, topic: str) -> None
     generation = consumer.group_metadata().generation_id
     consumer.enforce_rebalance("a test")
     poll_all([consumer], lambda: consumer.group_metadata().generation_id > generation)
-    assert consumer.assignment() == all_of(topic)
+    assert consumer.assignment() == all_of(topic, PARTITIONS)
 
 
 class Backwards:
@@ -307,7 +295,11 @@ def test_an_assignor_of_one_s_own(make_sync: MakeConsumer, servers: str, topic: 
     def settled() -> bool:
         ids = [each.group_metadata().member_id for each in members]
         last = members[ids.index(max(ids))]
-        return all(ids) and last.assignment() == all_of(topic) and sum(len(each.assignment()) for each in members) == 4
+        return (
+            all(ids)
+            and last.assignment() == all_of(topic, PARTITIONS)
+            and sum(len(each.assignment()) for each in members) == 4
+        )
 
     poll_all(members, settled)
 

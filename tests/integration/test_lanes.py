@@ -10,7 +10,7 @@ from headrace import OffsetAndMetadata, Record, TopicPartition, Watermarks
 from headrace.errors import StateError
 from headrace.lane_marks import Mark
 from headrace.offsets import OffsetSet
-from support.admin import Admin, unique
+from support.admin import unique
 from support.consumers import AnyConsumer, MakeConsumer, poll_until
 from support.groups import member, poll_all
 from support.lanes import (
@@ -24,11 +24,6 @@ from support.lanes import (
     open_ranges,
 )
 from support.waiting import wait_for
-
-
-@pytest.fixture
-def tp(admin: Admin) -> TopicPartition:
-    return TopicPartition(admin.create("lanes"), 0)
 
 
 def test_the_proposal_s_example(make: MakeConsumer, servers: str, tp: TopicPartition) -> None:

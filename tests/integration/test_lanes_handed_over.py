@@ -25,11 +25,6 @@ from support.produce import numbered, write
 from support.run_kinds import Kind, until
 
 
-@pytest.fixture
-def tp(admin: Admin) -> TopicPartition:
-    return TopicPartition(admin.create("lanes"), 0)
-
-
 class TestComingAndGoing:
     """From a consumer without the mode, and back to one."""
 

@@ -23,11 +23,6 @@ from support.produce import Outgoing, Writer, numbered, write
 from support.waiting import wait_for
 
 
-@pytest.fixture
-def tp(admin: Admin) -> TopicPartition:
-    return TopicPartition(admin.create("lanes"), 0)
-
-
 def recreated(admin: Admin, topic: str) -> bool:
     """The broker takes the name again only when the deletion is through."""
     try:

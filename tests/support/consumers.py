@@ -60,6 +60,19 @@ class BlockingAsyncConsumer:
         self.close()
 
 
+def closing_all(kind: MakeConsumer) -> Iterator[MakeConsumer]:
+    """For a fixture: makes consumers of one kind, and closes them after the test."""
+    made: list[AnyConsumer] = []
+
+    def make(config: Any = None, /, **settings: Any) -> AnyConsumer:
+        made.append(kind(config, **settings))
+        return made[-1]
+
+    yield make
+    for consumer in made:
+        consumer.close()
+
+
 KINDS: dict[str, MakeConsumer] = {"sync": Consumer, "async": BlockingAsyncConsumer}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from headrace import RebalanceListener, Record, TopicPartition
 
 from .consumers import AnyConsumer, MakeConsumer
+from .produce import numbered, write
 
 # What makes a consumer a member by each way of sharing partitions out. Short times: tests wait for them.
 _CLASSIC: dict[str, Any] = {"session_timeout_ms": 1500, "heartbeat_interval_ms": 100}
@@ -43,6 +44,17 @@ class Diary(RebalanceListener):
     def kinds(self) -> list[str]:
         """Without those that brought nothing."""
         return [kind for kind, _ in self.told()]
+
+
+def numbered_topic(servers: str, topic: str, partitions: int, records: int) -> str:
+    """Fills a topic: so many records in each partition, each with its number."""
+    for partition in range(partitions):
+        write(servers, topic, numbered(records, partition))
+    return topic
+
+
+def all_of(topic: str, partitions: int) -> set[TopicPartition]:
+    return {TopicPartition(topic, number) for number in range(partitions)}
 
 
 def member(make: MakeConsumer, servers: str, group: str, topics: Iterable[str], **settings: Any) -> AnyConsumer:

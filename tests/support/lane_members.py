@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from headrace.local.process import GuardedProcess
-
+from .child import TIMEOUT, Child, T, wait_for_news
 from .lane_ledger import LaneLedger
 
-T = TypeVar("T")
 
-_TESTS = Path(__file__).parent.parent
-_TIMEOUT = 30.0
-
-
-class LaneMember:
+class LaneMember(Child):
     """One of them. Made by `LaneMembers.start`; its fields are read with the news held, or after its end."""
 
     def __init__(self, name: str, topic: str, plan: Mapping[str, Any]) -> None:
@@ -35,27 +25,7 @@ class LaneMember:
         """Lines that are no words of it: a log, a traceback, where it kills itself."""
         self.handed: dict[str | None, int] = {}
         self.is_gone = False
-        command = [sys.executable, "-m", "support.laned_member", topic, json.dumps(plan)]
-        self.output, theirs = os.pipe()
-        try:
-            self.process = GuardedProcess(command, output=theirs, cwd=_TESTS)
-        except BaseException:
-            os.close(self.output)
-            raise
-        finally:
-            os.close(theirs)
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-
-    def pause(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-
-    def terminate(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
+        super().__init__([sys.executable, "-m", "support.laned_member", topic, json.dumps(plan)])
 
 
 class LaneMembers:
@@ -75,14 +45,13 @@ class LaneMembers:
         return member
 
     def _read(self, member: LaneMember) -> None:
-        with os.fdopen(member.output, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                with self._news:
-                    if line.startswith("{") and line.endswith("}\n"):
-                        self._take(member, json.loads(line))
-                    else:
-                        member.other.append(line.rstrip())
-                    self._news.notify_all()
+        for line in member.lines():
+            with self._news:
+                if line.startswith("{") and line.endswith("}\n"):
+                    self._take(member, json.loads(line))
+                else:
+                    member.other.append(line.rstrip())
+                self._news.notify_all()
         with self._news:
             member.is_gone = True
             self._news.notify_all()
@@ -96,15 +65,9 @@ class LaneMembers:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    def wait(self, what: str, look: Callable[[], T], timeout: float = _TIMEOUT) -> T:
+    def wait(self, what: str, look: Callable[[], T], timeout: float = TIMEOUT) -> T:
         """The first true value of `look`, which is asked after everything that a member says."""
-        deadline = time.monotonic() + timeout
-        with self._news:
-            while not (found := look()):
-                left = deadline - time.monotonic()
-                assert left > 0, f"{what}: not within {timeout:g} s\n{self.report()}"
-                self._news.wait(left)
-        return found
+        return wait_for_news(self._news, what, look, self.report, timeout)
 
     def wait_gone(self, member: LaneMember) -> None:
         self.wait(f"{member.name} is gone", lambda: member.is_gone)

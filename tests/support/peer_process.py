@@ -8,30 +8,22 @@ process, however it ends.
 from __future__ import annotations
 
 import functools
-import os
-import signal
 import tempfile
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
-from headrace.local.process import GuardedProcess
-
+from .child import TIMEOUT, Child, T, wait_for_news
 from .group_events import Closed, Ended, Event, Place, milliseconds, parse
 from .group_ledger import Ledger
 
-T = TypeVar("T")
-
-_TESTS = Path(__file__).parent.parent
-_TIMEOUT = 30.0
 _REMEMBERED_LINES = 40
 
 
-class Peer:
+class Peer(Child):
     """One member. Made by `Peers.start`."""
 
     def __init__(self, name: str, command: Sequence[str], take: Callable[[str, Event], None]) -> None:
@@ -40,15 +32,7 @@ class Peer:
         self.said: deque[str] = deque(maxlen=_REMEMBERED_LINES)
         """The last lines that were no events."""
         self._take = take
-        self._output, theirs = os.pipe()
-        try:
-            # In the directory of the tests, where `-m support...` finds its module.
-            self.process = GuardedProcess(command, output=theirs, cwd=_TESTS)
-        except BaseException:
-            os.close(self._output)
-            raise
-        finally:
-            os.close(theirs)
+        super().__init__(command)
         self._reader = threading.Thread(target=self._read, name=f"peer {name}", daemon=True)
 
     def listen(self) -> None:
@@ -57,29 +41,14 @@ class Peer:
 
     def _read(self) -> None:
         try:
-            with os.fdopen(self._output, encoding="utf-8", errors="replace") as lines:
-                for line in lines:
-                    # Who is killed may leave half a line.
-                    event = parse(line) if line.endswith("\n") else None
-                    if event is None:
-                        self.said.append(line.rstrip())
-                    else:
-                        self._take(self.name, event)
+            for line in self.lines():
+                event = parse(line) if line.endswith("\n") else None
+                if event is None:
+                    self.said.append(line.rstrip())
+                else:
+                    self._take(self.name, event)
         finally:
             self._take(self.name, Ended(milliseconds()))
-
-    def terminate(self) -> None:
-        """Asks it to close its consumer and end; does not wait."""
-        self.process.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-
-    def pause(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
 
     @property
     def closed(self) -> bool:
@@ -132,27 +101,20 @@ class Peers:
 
     # -- waiting -------------------------------------------------------------------------------------------------
 
-    def wait(self, what: str, look: Callable[[], T], timeout: float = _TIMEOUT) -> T:
+    def wait(self, what: str, look: Callable[[], T], timeout: float = TIMEOUT) -> T:
         """The first true value of `look`, which is asked after every event. Fails when there is none in time."""
-        deadline = time.monotonic() + timeout
-        with self._news:
-            while not (found := look()):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise AssertionError(f"{what}: not within {timeout:g} s\n{self.report()}")
-                self._news.wait(left)
-        return found
+        return wait_for_news(self._news, what, look, self.report, timeout)
 
-    def wait_at_rest(self, members: Iterable[Peer], timeout: float = _TIMEOUT) -> None:
+    def wait_at_rest(self, members: Iterable[Peer], timeout: float = TIMEOUT) -> None:
         """Until these are the group, and each partition has one owner."""
         names = [member.name for member in members]
         self.wait(f"at rest with {names}", lambda: self.ledger.at_rest(names), timeout)
 
-    def wait_flowing(self, timeout: float = _TIMEOUT) -> None:
+    def wait_flowing(self, timeout: float = TIMEOUT) -> None:
         """Until all owners have read from, and committed, each partition that they own now."""
         self.wait("all owners read", lambda: all(stint.committed for stint in self.ledger.open_stints()), timeout)
 
-    def stop(self, *peers: Peer, timeout: float = _TIMEOUT) -> None:
+    def stop(self, *peers: Peer, timeout: float = TIMEOUT) -> None:
         """In order, all at once: their consumers are closed and the processes gone when this returns."""
         for peer in peers:
             peer.terminate()

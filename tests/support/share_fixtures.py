@@ -10,6 +10,7 @@ import pytest
 from headrace import LocalBroker
 
 from .admin import Admin
+from .consumers import closing_all
 from .share import SHARE_KINDS, AnyShareConsumer, MakeShareConsumer
 
 # Locks last 15 seconds at least, and members hear of changes every five, if Kafka is left to itself.
@@ -43,24 +44,20 @@ def share_admin(share_servers: str) -> Iterator[Admin]:
 @pytest.fixture(params=list(SHARE_KINDS))
 def make_share(request: pytest.FixtureRequest) -> Iterator[MakeShareConsumer]:
     """Makes share consumers of one kind, the test running with each, and closes them."""
-    yield from _closing(SHARE_KINDS[request.param])
+    yield from closing_all(_subscribing(SHARE_KINDS[request.param]))
 
 
 @pytest.fixture
 def make_sync_share() -> Iterator[MakeShareConsumer]:
-    yield from _closing(SHARE_KINDS["sync"])
+    yield from closing_all(_subscribing(SHARE_KINDS["sync"]))
 
 
-def _closing(kind: MakeShareConsumer) -> Iterator[MakeShareConsumer]:
-    made: list[AnyShareConsumer] = []
-
+def _subscribing(kind: MakeShareConsumer) -> MakeShareConsumer:
     def make(config: Any = None, /, **settings: Any) -> AnyShareConsumer:
         topics = settings.pop("topics", None)
-        made.append(kind(config, **settings))
+        consumer = kind(config, **settings)
         if topics is not None:
-            made[-1].subscribe(topics)
-        return made[-1]
+            consumer.subscribe(topics)
+        return consumer
 
-    yield make
-    for consumer in made:
-        consumer.close()
+    return make

@@ -29,6 +29,11 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def ignores(pid: int, number: signal.Signals) -> bool:
+    mask = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigIgn"))
+    return bool(int(mask.split()[1], 16) & 1 << (number - 1))
+
+
 def eventually(condition: Callable[[], bool], within: float = 10.0) -> bool:
     deadline = time.monotonic() + within
     while not condition():
@@ -109,12 +114,11 @@ def test_it_dies_with_its_owner(tmp_path: Path, number: signal.Signals) -> None:
     (data / "file").touch()
     parent, pid = owner(f"""
         p = GuardedProcess({SLEEP}, output=-3, remove=Path({str(data)!r}))
-        print(p.pid, flush=True)
         import signal; signal.signal(signal.SIGINT, signal.SIG_DFL)
+        print(p.pid, flush=True)
         time.sleep(600)
     """)
     assert is_running(pid)
-    time.sleep(0.1 if number is signal.SIGINT else 0)
     parent.send_signal(number)
     reap(parent)
     assert eventually(lambda: not is_running(pid))
@@ -127,7 +131,7 @@ def test_grace_is_for_those_who_go_and_the_rest_is_killed() -> None:
         print(p.pid, flush=True)
         time.sleep(600)
     """)
-    time.sleep(0.5)  # until it ignores SIGTERM
+    assert eventually(lambda: ignores(pid, signal.SIGTERM))
     parent.kill()
     reap(parent)
     assert is_running(pid)

@@ -18,7 +18,9 @@ from ..types import GroupMetadata, TopicPartition
 from .asking import Asking
 from .committing import Committing
 from .group import Steps, perform
-from .life import CLOSE_TIMEOUT, SomePartitions, partitions_in
+from .life import SomePartitions, partitions_in
+from .living import CLOSE_TIMEOUT
+from .run import Run
 from .run_settings import DeadLetter, Handler, Progress, RunSettings
 from .running import run_tasks
 
@@ -263,4 +265,4 @@ class AsyncConsumer(Asking, Committing):
             on_progress=on_progress,
             progress_interval=progress_interval,
         )
-        return await run_tasks(self, handler, settings)
+        return await run_tasks(self, lambda launch: Run(self, handler, settings, launch))

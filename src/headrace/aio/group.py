@@ -278,9 +278,7 @@ class Group:
         """Once the listener is called, the step is done, whatever it raises."""
         self.in_listener = True
         try:
-            result = listener(partitions)
-            if inspect.isawaitable(result):
-                yield lambda: result
+            yield from _awaited(listener(partitions))
             if isinstance(duty, Revoke) and self._intake.backlog is not None:
                 yield lambda: self._farewell(partitions)
         finally:
@@ -296,9 +294,7 @@ class Group:
         assert self._intake.backlog is not None
         lost = self._intake.backlog.lost
         while lost:
-            result = self._listener.on_lost_range(*lost.popleft())
-            if inspect.isawaitable(result):
-                yield lambda told=result: told  # type: ignore[misc]
+            yield from _awaited(self._listener.on_lost_range(*lost.popleft()))
 
     def _drop(self, partitions: Partitions) -> None:
         self._intake.assign(tp for tp in self._intake.ordered_partitions() if tp not in partitions)
@@ -403,3 +399,9 @@ def _compile(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 def _shown(partitions: Partitions) -> str:
     return ", ".join(map(str, sorted(partitions))) or "nothing new"
+
+
+def _awaited(result: Awaitable[None] | None) -> Steps:
+    """What a listener returned: nothing, or a coroutine."""
+    if inspect.isawaitable(result):
+        yield lambda: result

@@ -6,6 +6,7 @@ behind the lock of the intake, and share its view of the cluster and its doorbel
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import logging
 import threading
@@ -26,7 +27,7 @@ def _nobody() -> None:
     """Nobody is there yet to be woken."""
 
 
-class Lane:
+class Lane(abc.ABC):
     """Partitions with their buffers, and what is being fetched for them."""
 
     def __init__(
@@ -68,8 +69,9 @@ class Lane:
             self.crashed(error)
             self.doorbell.ring()
 
+    @abc.abstractmethod
     def crashed(self, error: BaseException) -> None:
-        raise NotImplementedError
+        """One of its tasks has ended by this."""
 
     def fail(self, partitions: Iterable[TopicPartition], error: HeadraceError) -> None:
         """What stopped the fetching cannot be mended by trying again: a poll raises it."""

@@ -2,58 +2,45 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from ..config import ConsumerConfig
-from ..errors import ConfigError, HeadraceError, RequestTimeoutError, StateError
+from ..errors import ConfigError, HeadraceError, RequestTimeoutError
 from ..types import TopicPartition
-from .calls import Gate
 from .commits import Commits
 from .completions import Completions
 from .engine import Engine
 from .group import Group, Steps, perform
 from .intake import Intake
+from .living import CLOSE_TIMEOUT, Living
 from .metrics import metrics_of
 
 T = TypeVar("T")
 SomePartitions = Iterable[TopicPartition | tuple[str, int]]
 
-# A program that is told to end should do so within a second, be the brokers there or not.
-CLOSE_TIMEOUT = 0.8
 _LAST_TRY = 0.05  # seconds that leaving the group gets, although the time is up
 
 
-class Life:
-    """Made without I/O; started by the first call that needs a task; over with close()."""
-
+class Life(Living[Engine]):
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         self._config = ConsumerConfig.parse(config, **settings)
         self._intake = Intake(self._config)
-        self._gate = Gate()
-        self._engine: Engine | None = None
+        super().__init__(self._intake.doorbell)
         self._completions = Completions() if self._config.commit_mode == "done" else None
         self._commits = Commits(self._config, self._intake, self._completions)
         self._group: Group | None = None
         if self._config.group_id is not None:
             forget = _nothing if self._completions is None else self._completions.forget
             self._group = Group(self._config, self._intake, self._commit_before_revoke, self._farewell, forget)
-        self._polling = False
         self._parting_timeout = CLOSE_TIMEOUT
 
     def metrics(self) -> dict[str, Any]:
         """Counters since the start, and the state of every partition."""
         self._gate.check()
         return metrics_of(self._intake, self._engine, self._group)
-
-    def wakeup(self) -> None:
-        """Makes the call that is waiting, or else the next poll(), raise WakeupError. From any thread."""
-        self._gate.check_fork()
-        self._gate.wakeup()
-        self._intake.doorbell.ring()
 
     async def close(self, *, timeout: float = CLOSE_TIMEOUT, drain: float = 0.0) -> None:
         """Commits what auto-commit still has to, leaves the group, and lets go of everything, within `timeout` seconds
@@ -91,15 +78,6 @@ class Life:
             await engine.close()
             self._intake.doorbell.ring()
 
-    def _abandon(self) -> None:
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.abandon()
-
-    async def __aenter__(self) -> Self:
-        self._gate.check()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -117,10 +95,6 @@ class Life:
             self._engine = Engine(self._config, self._intake, self._group)
             self._commits.attach(self._engine)
         return self._engine
-
-    def _check_loop(self) -> None:
-        if self._engine is not None and self._engine.loop is not asyncio.get_running_loop():
-            raise StateError("this consumer belongs to another event loop")
 
     async def _timed(
         self,

@@ -1,8 +1,6 @@
 """The loop of `run()`: a member of a group that works on records concurrently. The logic of both consumers.
 
-`Run.steps` is a generator that runs where the user called run(), and yields what may have to be waited for there: a
-poll, a commit, a rest. The workload (a machine) decides what is worked on. Jobs run elsewhere, as tasks (`running.py`)
-or on threads (`sync/running.py`), and tell `Run` how they went.
+The workload (a machine) decides what is worked on; `run_loop.py` says who calls what.
 
 - poll() never waits. A rest is a wait for the doorbell, which rings for records and for news of the group; jobs ring it
   when there is room again, when a partition has come to rest, and when something has failed.
@@ -12,61 +10,38 @@ or on threads (`sync/running.py`), and tell `Run` how they went.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 from ..dead_letters import DeadLetterTopic
-from ..errors import CommitFailedError, ConfigError, HeadraceError, StateError, WakeupError
+from ..errors import CommitFailedError, ConfigError, StateError
 from ..machines.partition import PartitionState
 from ..machines.workload import Job, Verdict, Workload
 from ..records import Record, Records
 from ..types import TopicPartition
-from .run_settings import Progress, RunSettings
+from .run_loop import COMMIT_TIMEOUT, Commit, Poll, Rest, RunLoop, Step, Steps
+from .run_settings import Handler, Progress, RunSettings
 
 if TYPE_CHECKING:
     from .consumer import AsyncConsumer
 
 log = logging.getLogger(__name__)
 
-_LONGEST_REST = 1.0
 _COMMIT_INTERVAL = 1.0  # where auto-commit is off
-_COMMIT_TIMEOUT = 5.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Poll:
-    """poll(0): gives records, at most so many."""
-
-    max_records: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Commit:
-    """commit(); or commit_async(), without a timeout."""
-
-    timeout: float | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rest:
-    """Until the doorbell rings, or so many seconds."""
-
-    seconds: float
-
-
-Step = Poll | Commit | Rest
-Steps = Generator[Step, Any, None]
-
-
-class Run:
-    """One run(). `steps` belongs to the caller's thread; what jobs call, to any."""
-
-    def __init__(self, consumer: AsyncConsumer, settings: RunSettings, launch: Callable[[Job[Record]], None]) -> None:
+class Run(RunLoop[Job[Record], Progress]):
+    def __init__(
+        self,
+        consumer: AsyncConsumer,
+        handler: Handler,
+        settings: RunSettings,
+        launch: Callable[[Job[Record]], None],
+    ) -> None:
+        super().__init__(consumer._intake.doorbell, settings, launch)
         config = consumer._config
         if consumer._completions is None:
             raise ConfigError("run() needs commit.mode=done: commits follow what the handler is done with")
@@ -77,24 +52,18 @@ class Run:
         self._intake = consumer._intake
         self._group = consumer._group
         self._completions = consumer._completions
-        self._settings = settings
-        self._launch = launch
+        self._handler = handler
+        self._dead_letter = settings.dead_letter
         self._limit = config.max_poll_records
         self._commits_itself = not config.enable_auto_commit
-        self._lock = threading.Lock()  # of the workload, and of `_error`
         self._workload: Workload[Record] = Workload(settings.terms())
-        self._error: BaseException | None = None
         self._stop_asked = False
-        self._was_interrupted = False
         self._seen_assignments = -1
         self._held: frozenset[TopicPartition] = frozenset()  # what is asked back ...
         self._committed_for: frozenset[TopicPartition] = frozenset()  # ... and was committed when at rest
         self._rests = False  # before the next look
-        now = self._began = time.monotonic()
-        self._deadline: float | None = None
-        self._commit_due = now + _COMMIT_INTERVAL
+        self._commit_due = self._began + _COMMIT_INTERVAL
         self._committed = 0
-        self._progress_due = now + settings.progress_interval
         self.letters: DeadLetterTopic | None = None
         if isinstance(settings.dead_letter, str):
             servers = (
@@ -105,11 +74,19 @@ class Run:
     # -- jobs: on any thread -----------------------------------------------------------------------------------
 
     def take(self) -> Job[Record] | None:
-        """The next job, which has to be run."""
         with self._lock:
             return self._workload.start(time.monotonic())
 
-    def succeeded(self, job: Job[Record]) -> None:
+    def call(self, job: Job[Record]) -> Any:
+        if not job.is_burying:
+            return self._handler(job.record)
+        assert job.error is not None
+        if self.letters is not None:
+            return self.letters.write(job.record, job.error, job.attempts)
+        assert callable(self._dead_letter)
+        return self._dead_letter(job.record, job.error)
+
+    def succeeded(self, job: Job[Record], result: Any) -> None:
         if self._workload.is_ours(job):
             self._completions.done(job.record)
         with self._lock:
@@ -117,7 +94,7 @@ class Run:
         self._ring(news)
 
     def failed(self, job: Job[Record], error: BaseException) -> bool:
-        """Whether the job goes on, with the writing of its dead letter."""
+        """It goes on with the writing of its dead letter."""
         what = "the dead letter of " if job.is_burying else ""
         with self._lock:
             verdict, news = self._workload.failed(job, error, time.monotonic(), random.random())
@@ -135,7 +112,6 @@ class Run:
         return verdict is Verdict.BURY
 
     def broke_off(self, job: Job[Record], error: BaseException) -> None:
-        """The job ended by what is no failure, such as SystemExit: so does run()."""
         with self._lock:
             self._workload.broke_off(job)
             self._error = self._error or error
@@ -147,28 +123,11 @@ class Run:
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
-    def steps(self) -> Generator[Step, Any, Progress]:
-        """Ends when it is asked to (wakeup(), a signal), and by errors that it cannot go on after: when the work under
-        way has ended, and what is done is committed. Then it returns, or raises the error."""
-        while not self._is_over():
-            try:
-                yield from self._round()
-            except WakeupError:
-                self._stop("wakeup() was called")
-            except GeneratorExit:
-                raise
-            except BaseException as error:  # noqa: BLE001  # whatever it is, what runs shall end in order
-                self._fail(error)
-        yield from self._commit_at_last()
-        progress = self.progress()
-        self._give_back()
-        if self._error is not None:
-            raise self._error
-        return progress
-
     def _round(self) -> Steps:
         if self._rests:
-            yield Rest(self._resting_time())
+            with self._lock:
+                retry = self._workload.next_retry
+            yield Rest(self._resting_time(retry, self._commit_due if self._commits_itself else None))
         self._rests = True
         if self._stop_asked:
             self._stop("a signal came")
@@ -182,29 +141,12 @@ class Run:
             self._delay_revokes()
         if self._commits_itself:
             yield from self._commit()
-        if self._settings.on_progress is not None and time.monotonic() >= self._progress_due:
-            self._progress_due = time.monotonic() + self._settings.progress_interval
-            self._settings.on_progress(self.progress())
+        self._tell_progress()
         self.launch()
         with self._lock:
             has_room = self._workload.room > 0
         # Room that came while the poll was made without any would be overlooked: the bell has rung before it.
         self._rests = not (records or self._gives_up or (has_room and not room))
-
-    def launch(self) -> None:
-        """Starts all that may start now."""
-        while (job := self.take()) is not None:
-            self._launch(job)
-
-    def _resting_time(self) -> float:
-        with self._lock:
-            due = [self._workload.next_retry, self._deadline]
-        if self._settings.on_progress is not None:
-            due.append(self._progress_due)
-        if self._commits_itself:
-            due.append(self._commit_due)
-        now = time.monotonic()
-        return max(0.0, min([_LONGEST_REST, *(at - now for at in due if at is not None)]))
 
     def _poll(self, room: int) -> Generator[Step, Any, Records]:
         with self._lock:
@@ -274,7 +216,7 @@ class Run:
         now = time.monotonic()
         if not at_rest <= self._committed_for:
             try:
-                yield Commit(_COMMIT_TIMEOUT)
+                yield Commit(COMMIT_TIMEOUT)
             except CommitFailedError as error:
                 log.warning("the commit before a revoke failed: %s", error)
             self._committed_for = at_rest
@@ -287,7 +229,7 @@ class Run:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def ask_to_stop(self) -> None:
-        """From any thread, and in signal handlers: takes no lock."""
+        """Takes no lock, for signal handlers."""
         self._stop_asked = True
         self._intake.doorbell.ring()
 
@@ -297,42 +239,13 @@ class Run:
         if is_news:
             log.info("run() ends: %s", why)
 
-    def _fail(self, error: BaseException) -> None:
-        if isinstance(error, HeadraceError) and error.retriable:
-            log.warning("run() goes on after: %s", error)
-            return
-        if not isinstance(error, Exception):
-            # Ctrl-C, or a task that is cancelled. The second one does not wait for the work under way.
-            if self._was_interrupted:
-                raise error
-            self._was_interrupted = True
-        with self._lock:
-            if self._error is None or self._was_interrupted:
-                self._error = error
-        self._stop(repr(error))
+    @property
+    def _is_stopped(self) -> bool:
+        return self._workload.is_stopped
 
-    def _is_over(self) -> bool:
-        with self._lock:
-            if not self._workload.is_stopped:
-                return False
-            running = self._workload.running
-        now = time.monotonic()
-        if self._deadline is None:
-            self._deadline = now + self._settings.drain
-        if running and now >= self._deadline:
-            log.warning("run() ends with %d records still worked on: they will be handled again", running)
-        return not running or now >= self._deadline
-
-    def _commit_at_last(self) -> Steps:
-        while True:
-            try:
-                yield Commit(_COMMIT_TIMEOUT)
-            except WakeupError:
-                continue
-            except HeadraceError as error:
-                log.warning("the last commit failed, what was done since the one before will be done again: %s", error)
-                self._error = self._error or error
-            return
+    @property
+    def running(self) -> int:
+        return self._workload.running
 
     def _give_back(self) -> None:
         """What was delivered and is not done is delivered again, should this consumer go on."""
@@ -344,15 +257,10 @@ class Run:
                 self._intake.rewind(tp, done)
 
     def end(self) -> None:
-        """Nothing is started any more, however `steps` ended."""
         with self._lock:
             self._workload.is_stopped = True
         if self.letters is not None:
             self.letters.close()
-
-    @property
-    def is_idle(self) -> bool:
-        return self._workload.running == 0
 
     def progress(self) -> Progress:
         figures = self._consumer.metrics()

@@ -1,26 +1,30 @@
-"""`AsyncConsumer.run()`: every job is a task of the user's loop."""
+"""run() of the asynchronous consumers: every job is a task of the user's loop."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic
 
-from ..machines.workload import Job
-from ..records import Record, Records
-from .run import Commit, Poll, Rest, Run, Step
-from .run_settings import Handler, Progress, RunSettings
+from ..records import Records
+from .run_loop import Commit, J, P, Poll, Rest, RunLoop, Step
 from .stop_signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from .consumer import AsyncConsumer
+    from .share_consumer import AsyncShareConsumer
 
 _CANCELLED_WITHIN = 1.0  # seconds that cancelled handlers have to end
 
 
-async def run_tasks(consumer: AsyncConsumer, handler: Handler, settings: RunSettings) -> Progress:
-    """Cancelled, it lets what runs end within the time of `drain`, and cancels the rest; told twice, at once."""
-    tasks = _Tasks(consumer, handler, settings)
+async def run_tasks(
+    consumer: AsyncConsumer | AsyncShareConsumer, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]
+) -> P:
+    """`loop_with` makes the loop, given what starts a job. Cancelled, it lets what runs end within the time of `drain`,
+    and cancels the rest; told twice, at once."""
+    tasks = _Tasks(loop_with)
     steps = tasks.run.steps()
     here = asyncio.current_task()
     assert here is not None
@@ -37,17 +41,17 @@ async def run_tasks(consumer: AsyncConsumer, handler: Handler, settings: RunSett
                 else:
                     step = steps.send(records)
     except StopIteration as end:
-        progress: Progress = end.value
+        progress: P = end.value
         return progress
     finally:
         tasks.run.end()
         await tasks.cancel()
 
 
-async def _perform(consumer: AsyncConsumer, step: Step) -> Records | None:
+async def _perform(consumer: AsyncConsumer | AsyncShareConsumer, step: Step) -> Records | None:
     match step:
-        case Poll(max_records):
-            return await consumer.poll(0.0, max_records=max_records)
+        case Poll(max_records, seconds):
+            return await consumer.poll(seconds, max_records=max_records)
         case Commit(None):
             consumer.commit_async()
         case Commit(timeout):
@@ -57,26 +61,24 @@ async def _perform(consumer: AsyncConsumer, step: Step) -> Records | None:
     return None
 
 
-class _Tasks:
+class _Tasks(Generic[J, P]):
     """The jobs that are under way."""
 
-    def __init__(self, consumer: AsyncConsumer, handler: Handler, settings: RunSettings) -> None:
-        self.run = Run(consumer, settings, self._launch)
-        self._handler = handler
-        self._dead_letter = settings.dead_letter
+    def __init__(self, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> None:
+        self.run = loop_with(self._launch)
         self._running: set[asyncio.Task[None]] = set()
 
-    def _launch(self, job: Job[Record]) -> None:
+    def _launch(self, job: J) -> None:
         task = asyncio.get_running_loop().create_task(self._work(job))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _work(self, job: Job[Record]) -> None:
+    async def _work(self, job: J) -> None:
         goes_on = True
         while goes_on:
             goes_on = False
             try:
-                await (self._bury(job) if job.is_burying else self._handle(job))
+                result = await _resolved(self.run.call(job))
             except Exception as error:  # noqa: BLE001  # the user's: it is tried again, or raised by run()
                 goes_on = self.run.failed(job, error)
             except asyncio.CancelledError as error:
@@ -88,26 +90,17 @@ class _Tasks:
             except BaseException as error:  # noqa: BLE001  # SystemExit and the like
                 self.run.broke_off(job, error)
             else:
-                self.run.succeeded(job)
+                self.run.succeeded(job, result)
         self.run.launch()
-
-    async def _handle(self, job: Job[Record]) -> None:
-        result = self._handler(job.record)
-        if inspect.isawaitable(result):
-            await result
-
-    async def _bury(self, job: Job[Record]) -> None:
-        assert job.error is not None
-        if self.run.letters is not None:
-            await asyncio.wrap_future(self.run.letters.write(job.record, job.error, job.attempts))
-            return
-        assert callable(self._dead_letter)
-        result = self._dead_letter(job.record, job.error)
-        if inspect.isawaitable(result):
-            await result
 
     async def cancel(self) -> None:
         for task in self._running:
             task.cancel()
         if self._running:
             await asyncio.wait(self._running, timeout=_CANCELLED_WITHIN)
+
+
+async def _resolved(result: Any) -> Any:
+    if isinstance(result, concurrent.futures.Future):
+        return await asyncio.wrap_future(result)
+    return await result if inspect.isawaitable(result) else result

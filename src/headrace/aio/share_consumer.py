@@ -10,10 +10,11 @@ from ..acknowledge import AcknowledgeType
 from ..errors import StateError, UnsupportedVersionError
 from ..records import Record, Records
 from .group import _topic_names
-from .life import CLOSE_TIMEOUT
+from .living import CLOSE_TIMEOUT
+from .run_settings import Handler
+from .running import run_tasks
 from .share_life import AcknowledgementCallback, Results, ShareLife, kind_of
-from .share_run import Handler, ShareProgress, ShareRunSettings
-from .share_running import run_share_tasks
+from .share_run import ShareProgress, ShareRun, ShareRunSettings
 
 _ITERATION_POLL = 1.0
 
@@ -170,7 +171,7 @@ class AsyncShareConsumer(ShareLife):
             on_progress=on_progress,
             progress_interval=progress_interval,
         )
-        return await run_share_tasks(self, handler, settings)
+        return await run_tasks(self, lambda launch: ShareRun(self, handler, settings, launch))
 
     async def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
         """Sends the acknowledgements that are due, releases what else is held, leaves the group and lets go of

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ..acknowledge import AcknowledgeType
 from ..errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, StateError
@@ -16,8 +16,7 @@ from ..machines.share_holding import Outcome
 from ..records import Records
 from ..share_config import ShareConsumerConfig
 from ..types import TopicPartition
-from .calls import Gate
-from .life import CLOSE_TIMEOUT
+from .living import CLOSE_TIMEOUT, Living
 from .share_engine import ShareEngine
 from .share_intake import ShareIntake
 
@@ -27,16 +26,12 @@ AcknowledgementCallback = Callable[[dict[TopicPartition, list[range]], HeadraceE
 Results = dict[TopicPartition, HeadraceError | None]
 
 
-class ShareLife:
-    """Made without I/O; started by the first call that needs a task; over with close()."""
-
+class ShareLife(Living[ShareEngine]):
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         self._config = ShareConsumerConfig.parse(config, **settings)
         self._intake = ShareIntake(self._config)
-        self._gate = Gate()
-        self._engine: ShareEngine | None = None
+        super().__init__(self._intake.doorbell)
         self._callback: AcknowledgementCallback | None = None
-        self._polling = False
         self._iterated = Records.EMPTY  # what an iteration goes over ...
         self._seen = 0  # ... and how many of it were handed out
 
@@ -120,10 +115,6 @@ class ShareLife:
             self._engine = ShareEngine(self._config, self._intake)
         return self._engine
 
-    def _check_loop(self) -> None:
-        if self._engine is not None and self._engine.loop is not asyncio.get_running_loop():
-            raise StateError("this consumer belongs to another event loop")
-
     async def _rest(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Leaves nothing running, until something is subscribed again."""
         self._check_loop()
@@ -145,15 +136,6 @@ class ShareLife:
                 await self._rest(timeout)
             finally:
                 self._intake.doorbell.ring()
-
-    def _abandon(self) -> None:
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.abandon()
-
-    async def __aenter__(self) -> Self:
-        self._gate.check()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -179,12 +161,6 @@ class ShareLife:
         answer of a broker."""
         self._gate.check()
         return self._intake.planner.lock_time
-
-    def wakeup(self) -> None:
-        """Makes the call that is waiting, or else the next poll(), raise WakeupError. From any thread."""
-        self._gate.check_fork()
-        self._gate.wakeup()
-        self._intake.doorbell.ring()
 
 
 def kind_of(value: AcknowledgeType | str | int) -> AcknowledgeType:

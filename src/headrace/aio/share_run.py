@@ -1,7 +1,4 @@
-"""The loop of a share consumer's `run()`: the logic of both consumers.
-
-`ShareRun.steps` is a generator that runs where the user called run(), and yields what may have to be waited for
-there. Jobs run elsewhere, as tasks or on threads, and tell how they went.
+"""The loop of a share consumer's `run()`: the logic of both consumers. A job is a record.
 
 - A record is acknowledged as soon as its handler is done with it. What fails is kept back for a while, longer with
   every delivery, and then released: the broker delivers it again, to this member or another one, up to the group's
@@ -17,26 +14,22 @@ import heapq
 import itertools
 import logging
 import random
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from ..acknowledge import AcknowledgeType
-from ..errors import ConfigError, HeadraceError, StateError, WakeupError
+from ..errors import ConfigError, StateError
 from ..machines.backoff import Backoff
 from ..records import Record, Records
+from .run_loop import Poll, Rest, RunLoop, Step, Steps
+from .run_settings import Handler
 
 if TYPE_CHECKING:
     from .share_consumer import AsyncShareConsumer
 
 log = logging.getLogger(__name__)
-
-Handler = Callable[[Record], Any]
-
-_LONGEST_REST = 1.0
-_COMMIT_TIMEOUT = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,67 +73,42 @@ class ShareRunSettings:
             raise ConfigError("drain must not be negative, and progress_interval above 0")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Poll:
-    """poll(seconds), for so many records."""
-
-    max_records: int
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Commit:
-    timeout: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rest:
-    """Until the doorbell rings, or so many seconds."""
-
-    seconds: float
-
-
-Step = Poll | Commit | Rest
-
-
-class ShareRun:
-    """One run(). `steps` belongs to the caller's thread; what jobs call, to any."""
-
+class ShareRun(RunLoop[Record, ShareProgress]):
     def __init__(
-        self, consumer: AsyncShareConsumer, settings: ShareRunSettings, launch: Callable[[Record], None]
+        self,
+        consumer: AsyncShareConsumer,
+        handler: Handler,
+        settings: ShareRunSettings,
+        launch: Callable[[Record], None],
     ) -> None:
+        super().__init__(consumer._intake.doorbell, settings, launch)
         if not consumer._intake.member.topics:
             raise StateError("run() works as a member of a group: call subscribe() before it")
         self._intake = consumer._intake
         self._gate = consumer._gate
-        self._settings = settings
-        self._launch = launch
+        self._handler = handler
         self._most = settings.max_in_flight or 2 * settings.concurrency
         self._limit = consumer._config.max_poll_records
         self._backoff = Backoff(round(settings.retry_backoff * 1000), round(settings.retry_backoff_max * 1000))
-        self._lock = threading.Lock()
         self._queue: deque[Record] = deque()
         self._delayed: list[tuple[float, int, Record]] = []
         self._numbers = itertools.count()
         self._working: dict[int, Record] = {}
         self._counts = dict.fromkeys(AcknowledgeType, 0)
-        self._error: BaseException | None = None
-        self._is_stopped = False
-        self._was_interrupted = False
-        now = self._began = time.monotonic()
-        self._deadline: float | None = None
-        self._progress_due = now + settings.progress_interval
+        self._stopped = False  # only ever set, so without the lock
 
     # -- jobs: on any thread -----------------------------------------------------------------------------------
 
     def take(self) -> Record | None:
-        """The next record, which has to be worked on."""
         with self._lock:
-            if self._is_stopped or len(self._working) >= self._settings.concurrency or not self._queue:
+            if self._stopped or len(self._working) >= self.concurrency or not self._queue:
                 return None
             record = self._queue.popleft()
             self._working[id(record)] = record
             return record
+
+    def call(self, record: Record) -> Any:
+        return self._handler(record)
 
     def succeeded(self, record: Record, result: Any) -> None:
         """A handler may return what is to become of the record."""
@@ -150,7 +118,7 @@ class ShareRun:
         self._settle(record, result if isinstance(result, AcknowledgeType) else AcknowledgeType.ACCEPT)
         self._ended(record)
 
-    def failed(self, record: Record, error: BaseException) -> None:
+    def failed(self, record: Record, error: BaseException) -> bool:
         count = record.delivery_count or 1
         pause = self._backoff.seconds(count, random.random())
         where = f"{record.topic}-{record.partition}, offset {record.offset}"
@@ -159,9 +127,9 @@ class ShareRun:
             if id(record) in self._working:  # else run() has ended without it
                 heapq.heappush(self._delayed, (time.monotonic() + pause, next(self._numbers), record))
         self._ended(record)
+        return False
 
     def broke_off(self, record: Record, error: BaseException) -> None:
-        """The job ended by what is no failure, such as SystemExit: so does run()."""
         self._settle(record, AcknowledgeType.RELEASE)
         with self._lock:
             self._error = self._error or error
@@ -179,7 +147,7 @@ class ShareRun:
     def _ended(self, record: Record) -> None:
         with self._lock:
             self._working.pop(id(record), None)
-            is_news = self._is_stopped or self._room > 0
+            is_news = self._stopped or self._room > 0
         if is_news:
             self._intake.doorbell.ring()
 
@@ -192,70 +160,36 @@ class ShareRun:
     # -- the loop ----------------------------------------------------------------------------------------------
 
     def steps(self) -> Generator[Step, Any, ShareProgress]:
-        """Ends when it is asked to (wakeup(), a signal), and by errors that it cannot go on after: when the work
-        under way has ended and is acknowledged. Then it returns, or raises the error."""
         planner = self._intake.planner
         terms = planner.terms
         with self._intake.lock:
             planner.accept_all(time.monotonic())
             planner.terms = dataclasses.replace(terms, is_explicit=True, renews=True)
         try:
-            while not self._is_over():
-                try:
-                    yield from self._round()
-                except WakeupError:
-                    self._stop("wakeup() was called")
-                except GeneratorExit:
-                    raise
-                except BaseException as error:  # noqa: BLE001  # whatever it is, what runs shall end in order
-                    self._fail(error)
-            self._release_rest()
-            while True:
-                try:
-                    yield Commit(_COMMIT_TIMEOUT)
-                except WakeupError:
-                    continue
-                break
+            return (yield from super().steps())
         finally:
             with self._intake.lock:
                 planner.terms = terms
-        if self._error is not None:
-            raise self._error
-        return self.progress()
 
-    def _round(self) -> Generator[Step, Any, None]:
+    def _round(self) -> Steps:
         self._intake.doorbell.clear()  # before the look that a rest may follow
         self._release_delayed()
-        if self._settings.on_progress is not None and time.monotonic() >= self._progress_due:
-            self._progress_due = time.monotonic() + self._settings.progress_interval
-            self._settings.on_progress(self.progress())
+        self._tell_progress()
         with self._lock:
-            room = 0 if self._is_stopped else self._room
+            room = 0 if self._stopped else self._room
+            release_due = self._delayed[0][0] if self._delayed else None
         if room <= 0:
             self._intake.is_alive()
-            yield Rest(self._resting_time())
+            yield Rest(self._resting_time(release_due))
             return
-        records: Records = yield Poll(min(room, self._limit), self._resting_time())
+        records: Records = yield Poll(min(room, self._limit), self._resting_time(release_due))
         with self._lock:
             self._queue.extend(records)
         self.launch()
 
-    def launch(self) -> None:
-        """Starts all that may start now."""
-        while (record := self.take()) is not None:
-            self._launch(record)
-
     @property
     def _in_flight(self) -> int:
         return len(self._queue) + len(self._working) + len(self._delayed)
-
-    def _resting_time(self) -> float:
-        due = [self._deadline, self._progress_due if self._settings.on_progress is not None else None]
-        with self._lock:
-            if self._delayed:
-                due.append(self._delayed[0][0])
-        now = time.monotonic()
-        return max(0.0, min([_LONGEST_REST, *(at - now for at in due if at is not None)]))
 
     def _release_delayed(self) -> None:
         while True:
@@ -268,42 +202,29 @@ class ShareRun:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def ask_to_stop(self) -> None:
-        """Also in signal handlers: takes no lock but that of the gate, which is made for it."""
-        self._is_stopped = True
+        """Takes no lock but that of the gate, which is made for signal handlers."""
+        self._stopped = True
         self._gate.wakeup()
         self._intake.doorbell.ring()
 
     def end(self) -> None:
-        """Nothing is started any more, however `steps` ended."""
-        self._is_stopped = True
+        self._stopped = True
 
     def _stop(self, why: str) -> None:
         log.info("run() ends: %s", why)
-        self._is_stopped = True
+        self._stopped = True
 
-    def _fail(self, error: BaseException) -> None:
-        if isinstance(error, HeadraceError) and error.retriable:
-            log.warning("run() goes on after: %s", error)
-            return
-        if not isinstance(error, Exception):
-            # Ctrl-C, or a task that is cancelled. The second one does not wait for the work under way.
-            if self._was_interrupted:
-                raise error
-            self._was_interrupted = True
-        self._error = error if self._error is None or self._was_interrupted else self._error
-        self._stop(repr(error))
+    @property
+    def _is_stopped(self) -> bool:
+        return self._stopped
 
-    def _is_over(self) -> bool:
-        if not self._is_stopped:
-            return False
-        now = time.monotonic()
-        if self._deadline is None:
-            self._deadline = now + self._settings.drain
-        with self._lock:
-            running = len(self._working)
-        if running and now >= self._deadline:
-            log.warning("run() ends with %d records still worked on: they will be delivered again", running)
-        return not running or now >= self._deadline
+    @property
+    def running(self) -> int:
+        return len(self._working)
+
+    def _finish(self) -> Steps:
+        self._release_rest()
+        yield from super()._finish()
 
     def _release_rest(self) -> None:
         with self._lock:
@@ -313,10 +234,6 @@ class ShareRun:
             self._working.clear()
         for record in left:
             self._settle(record, AcknowledgeType.RELEASE)
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._working
 
     def progress(self) -> ShareProgress:
         with self._lock:

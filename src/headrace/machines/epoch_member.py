@@ -33,6 +33,7 @@ from ..protocol.codes import NONE, kafka_error
 from ..protocol.messages import CONSUMER_GROUP_HEARTBEAT
 from ..types import TopicPartition
 from .backoff import Backoff
+from .heartbeats import HeartbeatTimes
 from .membership import (
     Action,
     Duty,
@@ -50,7 +51,6 @@ from .membership import (
 _JOIN = 0
 _LEAVE = -1
 _LEAVE_FOR_A_WHILE = -2
-_FIRST_LOOK = 0.25  # seconds; then doubled
 
 _MOVED = {ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
 _FENCED = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id}
@@ -86,8 +86,6 @@ class EpochMember:
         """When the group asked for partitions."""
         self._settings = settings
         self._member_id = member_id
-        self._backoff = backoff
-        self._dice = dice
         self._clock = PollClock(max(settings.session_timeout, settings.max_poll_interval))
 
         self._epoch = _JOIN
@@ -107,11 +105,7 @@ class EpochMember:
         # whoever had a static member's place before, for it inherits that.
         self._may_have_pattern = settings.instance_id is not None
         self._release = _Release.NOT_TRIED
-        self._interval = settings.heartbeat_interval
-        self._look_again = _FIRST_LOOK
-        self._next_heartbeat = 0.0
-        self._not_before = 0.0
-        self._failures = 0
+        self._times = HeartbeatTimes(settings.heartbeat_interval, backoff, dice)
         self._outbox: list[Action] = []
 
     @property
@@ -238,12 +232,12 @@ class EpochMember:
 
     def _due(self) -> float:
         if self.state is State.JOINING:
-            return self._not_before
+            return self._times.not_before
         if self.state is not State.MEMBER:
             return math.inf
         if self._news():
-            return self._not_before
-        return max(self._not_before, self._next_heartbeat)
+            return self._times.not_before
+        return max(self._times.not_before, self._times.next)
 
     def _expire(self) -> None:
         """The user has not polled for too long: others shall have the partitions (KIP-62)."""
@@ -329,20 +323,20 @@ class EpochMember:
             # What is owned, or being taken right now, has to be reported as lost first, and only a poll can do that.
             # Joining before would make it look as if the new epoch had given it.
             self.state = State.BEGINNING if self._owned or self._offered else State.JOINING
-            self._retry_at_once(now)
+            self._times.retry_at_once(now)
         elif code in _MOVED:
-            self._retry_at_once(now)
+            self._times.retry_at_once(now)
         elif code == ErrorCode.coordinator_load_in_progress:
-            self._not_before = now + self._pause()
+            self._times.retry_later(now)
         elif code == ErrorCode.unreleased_instance_id and self._release is _Release.NOT_TRIED:
             # When this member was fenced, or an answer or its farewell got lost, the place is still its own, and the
             # coordinator lets nobody in, not even itself. Giving it up with its own member id helps; if another one
             # has the place, that is refused.
             self._release = _Release.NEEDED
-            self._retry_at_once(now)
+            self._times.retry_at_once(now)
         elif code == ErrorCode.topic_authorization_failed:
             self.complaint = kafka_error(code, doing, body.error_message)
-            self._not_before = now + max(self._interval, self._pause())
+            self._times.retry_later(now, self._times.interval)
         elif code == ErrorCode.unsupported_version:
             self._fail(
                 UnsupportedVersionError(
@@ -355,17 +349,15 @@ class EpochMember:
 
     def _released(self, code: int, now: float) -> None:
         if code in _MOVED or code == ErrorCode.coordinator_load_in_progress:
-            self._not_before = now + self._pause()
+            self._times.retry_later(now)
         else:
             self._release = _Release.TRIED
 
     def _accepted(self, body: Any, now: float) -> None:
-        self._failures = 0
         self._release = _Release.NOT_TRIED
         self._heard = self._said
         self._may_have_pattern = self._said["subscribed_topic_regex"] is not None
         self._epoch = body.member_epoch
-        self._interval = body.heartbeat_interval.total_seconds() or self._interval
         self.state = State.MEMBER
         if body.assignment is not None:
             self._target = frozenset(
@@ -374,11 +366,8 @@ class EpochMember:
             self._unresolved = None
             self._is_settled = False
             self.asked_at = now
-            self._look_again = _FIRST_LOOK
-        # After a change there is more to come: a newcomer has nothing until others have let go, and gets what they give
-        # up bit by bit. The interval is five seconds by default: far too long to wait for what takes half of one.
-        self._next_heartbeat = now + min(self._look_again, self._interval)
-        self._look_again = min(2 * self._look_again, self._interval)
+            self._times.changed()
+        self._times.accepted(body.heartbeat_interval.total_seconds(), now)
 
     def failed(self, action: Action, error: HeadraceError, now: float) -> None:
         if action is not self._request:
@@ -388,7 +377,7 @@ class EpochMember:
         if self._release is _Release.TRIED:
             self._release = _Release.NOT_TRIED  # this member may have got the place after all
         if error.retriable:
-            self._not_before = now + self._pause()
+            self._times.retry_later(now)
         else:
             self._fail(error)
 
@@ -406,23 +395,13 @@ class EpochMember:
 
     # -- what follows from them --------------------------------------------------------------------------------
 
-    def _retry_at_once(self, now: float) -> None:
-        """Unless that is what has just been done."""
-        first = self._failures == 0
-        pause = self._pause()
-        self._not_before = now if first else now + pause
-
-    def _pause(self) -> float:
-        self._failures += 1
-        return self._backoff.seconds(self._failures, self._dice())
-
     def _lose_epoch(self) -> None:
         self._epoch = _JOIN
         self._release = _Release.NOT_TRIED
         self._may_have_pattern = self._may_have_pattern or self._settings.instance_id is not None
         self._target = frozenset()
         self._unresolved = None
-        self._look_again = _FIRST_LOOK
+        self._times.changed()
         self._is_settled = False
         self._is_lost = bool(self._owned)
         self._request = None

@@ -25,12 +25,12 @@ from ..errors import HeadraceError, UnsupportedVersionError
 from ..protocol.codes import NONE, kafka_error
 from ..protocol.messages import SHARE_GROUP_HEARTBEAT
 from .backoff import Backoff
+from .heartbeats import HeartbeatTimes
 from .membership import PollClock, Send
 from .session import Slot
 
 _JOIN = 0
 _LEAVE = -1
-_FIRST_LOOK = 0.25  # seconds; then doubled
 _DEFAULT_INTERVAL = 5.0
 
 _MOVED = {ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
@@ -71,19 +71,13 @@ class ShareMember:
         self.complaint: HeadraceError | None = None
         """What the next poll raises, once. The membership goes on."""
         self._rack = rack
-        self._backoff = backoff
-        self._dice = dice
         self._clock = PollClock(max_poll_interval)
         self._request_timeout = request_timeout
         self._request: Send | None = None
         self._heard: frozenset[str] | None = None  # the topics that the coordinator knows of
         self._said: frozenset[str] = frozenset()
         self._farewell: Send | None = None
-        self._interval = _DEFAULT_INTERVAL
-        self._look_again = _FIRST_LOOK
-        self._next_heartbeat = 0.0
-        self._not_before = 0.0
-        self._failures = 0
+        self._times = HeartbeatTimes(_DEFAULT_INTERVAL, backoff, dice)
 
     # -- the user ----------------------------------------------------------------------------------------------
 
@@ -139,12 +133,12 @@ class ShareMember:
 
     def _due(self) -> float:
         if self.state is ShareState.JOINING:
-            return self._not_before
+            return self._times.not_before
         if self.state is not ShareState.MEMBER:
             return math.inf
         if self._heard != self.topics:
-            return self._not_before
-        return max(self._not_before, self._next_heartbeat)
+            return self._times.not_before
+        return max(self._times.not_before, self._times.next)
 
     def _heartbeat(self) -> Send:
         self._said = self.topics
@@ -173,14 +167,14 @@ class ShareMember:
         if code in _FENCED:
             self._forget()
             self.state = ShareState.JOINING
-            self._retry_at_once(now)
+            self._times.retry_at_once(now)
         elif code in _MOVED:
-            self._retry_at_once(now)
+            self._times.retry_at_once(now)
         elif code == ErrorCode.coordinator_load_in_progress:
-            self._not_before = now + self._pause()
+            self._times.retry_later(now)
         elif code == ErrorCode.topic_authorization_failed:
             self.complaint = kafka_error(code, doing, body.error_message)
-            self._not_before = now + max(self._interval, self._pause())
+            self._times.retry_later(now, self._times.interval)
         elif code == ErrorCode.unsupported_version:
             self._fail(
                 UnsupportedVersionError(
@@ -193,10 +187,8 @@ class ShareMember:
         return True
 
     def _accepted(self, body: Any, now: float) -> bool:
-        self._failures = 0
         self._heard = self._said
         self.epoch = body.member_epoch
-        self._interval = body.heartbeat_interval.total_seconds() or self._interval
         is_news = self.state is not ShareState.MEMBER
         self.state = ShareState.MEMBER
         if body.assignment is not None:
@@ -207,11 +199,8 @@ class ShareMember:
             )
             is_news |= assignment != self.assignment
             self.assignment = assignment
-            self._look_again = _FIRST_LOOK
-        # A newcomer has nothing until the coordinator has made the state of its partitions, and what else changes comes
-        # a second after its cause. The interval is five seconds by default: too long to wait for that.
-        self._next_heartbeat = now + min(self._look_again, self._interval)
-        self._look_again = min(2 * self._look_again, self._interval)
+            self._times.changed()
+        self._times.accepted(body.heartbeat_interval.total_seconds(), now)
         return is_news
 
     def failed(self, action: Send, error: HeadraceError, now: float) -> None:
@@ -220,26 +209,16 @@ class ShareMember:
         self._request = None
         self._heard = None
         if error.retriable:
-            self._not_before = now + self._pause()
+            self._times.retry_later(now)
         elif isinstance(error, UnsupportedVersionError) and "4." not in str(error):
             self._fail(UnsupportedVersionError(f"{error} ({NEEDS})"))
         else:
             self._fail(error)
 
-    def _retry_at_once(self, now: float) -> None:
-        """Unless that is what has just been done."""
-        first = self._failures == 0
-        pause = self._pause()
-        self._not_before = now if first else now + pause
-
-    def _pause(self) -> float:
-        self._failures += 1
-        return self._backoff.seconds(self._failures, self._dice())
-
     def _forget(self) -> None:
         self.epoch = _JOIN
         self.assignment = frozenset()
-        self._look_again = _FIRST_LOOK
+        self._times.changed()
         self._request = None
         self._heard = None
 

@@ -1,37 +1,32 @@
 """Consumer: AsyncConsumer for threads. No logic of its own: it calls, and waits.
 
-The asynchronous consumer lives on a background thread. Calls that need I/O go there and wait. A poll that finds
-records in the buffer takes them on the calling thread, without a hop; one that does not waits for the doorbell.
+A poll that finds records in the buffer takes them on the calling thread, without a hop; one that does not waits for the
+doorbell.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-import threading
 import time
-import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ..aio.commits import CommitCallback
 from ..aio.consumer import AsyncConsumer
 from ..aio.group import Steps
-from ..aio.life import CLOSE_TIMEOUT, SomePartitions
+from ..aio.life import SomePartitions
+from ..aio.living import CLOSE_TIMEOUT
+from ..aio.run import Run
 from ..aio.run_settings import DeadLetter, Handler, Progress, RunSettings
-from ..errors import ConcurrentUseError
 from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
-from .portal import Portal
-from .running import run_threads
-
-_ITERATION_POLL = 1.0
-_THREAD_END = 2.0
+from .running import check_plain, run_threads
+from .threaded import ITERATION_POLL, THREAD_END, Alone, Threaded, documented_as
 
 
-class Consumer:
+class Consumer(Threaded[AsyncConsumer]):
     """Reads Kafka topics, as a member of a group (`subscribe`) or by itself (`assign`).
 
     Settings are Kafka's, dotted in a mapping or with underscores as keywords. Times are in seconds, timestamps
@@ -43,10 +38,7 @@ class Consumer:
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        self._aio = AsyncConsumer(config, **settings)
-        self._portal = Portal("headrace")
-        self._inside = threading.RLock()
-        self._finalizer = weakref.finalize(self, _abandon, self._portal, self._aio)
+        super().__init__(AsyncConsumer(config, **settings))
 
     # -- subscription and assignment -----------------------------------------------------------------------------
 
@@ -84,7 +76,7 @@ class Consumer:
                 return
             self._perform(aio._part())
             self._portal.run(aio._rest())
-            self._portal.close(_THREAD_END)
+            self._portal.close(THREAD_END)
             aio._commits.run_callbacks()
 
     def to_be_revoked_partitions(self) -> set[TopicPartition]:
@@ -146,7 +138,7 @@ class Consumer:
 
     def __iter__(self) -> Iterator[Record]:
         while not self._aio._gate.is_closed:
-            yield from self._aio._intake.one_by_one(self.poll(_ITERATION_POLL))
+            yield from self._aio._intake.one_by_one(self.poll(ITERATION_POLL))
 
     def run(
         self,
@@ -175,8 +167,9 @@ class Consumer:
             on_progress=on_progress,
             progress_interval=progress_interval,
         )
+        check_plain(handler, dead_letter)
         with self._alone():
-            return run_threads(self, handler, settings)
+            return run_threads(self, lambda launch: Run(self._aio, handler, settings, launch))
 
     # -- positions -----------------------------------------------------------------------------------------------
 
@@ -281,14 +274,11 @@ class Consumer:
 
     # -- life ----------------------------------------------------------------------------------------------------
 
-    def wakeup(self) -> None:
-        self._aio.wakeup()
-
     def close(self, *, timeout: float = CLOSE_TIMEOUT, drain: float = 0.0) -> None:
         if self._aio._gate.is_forked:
             self._finalizer.detach()
             return
-        with _Alone(self._inside):
+        with Alone(self._inside):
             if drain and not self._aio._gate.is_closed:
                 self.in_flight(timeout=drain)
             deadline = time.monotonic() + timeout
@@ -298,39 +288,8 @@ class Consumer:
             finally:
                 if self._portal.is_open:
                     self._portal.run(self._aio._close(deadline))
-                self._aio._gate.close()
-                self._finalizer.detach()
-                self._portal.close(_THREAD_END)
+                self._shut()
             self._aio._commits.run_callbacks()
-
-    def __enter__(self) -> Self:
-        self._aio._gate.check()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _alone(self) -> _Alone:
-        self._aio._gate.check()
-        return _Alone(self._inside)
-
-
-class _Alone:
-    """The consumer is for one thread at a time. A second one is told so, and does not wait."""
-
-    def __init__(self, lock: threading.RLock) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise ConcurrentUseError("another thread is inside of this consumer: only wakeup() may be called then")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lock.release()
 
 
 def _methods_of(listener: RebalanceListener | None) -> list[Any]:
@@ -342,14 +301,4 @@ async def _awaited(step: Callable[[], Awaitable[None]]) -> None:
     await step()
 
 
-def _abandon(portal: Portal, aio: AsyncConsumer) -> None:
-    """A consumer that is dropped without close() takes its threads and sockets along. Nothing is committed."""
-    if not aio._gate.is_forked:
-        portal.close(0.0, aio._abandon)
-
-
-# The two consumers are documented once.
-for _name in dir(AsyncConsumer):
-    _method = Consumer.__dict__.get(_name)
-    if callable(_method) and not _name.startswith("_") and _method.__doc__ is None:
-        _method.__doc__ = getattr(AsyncConsumer, _name).__doc__
+documented_as(AsyncConsumer, Consumer)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ..acknowledge import AcknowledgeType
-from ..aio.life import CLOSE_TIMEOUT
+from ..aio.living import CLOSE_TIMEOUT
+from ..aio.run_settings import Handler
 from ..aio.share_consumer import AsyncShareConsumer
 from ..aio.share_life import AcknowledgementCallback, Results
-from ..aio.share_run import Handler, ShareProgress, ShareRunSettings
+from ..aio.share_run import ShareProgress, ShareRun, ShareRunSettings
 from ..records import Record, Records
-from .consumer import _Alone
-from .portal import Portal
-from .share_running import run_share_threads
-
-_ITERATION_POLL = 1.0
-_THREAD_END = 2.0
+from .running import check_plain, run_threads
+from .threaded import ITERATION_POLL, THREAD_END, Alone, Threaded, documented_as
 
 
-class ShareConsumer:
+class ShareConsumer(Threaded[AsyncShareConsumer]):
     """Works on records together with the other members of a share group (KIP-932), as from a queue.
 
     Partitions are shared: a record is locked for the member that gets it, for as long as `acquisition_lock_timeout()`
@@ -37,10 +31,7 @@ class ShareConsumer:
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        self._aio = AsyncShareConsumer(config, **settings)
-        self._portal = Portal("headrace")
-        self._inside = threading.RLock()
-        self._finalizer = weakref.finalize(self, _abandon, self._portal, self._aio)
+        super().__init__(AsyncShareConsumer(config, **settings))
 
     def subscribe(self, topics: Iterable[str]) -> None:
         with self._alone():
@@ -54,7 +45,7 @@ class ShareConsumer:
         with self._alone():
             if self._portal.is_open:
                 self._portal.run(aio._rest())
-                self._portal.close(_THREAD_END)
+                self._portal.close(THREAD_END)
             aio._forget()
             aio._run_callbacks()
 
@@ -81,7 +72,7 @@ class ShareConsumer:
 
     def __iter__(self) -> Iterator[Record]:
         while not self._aio._gate.is_closed:
-            yield from self._aio._one_by_one(self.poll(_ITERATION_POLL))
+            yield from self._aio._one_by_one(self.poll(ITERATION_POLL))
 
     def acknowledge(self, work: Record | Records, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
         self._aio.acknowledge(work, kind)
@@ -123,8 +114,9 @@ class ShareConsumer:
             on_progress=on_progress,
             progress_interval=progress_interval,
         )
+        check_plain(handler)
         with self._alone():
-            return run_share_threads(self, handler, settings)
+            return run_threads(self, lambda launch: ShareRun(self._aio, handler, settings, launch))
 
     def acquisition_lock_timeout(self) -> float | None:
         return self._aio.acquisition_lock_timeout()
@@ -132,45 +124,17 @@ class ShareConsumer:
     def metrics(self) -> dict[str, Any]:
         return self._aio.metrics()
 
-    def wakeup(self) -> None:
-        self._aio.wakeup()
-
     def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
         if self._aio._gate.is_forked:
             self._finalizer.detach()
             return
-        with _Alone(self._inside):
+        with Alone(self._inside):
             try:
                 if self._portal.is_open:
                     self._portal.run(self._aio._close(timeout))
             finally:
-                self._aio._gate.close()
-                self._finalizer.detach()
-                self._portal.close(_THREAD_END)
+                self._shut()
             self._aio._run_callbacks()
 
-    def __enter__(self) -> Self:
-        self._aio._gate.check()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _alone(self) -> _Alone:
-        self._aio._gate.check()
-        return _Alone(self._inside)
-
-
-def _abandon(portal: Portal, aio: AsyncShareConsumer) -> None:
-    """A consumer that is dropped without close() takes its threads and sockets along. What it held is released."""
-    if not aio._gate.is_forked:
-        portal.close(0.0, aio._abandon)
-
-
-# The two consumers are documented once.
-for _name in dir(AsyncShareConsumer):
-    _method = ShareConsumer.__dict__.get(_name)
-    if callable(_method) and not _name.startswith("_") and _method.__doc__ is None:
-        _method.__doc__ = getattr(AsyncShareConsumer, _name).__doc__
+documented_as(AsyncShareConsumer, ShareConsumer)

@@ -1,0 +1,23 @@
+"""What the tests with a broker share beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import TopicPartition
+from support.admin import Admin
+from support.groups import WAYS
+
+
+@pytest.fixture
+def tp(admin: Admin) -> TopicPartition:
+    """The only partition of a new topic."""
+    return TopicPartition(admin.create("lanes"), 0)
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The settings of a member, for each way of sharing partitions out."""
+    return WAYS[request.param]
