@@ -167,7 +167,7 @@ class Consumer(Threaded[AsyncConsumer]):
             on_progress=on_progress,
             progress_interval=progress_interval,
         )
-        check_plain(handler, dead_letter)
+        check_plain(self, handler, dead_letter)
         with self._alone():
             return run_threads(self, lambda launch: Run(self._aio, handler, settings, launch))
 

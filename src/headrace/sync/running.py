@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from .share_consumer import ShareConsumer
 
 _THREAD_END = 1.0
-_PLAIN_ONLY = "run() calls plain functions here, on threads: run() of an asynchronous consumer awaits coroutines"
 
 
 def run_threads(consumer: Consumer | ShareConsumer, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> P:
     """`loop_with` makes the loop, given what starts a job."""
-    threads = _Threads(loop_with)
+    threads = _Threads(consumer, loop_with)
     steps = threads.run.steps()
     try:
         with stopped_by_signals(threads.run.ask_to_stop):
@@ -47,9 +46,14 @@ def run_threads(consumer: Consumer | ShareConsumer, loop_with: Callable[[Callabl
         threads.end()
 
 
-def check_plain(*functions: Any) -> None:
+def check_plain(consumer: Consumer | ShareConsumer, *functions: Any) -> None:
     if any(map(inspect.iscoroutinefunction, functions)):
-        raise TypeError(_PLAIN_ONLY)
+        raise _plain_only(consumer)
+
+
+def _plain_only(consumer: Consumer | ShareConsumer) -> TypeError:
+    here, there = type(consumer).__name__, type(consumer._aio).__name__
+    return TypeError(f"{here}.run() calls plain functions, on threads: use {there}.run() for coroutines")
 
 
 def _perform(consumer: Consumer | ShareConsumer, step: Step) -> Records | None:
@@ -68,7 +72,10 @@ def _perform(consumer: Consumer | ShareConsumer, step: Step) -> Records | None:
 class _Threads(Generic[J, P]):
     """As many as there are jobs at the same time, made when they are needed."""
 
-    def __init__(self, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> None:
+    def __init__(
+        self, consumer: Consumer | ShareConsumer, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]
+    ) -> None:
+        self._consumer = consumer
         self.run = loop_with(self._launch)
         self._jobs: queue.SimpleQueue[J | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -102,7 +109,7 @@ class _Threads(Generic[J, P]):
             else:
                 if inspect.iscoroutine(result):  # nobody will await it, so nothing was done
                     result.close()
-                    self.run.broke_off(job, TypeError(_PLAIN_ONLY))
+                    self.run.broke_off(job, _plain_only(self._consumer))
                 else:
                     self.run.succeeded(job, result)
 

@@ -114,7 +114,7 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
             on_progress=on_progress,
             progress_interval=progress_interval,
         )
-        check_plain(handler)
+        check_plain(self, handler)
         with self._alone():
             return run_threads(self, lambda launch: ShareRun(self._aio, handler, settings, launch))
 
