@@ -4,45 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql import SparkSession
 
 from support.admin import Admin
 from support.produce import numbered, write
-
-DEADLINE = 60
-
-
-class Stream:
-    """One query into Parquet files, run again and again from its checkpoint."""
-
-    def __init__(self, spark: SparkSession, servers: str, topic: str, where: Path) -> None:
-        self.spark = spark
-        self.where = where
-        self.options: dict[str, Any] = {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest"}
-        if topic:
-            self.options["subscribe"] = topic
-
-    def start(self, **trigger: Any) -> StreamingQuery:
-        reader = self.spark.readStream.format("headrace").options(**{k: str(v) for k, v in self.options.items()})
-        writer = reader.load().writeStream.format("parquet").option("path", str(self.where / "out"))
-        return writer.option("checkpointLocation", str(self.where / "checkpoint")).trigger(**trigger).start()
-
-    def run(self) -> StreamingQuery:
-        """To the end of what is there now."""
-        query = self.start(availableNow=True)
-        assert query.awaitTermination(DEADLINE), "it does not end"
-        return query
-
-    def table(self) -> DataFrame:
-        return self.spark.read.parquet(str(self.where / "out"))
-
-    def places(self) -> list[tuple[int, int]]:
-        return sorted((row.partition, row.offset) for row in self.table().select("partition", "offset").collect())
+from support.spark_streams import DEADLINE, Stream, grid
 
 
 @pytest.fixture
@@ -56,10 +25,6 @@ def topic(admin: Admin, servers: str) -> str:
 @pytest.fixture
 def stream(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Stream:
     return Stream(spark, servers, topic, tmp_path)
-
-
-def grid(partitions: int, count: int) -> list[tuple[int, int]]:
-    return [(number, offset) for number in range(partitions) for offset in range(count)]
 
 
 def test_each_run_reads_what_is_new_and_no_more(stream: Stream, servers: str, topic: str) -> None:

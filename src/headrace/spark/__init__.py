@@ -15,7 +15,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("headrace")` known to this session."""
-    from .source import HeadraceSource
+    """Makes `format("headrace")` known to this session. A Python worker without headrace then says so."""
+    from .unpacking import RegisteredSource
 
-    spark.dataSource.register(HeadraceSource)
+    spark.dataSource.register(RegisteredSource)

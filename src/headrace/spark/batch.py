@@ -15,6 +15,7 @@ from .logs import Logs
 from .options import SourceOptions
 from .ranges import OffsetRange, Offsets, split
 from .reading import DataLossError, read_range
+from .unpacking import packed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,6 +38,9 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         self._pruning = Pruning()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return packed(BatchReader, self._options, self._schema)
+
     @property
     def pushFilters(self) -> Any:
         """Spark refuses a reader that overrides this while spark.sql.python.filterPushdown.enabled is off, as it is by
@@ -58,7 +62,7 @@ class BatchReader(DataSourceReader):
         return [RangeTask(each) for each in tasks] or [RangeTask(None)]
 
     def _ranges(self, logs: Logs) -> list[OffsetRange]:
-        chosen = logs.partitions()
+        chosen = logs.chosen()
         starts = logs.at(self._options.starting, chosen, "starting")
         ends = logs.at(self._options.ending, chosen, "ending", is_end=True)
         whole = [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(chosen)]
@@ -70,7 +74,11 @@ class BatchReader(DataSourceReader):
         kept = [each for each in kept if each.size > 0]
         before, after = sum(max(0, each.size) for each in whole), sum(each.size for each in kept)
         if after < before:
-            log.info("filters leave %d of %d offsets, in %d of %d partitions", after, before, len(kept), len(whole))
+            saved = (before - after) / before
+            log.info(
+                "filters save %.1f %%: %d of %d offsets are read, in %d of %d partitions",
+                *(100 * saved, after, before, len(kept), len(whole)),
+            )
         return kept
 
     def _check(self, logs: Logs, ranges: list[OffsetRange]) -> None:

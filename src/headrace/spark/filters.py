@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -27,7 +27,9 @@ from pyspark.sql.datasource import (
 from ..types import TopicPartition
 from .ranges import OffsetRange
 
-_COMPARED: dict[type[Filter], Callable[[Any, Any], bool]] = {
+Kind = type[Filter]
+
+_COMPARED: dict[Kind, Callable[[Any, Any], bool]] = {
     EqualTo: lambda value, other: bool(value == other),
     EqualNullSafe: lambda value, other: bool(value == other),
     GreaterThan: lambda value, other: bool(value > other),
@@ -38,40 +40,49 @@ _COMPARED: dict[type[Filter], Callable[[Any, Any], bool]] = {
     StringStartsWith: lambda value, start: str(value).startswith(start),
     StringEndsWith: lambda value, end: str(value).endswith(end),
 }
+# The offsets that pass, as a range: None is no bound.
+_BOUNDS: dict[Kind, Callable[[Any], tuple[int | None, int | None]]] = {
+    EqualTo: lambda value: (value, value + 1),
+    EqualNullSafe: lambda value: (value, value + 1),
+    GreaterThan: lambda value: (value + 1, None),
+    GreaterThanOrEqual: lambda value: (value, None),
+    LessThan: lambda value: (None, value),
+    LessThanOrEqual: lambda value: (None, value + 1),
+    In: lambda values: (min(values), max(values) + 1),
+}
+_LOWER_BOUNDS = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)
+
+
+class Condition(NamedTuple):
+    """A filter that compares one column with a value that is not null."""
+
+    column: str
+    kind: Kind
+    value: Any
 
 
 class Pruning:
     """What a set of filters, all of which hold, leaves to be read."""
 
     def __init__(self, filters: Iterable[Filter] = ()) -> None:
-        self._filters = [each for each in filters if type(each) in _COMPARED and len(each.attribute) == 1]  # type: ignore[attr-defined]
+        self._conditions = [condition for each in filters if (condition := _condition(each)) is not None]
 
     def keeps(self, tp: TopicPartition) -> bool:
         """Whether anything of the partition can pass."""
         return all(
-            _COMPARED[type(each)](getattr(tp, each.attribute[0]), each.value)  # type: ignore[attr-defined]
-            for each in self._filters
-            if each.attribute[0] in ("topic", "partition") and _value(each) is not None  # type: ignore[attr-defined]
+            _COMPARED[each.kind](getattr(tp, each.column), each.value)
+            for each in self._conditions
+            if each.column in ("topic", "partition")
         )
 
     def cut(self, whole: OffsetRange) -> OffsetRange:
         """By the offset."""
         start, end = whole.start, whole.end
-        for each in self._filters:
-            if each.attribute[0] != "offset" or (value := _value(each)) is None:  # type: ignore[attr-defined]
-                continue
-            if isinstance(each, (EqualTo, EqualNullSafe)):
-                start, end = max(start, value), min(end, value + 1)
-            elif isinstance(each, GreaterThan):
-                start = max(start, value + 1)
-            elif isinstance(each, GreaterThanOrEqual):
-                start = max(start, value)
-            elif isinstance(each, LessThan):
-                end = min(end, value)
-            elif isinstance(each, LessThanOrEqual):
-                end = min(end, value + 1)
-            elif isinstance(each, In) and each.value:
-                start, end = max(start, min(each.value)), min(end, max(each.value) + 1)
+        for each in self._conditions:
+            if each.column == "offset" and each.kind in _BOUNDS:
+                first, last = _BOUNDS[each.kind](each.value)
+                start = start if first is None else max(start, first)
+                end = end if last is None else min(end, last)
         return OffsetRange(whole.tp, start, max(start, end))
 
     @property
@@ -79,16 +90,22 @@ class Pruning:
         """Only records from this time on (in milliseconds) can pass."""
         times = [
             _milliseconds(each.value)
-            for each in self._filters
-            if isinstance(each, (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual))
-            and each.attribute == ("timestamp",)
-            and isinstance(each.value, datetime.datetime)
+            for each in self._conditions
+            if each.column == "timestamp" and each.kind in _LOWER_BOUNDS and isinstance(each.value, datetime.datetime)
         ]
         return max(times, default=None)
 
 
-def _value(each: Any) -> Any:
-    return each.value
+def _condition(given: Any) -> Condition | None:
+    """None for what cannot make a range smaller."""
+    if type(given) not in _COMPARED or len(given.attribute) != 1:
+        return None
+    value = given.value
+    if type(given) is In:
+        value = [each for each in value if each is not None]
+    if value is None or value == []:
+        return None
+    return Condition(given.attribute[0], type(given), value)
 
 
 def _milliseconds(moment: datetime.datetime) -> int:

@@ -10,7 +10,19 @@ from typing import TypeVar
 from ..errors import HeadraceError
 from ..sync import Consumer
 from ..types import TopicPartition
-from .options import EARLIEST, LATEST, Assigned, AtEnd, AtOffsets, AtTime, Bound, Matching, OptionError, SourceOptions
+from .options import (
+    EARLIEST,
+    LATEST,
+    Assigned,
+    AtEnd,
+    AtOffsets,
+    AtTime,
+    Bound,
+    Matching,
+    OptionError,
+    SourceOptions,
+    Subscribed,
+)
 from .ranges import Offsets
 
 log = logging.getLogger(__name__)
@@ -25,22 +37,30 @@ class Logs:
         self._options = options
         self._consumer: Consumer | None = None
 
-    def partitions(self) -> set[TopicPartition]:
-        """Those that the options choose and that exist now."""
-        return self._tried(self._partitions)
+    def chosen(self) -> set[TopicPartition]:
+        """The partitions that the options choose. Raises OptionError if they name what does not exist."""
+        found, strategy = self.present(), self._options.strategy
+        if isinstance(strategy, Assigned) and (absent := sorted(strategy.partitions - found)):
+            raise OptionError(f"there is no partition {_shown(absent)}")
+        if isinstance(strategy, Subscribed) and (missing := sorted(set(strategy.topics) - {tp.topic for tp in found})):
+            raise OptionError(f"there is no topic {', '.join(missing)}")
+        return found
 
-    def _partitions(self) -> set[TopicPartition]:
+    partitions = chosen
+
+    def present(self) -> set[TopicPartition]:
+        """Those of them that exist now: a topic can be deleted while it is read."""
+        return self._tried(self._present)
+
+    def _present(self) -> set[TopicPartition]:
         strategy = self._options.strategy
-        if isinstance(strategy, Assigned):
-            return set(strategy.partitions)
-        found = self._ask.list_topics()
         if isinstance(strategy, Matching):
-            topics = [topic for topic in found if strategy.pattern.search(topic) and not _is_internal(topic)]
+            every = self._ask.list_topics()
+            found = {name: every[name] for name in every if strategy.pattern.search(name) and not _is_internal(name)}
         else:
-            topics = [topic for topic in strategy.topics if topic in found]
-            if missing := [topic for topic in strategy.topics if topic not in found]:
-                raise OptionError(f"there is no topic {', '.join(missing)}")
-        return {TopicPartition(topic, info.partition) for topic in topics for info in found[topic]}
+            found = {topic: self._ask.partitions_for_topic(topic) for topic in strategy.names}
+        there = {TopicPartition(topic, info.partition) for topic, infos in found.items() for info in infos}
+        return there & strategy.partitions if isinstance(strategy, Assigned) else there
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
         return self._tried(lambda: self._ask.beginning_offsets(partitions)) if partitions else {}

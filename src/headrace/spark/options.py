@@ -35,10 +35,18 @@ class OptionError(ConfigError, ValueError):
 class Assigned:
     partitions: frozenset[TopicPartition]
 
+    @property
+    def names(self) -> list[str]:
+        return sorted({tp.topic for tp in self.partitions})
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subscribed:
     topics: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.topics)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,6 +168,13 @@ _KNOWN = {
         "fetchOffset.retryIntervalMs",
         "kafkaConsumer.pollTimeoutMs",
         "groupIdPrefix",
+        "commitOffsets",
+        "enable.parallel.rebalance",
+        "parallel.rebalance.min.lag",
+        "parallel.rebalance.backlog.share",
+        "includeLane",
+        "group.membership",
+        "share.group.id",
     )
 }
 # Of Spark itself, or of the JVM connector alone.

@@ -1,0 +1,172 @@
+"""When batches are made, and of what: triggers and the options that go with them, against the real broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from support.admin import Admin
+from support.produce import Outgoing, numbered, write
+from support.spark_streams import DEADLINE, Stream, grid
+from support.waiting import wait_for
+
+
+@pytest.fixture
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("triggered", 2, retention_ms=-1)
+    for number in range(2):
+        write(servers, topic, numbered(100, number))
+    return topic
+
+
+@pytest.fixture
+def stream(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Stream:
+    return Stream(spark, servers, topic, tmp_path)
+
+
+def ends(query: Any) -> list[dict[str, int]]:
+    """Where the batches that read something ended."""
+    done = [each["sources"][0] for each in query.recentProgress if each["numInputRows"]]
+    return [next(iter(json.loads(each["endOffset"]).values())) for each in done]
+
+
+def test_available_now_ends_at_what_was_there_at_its_start(stream: Stream, servers: str, topic: str) -> None:
+    stream.options["maxOffsetsPerTrigger"] = 50
+    read: list[tuple[int, int]] = []
+
+    def batch(frame: DataFrame, _number: int) -> None:
+        read.extend((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
+        write(servers, topic, numbered(10, 0))
+
+    def run() -> list[tuple[int, int]]:
+        read.clear()
+        writer = stream.load().writeStream.foreachBatch(batch).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(stream.where / "checkpoint")).start()
+        assert query.awaitTermination(DEADLINE), "it does not end"
+        return sorted(read)
+
+    assert run() == grid(2, 100)
+    # In four batches ten records each were written meanwhile.
+    assert run() == [(0, offset) for offset in range(100, 140)]
+
+
+def test_once(stream: Stream) -> None:
+    stream.options["maxOffsetsPerTrigger"] = 50
+    query = stream.run(once=True)
+    assert stream.places() == grid(2, 100), "once is everything, whatever the cap"
+    assert len(ends(query)) == 1
+
+
+def test_the_cap_in_proportion(stream: Stream, servers: str, topic: str) -> None:
+    write(servers, topic, numbered(800, 0))
+    stream.options |= {"maxOffsetsPerTrigger": 100, "maxOffsetsPerTriggerShares": "proportional"}
+    query = stream.run()
+    assert ends(query)[0] == {"0": 90, "1": 10}
+    assert len(stream.places()) == len(set(stream.places())) == 1000
+
+
+def test_a_batch_that_is_too_small_comes_after_the_delay(stream: Stream) -> None:
+    stream.options |= {"minOffsetsPerTrigger": 1000, "maxTriggerDelay": "2s"}
+    began = time.monotonic()
+    query = stream.start(processingTime="100 milliseconds")
+    try:
+        wait_for("a batch", lambda: ends(query), DEADLINE)
+        assert time.monotonic() - began > 1.9
+        assert stream.places() == grid(2, 100)
+    finally:
+        query.stop()
+        query.awaitTermination(DEADLINE)
+
+
+def test_a_query_that_runs_sees_new_partitions(stream: Stream, servers: str, admin: Admin, topic: str) -> None:
+    query = stream.start(processingTime="100 milliseconds")
+    try:
+        query.processAllAvailable()
+        admin.add_partitions(topic, 4)
+        write(servers, topic, [*numbered(5, 2), *numbered(5, 3)])
+        wait_for("the new partitions", lambda: set(ends(query)[-1]) == {"0", "1", "2", "3"}, DEADLINE, every=0.1)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+        query.awaitTermination(DEADLINE)
+    assert stream.places() == sorted(grid(2, 100) + [(number, offset) for number in (2, 3) for offset in range(5)])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingTimestamp": 6000}, range(5, 10)),
+        ({"startingOffsetsByTimestamp": '{"TOPIC":{"0":9000}}'}, range(8, 10)),
+        ({"startingOffsets": '{"TOPIC":{"0":7}}'}, range(7, 10)),
+        ({"startingOffsets": '{"TOPIC":{"0":-2}}'}, range(10)),
+        ({"startingTimestamp": 90_000, "startingOffsetsByTimestampStrategy": "latest"}, range(0)),
+        ({"kafka.group.id": "given", "groupIdPrefix": "prefix"}, range(10)),
+        ({"fetchOffset.numRetries": 5, "fetchOffset.retryIntervalMs": 1}, range(10)),
+        ({"minPartitions": 4}, range(10)),
+        ({"maxRecordsPerPartition": 3}, range(10)),
+    ],
+)
+def test_starts(
+    stream: Stream, servers: str, admin: Admin, tmp_path: Path, options: dict[str, Any], expected: range
+) -> None:
+    topic = admin.create("timed", retention_ms=-1)
+    write(servers, topic, [Outgoing(b"x", timestamp=1000 * number) for number in range(1, 11)])
+    named = {name: str(value).replace("TOPIC", topic) for name, value in options.items()}
+    stream.options |= {"subscribe": topic} | named
+    if not expected:
+        stream.run()
+        write(servers, topic, [Outgoing(b"x", timestamp=1000)])
+        expected = range(10, 11)
+    stream.run()
+    assert stream.places() == [(0, offset) for offset in expected]
+
+
+def test_assigned_partitions(stream: Stream, topic: str) -> None:
+    del stream.options["subscribe"]
+    stream.options["assign"] = f'{{"{topic}":[1]}}'
+    stream.run()
+    assert stream.places() == [(1, offset) for offset in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"assign": '{"TOPIC":[0,7]}'}, r"there is no partition triggered-.*-7"),
+        ({"subscribe": "TOPIC,nowhere"}, "there is no topic nowhere"),
+        ({"subscribe": "TOPIC", "startingTimestamp": "99999999999999"}, "no record at or after"),
+    ],
+)
+def test_what_is_not_there_is_said_at_the_start(stream: Stream, topic: str, options: dict[str, str], says: str) -> None:
+    del stream.options["subscribe"]
+    stream.options |= {name: value.replace("TOPIC", topic) for name, value in options.items()}
+    with pytest.raises(StreamingQueryException, match=says):
+        stream.run()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_is_deleted(stream: Stream, servers: str, admin: Admin, topic: str, again: bool) -> None:
+    """Under a query that has read it; or deleted and made again, with fewer records."""
+    stream.run()
+    admin.delete(topic)
+    if again:
+        wait_for("the topic to be made again", lambda: _make_again(admin, topic), DEADLINE, every=0.1)
+        write(servers, topic, numbered(5, 0))
+    with pytest.raises(StreamingQueryException, match="made again" if again else "is gone"):
+        stream.run()
+    stream.options["failOnDataLoss"] = "false"
+    stream.run()
+    assert stream.places() == sorted(grid(2, 100) + grid(1, 5 if again else 0))
+
+
+def _make_again(admin: Admin, topic: str) -> bool:
+    try:
+        admin.create("", 2, name=topic)
+    except Exception:  # noqa: BLE001  # the old one is still being deleted
+        return False
+    return True
