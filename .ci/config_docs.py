@@ -9,6 +9,7 @@ import dataclasses
 from pathlib import Path
 
 from headrace.config import ConsumerConfig, dotted
+from headrace.security.settings import FIELDS, SYNONYMS
 from headrace.share_config import OWN, REFUSED
 
 TARGET = Path(__file__).parent.parent / "docs" / "configuration.md"
@@ -22,6 +23,21 @@ a suggestion. This page is made from the code by `.ci/config_docs.py`.
 
 | setting | default | meaning |
 |---|---|---|
+"""
+
+SECURITY_HEAD = """
+## Security
+
+All consumers have these. See [security.md](security.md) for how they go together.
+
+| setting | default | meaning |
+|---|---|---|
+"""
+SYNONYMS_HEAD = """
+Other clients' names for them are understood as well:
+
+| name | setting |
+|---|---|
 """
 
 SHARE_HEAD = """
@@ -41,12 +57,18 @@ They refuse these:
 
 
 def render() -> str:
-    rows = []
-    for field in dataclasses.fields(ConsumerConfig):
-        required = field.default is dataclasses.MISSING
-        default = "required" if required else "none" if field.default in (None, "") else f"`{_shown(field.default)}`"
-        rows.append(f"| `{dotted(field.name)}` | {default} | {field.metadata['meaning']} |")
-    return HEAD + "\n".join(rows) + "\n" + _share_page()
+    fields = dataclasses.fields(ConsumerConfig)
+    rows = [_row(field) for field in fields if field.name not in FIELDS]
+    security = [_row(field) for field in fields if field.name in FIELDS]
+    others = [f"| `{dotted(other)}` | `{dotted(name)}` |" for other, name in SYNONYMS.items()]
+    pages = (HEAD, rows), (SECURITY_HEAD, security), (SYNONYMS_HEAD, others)
+    return "".join(head + "\n".join(lines) + "\n" for head, lines in pages) + _share_page()
+
+
+def _row(field: dataclasses.Field[object]) -> str:
+    required = field.default is dataclasses.MISSING
+    default = "required" if required else "none" if field.default in (None, "") else f"`{_shown(field.default)}`"
+    return f"| `{dotted(field.name)}` | {default} | {field.metadata['meaning']} |"
 
 
 def _share_page() -> str:
@@ -56,6 +78,8 @@ def _share_page() -> str:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .local import LocalBroker
     from .machines.assignors import Assignor, GroupMember
     from .records import Record, Records
+    from .security.tokens import OAuthToken
     from .sync import Consumer
     from .sync.share_consumer import ShareConsumer
 
@@ -45,6 +46,7 @@ _LAZY = {
     "Consumer": "sync",
     "GroupMember": "machines.assignors",
     "LocalBroker": "local",
+    "OAuthToken": "security.tokens",
     "Progress": "aio.run_settings",
     "Record": "records",
     "Records": "records",
@@ -62,6 +64,7 @@ __all__ = [
     "GroupMetadata",
     "LocalBroker",
     "Node",
+    "OAuthToken",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",

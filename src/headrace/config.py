@@ -1,8 +1,8 @@
 """Settings: Kafka's names, Java's defaults, checked once.
 
 Names are dotted in a mapping or with underscores as keywords; values may be strings, as they come from files
-and from Spark's options. Every setting is a field of `ConsumerConfig`: its type, default, bounds and meaning
-stand there and nowhere else. A default that is not Java's says why.
+and from Spark's options. Every setting is a field of `ConsumerConfig`, or of `SecuritySettings` that it inherits: its
+type, default, bounds and meaning stand there and nowhere else. A default that is not Java's says why.
 """
 
 from __future__ import annotations
@@ -10,53 +10,27 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .errors import ConfigError
+from .security.settings import FOREIGN, SYNONYMS, SecuritySettings, check_security
+from .setting_kinds import (
+    REQUIRED,
+    one_of,
+    parse_flag,
+    parse_optional_text,
+    parse_text,
+    setting,
+    whole_number,
+)
+from .setting_kinds import dotted as dotted
 
-Parser = Callable[[Any], Any]
-
-
-# -- parsers: each takes what the user wrote and returns the value, or raises ValueError with the reason ----------
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be a string")
-    return value.strip()
-
-
-def _optional_text(value: Any) -> str | None:
-    return None if value is None else _text(value) or None
-
-
-def _flag(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text == "true"
-
-
-def _whole(low: int, high: int = 2**31 - 1) -> Parser:
-    def parse(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, (int, str)):
-            raise ValueError("must be a whole number")
-        try:
-            number = int(value)
-        except ValueError:
-            raise ValueError("must be a whole number") from None
-        if not low <= number <= high:
-            raise ValueError(f"must be between {low} and {high}")
-        return number
-
-    return parse
+# -- parsers of the settings here; the common ones are in `setting_kinds.py` ----------------------------------------
 
 
 def _limit(value: Any) -> int:
-    number: int = _whole(-1)(value)
+    number: int = whole_number(-1)(value)
     if number == 0:
         raise ValueError("must be at least 1, or -1 for no limit")
     return number
@@ -70,16 +44,6 @@ def _share(value: Any) -> float:
     if isinstance(value, bool) or not 0 < number < 1:
         raise ValueError("must be above 0 and below 1")
     return number
-
-
-def _one_of(*choices: str) -> Parser:
-    def parse(value: Any) -> str:
-        text = _text(value).lower()
-        if text not in choices:
-            raise ValueError("must be " + " or ".join(choices))
-        return text
-
-    return parse
 
 
 def _strategies(value: Any) -> tuple[Any, ...]:
@@ -113,7 +77,7 @@ _DURATION = re.compile(
 
 
 def _reset(value: Any) -> str:
-    text = _text(value).lower()
+    text = parse_text(value).lower()
     if text in ("earliest", "latest", "none"):
         return text
     if text.startswith("by_duration:"):
@@ -133,145 +97,147 @@ def reset_duration_ms(reset: str) -> int:
 
 # -- the settings ---------------------------------------------------------------------------------------------
 
-
-def _key(parse: Parser, default: Any, meaning: str, *, secret: bool = False) -> Any:
-    metadata = {"parse": parse, "meaning": meaning, "secret": secret}
-    if default is dataclasses.MISSING:
-        return dataclasses.field(metadata=metadata, repr=not secret)
-    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
-
-
-_REQUIRED: Any = dataclasses.MISSING
-_ms = _whole(0)
-_bytes = _whole(0)
+_ms = whole_number(0)
+_bytes = whole_number(0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConsumerConfig:
-    """The settings of a consumer, after checking."""
+class ConsumerConfig(SecuritySettings):
+    """The settings of a consumer, after checking. Those of TLS and SASL are in `security/settings.py`."""
 
-    bootstrap_servers: tuple[tuple[str, int], ...] = _key(
-        _servers, _REQUIRED, "Brokers to ask first, as host:port,host:port. The others are found from them."
+    bootstrap_servers: tuple[tuple[str, int], ...] = setting(
+        _servers, REQUIRED, "Brokers to ask first, as host:port,host:port. The others are found from them."
     )
-    client_id: str = _key(_text, "headrace", "The name under which brokers log and meter this client.")
-    client_rack: str = _key(_text, "", "Where this client stands: fetch from a replica there (KIP-392).")
-    security_protocol: str = _key(_one_of("plaintext"), "plaintext", "How to connect. Only PLAINTEXT so far.")
+    client_id: str = setting(parse_text, "headrace", "The name under which brokers log and meter this client.")
+    client_rack: str = setting(parse_text, "", "Where this client stands: fetch from a replica there (KIP-392).")
 
-    group_id: str | None = _key(
-        _optional_text, None, "The group to be a member of, and under which offsets are committed."
+    group_id: str | None = setting(
+        parse_optional_text, None, "The group to be a member of, and under which offsets are committed."
     )
-    group_protocol: str = _key(
-        _one_of("classic", "consumer"),
+    group_protocol: str = setting(
+        one_of("classic", "consumer"),
         "classic",
         "How the group shares its partitions out: a member does (classic), or the coordinator (consumer, KIP-848).",
     )
-    group_instance_id: str | None = _key(
-        _optional_text, None, "Makes a static member: one that may be away for the session timeout, then goes on."
+    group_instance_id: str | None = setting(
+        parse_optional_text, None, "Makes a static member: one that may be away for the session timeout, then goes on."
     )
-    group_remote_assignor: str | None = _key(
-        _optional_text, None, "With group.protocol=consumer: the coordinator's assignor, uniform or range."
+    group_remote_assignor: str | None = setting(
+        parse_optional_text, None, "With group.protocol=consumer: the coordinator's assignor, uniform or range."
     )
-    partition_assignment_strategy: tuple[Any, ...] = _key(
+    partition_assignment_strategy: tuple[Any, ...] = setting(
         _strategies,
         ("range", "cooperative-sticky"),
         "With group.protocol=classic: range, roundrobin, sticky, cooperative-sticky or an Assignor of one's own, in "
         "order of preference.",
     )
-    session_timeout_ms: int = _key(
-        _whole(1), 45_000, "With group.protocol=classic: a member without heartbeats for this long is taken for dead."
+    session_timeout_ms: int = setting(
+        whole_number(1),
+        45_000,
+        "With group.protocol=classic: a member without heartbeats for this long is taken for dead.",
     )
-    heartbeat_interval_ms: int = _key(_whole(1), 3_000, "With group.protocol=classic: how often heartbeats are sent.")
-    max_poll_interval_ms: int = _key(
-        _whole(1),
+    heartbeat_interval_ms: int = setting(
+        whole_number(1), 3_000, "With group.protocol=classic: how often heartbeats are sent."
+    )
+    max_poll_interval_ms: int = setting(
+        whole_number(1),
         300_000,
         "A member that does not call poll() for this long leaves the group (KIP-62). A rebalance waits for as long.",
     )
-    revoke_mode: str = _key(
-        _one_of("deferred", "immediate"),
+    revoke_mode: str = setting(
+        one_of("deferred", "immediate"),
         "deferred",
         "When a partition is given up that the group asks back: by a later poll(), so that work on it can end "
         "(KIP-983), or by the same.",
     )
-    exclude_internal_topics: bool = _key(
-        _flag, True, "A pattern that is matched by this client skips Kafka's own topics."
+    exclude_internal_topics: bool = setting(
+        parse_flag, True, "A pattern that is matched by this client skips Kafka's own topics."
     )
-    enable_auto_commit: bool = _key(
-        _flag, True, "Commit what poll() returned, in a later poll() and at close(). Off without a group.id."
+    enable_auto_commit: bool = setting(
+        parse_flag, True, "Commit what poll() returned, in a later poll() and at close(). Off without a group.id."
     )
-    commit_mode: str = _key(
-        _one_of("returned", "done"),
+    commit_mode: str = setting(
+        one_of("returned", "done"),
         "returned",
         "What commits (and auto-commit) cover: what poll() returned, or what was marked by done() and all before it.",
     )
-    auto_commit_interval_ms: int = _key(_ms, 5_000, "How often auto-commit commits.")
-    auto_offset_reset: str = _key(
+    auto_commit_interval_ms: int = setting(_ms, 5_000, "How often auto-commit commits.")
+    auto_offset_reset: str = setting(
         _reset,
         "latest",
         "Where to start without a usable position: earliest, latest, none (an error), by_duration:P1D.",
     )
 
-    enable_parallel_rebalance: bool = _key(
-        _flag,
+    enable_parallel_rebalance: bool = setting(
+        parse_flag,
         False,
         "After a crash or a rebalance, go on at the end of the log at once and work off beside it what was skipped "
         "(KIP-333). Progress of that is committed to the group <group.id>.backlog.",
     )
-    parallel_rebalance_min_lag: int = _key(
-        _whole(1), 1, "With enable.parallel.rebalance: a partition with a smaller lag simply goes on."
+    parallel_rebalance_min_lag: int = setting(
+        whole_number(1), 1, "With enable.parallel.rebalance: a partition with a smaller lag simply goes on."
     )
-    parallel_rebalance_backlog_share: float = _key(
+    parallel_rebalance_backlog_share: float = setting(
         _share, 0.25, "With enable.parallel.rebalance: the backlog's part of a poll() that live records would fill."
     )
 
-    max_poll_records: int = _key(_limit, 500, "The most records that poll() returns (KIP-41); -1: no limit.")
-    poll_drain_strategy: str = _key(
-        _one_of("fair", "greedy"),
+    max_poll_records: int = setting(_limit, 500, "The most records that poll() returns (KIP-41); -1: no limit.")
+    poll_drain_strategy: str = setting(
+        one_of("fair", "greedy"),
         "fair",
         "How poll() shares its records over partitions: equal shares, or one partition after the other.",
     )
-    queued_max_bytes: int = _key(_whole(1), 40 * 2**20, "The most that is kept of what was fetched ahead.")
-    isolation_level: str = _key(
-        _one_of("read_uncommitted", "read_committed"),
+    queued_max_bytes: int = setting(whole_number(1), 40 * 2**20, "The most that is kept of what was fetched ahead.")
+    isolation_level: str = setting(
+        one_of("read_uncommitted", "read_committed"),
         "read_uncommitted",
         "read_committed hides the records of open and aborted transactions.",
     )
-    check_crcs: bool = _key(_flag, True, "Check the CRC-32C of every record batch.")
-    fetch_min_bytes: int = _key(_bytes, 1, "A broker answers a fetch when it has this much ...")
-    fetch_max_wait_ms: int = _key(_ms, 500, "... or after this time.")
-    fetch_max_bytes: int = _key(_whole(1), 50 * 2**20, "The most of one fetch answer (one batch may be larger).")
-    max_partition_fetch_bytes: int = _key(_whole(1), 2**20, "The same for each partition in it.")
-    receive_message_max_bytes: int = _key(
-        _whole(1000), 512 * 2**20, "A larger answer is taken for nonsense and ends the connection."
+    check_crcs: bool = setting(parse_flag, True, "Check the CRC-32C of every record batch.")
+    fetch_min_bytes: int = setting(_bytes, 1, "A broker answers a fetch when it has this much ...")
+    fetch_max_wait_ms: int = setting(_ms, 500, "... or after this time.")
+    fetch_max_bytes: int = setting(
+        whole_number(1), 50 * 2**20, "The most of one fetch answer (one batch may be larger)."
     )
-    decompressed_batch_max_bytes: int = _key(
-        _whole(1000), 256 * 2**20, "A record batch that unpacks to more is taken for a decompression bomb."
+    max_partition_fetch_bytes: int = setting(whole_number(1), 2**20, "The same for each partition in it.")
+    receive_message_max_bytes: int = setting(
+        whole_number(1000), 512 * 2**20, "A larger answer is taken for nonsense and ends the connection."
+    )
+    decompressed_batch_max_bytes: int = setting(
+        whole_number(1000), 256 * 2**20, "A record batch that unpacks to more is taken for a decompression bomb."
     )
 
-    allow_auto_create_topics: bool = _key(_flag, True, "Asking for an unknown topic may create it.")
-    metadata_max_age_ms: int = _key(_ms, 300_000, "Cluster metadata is refreshed when it is this old.")
-    metadata_recovery_strategy: str = _key(
-        _one_of("rebootstrap", "none"), "rebootstrap", "What to do when no known broker can be reached."
+    allow_auto_create_topics: bool = setting(parse_flag, True, "Asking for an unknown topic may create it.")
+    metadata_max_age_ms: int = setting(_ms, 300_000, "Cluster metadata is refreshed when it is this old.")
+    metadata_recovery_strategy: str = setting(
+        one_of("rebootstrap", "none"), "rebootstrap", "What to do when no known broker can be reached."
     )
-    request_timeout_ms: int = _key(_whole(1), 30_000, "How long to wait for one answer.")
-    default_api_timeout_ms: int = _key(_whole(1), 60_000, "How long a call may take, with its retries.")
-    retry_backoff_ms: int = _key(_ms, 100, "The first pause before a request is sent again; then doubled ...")
-    retry_backoff_max_ms: int = _key(_ms, 1_000, "... up to this.")
-    reconnect_backoff_ms: int = _key(_ms, 50, "The first pause before connecting again to a broker ...")
-    reconnect_backoff_max_ms: int = _key(_ms, 1_000, "... doubled up to this.")
-    socket_connection_setup_timeout_ms: int = _key(_whole(1), 10_000, "How long one try to connect may take ...")
-    socket_connection_setup_timeout_max_ms: int = _key(_whole(1), 30_000, "... doubled up to this.")
-    connections_max_idle_ms: int = _key(_whole(-1), 540_000, "Unused connections are closed after this; -1: never.")
+    request_timeout_ms: int = setting(whole_number(1), 30_000, "How long to wait for one answer.")
+    default_api_timeout_ms: int = setting(whole_number(1), 60_000, "How long a call may take, with its retries.")
+    retry_backoff_ms: int = setting(_ms, 100, "The first pause before a request is sent again; then doubled ...")
+    retry_backoff_max_ms: int = setting(_ms, 1_000, "... up to this.")
+    reconnect_backoff_ms: int = setting(_ms, 50, "The first pause before connecting again to a broker ...")
+    reconnect_backoff_max_ms: int = setting(_ms, 1_000, "... doubled up to this.")
+    socket_connection_setup_timeout_ms: int = setting(
+        whole_number(1), 10_000, "How long one try to connect may take ..."
+    )
+    socket_connection_setup_timeout_max_ms: int = setting(whole_number(1), 30_000, "... doubled up to this.")
+    connections_max_idle_ms: int = setting(
+        whole_number(-1), 540_000, "Unused connections are closed after this; -1: never."
+    )
     # Java sets 128 and 64 KiB. A fixed size switches off the kernel's own tuning, and with 64 KiB a window of that
     # size is all that a long link carries in each round trip.
-    send_buffer_bytes: int = _key(_whole(-1), -1, "The socket's send buffer; -1: what the system chooses.")
-    receive_buffer_bytes: int = _key(_whole(-1), -1, "The socket's receive buffer; -1: what the system chooses.")
+    send_buffer_bytes: int = setting(whole_number(-1), -1, "The socket's send buffer; -1: what the system chooses.")
+    receive_buffer_bytes: int = setting(
+        whole_number(-1), -1, "The socket's receive buffer; -1: what the system chooses."
+    )
 
     @classmethod
     def parse(cls, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> ConsumerConfig:
         """The settings out of a mapping with dotted names, keywords with underscores, or both.
 
         Raises ConfigError for an unknown or malformed setting, for one given twice, and for settings that
-        contradict each other.
+        contradict each other; also for certificates and keys that cannot be read.
         """
         values: dict[str, Any] = {}
         for given, value in [*(config or {}).items(), *keywords.items()]:
@@ -288,7 +254,9 @@ class ConsumerConfig:
             if values.get("enable_parallel_rebalance"):
                 raise ConfigError("enable.parallel.rebalance=true needs a group.id: its ranges are committed")
         _check_group(values)
-        return cls(**values)
+        made = cls(**values)
+        check_security(made)
+        return made
 
 
 # Each group protocol has settings that mean nothing to the other: there the coordinator's settings decide.
@@ -325,18 +293,15 @@ _FOREIGN = {
     "interceptor_classes": "there are no interceptors: wrap poll() instead",
     "metric_reporters": "call metrics() instead",
     "metadata_recovery_rebootstrap_trigger_ms": "bootstrap.servers are asked whenever no known broker answers",
+    **FOREIGN,
 }
-
-
-def dotted(name: str) -> str:
-    """A field's name as Kafka writes it."""
-    return name.replace("_", ".")
 
 
 def _field_name(given: Any) -> str:
     if not isinstance(given, str):
         raise ConfigError(f"a setting's name must be a string, not {given!r}")
     name = given.strip().replace(".", "_")
+    name = SYNONYMS.get(name, name)
     if name in _FIELDS:
         return name
     if name in _FOREIGN:

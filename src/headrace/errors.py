@@ -9,6 +9,7 @@
     ├── WakeupError              wakeup() was called; nothing was lost
     ├── RequestTimeoutError      no answer within the deadline
     ├── NetworkError             the connection could not be made, or broke
+    ├── AuthenticationError      a broker does not let this client in, or is not the one it should be
     ├── ProtocolError            an answer that is not what the protocol allows
     ├── UnsupportedVersionError  the broker is too old (or too new) for a request
     ├── CorruptRecordError       record bytes that cannot be what a producer wrote
@@ -16,6 +17,7 @@
     │   ├── OffsetOutOfRangeError
     │   └── LogTruncationError
     └── KafkaError               what a broker answered
+        ├── AuthorizationError   an ACL denies a topic, a group or the cluster
         └── CommitFailedError
 
 `retriable` is data on the error, not a class of its own: whether the same call may succeed later without
@@ -75,6 +77,19 @@ class NetworkError(HeadraceError, ConnectionError):
     retriable = True
 
 
+class AuthenticationError(HeadraceError):
+    """A broker did not accept who this client is, or could not show who it is itself.
+
+    `step` says where it failed: `tls` (certificates), `token` (there is none to log in with), `handshake` (the broker
+    does not offer the mechanism) or `authenticate` (it refused the login). A refused login is not tried again by this
+    consumer: with a wrong password that would lock an account.
+    """
+
+    def __init__(self, message: str, step: str) -> None:
+        super().__init__(message)
+        self.step = step
+
+
 class ProtocolError(HeadraceError):
     """A peer sent what the Kafka protocol does not allow. The connection was closed."""
 
@@ -128,6 +143,10 @@ class KafkaError(HeadraceError):
         self.code = code
         self.name = name
         self.retriable = retriable
+
+
+class AuthorizationError(KafkaError):
+    """This client may not do what it asked for. The message names the topic, the group or the cluster."""
 
 
 class CommitFailedError(KafkaError):

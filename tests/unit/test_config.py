@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import config as config_module
+from headrace import setting_kinds
 from headrace.config import ConsumerConfig, dotted, reset_duration_ms
 from headrace.errors import ConfigError, HeadraceError
 
@@ -136,7 +137,7 @@ def test_no_broker_at_all() -> None:
         ("group_id", 5, "a string"),
         ("isolation_level", "serializable", "read_uncommitted or read_committed"),
         ("poll_drain_strategy", "random", "fair or greedy"),
-        ("security_protocol", "SSL", "plaintext"),
+        ("security_protocol", "TLS", "plaintext or ssl or sasl_plaintext or sasl_ssl"),
         ("auto_offset_reset", "newest", "earliest, latest, none or by_duration"),
     ],
 )
@@ -257,8 +258,8 @@ def test_what_is_not_a_duration(text: str) -> None:
 class WithSecret:
     """As ConsumerConfig makes its fields; none of its own is a secret yet."""
 
-    user: str = config_module._key(config_module._text, "", "Who.")
-    sasl_password: str = config_module._key(config_module._text, "", "What only the user knows.", secret=True)
+    user: str = setting_kinds.setting(setting_kinds.parse_text, "", "Who.")
+    sasl_password: str = setting_kinds.setting(setting_kinds.parse_text, "", "What only the user knows.", secret=True)
 
 
 def test_a_secret_is_not_shown() -> None:

@@ -26,6 +26,8 @@ from headrace.protocol.messages import (
     OFFSET_DELETE,
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
     SHARE_GROUP_HEARTBEAT,
@@ -42,6 +44,8 @@ ACKS = {"first_offset": 3, "last_offset": 5, "acknowledge_types": (1, 2, 0)}
 
 # One description of each request, for all of its versions.
 FIELDS: dict[Api, dict[str, Any]] = {
+    SASL_HANDSHAKE: {"mechanism": "PLAIN"},
+    SASL_AUTHENTICATE: {"auth_bytes": b"\0me\0secret"},
     FETCH: {
         "replica_id": -1,
         "max_wait": 500,

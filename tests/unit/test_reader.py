@@ -37,6 +37,7 @@ _PLAIN: dict[str, st.SearchStrategy[Any]] = {
     "error_code": st.sampled_from(ErrorCode),
     "uuid": st.none() | st.integers(1, 2**128 - 1).map(lambda number: uuid.UUID(int=number)),
     "timedelta_i32": st.integers(-1, 2**31 - 1).map(lambda ms: datetime.timedelta(milliseconds=ms)),
+    "timedelta_i64": st.integers(0, 2**40).map(lambda ms: datetime.timedelta(milliseconds=ms)),
 }
 
 

@@ -6,6 +6,8 @@
 - Metadata is refreshed when it is old, when an answer showed it to be stale, and when a topic is new here.
   Refreshes that are wanted while one is under way share the next one.
 - When no known broker answers, the bootstrap servers are asked again.
+- A login that a broker refuses is not tried again, neither there nor at another: after some wrong passwords an account
+  is locked, for everybody. The refusal ends this client.
 
 Everything runs on one event loop. The cluster view is shared with other threads: it is changed under `lock`.
 """
@@ -23,12 +25,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..config import ConsumerConfig
-from ..errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError
+from ..errors import AuthenticationError, ClosedError, HeadraceError, NetworkError, RequestTimeoutError
 from ..machines.backoff import Backoff
 from ..machines.cluster import Cluster
 from ..net.connection import Connection, Reply
 from ..protocol.codes import NONE, is_retriable, kafka_error
 from ..protocol.messages import METADATA, Api
+from ..security.access import Access
 from ..types import Node
 
 log = logging.getLogger(__name__)
@@ -37,7 +40,8 @@ _REBOOTSTRAP_REQUIRED = 129
 
 
 class Client:
-    """Sends requests to brokers. `on_metadata` is called on the loop, under `lock`, after each refresh."""
+    """Sends requests to brokers. `on_metadata` is called on the loop, under `lock`, after each refresh; `on_refusal`
+    on the loop, once, when a broker has refused the login."""
 
     def __init__(
         self,
@@ -46,12 +50,16 @@ class Client:
         lock: threading.Lock,
         on_metadata: Callable[[], None],
         watch: Callable[[asyncio.Task[None]], asyncio.Task[None]],
+        on_refusal: Callable[[AuthenticationError], None] = lambda error: None,
     ) -> None:
         self.config = config
         self.cluster = cluster
         self.lock = lock
         self._on_metadata = on_metadata
         self._watch = watch  # for tasks that must not end by themselves
+        self._on_refusal = on_refusal
+        self._access = Access(config)
+        self._refusal: AuthenticationError | None = None
         self._connections: dict[tuple[object, str], Connection] = {}
         self._opening: dict[tuple[object, str], asyncio.Task[Connection]] = {}
         self._failures: dict[object, int] = {}
@@ -107,8 +115,12 @@ class Client:
             raise ClosedError("this consumer is closed")
         key = (where, purpose)
         connection = self._connections.get(key)
-        if connection is not None and connection.is_open:
-            return connection
+        if connection is not None:
+            if connection.is_open:
+                return connection
+            self._look_for_refusal(connection.failure)
+        if self._refusal is not None:
+            raise self._refusal
         opening = self._opening.get(key)
         if opening is None:
             opening = asyncio.create_task(self._open(key, where, host, port), name=f"connect {host}:{port}")
@@ -128,8 +140,9 @@ class Client:
         failures = self._failures.get(where, 0)
         setup_timeout = self._setup.seconds(failures + 1, random.random())
         try:
-            connection = await Connection.open(host, port, self.config, setup_timeout)
+            connection = await Connection.open(host, port, self.config, setup_timeout, self._access)
         except HeadraceError as error:
+            self._look_for_refusal(error)
             self._failures[where] = failures + 1
             self._refusals[where] = error
             pause = self._reconnect.seconds(failures + 1, random.random())
@@ -141,6 +154,14 @@ class Client:
         self._connections[key] = connection
         log.debug("connected to %s:%s%s", host, port, f" for {key[1]}" if key[1] else "")
         return connection
+
+    def _look_for_refusal(self, error: HeadraceError | None) -> None:
+        """A broker with a wrong certificate may be the only one, and have a right one soon. A login is refused by
+        all of them."""
+        if isinstance(error, AuthenticationError) and error.step != "tls" and self._refusal is None:
+            self._refusal = error
+            log.error("giving up: %s", error)
+            self._on_refusal(error)
 
     async def with_retries(self, what: str, deadline: float, attempt: Callable[[], Any]) -> Any:
         """Awaits `attempt()` until it succeeds, fails for good, or the deadline passes.
@@ -193,6 +214,8 @@ class Client:
 
     async def refresh(self) -> None:
         """Waits for metadata that was asked for after this call. Raises what kept it from coming."""
+        if self._refusal is not None:
+            raise self._refusal
         self._ensure_keeper()
         waiter = self._refreshed
         if waiter is None:
@@ -201,7 +224,7 @@ class Client:
         await asyncio.shield(waiter)
 
     def _ensure_keeper(self) -> None:
-        if self._keeper is None and not self.closed:
+        if self._keeper is None and not self.closed and self._refusal is None:
             self._keeper = self._watch(asyncio.create_task(self._keep_fresh(), name="metadata"))
 
     async def _keep_fresh(self) -> None:
@@ -223,6 +246,10 @@ class Client:
                 if waiter is not None and not waiter.done():
                     waiter.set_exception(error)
                     waiter.exception()
+                if error is self._refusal:
+                    # Nothing more is asked of anybody: what waits for metadata is told so by the next refresh.
+                    self._keeper = None
+                    return
                 self._refresh_wanted.set()
                 await asyncio.sleep(self.retry_pause(failures))
                 continue
@@ -280,6 +307,8 @@ class Client:
             except ClosedError:
                 raise
             except HeadraceError as error:  # also one that is no broker at all: another one may be
+                if error is self._refusal:
+                    raise
                 hopeless &= not error.retriable
                 last = error
                 continue

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from ..config import ConsumerConfig
-from ..errors import HeadraceError
+from ..errors import AuthenticationError, HeadraceError
 from ..machines.assignment import Assignment
 from ..machines.cluster import Cluster
 from ..machines.lanes import Lanes
@@ -71,6 +71,8 @@ class Intake(Lane):
         if error is not None:
             raise error
         if self._crash is not None and not chunks:
+            if isinstance(self._crash, AuthenticationError):
+                raise self._crash
             raise HeadraceError(f"a background task of this consumer ended: {self._crash!r}") from self._crash
         if not chunks:
             return None

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..acknowledge import AcknowledgeType
-from ..errors import HeadraceError
+from ..errors import AuthenticationError, HeadraceError
 from ..machines.backoff import Backoff
 from ..machines.cluster import Cluster
 from ..machines.share_holding import Outcome
@@ -85,6 +85,11 @@ class ShareIntake:
             self._crash = error
             self.doorbell.ring()
 
+    def locked_out(self, error: HeadraceError) -> None:
+        """No broker lets this client in any more: polls tell it."""
+        self._crash = error
+        self.doorbell.ring()
+
     # -- polls ---------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: frozenset[str]) -> None:
@@ -145,6 +150,8 @@ class ShareIntake:
             if error is not None:
                 setattr(owner, name, None)
                 raise error
+        if isinstance(self._crash, AuthenticationError):
+            raise self._crash
         if self._crash is not None:
             raise HeadraceError(f"a background task of this consumer ended: {self._crash!r}") from self._crash
 

@@ -8,6 +8,7 @@
 - A stream that failed fails everything in flight on it, at once, with the same cause.
 - A frame is bounded by `receive.message.max.bytes` before anything is allocated for it.
 - A request whose caller was cancelled stays in the queue, and its answer is dropped when it comes.
+- While the login is renewed (`authentication.py`), requests are held back, in their order.
 
 Everything here runs on the event loop that opened the connection, except `recycle` and what `receiver.py` does.
 """
@@ -16,10 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import dataclasses
 import logging
 import socket
+import ssl
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -28,16 +29,28 @@ from .._version import __version__
 from ..config import ConsumerConfig
 from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError
 from ..protocol.codes import NONE, kafka_error
-from ..protocol.messages import API_VERSIONS, Api, correlation_id_of, decode_response, encode_request
+from ..protocol.messages import (
+    API_VERSIONS,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    Api,
+    correlation_id_of,
+    decode_response,
+    encode_request,
+)
 from ..protocol.versions import BrokerVersions, next_api_versions_attempt
+from ..security.access import Access
+from .authentication import Authentication
+from .dialing import dial, tls_failure
+from .frame_pool import FramePool as FramePool
 from .receiver import Receiver
 
 log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
 _STAGING = 64 * 1024
-_ROUND = 512 * 1024
 _UNSUPPORTED_VERSION = 35
+_FIRST_AFTER_VERSIONS = 2  # the id of that request
 # The first answer lists a broker's versions, a kilobyte or two. A TLS port answers with an alert that reads as a
 # length of 350 MB, a web server with one of 1.2 GB.
 _LARGEST_FIRST_FRAME = 1024 * 1024
@@ -61,29 +74,6 @@ class _Call:
     timer: asyncio.TimerHandle
 
 
-class FramePool:
-    """A few large receive buffers that are used again, because fresh memory at a gigabyte per second costs
-    more in page faults than the copying into it. `list.append` and `list.pop` are atomic, so `give` may be
-    called by the threads that decode."""
-
-    def __init__(self, keep: int = 3) -> None:
-        self._spare: list[bytearray] = []
-        self._keep = keep  # one that is being filled, one that is being decoded, one that waits for it
-
-    def take(self, size: int) -> bytearray:
-        """A buffer of at least that size. Rounded up, so that the next answer, a little larger, still fits."""
-        room = -(-size // _ROUND) * _ROUND
-        with contextlib.suppress(IndexError):
-            frame = self._spare.pop()
-            if room <= len(frame) <= 4 * room:
-                return frame
-        return bytearray(room)
-
-    def give(self, frame: bytearray) -> None:
-        if len(self._spare) < self._keep:
-            self._spare.append(frame)
-
-
 class Connection(asyncio.BufferedProtocol):
     """A connection that speaks Kafka. Make one with `Connection.open`."""
 
@@ -96,6 +86,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._closed: HeadraceError | None = None
         self._calls: collections.deque[_Call] = collections.deque()
+        self._held: list[tuple[_Call, bytes]] | None = None
+        self._authentication: Authentication | None = None
         self._next_id = 0
         self._throttled_until = 0.0
         self._frames = FramePool()
@@ -109,22 +101,22 @@ class Connection(asyncio.BufferedProtocol):
         self._receiver: Receiver | None = None
 
     @classmethod
-    async def open(cls, host: str, port: int, config: ConsumerConfig, setup_timeout: float) -> Connection:
-        """Connects, within `setup_timeout` seconds, and learns the broker's versions.
+    async def open(
+        cls, host: str, port: int, config: ConsumerConfig, setup_timeout: float, access: Access | None = None
+    ) -> Connection:
+        """Connects, within `setup_timeout` seconds, learns the broker's versions, and logs in.
 
-        Raises NetworkError when the connection cannot be made; then what `call` raises, and KafkaError when the
-        broker refuses to tell its versions.
+        Raises NetworkError when the connection cannot be made; AuthenticationError when one side does not accept the
+        other; then what `call` raises, and KafkaError when the broker refuses to tell its versions.
         """
         connection = cls(host, port, config)
-        try:
-            async with asyncio.timeout(setup_timeout):
-                await connection._loop.create_connection(lambda: connection, host, port)
-        except TimeoutError:
-            raise NetworkError(f"cannot connect to {host}:{port}: no answer in {setup_timeout:.1f} s") from None
-        except (OSError, UnicodeError, OverflowError) as error:  # the latter two: no such name or port can be
-            raise NetworkError(f"cannot connect to {host}:{port}: {error}") from error
+        access = access or Access(config)
+        await dial(connection, host, port, access, setup_timeout)
         try:
             await connection._negotiate()
+            if access.mechanism is not None:
+                connection._authentication = Authentication(connection, host, access, connection._fail)
+                await connection._authentication.log_in()
         except BaseException:
             connection.close()
             raise
@@ -150,8 +142,13 @@ class Connection(asyncio.BufferedProtocol):
         return self._closed is None and self._transport is not None
 
     @property
+    def failure(self) -> HeadraceError | None:
+        """What ended it."""
+        return self._closed
+
+    @property
     def in_flight(self) -> int:
-        return len(self._calls)
+        return len(self._calls) + len(self._held or ())
 
     async def call(
         self,
@@ -200,10 +197,32 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.create_future(),
             self._loop.call_later(seconds, self._expire, api, seconds),
         )
-        self._calls.append(call)
         self.last_used = self._loop.time()
+        if self._held is not None and api is not SASL_HANDSHAKE and api is not SASL_AUTHENTICATE:
+            self._held.append((call, frame))
+            return call.answer
+        self._calls.append(call)
         self._transport.write(frame)
         return call.answer
+
+    async def call_in_turn(self, api: Api, fields: Mapping[str, Any]) -> Any:
+        """The body of an answer that may come late, since a request before it is parked at the broker."""
+        now = self._loop.time()
+        ahead = max((call.timer.when() - now for call in self._calls), default=0.0)
+        reply = await self.start(api, fields, timeout=max(0.0, ahead) + self._config.request_timeout_ms / 1000)
+        return reply.body
+
+    def hold(self) -> None:
+        """Sends nothing but SASL from now on."""
+        self._held = []
+
+    def release(self) -> None:
+        """Sends what was held back."""
+        held, self._held = self._held, None
+        for call, frame in held or ():
+            if self._closed is None and self._transport is not None:
+                self._calls.append(call)
+                self._transport.write(frame)
 
     def _expire(self, api: Api, seconds: float) -> None:
         self._fail(RequestTimeoutError(f"{api} to {self.host}: no answer in {seconds:.1f} s"))
@@ -216,7 +235,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed is not None:
             return
         self._closed = cause
-        calls, self._calls = self._calls, collections.deque()
+        calls, self._calls = [*self._calls, *(call for call, _ in self._held or ())], collections.deque()
+        if self._held is not None:
+            self._held = []
+        if self._authentication is not None:
+            self._authentication.close()
         for call in calls:
             call.timer.cancel()
             if not call.answer.done():
@@ -249,10 +272,18 @@ class Connection(asyncio.BufferedProtocol):
                     raw.setsockopt(socket.SOL_SOCKET, option, size)
 
     def connection_lost(self, error: Exception | None) -> None:
-        reason = f": {error}" if error else " by the broker"
-        self._fail(NetworkError(f"the connection to {self.host} was closed{reason}"))
+        self._fail(self._loss(error))
         # The frame being filled may be half a gigabyte; the object itself can live on in a traceback.
         self._frame = None
+
+    def _loss(self, error: Exception | None) -> HeadraceError:
+        # With TLS 1.3 a broker looks at this client's certificate when the client believes that all is well.
+        if isinstance(error, ssl.SSLError) and not self.versions.ranges:
+            return tls_failure(self.host, error)
+        reason = f": {error}" if error else " by the broker"
+        if self._next_id == _FIRST_AFTER_VERSIONS and self._calls and not self._config.uses_sasl:
+            reason += " at the first request, as one does that expects a login: see security.protocol"
+        return NetworkError(f"the connection to {self.host} was closed{reason}")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
@@ -308,8 +339,9 @@ class Connection(asyncio.BufferedProtocol):
                 f"{self.host} announced an answer of {size} bytes, above receive.message.max.bytes={largest}: "
                 f"raise that, or lower fetch.max.bytes"
             )
+        kind = "TLS" if self._config.uses_tls else "plain-text"
         return ProtocolError(
-            f"{self.host} announced an answer of {size} bytes: this is not a Kafka broker's plain-text port"
+            f"{self.host} announced an answer of {size} bytes: this is not a Kafka broker's {kind} port"
         )
 
     # -- a thread's side -------------------------------------------------------------------------------------

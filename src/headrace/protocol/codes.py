@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
-from ..errors import KafkaError
+from ..errors import AuthorizationError, KafkaError
 
 NONE = ErrorCode.none
+
+_DENIED = {
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.group_authorization_failed,
+    ErrorCode.cluster_authorization_failed,
+    ErrorCode.transactional_id_authorization_failed,
+    ErrorCode.delegation_token_authorization_failed,
+}
 
 
 def code_name(code: int) -> str:
@@ -31,4 +39,6 @@ def kafka_error(code: int, doing: str, detail: str | None = None, kind: type[Kaf
     message = f"{doing}: {name} ({int(code)})"
     if detail:
         message += f": {detail}"
+    if kind is KafkaError and code in _DENIED:
+        kind = AuthorizationError
     return kind(int(code), name, is_retriable(code), message)

@@ -43,8 +43,11 @@ JOIN_GROUP = Api(11, "JoinGroup", 7, 9)
 HEARTBEAT = Api(12, "Heartbeat", 4, 4)
 LEAVE_GROUP = Api(13, "LeaveGroup", 4, 5)
 SYNC_GROUP = Api(14, "SyncGroup", 5, 5)
+SASL_HANDSHAKE = Api(17, "SaslHandshake", 1, 1)
 API_VERSIONS = Api(18, "ApiVersions", 0, 4)
 OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", 4, 4)
+# Version 0 does not tell how long a login lasts.
+SASL_AUTHENTICATE = Api(36, "SaslAuthenticate", 1, 2)
 OFFSET_DELETE = Api(47, "OffsetDelete", 0, 0)
 # Version 0 has neither ids made by the client nor regular expressions.
 CONSUMER_GROUP_HEARTBEAT = Api(68, "ConsumerGroupHeartbeat", 1, 1)
@@ -64,8 +67,10 @@ APIS = (
     HEARTBEAT,
     LEAVE_GROUP,
     SYNC_GROUP,
+    SASL_HANDSHAKE,
     API_VERSIONS,
     OFFSET_FOR_LEADER_EPOCH,
+    SASL_AUTHENTICATE,
     OFFSET_DELETE,
     CONSUMER_GROUP_HEARTBEAT,
     SHARE_GROUP_HEARTBEAT,

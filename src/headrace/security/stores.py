@@ -1,0 +1,99 @@
+"""Certificates and keys as files have them: PEM, or PKCS12 (the `.p12` of Java and of browsers).
+
+What a file is, is seen from its first bytes and not from its name or from `ssl.keystore.type`: Java does the same for
+PKCS12 files that are called JKS. PKCS12 is read by the `cryptography` package, an extra.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import ConfigError
+
+_JKS, _JCEKS = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"
+_LARGEST_FILE = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A certificate with those up to its CA, and its key, both PEM. The key may need its password."""
+
+    certificates: str
+    key: str = field(repr=False)
+    password: str | None = field(repr=False)
+
+
+def read_file(path: str, name: str) -> bytes:
+    """Raises ConfigError."""
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigError(f"{name}={path}: {error.strerror or error}") from None
+    if len(data) > _LARGEST_FILE:
+        raise ConfigError(f"{name}={path}: this is too large for a file of certificates")
+    return data
+
+
+def trusted_certificates(path: str, password: str | None, name: str) -> str:
+    """All certificates of a truststore, as PEM. Raises ConfigError."""
+    data = read_file(path, name)
+    if _is_pem(data, path, name):
+        return data.decode("utf-8", "replace")
+    _, _, certificates = _pkcs12(data, password, path, name)
+    if not certificates:
+        raise ConfigError(f"{name}={path}: there is no certificate in it")
+    return certificates
+
+
+def identity(path: str, store_password: str | None, key_password: str | None, name: str) -> Identity:
+    """The key and its certificates of a keystore. Raises ConfigError."""
+    data = read_file(path, name)
+    if _is_pem(data, path, name):
+        text = data.decode("utf-8", "replace")
+        return Identity(text, text, key_password or store_password)
+    key, one_time, certificates = _pkcs12(data, store_password, path, name)
+    if not key:
+        raise ConfigError(f"{name}={path}: there is no private key in it")
+    return Identity(certificates, key, one_time)
+
+
+def _is_pem(data: bytes, path: str, name: str) -> bool:
+    if data[:4] in (_JKS, _JCEKS):
+        raise ConfigError(
+            f"{name}={path} is a JKS file, which only Java can read. Convert it with: keytool -importkeystore "
+            f"-srckeystore {path} -destkeystore {Path(path).with_suffix('.p12')} -deststoretype PKCS12"
+        )
+    if b"-----BEGIN " in data:
+        return True
+    if data[:1] == b"\x30":
+        return False
+    raise ConfigError(f"{name}={path} is neither PEM nor PKCS12")
+
+
+def _pkcs12(data: bytes, password: str | None, path: str, name: str) -> tuple[str, str, str]:
+    """The key, encrypted with a password made for the occasion; that password; all certificates, the key's first."""
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise ConfigError(
+            f"{name}={path}: to read PKCS12 files, pip install 'headrace[auth]' (or convert it to PEM: openssl pkcs12)"
+        ) from None
+    try:
+        store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    except ValueError:
+        what = "needs a password, or is damaged" if password is None else "cannot be opened with its password"
+        raise ConfigError(f"{name}={path} {what}") from None
+    found = [*([store.cert] if store.cert else []), *store.additional_certs]
+    pem = serialization.Encoding.PEM
+    certificates = "".join(item.certificate.public_bytes(pem).decode() for item in found)
+    if store.key is None:
+        return "", "", certificates
+    one_time = secrets.token_urlsafe(24)
+    # It goes through a file, for OpenSSL reads keys from nowhere else: so it is never there in the clear.
+    encryption = serialization.BestAvailableEncryption(one_time.encode())
+    key = store.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, encryption).decode()
+    return key, one_time, certificates
