@@ -22,6 +22,8 @@ from .prepare import Ready, prepare
 from .process import GuardedProcess
 from .progress import say_on_terminal
 from .readiness import ask_broker
+from .secured import ADMIN, Secured, check_users
+from .secured import secure as secure_directory
 from .settings import (
     HOST,
     Ports,
@@ -53,6 +55,10 @@ class LocalBroker:
     :param data_dir: where data is kept, to be found again by the next cluster on the same directory. None: a
         temporary directory that is removed by `stop()`.
     :param properties: further broker settings, which win over the ones `LocalBroker` chooses.
+    :param secure: TLS, users and ACLs: see `client_config`, `config_of` and `mutual_config` for how to connect. Needs
+        the package cryptography.
+    :param users: further users of a secured cluster, with their passwords. They may do what ACLs allow them: nothing,
+        at first. There is always `admin`, who may do everything.
     :param racks: the brokers' racks, used in turn; also lets consumers read from replicas in their own rack.
     :param version: of Apache Kafka, from 4.0 on.
     :param log_file: what the brokers say is appended to it. None: `broker.log` in the data directory.
@@ -71,6 +77,8 @@ class LocalBroker:
         port: int | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         properties: Mapping[str, Setting] | None = None,
+        secure: bool = False,
+        users: Mapping[str, str] | None = None,
         racks: Sequence[str] | None = None,
         version: str = DEFAULT_VERSION,
         log_file: str | os.PathLike[str] | None = None,
@@ -84,12 +92,18 @@ class LocalBroker:
             raise LocalBrokerError(f"{port} is not a port that {brokers} broker(s) can start from")
         if racks is not None and not racks:
             raise LocalBrokerError("racks must name at least one rack")
+        if users and not secure:
+            raise LocalBrokerError("users need secure=True")
+        check_users(users or {})
         self._overrides = {name: _text(value) for name, value in (properties or {}).items()}
         check_overrides(self._overrides)
         self.brokers: tuple[int, ...] = tuple(range(1, brokers + 1))
         self.version = version
         self._first_port = port
         self._given_dir = data_dir
+        self._is_secure = secure
+        self._users = dict(users or {})
+        self._secured: Secured | None = None
         self._racks = racks
         self._given_log = None if log_file is None else Path(log_file).expanduser().absolute()
         self._start_timeout = start_timeout
@@ -108,8 +122,26 @@ class LocalBroker:
 
     @property
     def client_config(self) -> dict[str, str]:
-        """What any client needs to connect."""
+        """What any client needs to connect: of a secured cluster, as `admin`. For headrace and librdkafka."""
+        if self._is_secure:
+            return self.config_of(ADMIN)
         return {"bootstrap.servers": self.bootstrap_servers}
+
+    def config_of(self, username: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+        """What a client needs to connect as this user, with PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
+        return {"bootstrap.servers": self.bootstrap_servers, **self._security().sasl_config(username, mechanism)}
+
+    @property
+    def mutual_config(self) -> dict[str, str]:
+        """What a client needs to connect with a certificate; it may do everything."""
+        ports = self._running().memory.ports
+        servers = ",".join(f"{HOST}:{ports[i].mutual}" for i in self.brokers)
+        return {"bootstrap.servers": servers, **self._security().mutual_config()}
+
+    @property
+    def client_properties(self) -> Path:
+        """A file that has, for Java's clients and tools, what `client_config` has. Of a secured cluster."""
+        return self._security().client_properties
 
     @property
     def data_dir(self) -> Path:
@@ -150,11 +182,16 @@ class LocalBroker:
             _require_free(self._client_ports(self._first_port))
         self._ready = prepare(self.version, self._progress)
         self._owner = os.getpid()
-        self._directory = ClusterDirectory(self._given_dir, self.brokers)
+        self._directory = ClusterDirectory(self._given_dir, self.brokers, secure=self._is_secure)
         where = self._directory.path
         atexit.register(self.stop)
         try:
+            if self._is_secure:
+                place = self._directory.security
+                self._secured = secure_directory(place, self._users, self._ready.java, self._ready.kafka, HOST)
             self._start_on_free_ports()
+            if self._secured is not None:
+                self._secured.write_client_properties(self.bootstrap_servers)
         except BaseException as error:
             self._abandon(keep_log=isinstance(error, LocalBrokerError))
             if isinstance(error, OSError):
@@ -256,8 +293,9 @@ class LocalBroker:
             clients = [remembered[i].client for i in self.brokers]
         else:
             clients = free_ports(count)
-        controllers = free_ports(count, avoid=frozenset(clients))
-        return {i: Ports(*pair) for i, *pair in zip(self.brokers, clients, controllers, strict=True)}
+        others = free_ports(2 * count if self._is_secure else count, avoid=frozenset(clients))
+        controllers, mutual = others[:count], others[count:] or [0] * count
+        return {i: Ports(*each) for i, *each in zip(self.brokers, clients, controllers, mutual, strict=True)}
 
     def _client_ports(self, first: int) -> list[int]:
         return [first + index for index in range(len(self.brokers))]
@@ -266,8 +304,8 @@ class LocalBroker:
         files = directory.files(broker_id)
         memory = directory.memory
         rack = rack_of(self.brokers.index(broker_id), self._racks)
-        settings = broker_properties(broker_id, memory.ports, rack, files.data, self._overrides)
-        write_broker_files(files, settings, memory.cluster_id, self._ready.kafka)
+        settings = broker_properties(broker_id, memory.ports, rack, files.data, self._overrides, self._secured)
+        write_broker_files(files, settings, memory.cluster_id, self._secured or self._ready.kafka)
         flags = [f"-XX:SharedArchiveFile={self._ready.archive}"] if self._ready.archive else []
         log = open_log(self.log_path)
         try:
@@ -285,6 +323,7 @@ class LocalBroker:
     def _wait_until_ready(self, broker_ids: Iterable[int], log_start: int) -> None:
         """Until each of the brokers answers, as part of this cluster, and lists all of them."""
         memory = self._running().memory
+        context = None if self._secured is None else self._secured.context()
         wanted = frozenset(broker_ids)
         waiting = sorted(wanted)
         deadline = time.monotonic() + self._start_timeout
@@ -297,7 +336,8 @@ class LocalBroker:
                 raise self._start_failure(
                     f"broker {waiting[0]} was not ready within {self._start_timeout:g} s", log_start
                 )
-            view = ask_broker(memory.ports[waiting[0]].client, _ASK_WITHIN)
+            ports = memory.ports[waiting[0]]
+            view = ask_broker(ports.mutual or ports.client, _ASK_WITHIN, context)
             if view and view.cluster_id == memory.cluster_id and view.broker_ids >= wanted:
                 del waiting[0]
             else:
@@ -345,6 +385,12 @@ class LocalBroker:
         if self._owner != os.getpid():
             raise LocalBrokerError("the cluster belongs to the process this one was forked from")
         return self._directory
+
+    def _security(self) -> Secured:
+        self._running()
+        if self._secured is None:
+            raise LocalBrokerError("the cluster is not secured: make it with secure=True")
+        return self._secured
 
     def _process(self, broker_id: int) -> GuardedProcess:
         self._running()

@@ -4,6 +4,7 @@
 <data>/headrace.lock   held while the cluster runs, by us and by the guards of its brokers
 <data>/broker.log      what all brokers of the cluster say
 <data>/broker-1/...    settings and logs of broker 1
+<data>/security/...    of a secured cluster: certificates and users, see secured.py
 """
 
 from __future__ import annotations
@@ -31,21 +32,25 @@ class Memory:
 
     cluster_id: str
     ports: Mapping[int, Ports]
+    secure: bool = False
 
     def to_json(self) -> str:
-        ports = {str(i): [p.client, p.controller] for i, p in self.ports.items()}
-        return json.dumps({"cluster_id": self.cluster_id, "ports": ports})
+        ports = {str(i): [p.client, p.controller, p.mutual] for i, p in self.ports.items()}
+        return json.dumps({"cluster_id": self.cluster_id, "ports": ports, "secure": self.secure})
 
     @classmethod
     def from_json(cls, text: str) -> Memory:
         data = json.loads(text)
-        return cls(str(data["cluster_id"]), {int(i): Ports(*p) for i, p in data["ports"].items()})
+        ports = {int(i): Ports(*p) for i, p in data["ports"].items()}
+        return cls(str(data["cluster_id"]), ports, bool(data.get("secure", False)))
 
 
 class ClusterDirectory:
     """An open, locked data directory. Temporary when no path is given: then `close()` removes it."""
 
-    def __init__(self, path: str | os.PathLike[str] | None, broker_ids: tuple[int, ...]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | None, broker_ids: tuple[int, ...], *, secure: bool = False
+    ) -> None:
         self.temporary = path is None
         try:
             if path is None:
@@ -60,13 +65,17 @@ class ClusterDirectory:
             where = Path(tempfile.gettempdir() if path is None else path)
             raise storage_error(error, where, "the data directory") from error
         try:
-            self.memory = self._recall(broker_ids)
+            self.memory = self._recall(broker_ids, secure)
         except BaseException:
             self._lock.release()
             raise
 
     def files(self, broker_id: int) -> BrokerFiles:
         return BrokerFiles(self.path / f"broker-{broker_id}")
+
+    @property
+    def security(self) -> Path:
+        return self.path / "security"
 
     @property
     def default_log(self) -> Path:
@@ -77,7 +86,7 @@ class ClusterDirectory:
         return self._lock.fileno()
 
     def remember(self, ports: Mapping[int, Ports]) -> Memory:
-        self.memory = Memory(self.memory.cluster_id, ports)
+        self.memory = Memory(self.memory.cluster_id, ports, self.memory.secure)
         draft = self.path / "headrace.json.draft"
         draft.write_text(self.memory.to_json())
         draft.rename(self.path / "headrace.json")
@@ -86,7 +95,7 @@ class ClusterDirectory:
     def close(self, keep_log: bool = False) -> None:
         """Let go of the directory; remove it when it is temporary, except the log if that is still wanted."""
         if self.temporary and keep_log:
-            for entry in self.path.glob("broker-*"):
+            for entry in (*self.path.glob("broker-*"), self.path / "security"):
                 shutil.rmtree(entry, ignore_errors=True)
             for name in ("headrace.json", "headrace.lock"):
                 (self.path / name).unlink(missing_ok=True)
@@ -94,12 +103,12 @@ class ClusterDirectory:
             shutil.rmtree(self.path, ignore_errors=True)
         self._lock.release()
 
-    def _recall(self, broker_ids: tuple[int, ...]) -> Memory:
+    def _recall(self, broker_ids: tuple[int, ...], secure: bool) -> Memory:
         path = self.path / "headrace.json"
         try:
             memory = Memory.from_json(path.read_text())
         except FileNotFoundError:
-            return Memory(random_id(), {})
+            return Memory(random_id(), {}, secure)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise LocalBrokerError(
                 f"{path} is damaged ({error}): choose another data directory, or delete this one"
@@ -108,6 +117,11 @@ class ClusterDirectory:
             raise LocalBrokerError(
                 f"the data directory {self.path} belongs to a cluster of {len(memory.ports)} broker(s), "
                 f"not {len(broker_ids)}: start that many, or choose another directory"
+            )
+        if memory.secure != secure:
+            kind = "a secured cluster" if memory.secure else "a cluster that is not secured"
+            raise LocalBrokerError(
+                f"the data directory {self.path} belongs to {kind}: start it like that, or choose another directory"
             )
         return memory
 

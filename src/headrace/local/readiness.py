@@ -8,7 +8,9 @@ the 40 lines here spare the local broker a dependency on the client that is test
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import struct
 from dataclasses import dataclass
 
@@ -34,10 +36,13 @@ class ClusterView:
     broker_ids: frozenset[int]
 
 
-def ask_broker(port: int, timeout: float) -> ClusterView | None:
-    """What the broker at `port` says of its cluster; None when it does not answer (yet)."""
+def ask_broker(port: int, timeout: float, context: ssl.SSLContext | None = None) -> ClusterView | None:
+    """What the broker at `port` says of its cluster; None when it does not answer (yet). With a context, over TLS."""
     try:
-        with socket.create_connection((HOST, port), timeout=timeout) as connection:
+        with contextlib.ExitStack() as open_now:
+            connection = open_now.enter_context(socket.create_connection((HOST, port), timeout=timeout))
+            if context is not None:
+                connection = open_now.enter_context(context.wrap_socket(connection, server_hostname=HOST))
             connection.settimeout(timeout)
             connection.sendall(struct.pack(">i", len(_REQUEST)) + _REQUEST)
             (length,) = struct.unpack(">i", _receive(connection, 4))

@@ -16,13 +16,14 @@ from pathlib import Path
 
 from .errors import LocalBrokerError
 from .kafka_home import KafkaHome
+from .secured import Secured
 
 HOST = "127.0.0.1"
 
 _OWNED = frozenset(
     {"node.id", "broker.id", "process.roles", "listeners", "advertised.listeners", "log.dirs", "log.dir"}
     | {"metadata.log.dir", "controller.quorum.voters", "controller.listener.names", "broker.rack"}
-    | {"controller.quorum.bootstrap.servers", "listener.security.protocol.map"}
+    | {"controller.quorum.bootstrap.servers", "listener.security.protocol.map", "inter.broker.listener.name"}
 )
 
 LOGGING = """\
@@ -43,10 +44,12 @@ rootLogger.appenderRef.out.ref = out
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where one broker listens: for clients and other brokers, and for the controllers' quorum."""
+    """Where one broker listens: for clients and other brokers, and for the controllers' quorum. A secured one listens
+    for those that come with a certificate at a port of their own."""
 
     client: int
     controller: int
+    mutual: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,12 @@ def check_overrides(properties: Mapping[str, str]) -> None:
 
 
 def broker_properties(
-    broker_id: int, ports: Mapping[int, Ports], rack: str | None, data: Path, overrides: Mapping[str, str]
+    broker_id: int,
+    ports: Mapping[int, Ports],
+    rack: str | None,
+    data: Path,
+    overrides: Mapping[str, str],
+    secured: Secured | None = None,
 ) -> dict[str, str]:
     own = ports[broker_id]
     replicas = str(min(3, len(ports)))
@@ -84,9 +92,7 @@ def broker_properties(
     settings = {
         "process.roles": "broker,controller",
         "node.id": str(broker_id),
-        "listeners": f"PLAINTEXT://{HOST}:{own.client},CONTROLLER://{HOST}:{own.controller}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{own.client}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        **_listeners(own, secured),
         "controller.listener.names": "CONTROLLER",
         # A static quorum: its addresses are settings, not data, so ports may change between two starts.
         "controller.quorum.voters": ",".join(f"{i}@{HOST}:{p.controller}" for i, p in sorted(ports.items())),
@@ -115,15 +121,34 @@ def broker_properties(
     return settings | dict(overrides)
 
 
-def write_broker_files(files: BrokerFiles, settings: Mapping[str, str], cluster_id: str, kafka: KafkaHome) -> None:
-    """Settings always, a formatted log directory only where there is none yet."""
+def _listeners(own: Ports, secured: Secured | None) -> dict[str, str]:
+    if secured is None:
+        return {
+            "listeners": f"PLAINTEXT://{HOST}:{own.client},CONTROLLER://{HOST}:{own.controller}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{own.client}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        }
+    for_clients = f"SECURE://{HOST}:{own.client},MUTUAL://{HOST}:{own.mutual}"
+    return {
+        "listeners": f"{for_clients},CONTROLLER://{HOST}:{own.controller}",
+        "advertised.listeners": for_clients,
+        "listener.security.protocol.map": "SECURE:SASL_SSL,MUTUAL:SSL,CONTROLLER:SSL",
+        **secured.broker_properties(),
+    }
+
+
+def write_broker_files(
+    files: BrokerFiles, settings: Mapping[str, str], cluster_id: str, begin: KafkaHome | Secured
+) -> None:
+    """Settings always, a formatted log directory only where there is none yet. Settings may have passwords in them."""
     files.data.mkdir(parents=True, exist_ok=True)
+    files.properties.touch(mode=0o600)
     files.properties.write_text("".join(f"{name}={_escape(value)}\n" for name, value in settings.items()))
     files.logging.write_text(LOGGING)
     meta = files.data / "meta.properties"
     if meta.exists():
         return
-    shutil.copyfile(kafka.bootstrap_checkpoint, files.data / "bootstrap.checkpoint")
+    shutil.copyfile(begin.bootstrap_checkpoint, files.data / "bootstrap.checkpoint")
     # Last, and by a rename: Kafka takes the directory for formatted when this file is there.
     draft = meta.with_suffix(".draft")
     draft.write_text(f"version=1\ncluster.id={cluster_id}\nnode.id={settings['node.id']}\ndirectory.id={random_id()}\n")

@@ -1,0 +1,227 @@
+"""The secured mode of a local cluster: TLS, users, ACLs.
+
+    SECURE      for clients: SASL over TLS, with PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512
+    MUTUAL      between brokers, and for clients with a certificate: TLS that both sides prove themselves in
+    CONTROLLER  the quorum: the same
+
+    <data>/security/ca.pem                whom clients have to trust
+    <data>/security/broker.pem            the brokers' certificate and key
+    <data>/security/client.pem            a client's, for MUTUAL
+    <data>/security/client.properties     all that a Java client (or this one) needs for SECURE
+    <data>/security/users.json            names and passwords
+    <data>/security/bootstrap.checkpoint  what a new metadata log begins with: the same users, for SCRAM
+
+Without ACLs nobody may do anything, except `admin` and whoever holds client.pem. Files with secrets can be read by
+their owner only. Everything is made once for a data directory, certificates again when they have expired.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import ssl
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .certificates import Authority
+from .errors import LocalBrokerError
+from .java import Java
+from .kafka_home import KafkaHome
+
+ADMIN = "admin"
+_BROKER, _CLIENT = "headrace-broker", "headrace-client"
+_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_ITERATIONS = 4096
+_NEW_CERTIFICATES_AFTER = 300 * 86_400.0
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """A secured cluster's files and users."""
+
+    path: Path
+    users: Mapping[str, str] = field(repr=False)
+
+    @property
+    def ca(self) -> Path:
+        return self.path / "ca.pem"
+
+    @property
+    def client_pem(self) -> Path:
+        return self.path / "client.pem"
+
+    @property
+    def client_properties(self) -> Path:
+        return self.path / "client.properties"
+
+    @property
+    def bootstrap_checkpoint(self) -> Path:
+        return self.path / "bootstrap.checkpoint"
+
+    def broker_properties(self) -> dict[str, str]:
+        users = " ".join(f'user_{name}="{_quoted(password)}"' for name, password in self.users.items())
+        return {
+            "inter.broker.listener.name": "MUTUAL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.path / "broker.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.ca),
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.controller.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "listener.name.secure.plain.sasl.jaas.config": f"{_PLAIN} required {users};",
+            "listener.name.secure.scram-sha-256.sasl.jaas.config": f"{_SCRAM} required;",
+            "listener.name.secure.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:CN={_BROKER};User:CN={_CLIENT};User:{ADMIN}",
+        }
+
+    def sasl_config(self, username: str, mechanism: str) -> dict[str, str]:
+        """What a client needs for SECURE, except the address. Raises `LocalBrokerError` for an unknown user."""
+        if username not in self.users:
+            raise LocalBrokerError(f"there is no user {username}: there are {', '.join(self.users)}")
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": mechanism,
+            "sasl.username": username,
+            "sasl.password": self.users[username],
+            "ssl.ca.location": str(self.ca),
+        }
+
+    def mutual_config(self) -> dict[str, str]:
+        """What a client needs for MUTUAL, except the address."""
+        return {
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.ca),
+            "ssl.certificate.location": str(self.client_pem),
+            "ssl.key.location": str(self.client_pem),
+        }
+
+    def context(self) -> ssl.SSLContext:
+        """For asking a broker over MUTUAL."""
+        context = ssl.create_default_context(cafile=str(self.ca))
+        context.load_cert_chain(self.client_pem)
+        return context
+
+    def write_client_properties(self, bootstrap_servers: str) -> None:
+        login = f'{_SCRAM} required username="{ADMIN}" password="{_quoted(self.users[ADMIN])}";'
+        lines = {
+            "bootstrap.servers": bootstrap_servers,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": login.replace("\\", "\\\\"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.ca),
+        }
+        _write_private(self.client_properties, "".join(f"{name}={value}\n" for name, value in lines.items()))
+
+
+def check_users(users: Mapping[str, str]) -> None:
+    """Raises `LocalBrokerError`."""
+    for name, password in users.items():
+        if not name.isidentifier() or not name.isascii():
+            raise LocalBrokerError(f"{name!r} cannot be a user's name: letters, digits and _ are allowed")
+        if not password or not password.isprintable():
+            raise LocalBrokerError(f"the password of {name} is empty, or has a character that cannot be printed")
+
+
+def secure(path: Path, users: Mapping[str, str], java: Java, kafka: KafkaHome, host: str) -> Secured:
+    """Makes what is not there yet. Raises `LocalBrokerError`."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    secured = Secured(path, _users(path / "users.json", users))
+    if _age(secured.ca) > _NEW_CERTIFICATES_AFTER:
+        _make_certificates(secured, host)
+    if not secured.bootstrap_checkpoint.exists():
+        _make_checkpoint(secured, java, kafka)
+    return secured
+
+
+def _users(path: Path, given: Mapping[str, str]) -> dict[str, str]:
+    try:
+        known: dict[str, str] = json.loads(path.read_text())
+    except FileNotFoundError:
+        known = {ADMIN: secrets.token_urlsafe(18), **given}
+        _write_private(path, json.dumps(known))
+    except ValueError as error:
+        raise LocalBrokerError(f"{path} is damaged: choose another data directory, or delete this one") from error
+    if any(known.get(name) != password for name, password in given.items()):
+        raise LocalBrokerError(f"the users of {path.parent.parent} are others: they are made with the data directory")
+    return known
+
+
+def _age(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
+
+
+def _make_certificates(secured: Secured, host: str) -> None:
+    authority = Authority()
+    broker = authority.issue(_BROKER, [host, "localhost"])
+    client = authority.issue(_CLIENT, client=True)
+    _write_private(secured.path / "broker.pem", broker.key + broker.certificates)
+    _write_private(secured.client_pem, client.key + client.certificates)
+    secured.ca.write_text(authority.pem)  # last: it is what tells that the others are there
+
+
+def _make_checkpoint(secured: Secured, java: Java, kafka: KafkaHome) -> None:
+    """By Kafka's own tool, with proofs of the passwords on its command line and not the passwords."""
+    with tempfile.TemporaryDirectory(dir=secured.path) as scratch:
+        data = Path(scratch) / "data"
+        properties = Path(scratch) / "format.properties"
+        properties.write_text(
+            "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+            "listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093\n"
+            f"controller.quorum.voters=1@127.0.0.1:9093\nlog.dirs={data}\n"
+        )
+        command = [java.executable, "-XX:TieredStopAtLevel=1", "-cp", kafka.classpath, "kafka.tools.StorageTool"]
+        command += ["format", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--config", str(properties)]
+        for name, password in secured.users.items():
+            for mechanism in _HASHES:
+                command += ["--add-scram", _scram_record(mechanism, name, password)]
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise LocalBrokerError(
+                f"Kafka's users cannot be made (exit code {done.returncode}):\n{done.stdout[-2000:]}"
+            )
+        os.chmod(data / "bootstrap.checkpoint", 0o600)
+        shutil.move(data / "bootstrap.checkpoint", secured.bootstrap_checkpoint)
+
+
+def _scram_record(mechanism: str, name: str, password: str) -> str:
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, _ITERATIONS)
+    parts = {"salt": base64.b64encode(salt).decode(), "saltedpassword": base64.b64encode(salted).decode()}
+    shown = ",".join(f'{key}="{value}"' for key, value in parts.items())
+    return f"{mechanism}=[name={name},{shown},iterations={_ITERATIONS}]"
+
+
+def _quoted(password: str) -> str:
+    return password.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _write_private(path: Path, text: str) -> None:
+    draft = path.with_name(path.name + ".draft")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    draft.rename(path)
