@@ -60,18 +60,28 @@ def from_json(found: Mapping[str, Any]) -> Offsets:
         raise ValueError(f"the checkpoint has {found!r}, which are not Kafka's offsets") from None
 
 
-def limited(start: Offsets, end: Offsets, most: int, shares: str) -> Offsets:
-    """Where a batch ends that reads at most so many offsets (a few more with proportional shares, as in Spark)."""
-    sizes = {tp: max(0, end[tp] - start[tp]) for tp in sorted(end) if tp in start}
-    total = sum(sizes.values())
+def shared_out(sizes: Offsets, most: int, shares: str, so_far: int) -> Offsets:
+    """How many of `most` offsets each partition gets that has so many to read (a few more with proportional shares, as
+    in Spark). Whose turn it is follows from how many were read so far."""
+    hungry = {tp: sizes[tp] for tp in sorted(sizes) if sizes[tp] > 0}
+    total = sum(hungry.values())
     if total <= most:
-        return dict(end)
+        return hungry
+    if most <= 0:
+        return {}
     if shares == "proportional":
-        return {tp: start[tp] + _in_proportion(size, total, most) for tp, size in sizes.items()}
-    turn = sum(start.values()) // most % len(sizes)
-    places = [*list(sizes)[turn:], *list(sizes)[:turn]]
-    given, _ = fair_shares([sizes[tp] for tp in places], most)
-    return {tp: start[tp] + share for tp, share in zip(places, given, strict=True)}
+        return {tp: _in_proportion(size, total, most) for tp, size in hungry.items()}
+    turn = so_far // most % len(hungry)
+    places = [*list(hungry)[turn:], *list(hungry)[:turn]]
+    given, _ = fair_shares([hungry[tp] for tp in places], most)
+    return dict(zip(places, given, strict=True))
+
+
+def limited(start: Offsets, end: Offsets, most: int, shares: str) -> Offsets:
+    """Where a batch ends that reads at most so many offsets."""
+    sizes = {tp: max(0, end[tp] - start[tp]) for tp in end if tp in start}
+    given = shared_out(sizes, most, shares, sum(start.values()))
+    return {tp: start[tp] + given.get(tp, 0) for tp in sizes} if sum(sizes.values()) > most else dict(end)
 
 
 def _in_proportion(size: int, total: int, most: int) -> int:

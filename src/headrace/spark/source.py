@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from .group_options import GroupOptions, refuse_in_batch, with_lane
 from .options import SourceOptions
 
 _COLUMNS = [
@@ -32,6 +34,7 @@ _COLUMNS = [
 _HEADERS = StructField(
     "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 )
+_LANE = StructField("lane", StringType())
 
 
 class HeadraceSource(DataSource):
@@ -47,17 +50,36 @@ class HeadraceSource(DataSource):
     def schema(self) -> StructType:
         flags = [value for name, value in self._given.values.items() if name.lower() == "includeheaders"]
         with_headers = bool(flags) and flags[-1].strip().lower() == "true"
-        return StructType([*_COLUMNS, *([_HEADERS] if with_headers else [])])
+        lane = [_LANE] if with_lane(self._given.values) else []
+        return StructType([*_COLUMNS, *([_HEADERS] if with_headers else []), *lane])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from .batch import BatchReader
 
+        _let_speak()
+        refuse_in_batch(self._given.values)
         return BatchReader(SourceOptions.of(self._given.values, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from .shares import ShareReader
         from .streaming import StreamReader
 
-        return StreamReader(SourceOptions.of(self._given.values, streaming=True), schema)
+        _let_speak()
+        options = SourceOptions.of(self._given.values, streaming=True)
+        groups = GroupOptions.of(self._given.values, options)
+        return (ShareReader if groups.share_group else StreamReader)(options, schema, groups)
+
+
+def _let_speak() -> None:
+    """Spark plans in Python workers whose logging is as Python has it: warnings go to stderr, and so into the driver's
+    log, and the rest nowhere. What this source has to say is little, and some of it is asked for."""
+    log = logging.getLogger(__package__)
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.INFO)
+    if not log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S"))
+        log.addHandler(handler)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,12 @@
 """Streaming queries: `spark.readStream.format("headrace")`.
 
 Everything follows from the start offsets that Spark hands over, so that a query that is restarted from its checkpoint
-plans the same batches. What is remembered (the end of an AvailableNow query, when a batch was last made) is of one run.
+plans the same batches. What is remembered (the end of an AvailableNow query, when a batch was last made, what a group
+has given) is of one run.
+
+When Spark asks for the offset after `start`, all before `start` is complete: it runs one batch at a time, and does one
+that was interrupted again before it asks. It calls commit() later, when it has begun another batch, and not at the end
+of a query. So it is by latestOffset() that a group learns what is done.
 """
 
 from __future__ import annotations
@@ -21,11 +26,19 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .batch import RangeTask
+from ..offsets import OffsetSet
+from ..types import TopicPartition
+from .checkpoint import METRICS, Checkpoint, Done, LaneRange
+from .group_options import GroupOptions
+from .grouping import Grouping
+from .lane_tasks import LANE, LaneTask, in_pieces, with_lane
+from .lanes import MOST_BESIDE_BACKLOG, planned, to_jump
 from .logs import Logs
-from .options import SourceOptions
-from .ranges import OffsetRange, Offsets, from_json, limited, split, to_json
+from .options import LATEST, AtEnd, AtOffsets, SourceOptions
+from .ownership import Portion
+from .ranges import Offsets
 from .reading import DataLossError, read_range
+from .unpacking import packed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,93 +49,173 @@ log = logging.getLogger(__name__)
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives on the driver as long as its query. What executors get of it is the options and the schema."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, groups: GroupOptions) -> None:
         self._options = options
         self._schema = schema
+        self._groups = groups
+        self._grouping = Grouping(options, groups)
         self._logs: Logs | None = None
+        self._initial: dict[str, Any] | None = None  # of a query that is new, until its first batch is planned
+        self._is_restarted = True  # until the first batch is planned
+        self._arrived: set[TopicPartition] = set()
         self._target: Offsets | None = None  # of an AvailableNow query
         self._latest: Offsets | None = None
+        self._metrics: dict[str, int] = {}
         self._last_batch = time.monotonic()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_schema": self._schema}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["_options"], state["_schema"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return packed(StreamReader, self._options, self._schema, self._groups)
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        found = self._kafka.at(self._options.starting, self._kafka.partitions(), "starting")
-        log.info("the query starts at %s", to_json(found))
-        return to_json(found)
+        found = self._kafka.at(self._options.starting, self._kafka.chosen(), "starting")
+        initial = Checkpoint.plain(found, unread=self._groups.is_member).to_json()
+        log.info("the query starts at %s", initial)
+        self._initial = initial
+        return initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_offsets is not None:
             return ReadMaxRows(self._options.max_offsets)
+        if self._groups.lanes is not None:
+            return ReadMaxRows(MOST_BESIDE_BACKLOG)
         if self._options.min_offsets is not None:
             return ReadMinRows(self._options.min_offsets)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._kafka.latest(self._kafka.partitions())
+        self._grouping.prepare()
+        self._target = self._kafka.latest(self._kafka.present())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        before = from_json(start)
-        latest = self._target if self._target is not None else self._kafka.latest(self._kafka.partitions())
-        self._latest = latest
-        begins = self._begins(before, latest)
-        end = {tp: max(latest[tp], begins[tp]) for tp in begins}
-        if isinstance(limit, ReadAllAvailable):
-            return to_json(end)
-        options = self._options
-        waiting = sum(end[tp] - begins[tp] for tp in begins)
-        is_young = time.monotonic() - self._last_batch < options.max_trigger_delay
-        if waiting < (options.min_offsets or 0) and self._target is None and is_young:
+        is_new, self._initial = start == self._initial, None
+        self._is_restarted = self._is_restarted and not is_new
+        if is_new and self._starts_anew:
             return start
-        if options.max_offsets is not None:
-            end = limited(begins, end, options.max_offsets, options.shares)
+        before = Checkpoint.read(start)
+        portion = self._grouping.look(before, self._kafka.earliest, is_new=is_new, is_last=self._target is not None)
+        if portion is None:
+            return start
+        latest = self._ends(portion)
+        begins = self._begins(before.done, latest) if portion.readable is None else portion.begins(before, latest)
+        self._pass_over_deleted(begins)
+        if self._is_restarted and portion.readable is None:
+            self._arrived |= set(begins)
+        self._arrived |= portion.arrived
+        done = self._planned(begins, latest, limit)
+        if done is None:
+            return start
+        self._is_restarted = False
+        self._note(latest, done)
+        end = portion.rest(before, done)
         if end != before:
             self._last_batch = time.monotonic()
-        return to_json(end)
+        return end.to_json()
 
-    def _begins(self, before: Offsets, latest: Offsets) -> Offsets:
-        """Where a batch begins: where the last one ended; new partitions at their beginning. Deleted ones are gone."""
+    @property
+    def _starts_anew(self) -> bool:
+        """Whether a first batch that is run again would find another start. Then it reads nothing, and its end, which
+        the checkpoint has, is where the second one begins."""
+        starting = self._options.starting
+        if self._groups.is_member or self._options.falls_back_to_latest:
+            return True
+        return LATEST in starting.offsets.values() if isinstance(starting, AtOffsets) else starting == AtEnd(LATEST)
+
+    def _ends(self, portion: Portion) -> Offsets:
+        if self._target is not None:
+            return {tp: end for tp, end in self._target.items() if portion.has(tp)}
+        return self._kafka.latest(self._kafka.present() if portion.readable is None else portion.readable)
+
+    def _begins(self, before: Done, latest: Offsets) -> Done:
+        """Where a batch begins: where the last one ended. Partitions that are new, or were made again, at their
+        beginning; deleted ones are gone."""
         if gone := sorted(set(before) - set(latest)):
             self._lost(f"{gone[0]} is gone: it was deleted, and records of it may not have been read")
-        begins = {tp: offset for tp, offset in before.items() if tp in latest}
-        for tp, offset in begins.items():
-            if latest[tp] < offset:
-                self._lost(f"{tp} was read to offset {offset}, and its log ends at {latest[tp]}: it was made again")
-        new = sorted(set(latest) - set(before))
-        for tp, offset in self._kafka.earliest(new).items():
+        for tp in sorted(set(before) & set(latest)):
+            if latest[tp] < (read := before[tp].frontier):
+                self._lost(f"{tp} was read to offset {read}, and its log ends at {latest[tp]}: it was made again")
+        begins = {tp: done for tp, done in before.items() if done.frontier <= latest.get(tp, -1)}
+        for tp, offset in self._kafka.earliest(sorted(set(latest) - set(begins))).items():
             if offset > 0:
                 self._lost(f"{tp} is new, and its log begins at {offset}: records before it were not read")
-            begins[tp] = offset
+            begins[tp] = OffsetSet(offset)
         return begins
+
+    def _pass_over_deleted(self, begins: Done) -> None:
+        """Retention can be faster than the work on a backlog. (At the frontier it is found out when it is read.)"""
+        for tp, first in self._kafka.earliest([tp for tp, done in begins.items() if done.holes]).items():
+            if first > begins[tp].low:
+                self._lost(f"{tp}: records of its backlog, from {begins[tp].low} to before {first}, were deleted")
+                begins[tp] |= OffsetSet(first)
 
     def _lost(self, text: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{text}. With failOnDataLoss=false the query goes on")
         log.warning("%s", text)
 
+    def _planned(self, begins: Done, latest: Offsets, limit: ReadLimit) -> Done | None:
+        """What is done after the batch. None if there is none yet."""
+        options, lanes = self._options, self._groups.lanes
+        if isinstance(limit, ReadAllAvailable):
+            return planned(begins, latest, None, options.shares)
+        waiting = sum(max(0, latest[tp] - done.frontier) + done.count_open for tp, done in begins.items())
+        is_young = time.monotonic() - self._last_batch < options.max_trigger_delay
+        if waiting < (options.min_offsets or 0) and self._target is None and is_young:
+            return None
+        if lanes is None:
+            return planned(begins, latest, options.max_offsets, options.shares)
+        jumping = to_jump(begins, latest, self._arrived, lanes)
+        done = planned(begins, latest, options.max_offsets, options.shares, lanes, jumping)
+        self._arrived = {tp for tp in jumping if done[tp].frontier < latest[tp]}
+        return done
+
+    # -- what Spark shows ------------------------------------------------------------------------------------------
+
+    def _note(self, latest: Offsets, done: Done) -> None:
+        self._latest = latest
+        self._metrics = {
+            "liveLag": sum(max(0, latest[tp] - each.frontier) for tp, each in done.items()),
+            "backlogOpen": sum(each.count_open for each in done.values()),
+            **self._grouping.metrics(),
+        }
+
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return None if self._latest is None else to_json(self._latest)
+        if self._latest is None:
+            return None
+        found = Checkpoint.plain(self._latest).to_json()
+        return found if self._groups.is_off else {**found, METRICS: self._metrics}
 
     # -- batches ---------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        before, after = from_json(start), from_json(end)
-        new = [tp for tp in after if tp not in before]
-        begins = before | (self._kafka.earliest(new) if new else {})
-        ranges = [OffsetRange(tp, begins[tp], after[tp]) for tp in sorted(after)]
-        tasks = split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return [RangeTask(each) for each in tasks]
+        is_new, self._initial = start == self._initial, None
+        if is_new and self._starts_anew:
+            return []
+        before, after = Checkpoint.read(start), Checkpoint.read(end)
+        # A batch that ends before it starts is one of a topic that was made again.
+        new = [
+            tp
+            for tp, done in after.done.items()
+            if tp not in after.unread and (tp not in before.done or done.frontier < before.done[tp].frontier)
+        ]
+        begins = Checkpoint({**before.done, **Checkpoint.plain(self._kafka.earliest(new)).done})
+        pieces = in_pieces(
+            begins.ranges_to(after), self._options.min_partitions, self._options.max_records_per_partition
+        )
+        return [LaneTask(each) for each in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        return read_range(partition.value, self._options, self._schema.names)
+        wanted: LaneRange = partition.value
+        columns = [name for name in self._schema.names if name != LANE]
+        found = read_range(wanted.offsets, self._options, columns)
+        return with_lane(found, wanted.lane) if self._groups.include_lane else found
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._grouping.completed(Checkpoint.read(end))
 
     def stop(self) -> None:
+        self._grouping.close()
         logs, self._logs = self._logs, None
         if logs is not None:
             logs.close()

@@ -1,0 +1,177 @@
+"""The options that make a streaming query a good citizen of Kafka: off unless they are given.
+
+    commitOffsets=true                  what is done is committed to kafka.group.id, for tools that show lags
+    enable.parallel.rebalance=true      KIP-333: newest records first, the backlog beside them
+      parallel.rebalance.min.lag, parallel.rebalance.backlog.share, as the consumer has them
+    includeLane=true                    a column `lane`, live or backlog
+    group.membership=true               KIP-62, KIP-983: a member of kafka.group.id, which assigns its partitions
+    share.group.id=…                    KIP-932, KIP-1206: records acquired from a share group
+
+Which of them go together:
+
+                       commitOffsets   parallel.rebalance   membership   share.group.id
+    commitOffsets            -                yes            implied          no
+    parallel.rebalance      yes                -               yes            no
+    membership            implied             yes               -             no
+    share.group.id           no                no               no             -
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from ..config import ConsumerConfig
+from ..errors import ConfigError
+from ..share_config import REFUSED as NOT_SHARED
+from ..share_config import ShareConsumerConfig
+from .lanes import LaneTerms
+from .options import Assigned, OptionError, SourceOptions, Subscribed
+
+COMMIT = "commitOffsets"
+LANES = "enable.parallel.rebalance"
+MIN_LAG = "parallel.rebalance.min.lag"
+BACKLOG_SHARE = "parallel.rebalance.backlog.share"
+INCLUDE_LANE = "includeLane"
+MEMBERSHIP = "group.membership"
+SHARE = "share.group.id"
+
+NAMES = (COMMIT, LANES, MIN_LAG, BACKLOG_SHARE, INCLUDE_LANE, MEMBERSHIP, SHARE)
+
+# Of a member, so of the driver's consumer alone.
+_OF_MEMBERS = (
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+    "partition.assignment.strategy",
+    "group.instance.id",
+    "group.protocol",
+    "group.remote.assignor",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupOptions:
+    """All of them, checked."""
+
+    commits: bool = False
+    lanes: LaneTerms | None = None
+    include_lane: bool = False
+    is_member: bool = False
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    """Of the consumer that commits, is a member, or acquires: the source's, with group.id and those of members."""
+    share_group: str | None = None
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the source is as Spark's own."""
+        return not (self.commits or self.lanes or self.is_member or self.share_group)
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], source: SourceOptions) -> GroupOptions:
+        """Raises OptionError."""
+        options = {str(name).lower(): str(value).strip() for name, value in given.items()}
+        share = options.get(SHARE)
+        if share is not None:
+            return cls(share_group=share, settings=_share_settings(options, source, share))
+        group = options.get("kafka.group.id", "")
+        is_member = _flag(options, MEMBERSHIP)
+        commits = _flag(options, COMMIT)
+        if (is_member or commits) and not group:
+            name = MEMBERSHIP if is_member else COMMIT
+            raise OptionError(f"{name}=true needs the option kafka.group.id: it names the group")
+        if is_member and COMMIT.lower() in options and not commits:
+            raise OptionError(f"{COMMIT}=false: with {MEMBERSHIP}=true offsets are always committed to the group")
+        if is_member and isinstance(source.strategy, Assigned):
+            raise OptionError(f"assign: with {MEMBERSHIP}=true the group assigns partitions; use subscribe")
+        names = _OF_MEMBERS if is_member else ()
+        own = {name: options[f"kafka.{name}"] for name in names if f"kafka.{name}" in options}
+        settings = {**source.settings, **own, "group.id": group} if is_member or commits else {}
+        _check(settings)
+        return cls(
+            commits=commits and not is_member,
+            lanes=_lanes(options),
+            include_lane=_flag(options, INCLUDE_LANE),
+            is_member=is_member,
+            settings=settings,
+        )
+
+
+def refuse_in_batch(given: Mapping[str, str]) -> None:
+    """Raises OptionError: a batch query has no part in any of this."""
+    known = {name.lower(): name for name in NAMES}
+    for name, value in given.items():
+        if name.lower() in known and str(value).strip().lower() != "false":
+            raise OptionError(
+                f"{known[name.lower()]} is for streaming queries: a batch query has nothing to go on with"
+            )
+
+
+def with_lane(given: Mapping[str, str]) -> bool:
+    """Whether the schema has the column `lane`; what else is wrong is said later."""
+    return any(
+        name.lower() == INCLUDE_LANE.lower() and str(value).strip().lower() == "true" for name, value in given.items()
+    )
+
+
+def _lanes(options: Mapping[str, str]) -> LaneTerms | None:
+    if not _flag(options, LANES):
+        for name in (MIN_LAG, BACKLOG_SHARE):
+            if name in options:
+                raise OptionError(f"{name} needs {LANES}=true")
+        return None
+    own = {name: options[name] for name in (MIN_LAG, BACKLOG_SHARE) if name in options}
+    try:
+        found = ConsumerConfig.parse({**own, "bootstrap.servers": "unused:1"})
+    except ConfigError as error:
+        raise OptionError(str(error)) from None
+    return LaneTerms(found.parallel_rebalance_min_lag, found.parallel_rebalance_backlog_share)
+
+
+def _share_settings(options: Mapping[str, str], source: SourceOptions, group: str) -> dict[str, str]:
+    if not group:
+        raise OptionError(f"{SHARE} is empty: it names the share group")
+    for name in (COMMIT, LANES, INCLUDE_LANE, MEMBERSHIP):
+        if _flag(options, name):
+            raise OptionError(
+                f"{name}=true and {SHARE} exclude each other: a share group has no offsets of its members"
+            )
+    for name in (MIN_LAG, BACKLOG_SHARE):
+        if name in options:
+            raise OptionError(f"{name} and {SHARE} exclude each other: a share group has no offsets of its members")
+    for name in ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"):
+        if name in options:
+            raise OptionError(
+                f"{name} and {SHARE} exclude each other: where a share group starts is kept by the brokers "
+                f"(share.auto.offset.reset, set by kafka-configs)"
+            )
+    if not isinstance(source.strategy, Subscribed):
+        raise OptionError(f"{SHARE} needs the option subscribe: a share group subscribes to topics by name")
+    for name in ("minpartitions", "minoffsetspertrigger"):
+        if name in options:
+            raise OptionError(f"{name} means nothing with {SHARE}: a batch is what the group gives at a time")
+    refused = {name.replace("_", ".") for name in NOT_SHARED}
+    settings = {name: value for name, value in source.settings.items() if name not in refused}
+    settings |= {"group.id": group}
+    if (patience := options.get("kafka.max.poll.interval.ms")) is not None:
+        settings["max.poll.interval.ms"] = patience
+    try:
+        ShareConsumerConfig.parse(settings)
+    except ConfigError as error:
+        raise OptionError(f"kafka.{error}") from None
+    return settings
+
+
+def _check(settings: Mapping[str, str]) -> None:
+    if settings:
+        try:
+            ConsumerConfig.parse(settings)
+        except ConfigError as error:
+            raise OptionError(f"kafka.{error}") from None
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    value = options.get(name.lower(), "false").lower()
+    if value not in ("true", "false"):
+        raise OptionError(f"{name}={value!r}: true or false is needed")
+    return value == "true"
