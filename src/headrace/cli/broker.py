@@ -20,6 +20,8 @@ from headrace.local.kafka_home import DEFAULT_VERSION
 from headrace.local.prepare import prepare
 from headrace.local.supervise import supervise
 
+from .connecting import name_and_value
+
 STOPPED = 3
 CRASHED = 4
 
@@ -55,7 +57,7 @@ def up(
     if data and ephemeral:
         raise click.UsageError("--data keeps data and --ephemeral does not: choose one of them")
     where = None if ephemeral else str(Path(data).absolute() if data else default_data(brokers))
-    wish = Wish(brokers, port, where, kafka_version, dict(_setting(text) for text in settings))
+    wish = Wish(brokers, port, where, kafka_version, dict(name_and_value(text, "--config") for text in settings))
     with _bar() as progress:
         prepare(kafka_version, progress)
     if foreground:
@@ -108,13 +110,6 @@ def _process(pid: int, alive: bool) -> str:
 
 def _busy() -> None:
     raise LocalBrokerError("a cluster is running already: `headrace down` ends it")
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", param_hint="--config")
-    return name.strip(), value.strip()
 
 
 @contextlib.contextmanager

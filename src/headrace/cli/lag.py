@@ -1,0 +1,212 @@
+"""`headrace lag`: how far a group, a share group or a streaming query is, once or again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .connecting import Settings, cluster_options, for_asking, format_option
+from .places import span_seconds
+from .showing import document, is_terminal, seconds, table
+
+if TYPE_CHECKING:
+    from .lag_figures import Sample, Trend
+
+TOO_MUCH = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Threshold:
+    """Of which more is too much: of records in all partitions together, or of the oldest one's age."""
+
+    records: int | None = None
+    seconds: float | None = None
+
+    def is_passed(self, sample: Sample) -> bool:
+        if self.records is not None and sample.lag > self.records:
+            return True
+        return self.seconds is not None and (sample.seconds or 0.0) > self.seconds
+
+
+class _ThresholdType(click.ParamType[Threshold]):
+    name = "threshold"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Threshold:
+        if isinstance(value, Threshold):
+            return value
+        text = str(value).replace(",", "").replace("_", "")
+        if re.fullmatch(r"\d+", text):
+            return Threshold(records=int(text))
+        span = span_seconds(text)
+        if span is None:
+            self.fail(f"{value!r} is neither a number of records nor a time as 30s, 5m, 2h", param, context)
+        return Threshold(seconds=span)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  headrace lag -g billing                      a group, with its backlog lane if it has one
+  headrace lag -g billing --watch              again and again, with the trend
+  headrace lag checkpoints/orders              a streaming query of Spark, by its checkpoint
+  headrace lag -g billing --threshold 10000    exit code 3 if more records are waiting
+  headrace lag -g billing --threshold 5m       exit code 3 if one has been waiting for longer
+"""
+)
+@click.argument("checkpoint", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("-g", "--group", metavar="GROUP", help="A group of any kind.")
+@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this one.")
+@click.option("-w", "--watch", is_flag=True, help="Go on until Ctrl-C.")
+@click.option(
+    "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds, with --watch."
+)
+@click.option("--times", type=click.IntRange(1), help="With --watch: end after so many.")
+@click.option("--threshold", type=_ThresholdType(), metavar="RECORDS|TIME", help="Exit code 3 for a larger lag.")
+@format_option()
+@cluster_options
+@click.pass_context
+def lag(
+    context: click.Context,
+    settings: Settings,
+    timeout: float,
+    checkpoint: Path | None,
+    group: str | None,
+    topics: tuple[str, ...],
+    watch: bool,
+    interval: float,
+    times: int | None,
+    threshold: Threshold | None,
+    form: str,
+) -> None:
+    """Show how far behind a group is, partition by partition: of a consumer group, a share group, or CHECKPOINT, the
+    directory of a Spark query.
+
+    The time is the age of the oldest record that is not done. Exit code: 0, or 3 if the threshold is passed at the end.
+    """
+    if (checkpoint is None) == (group is None):
+        raise click.UsageError("name a group with -g, or the directory of a checkpoint")
+    if times is not None and not watch:
+        raise click.UsageError("--times is for --watch")
+    asking = for_asking(settings, timeout)
+    rounds = (times or 0) if watch else 1
+    last = asyncio.run(_watch(asking, group, checkpoint, topics, interval, rounds, form))
+    if threshold is not None and threshold.is_passed(last):
+        context.exit(TOO_MUCH)
+
+
+async def _watch(
+    settings: Settings,
+    group: str | None,
+    checkpoint: Path | None,
+    topics: tuple[str, ...],
+    interval: float,
+    rounds: int,
+    form: str,
+) -> Sample:
+    from headrace.aio.admin import AsyncAdmin
+
+    from .lag_figures import History
+    from .lag_reading import checkpoint_sample, group_sample
+
+    history = History()
+    name = group or str(checkpoint)
+    done = 0
+    async with AsyncAdmin(settings) as admin:
+        while True:
+            if checkpoint is not None:
+                sample = await checkpoint_sample(admin, settings, checkpoint, topics)
+            else:
+                sample = await group_sample(admin, settings, name, topics)
+            history.add(sample)
+            trend = history.trend()
+            if form == "json":
+                found = _document(name, sample, trend)
+                click.echo(document(found) if rounds == 1 else json.dumps(found))
+            else:
+                if rounds != 1 and is_terminal():
+                    click.clear()
+                click.echo(shown(name, sample, trend))
+            done += 1
+            if done == rounds:
+                return sample
+            await asyncio.sleep(interval)
+
+
+def _document(name: str, sample: Sample, trend: Trend | None) -> dict[str, Any]:
+    return {
+        "group": name,
+        "at": round(sample.at * 1000),
+        "lag": sample.lag,
+        "seconds": _rounded(sample.seconds),
+        "lost": sample.lost,
+        "trend": None
+        if trend is None
+        else {
+            "written": _rounded(trend.written),
+            "read": _rounded(trend.read),
+            "caught_up_in": _rounded(trend.caught_up),
+        },
+        "partitions": [
+            {
+                "topic": row.tp.topic,
+                "partition": row.tp.partition,
+                "lane": row.lane or None,
+                "next": row.next,
+                "end": row.end,
+                "lag": row.lag,
+                "seconds": _rounded(row.seconds),
+                "lost": row.lost,
+                "owner": row.owner,
+            }
+            for row in sample.rows
+        ],
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def shown(name: str, sample: Sample, trend: Trend | None) -> str:
+    """As people read it."""
+    with_lanes = any(row.lane for row in sample.rows)
+    with_lost = sample.lost > 0
+    heads = ["topic", "partition", *(["lane"] if with_lanes else []), "next", "end", "lag", "time"]
+    heads += [*(["lost"] if with_lost else []), "owner"]
+    rows = [
+        [
+            row.tp.topic,
+            row.tp.partition,
+            *([row.lane] if with_lanes else []),
+            row.next,
+            row.end,
+            row.lag,
+            seconds(row.seconds),
+            *([row.lost] if with_lost else []),
+            row.owner,
+        ]
+        for row in sample.rows
+    ]
+    head = f"{name}: {sample.lag:,} records"
+    if sample.seconds is not None:
+        head += f", the oldest {seconds(sample.seconds)} old"
+    lines = [head, table(heads, rows)]
+    if trend is not None:
+        lines.append(_trend_line(trend))
+    return "\n".join(lines)
+
+
+def _trend_line(trend: Trend) -> str:
+    if trend.caught_up == 0:
+        outlook = "caught up"
+    elif trend.caught_up is None:
+        outlook = "not catching up" if trend.change <= 0 else "falling behind"
+    else:
+        outlook = f"caught up in about {seconds(trend.caught_up)}"
+    return f"{trend.written:,.0f} records/s written, {trend.read:,.0f} read: {outlook}"

@@ -1,0 +1,127 @@
+"""How far a group is: figures out of offsets. Nothing here does I/O or reads a clock.
+
+    plain commit       one row: from the committed offset to the end of the log
+    with a token       two rows (KIP-333): the live lane's, and one for what the backlog lane has still to read
+    share group        one row: from the group's start offset; the lag is what the brokers say
+    checkpoint         as a plain commit
+
+Records that were deleted before they were read are not waited for: they are `lost`, and not in the lag.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from headrace.lane_marks import Mark, standing
+from headrace.types import TopicPartition, Watermarks
+
+LIVE, BACKLOG = "live", "backlog"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One partition of a group, or one lane of it."""
+
+    tp: TopicPartition
+    lane: str
+    """live, backlog, or empty where there is only one."""
+    next: int
+    """The first offset that is not done."""
+    end: int
+    lag: int
+    lost: int = 0
+    owner: str | None = None
+    seconds: float | None = None
+    """How old the record at `next` is; None without lag, or if it could not be read."""
+
+
+def rows_of(tp: TopicPartition, first: Mark, second: Mark | None, log: Watermarks, owner: str | None) -> list[Row]:
+    """What the two commit logs say of a partition."""
+    done = standing(first, second)
+    rows = []
+    if first.token:
+        open_ranges = done.open(min(done.low, first.offset), first.offset)
+        still = [(max(start, log.low), end) for start, end in open_ranges if end > log.low]
+        lost = sum(end - start for start, end in open_ranges) - sum(end - start for start, end in still)
+        if still:
+            lag = sum(end - start for start, end in still)
+            rows.append(Row(tp, BACKLOG, still[0][0], first.offset, lag, lost, owner))
+    start = max(first.offset, log.low)
+    end = max(log.high, start)
+    ranges = done.open(start, end)
+    following = ranges[0][0] if ranges else end
+    lane = LIVE if first.token else ""
+    live = Row(tp, lane, following, end, sum(b - a for a, b in ranges), start - first.offset, owner)
+    return [live, *rows]
+
+
+def plain_row(tp: TopicPartition, offset: int, log: Watermarks, lag: int | None = None) -> Row:
+    start = max(offset, log.low)
+    end = max(log.high, start)
+    return Row(tp, "", start, end, end - start if lag is None else lag, start - offset)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trend:
+    """Of the time that was watched. Records a second; `caught_up` is seconds from now, None if it will not be."""
+
+    written: float
+    read: float
+    caught_up: float | None
+
+    @property
+    def change(self) -> float:
+        """Of the lag."""
+        return self.written - self.read
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    at: float
+    rows: Sequence[Row]
+
+    @property
+    def lag(self) -> int:
+        return sum(row.lag for row in self.rows)
+
+    @property
+    def seconds(self) -> float | None:
+        return max((row.seconds for row in self.rows if row.seconds is not None), default=None)
+
+    @property
+    def lost(self) -> int:
+        return sum(row.lost for row in self.rows)
+
+
+class History:
+    """The samples of the last `window` seconds. Commits come in steps, so the trend is over all of them."""
+
+    def __init__(self, window: float = 60.0) -> None:
+        self._window = window
+        self._samples: deque[Sample] = deque()
+
+    def add(self, sample: Sample) -> None:
+        self._samples.append(sample)
+        while len(self._samples) > 2 and self._samples[1].at <= sample.at - self._window:
+            self._samples.popleft()
+
+    def trend(self) -> Trend | None:
+        """None before the second sample."""
+        first, last = self._samples[0], self._samples[-1]
+        if last.at <= first.at:
+            return None
+        span = last.at - first.at
+        written = _growth(first.rows, last.rows) / span
+        read = written - (last.lag - first.lag) / span
+        if last.lag == 0:
+            return Trend(written, read, 0.0)
+        faster = read - written
+        return Trend(written, read, last.lag / faster if faster > 0 else None)
+
+
+def _growth(before: Iterable[Row], after: Iterable[Row]) -> int:
+    """How many records were written meanwhile, to the partitions that are in both."""
+    ends: Mapping[TopicPartition, int] = {row.tp: row.end for row in before if row.lane != BACKLOG}
+    return sum(row.end - ends[row.tp] for row in after if row.lane != BACKLOG and row.tp in ends)

@@ -1,0 +1,124 @@
+"""What `headrace lag` asks the cluster: a group's commits, the ends of its logs, and how old its next records are."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from headrace.aio import AsyncConsumer
+from headrace.aio.admin import AsyncAdmin, GroupDescription
+from headrace.errors import HeadraceError
+from headrace.lane_marks import BACKLOG_SUFFIX, Mark
+from headrace.types import TopicPartition
+
+from .checkpoints import read_checkpoints
+from .connecting import Settings
+from .lag_figures import Row, Sample, plain_row, rows_of
+
+Ages = dict[tuple[TopicPartition, int], float]
+
+_LOOK_FOR = 5.0  # seconds to look for the records that are next
+
+
+async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics: Collection[str]) -> Sample:
+    """Raises HeadraceError if there is no such group, or it has committed nothing."""
+    described = await admin.describe_group(group)
+    if described is None:
+        raise HeadraceError(f"there is no group {group!r}: `headrace groups` lists those that there are")
+    if described.listing.kind == "share":
+        rows = await _share_rows(admin, group, described)
+    else:
+        rows = await _group_rows(admin, group, described)
+    return await _complete(settings, rows, topics, f"group {group!r} has committed nothing")
+
+
+async def checkpoint_sample(admin: AsyncAdmin, settings: Settings, path: Path, topics: Collection[str]) -> Sample:
+    """Raises HeadraceError if there is no checkpoint, or it has no Kafka source."""
+    offsets: dict[TopicPartition, int] = {}
+    for checkpoint in read_checkpoints(path):
+        for tp, offset in checkpoint.offsets.items():
+            offsets[tp] = min(offset, offsets.get(tp, offset))
+    logs = await admin.bounds(offsets)
+    rows = [plain_row(tp, offset, logs[tp]) for tp, offset in sorted(offsets.items()) if tp in logs]
+    return await _complete(settings, rows, topics, f"{path} has no finished batch of a Kafka source")
+
+
+async def _group_rows(admin: AsyncAdmin, group: str, described: GroupDescription) -> list[Row]:
+    committed = await admin.committed(group)
+    marks = {tp: _mark(tp, group, found) for tp, found in committed.items()}
+    progress: Mapping[TopicPartition, Mark] = {}
+    if any(mark.token for mark in marks.values()):
+        found = await admin.committed(group + BACKLOG_SUFFIX)
+        progress = {tp: _mark(tp, group + BACKLOG_SUFFIX, it) for tp, it in found.items()}
+    logs = await admin.bounds(marks)
+    owners = _owners(described)
+    return [
+        row
+        for tp, mark in sorted(marks.items())
+        if tp in logs
+        for row in rows_of(tp, mark, progress.get(tp), logs[tp], owners.get(tp))
+    ]
+
+
+def _mark(tp: TopicPartition, group: str, found: object) -> Mark:
+    try:
+        return Mark.read(found)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise HeadraceError(f"what {group} has committed for {tp} cannot be understood: {error}") from None
+
+
+async def _share_rows(admin: AsyncAdmin, group: str, described: GroupDescription) -> list[Row]:
+    found = await admin.share_offsets(group)
+    logs = await admin.bounds(found)
+    return [plain_row(tp, it.start, logs[tp], it.lag) for tp, it in sorted(found.items()) if tp in logs]
+
+
+def _owners(described: GroupDescription) -> dict[TopicPartition, str]:
+    return {tp: f"{it.client_id}@{it.host.lstrip('/')}" for it in described.members for tp in it.partitions}
+
+
+async def _complete(settings: Settings, rows: list[Row], topics: Collection[str], otherwise: str) -> Sample:
+    if not rows:
+        raise HeadraceError(otherwise)
+    if unknown := sorted(set(topics) - {row.tp.topic for row in rows}):
+        raise HeadraceError(f"nothing is known of topic {unknown[0]!r} here")
+    chosen = [row for row in rows if not topics or row.tp.topic in topics]
+    ages = await _ages(settings, {(row.tp, row.next) for row in chosen if row.lag and row.next < row.end})
+    aged = [dataclasses.replace(row, seconds=ages.get((row.tp, row.next)) if row.lag else None) for row in chosen]
+    return Sample(time.time(), aged)
+
+
+async def _ages(settings: Settings, places: Collection[tuple[TopicPartition, int]]) -> Ages:
+    """Seconds since each of these records was written, of those that can be read quickly."""
+    first_lanes: dict[TopicPartition, int] = {}
+    others: dict[TopicPartition, int] = {}
+    for tp, offset in sorted(places):  # a partition with two lanes is looked at twice
+        (others if tp in first_lanes else first_lanes)[tp] = offset
+    found: Ages = {}
+    for wanted in filter(None, (first_lanes, others)):
+        found.update(await _read_ages(settings, wanted))
+    return found
+
+
+async def _read_ages(settings: Settings, wanted: Mapping[TopicPartition, int]) -> Ages:
+    config = {**settings, "max.poll.records": -1, "auto.offset.reset": "earliest", "allow.auto.create.topics": False}
+    found: Ages = {}
+    deadline = asyncio.get_running_loop().time() + _LOOK_FOR
+    async with AsyncConsumer(config) as consumer:
+        consumer.assign(list(wanted))
+        for tp, offset in wanted.items():
+            consumer.seek(tp, offset)
+        waiting = set(wanted)
+        while waiting and (left := deadline - asyncio.get_running_loop().time()) > 0:
+            records = await consumer.poll(left)
+            for tp in records.partitions:
+                if tp in waiting:
+                    waiting.discard(tp)
+                    timestamp = records[tp][0].timestamp
+                    if timestamp >= 0:
+                        found[tp, wanted[tp]] = max(0.0, time.time() - timestamp / 1000)
+            consumer.pause(list(records.partitions))
+    return found

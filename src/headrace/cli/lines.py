@@ -1,0 +1,131 @@
+"""Records as lines, a poll's worth of them at a time: whatever is done for each record is a few C calls.
+
+text   the value; with more columns, tabs between them
+json   an object a line; bytes that are no text as {"base64": …}
+hex    as text, the bytes of keys and values in hexadecimal
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from json.encoder import encode_basestring_ascii
+from operator import attrgetter
+
+from headrace.records import Record
+
+Render = Callable[[Iterable[Record]], bytes]
+
+_value_of = attrgetter("value")
+# What a terminal would take for a command, or would not show. Tabs stay.
+_UNSAFE = dict.fromkeys((*range(9), *range(10, 32), *range(127, 160)), 0xFFFD)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Columns:
+    """What is shown besides the value."""
+
+    offsets: bool = False
+    keys: bool = False
+    headers: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Filter:
+    """Keeps the records in which every pattern is found."""
+
+    value: re.Pattern[bytes] | None = None
+    key: re.Pattern[bytes] | None = None
+
+    def __bool__(self) -> bool:
+        return self.value is not None or self.key is not None
+
+    def __call__(self, records: Iterable[Record]) -> list[Record]:
+        found = list(records)
+        if self.value is not None:
+            search = self.value.search
+            found = [record for record in found if search(record.value or b"")]
+        if self.key is not None:
+            search = self.key.search
+            found = [record for record in found if search(record.key or b"")]
+        return found
+
+
+def renderer(form: str, columns: Columns, for_terminal: bool) -> Render:
+    """What turns records into lines, each with its newline."""
+    if form == "json":
+        return _json_lines
+    show = bytes.hex if form == "hex" else _safe if for_terminal else None
+    if columns == Columns():
+        if show is None:
+            return _values
+        return lambda records: "".join([show(record.value or b"") + "\n" for record in records]).encode()
+    text = show or _text
+    return lambda records: "".join([_row(record, columns, text) for record in records]).encode(errors="surrogateescape")
+
+
+def _values(records: Iterable[Record]) -> bytes:
+    try:
+        return b"\n".join(map(_value_of, records)) + b"\n"
+    except TypeError:  # a value is null, which is rare
+        return b"\n".join([record.value or b"" for record in records]) + b"\n"
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="surrogateescape")
+
+
+def _safe(data: bytes) -> str:
+    return data.decode(errors="replace").translate(_UNSAFE)
+
+
+def _row(record: Record, columns: Columns, text: Callable[[bytes], str]) -> str:
+    cells = []
+    if columns.offsets:
+        cells += [f"{record.partition}:{record.offset}", _time(record.timestamp)]
+    if columns.headers:
+        cells.append(",".join(f"{name}={'' if value is None else text(value)}" for name, value in record.headers))
+    if columns.keys:
+        cells.append(text(record.key or b""))
+    cells.append(text(record.value or b""))
+    return "\t".join(cells) + "\n"
+
+
+def _time(timestamp: int) -> str:
+    if timestamp < 0:
+        return "-"
+    return datetime.fromtimestamp(timestamp / 1000).astimezone().isoformat(timespec="milliseconds")
+
+
+def _json_lines(records: Iterable[Record]) -> bytes:
+    """By hand, since json.dumps() of a dict takes four times as long."""
+    topics: dict[str, str] = {}
+    lines = []
+    for record in records:
+        topic = record.topic
+        quoted = topics.get(topic) or topics.setdefault(topic, encode_basestring_ascii(topic))
+        lines.append(
+            f'{{"topic": {quoted}, "partition": {record.partition}, "offset": {record.offset}, '
+            f'"timestamp": {record.timestamp}, "key": {_quoted(record.key)}, "value": {_quoted(record.value)}, '
+            f'"headers": {_headers(record)}}}\n'
+        )
+    return "".join(lines).encode()
+
+
+def _quoted(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    try:
+        return encode_basestring_ascii(data.decode())
+    except UnicodeDecodeError:
+        return f'{{"base64": "{base64.b64encode(data).decode()}"}}'
+
+
+def _headers(record: Record) -> str:
+    found = record.headers
+    if not found:
+        return "[]"
+    return "[" + ", ".join(f"[{encode_basestring_ascii(name)}, {_quoted(value)}]" for name, value in found) + "]"

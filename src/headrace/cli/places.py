@@ -1,0 +1,88 @@
+"""Where `headrace tail` starts: what -o takes.
+
+    beginning, earliest   end, latest   120 (this offset)   -10 (the last ten of each partition)
+    @1763262000000        @2026-11-16T04:00                 @-15m (a quarter of an hour ago)
+
+Times without a zone are those of this machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import click
+
+from headrace.types import TopicPartition
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def span_seconds(text: str) -> float | None:
+    """`30s`, `5m`, `2h`, `1d` in seconds; None if it is no such thing."""
+    found = _SPAN.fullmatch(text.strip())
+    return None if found is None else float(found[1]) * _UNITS[found[2]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """`kind`: beginning, end, offset, last or time (then `number` is milliseconds since 1970)."""
+
+    kind: str
+    number: int = 0
+
+    def offsets(
+        self, first: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Where each partition starts; not for a time, which the brokers have to be asked for."""
+        if self.kind == "end":
+            return dict(end)
+        if self.kind == "last":
+            return {tp: max(first[tp], end[tp] - self.number) for tp in end}
+        if self.kind == "offset":
+            return {tp: min(max(first[tp], self.number), end[tp]) for tp in end}
+        return dict(first)
+
+
+def parse_place(text: str, now: float) -> Place:
+    """Raises BadParameter for what is none of the forms."""
+    word = text.strip().lower()
+    if word in ("beginning", "earliest"):
+        return Place("beginning")
+    if word in ("end", "latest"):
+        return Place("end")
+    if re.fullmatch(r"\d+", word):
+        return Place("offset", int(word))
+    if re.fullmatch(r"-\d+", word):
+        return Place("last", int(word[1:]))
+    if word.startswith("@"):
+        return Place("time", _milliseconds(text.strip()[1:], now))
+    raise click.BadParameter(
+        f"{text!r} is none of beginning, end, OFFSET, -LAST, @TIME, @-15m", param_hint="-o / --offset"
+    )
+
+
+def _milliseconds(text: str, now: float) -> int:
+    if re.fullmatch(r"\d{10,}", text):
+        return int(text)
+    if text.startswith("-") and (span := span_seconds(text[1:])) is not None:
+        return round((now - span) * 1000)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time: give 2026-11-16T04:00, milliseconds since 1970, or -15m", param_hint="-o / --offset"
+        ) from None
+
+
+def chosen(all_of_them: Iterable[int], wanted: Iterable[int], topic: str) -> list[int]:
+    """The partitions to read. Raises BadParameter for one that the topic does not have."""
+    there, asked = sorted(all_of_them), sorted(set(wanted))
+    if unknown := sorted(set(asked) - set(there)):
+        raise click.BadParameter(
+            f"{topic} has no partition {unknown[0]}: it has {len(there)}, from 0 on", param_hint="-p / --partition"
+        )
+    return asked or there

@@ -1,0 +1,168 @@
+"""`headrace produce`: lines of text, or of what `headrace tail --format json` writes, into a topic."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import sys
+from typing import IO, Any
+
+import click
+
+from headrace.errors import ConfigError, HeadraceError, NetworkError
+
+from .connecting import Settings, cluster_options, format_option, name_and_value
+from .showing import say
+
+_QUEUE_FULL_WAIT = 0.1
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  echo hello | headrace produce -t greetings
+  headrace produce -t orders -K : orders.txt       key:value, a line each
+  headrace produce -t orders -H source=shell < orders.txt
+  headrace tail -t orders -o beginning -e --format json | headrace produce -t copy --format json
+"""
+)
+@click.argument("files", nargs=-1, type=click.File("rb"))
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="Where to.")
+@click.option("-p", "--partition", type=click.IntRange(0), help="Only this one.  [default: by key]")
+@click.option("-K", "--key-delimiter", metavar="TEXT", help="What stands between key and value in a line.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
+@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
+@format_option("text", "json")
+@cluster_options
+def produce(
+    settings: Settings,
+    timeout: float,
+    files: tuple[IO[bytes], ...],
+    topic: str,
+    partition: int | None,
+    key_delimiter: str | None,
+    headers: tuple[str, ...],
+    compression: str,
+    form: str,
+) -> None:
+    """Write the lines of FILES, or of standard input, to a topic: a record each.
+
+    With --format json a line is an object with value, and perhaps key, headers, timestamp and partition. -C takes the
+    settings of confluent-kafka's producer.
+    """
+    if form == "json" and key_delimiter:
+        raise click.UsageError("-K is for text: with --format json a key is the line's own")
+    always = [(name, value.encode()) for name, value in (name_and_value(text, "-H") for text in headers)]
+    writer = _Writer(settings, topic, timeout, compression)
+    read = _read_json if form == "json" else _read_text
+    try:
+        for source in files or (sys.stdin.buffer,):
+            for number, line in enumerate(source, 1):
+                record = read(line, f"{source.name}, line {number}", key_delimiter)
+                record["headers"] = [*record.get("headers", ()), *always]
+                if partition is not None:
+                    record["partition"] = partition
+                writer.write(record)
+    finally:
+        written = writer.close(timeout)
+        say(f"{written:,} record{'' if written == 1 else 's'} written to {topic}")
+    writer.check()
+
+
+class _Writer:
+    """A producer that tells what did not get through."""
+
+    def __init__(self, settings: Settings, topic: str, timeout: float, compression: str) -> None:
+        try:
+            from confluent_kafka import KafkaException, Producer
+        except ImportError:
+            raise HeadraceError("writing needs confluent-kafka: pip install 'headrace[produce]'") from None
+        self._topic = topic
+        self._failed: str | None = None
+        self._handed_over = self._written = 0
+        quiet = logging.getLogger("headrace.librdkafka")
+        quiet.addHandler(logging.NullHandler())
+        quiet.propagate = False
+        given = {"client.id": "headrace-cli", "linger.ms": 5, "compression.type": compression, **settings}
+        try:
+            self._producer: Any = Producer({**given, "logger": quiet})
+        except KafkaException as error:
+            raise ConfigError(f"confluent-kafka: {error.args[0].str()}") from None
+        try:
+            self._producer.list_topics(topic, timeout=timeout)
+        except KafkaException as error:
+            raise NetworkError(f"no broker answers at {settings['bootstrap.servers']}: {error.args[0].str()}") from None
+
+    def write(self, record: dict[str, Any]) -> None:
+        from confluent_kafka import KafkaException
+
+        self.check()
+        while True:
+            try:
+                self._producer.produce(self._topic, on_delivery=self._delivered, **record)
+            except BufferError:
+                self._producer.poll(_QUEUE_FULL_WAIT)
+                continue
+            except KafkaException as error:
+                raise HeadraceError(f"the record cannot be written: {error.args[0].str()}") from None
+            break
+        self._handed_over += 1
+        if self._handed_over % 1000 == 0:
+            self._producer.poll(0)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            self._written += 1
+        elif self._failed is None:
+            self._failed = f"a record was refused: {error.str()}"
+
+    def close(self, timeout: float) -> int:
+        """Waits for what is under way, as long as some of it gets through. Returns how many were written."""
+        before = -1
+        while len(self._producer) and before != self._written:
+            before = self._written
+            self._producer.flush(timeout)
+        if len(self._producer) and self._failed is None:
+            self._failed = f"{len(self._producer):,} records were not acknowledged in time"
+        return self._written
+
+    def check(self) -> None:
+        if self._failed is not None:
+            raise HeadraceError(self._failed)
+
+
+def _read_text(line: bytes, where: str, key_delimiter: str | None) -> dict[str, Any]:
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
+    if key_delimiter is None:
+        return {"value": line}
+    key, found, value = line.partition(key_delimiter.encode())
+    if not found:
+        raise HeadraceError(f"{where}: no {key_delimiter!r} between key and value")
+    return {"key": key, "value": value}
+
+
+def _read_json(line: bytes, where: str, key_delimiter: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+        if not isinstance(found, dict) or "value" not in found:
+            raise ValueError("an object with a value is needed")
+        record: dict[str, Any] = {"key": _bytes(found.get("key")), "value": _bytes(found["value"])}
+        record["headers"] = [(str(name), _bytes(value)) for name, value in found.get("headers") or ()]
+        for name in ("timestamp", "partition"):
+            if isinstance(found.get(name), int) and found[name] >= 0:
+                record[name] = found[name]
+        return record
+    except (ValueError, TypeError) as error:
+        raise HeadraceError(f"{where}: not a record as JSON: {error}") from None
+
+
+def _bytes(value: Any) -> bytes | None:
+    """Text, null, {"base64": …} for bytes that are no text; any other JSON is written as such."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and set(value) == {"base64"}:
+        return base64.b64decode(value["base64"], validate=True)
+    return json.dumps(value).encode()

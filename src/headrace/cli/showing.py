@@ -1,0 +1,76 @@
+"""Figures and tables for people, documents for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns as wide as they have to be, whatever the terminal. Numbers stand on the right."""
+    shown = [[_cell(value) for value in row] for row in rows]
+    right = [
+        bool(shown) and all(row[at] == "-" or row[at][:1].isdigit() or row[at][:1] in "+~" for row in shown)
+        for at in range(len(heads))
+    ]
+    widths = [max(len(head), *(len(row[at]) for row in shown), 0) for at, head in enumerate(heads)]
+
+    def line(cells: Sequence[str]) -> str:
+        return "  ".join(
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(cells, widths, right, strict=True)
+        ).rstrip()
+
+    return "\n".join([click.style(line(heads), bold=True), *map(line, shown)])
+
+
+def document(value: Any) -> str:
+    return json.dumps(value, indent=2)
+
+
+def say(line: str) -> None:
+    """A remark beside the result: on stderr, so that it does not get into a pipe."""
+    click.echo(line, err=True)
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
+
+
+def seconds(value: float | None) -> str | None:
+    """A time span in at most two units: 0.4 s, 12 s, 3 min 20 s, 5 h 2 min, 3 d 4 h."""
+    if value is None:
+        return None
+    if value < 0.95:
+        return f"{max(value, 0.0):.1f} s"
+    whole = round(value)
+    for size, unit, smaller, name in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit} {rest} {name}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def numbers(found: Iterable[int]) -> str:
+    """Partition numbers, runs of them as 0-5."""
+    parts: list[list[int]] = []
+    for number in sorted(found):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)

@@ -1,0 +1,164 @@
+"""`headrace tail`: the records of a topic as lines, at the speed of the client."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.errors import HeadraceError
+
+from .connecting import Settings, cluster_options, format_option
+from .places import Place, chosen, parse_place
+
+if TYPE_CHECKING:
+    from headrace import Consumer, Records
+    from headrace.types import TopicPartition
+
+_POLL = 0.5
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  headrace tail -t orders                          follow it from now on
+  headrace tail -t orders -o -10 -e                the last ten of each partition
+  headrace tail -t orders -o @-15m --grep Berlin   of the last quarter of an hour, those with Berlin in them
+  headrace tail -t orders -o beginning -e --format json | jq .value
+  headrace tail -t orders -g billing               as a member of a group, which commits
+
+\b
+-o takes  beginning | end | OFFSET | -LAST | @2026-11-16T04:00 | @MILLISECONDS | @-15m
+Exit code 0 also when whatever reads the pipe has had enough of it.
+"""
+)
+@click.option("-t", "--topic", required=True, metavar="TOPIC")
+@click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only this one.")
+@click.option("-o", "--offset", "start", default="end", show_default=True, metavar="WHERE", help="Where to start.")
+@click.option("-c", "--count", type=click.IntRange(1), help="End after so many records.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="End where the topic ended when the command was started.")
+@click.option("--grep", metavar="REGEX", help="Only records whose value matches.")
+@click.option("--grep-key", metavar="REGEX", help="Only records whose key matches.")
+@click.option("-k", "--keys", is_flag=True, help="Show keys.")
+@click.option("--headers", is_flag=True, help="Show headers.")
+@click.option("--offsets", is_flag=True, help="Show partition:offset and time.")
+@click.option("-g", "--group", metavar="GROUP", help="Read as a member of this group, and commit.")
+@format_option("text", "json", "hex")
+@cluster_options
+def tail(
+    settings: Settings,
+    timeout: float,
+    topic: str,
+    partitions: tuple[int, ...],
+    start: str,
+    count: int | None,
+    exit_at_end: bool,
+    grep: str | None,
+    grep_key: str | None,
+    keys: bool,
+    headers: bool,
+    offsets: bool,
+    group: str | None,
+    form: str,
+) -> None:
+    """Follow a topic: print its records, a line each, until Ctrl-C."""
+    from headrace import Consumer
+
+    from .lines import Columns, Filter, renderer
+
+    place = parse_place(start, time.time())
+    wanted = Filter(_pattern(grep, "--grep"), _pattern(grep_key, "--grep-key"))
+    render = renderer(form, Columns(offsets, keys, headers), sys.stdout.isatty())
+    if group and (partitions or exit_at_end or place.kind not in ("beginning", "end")):
+        raise click.UsageError("with -g the group decides what is read: -p, -e and most of -o do not go with it")
+    config = {
+        "client.id": "headrace-cli",
+        "max.poll.records": -1,
+        **settings,
+        "allow.auto.create.topics": False,
+        "default.api.timeout.ms": round(timeout * 1000),
+        **({"group.id": group, "auto.offset.reset": _reset(place)} if group else {}),
+    }
+    out = sys.stdout.buffer
+    with Consumer(config) as consumer:
+        polls = _member_polls(consumer, topic) if group else _polls(consumer, topic, partitions, place, exit_at_end)
+        left = count
+        try:
+            for records in polls:
+                found: Any = wanted(records) if wanted else records
+                if left is not None and len(found) > left:
+                    found = found[:left]
+                if found:
+                    out.write(render(found))
+                    out.flush()
+                    if left is not None and (left := left - len(found)) == 0:
+                        return
+        except BrokenPipeError:
+            # What is left in the buffer has nowhere to go, and must not be tried again when Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _pattern(text: str | None, option: str) -> re.Pattern[bytes] | None:
+    try:
+        return None if text is None else re.compile(text.encode())
+    except re.error as error:
+        raise click.BadParameter(f"{text!r} is no regular expression: {error}", param_hint=option) from None
+
+
+def _reset(place: Place) -> str:
+    return "earliest" if place.kind == "beginning" else "latest"
+
+
+def _member_polls(consumer: Consumer, topic: str) -> Iterator[Records]:
+    if not consumer.partitions_for_topic(topic):
+        raise _unknown(topic)
+    consumer.subscribe([topic])
+    while True:
+        yield consumer.poll(_POLL)
+
+
+def _polls(
+    consumer: Consumer, topic: str, wanted: tuple[int, ...], place: Place, exit_at_end: bool
+) -> Iterator[Records]:
+    from headrace import TopicPartition
+
+    infos = consumer.partitions_for_topic(topic)
+    if not infos:
+        raise _unknown(topic)
+    numbers = chosen((info.partition for info in infos), wanted, topic)
+    places = [TopicPartition(topic, number) for number in numbers]
+    ends = consumer.end_offsets(places)
+    starts = _starts(consumer, places, place, ends)
+    consumer.assign(places)
+    for tp, offset in starts.items():
+        consumer.seek(tp, offset)
+    waiting = {tp for tp in places if starts[tp] < ends[tp]}
+    if exit_at_end:
+        consumer.pause([tp for tp in places if tp not in waiting])
+    while waiting or not exit_at_end:
+        records = consumer.poll(_POLL)
+        yield records
+        if exit_at_end:
+            # Without records too: the last offsets of a log may be those of transaction markers.
+            looked_at = records.partitions if records else tuple(waiting)
+            over = [tp for tp in looked_at if tp in waiting and consumer.position(tp) >= ends[tp]]
+            waiting.difference_update(over)
+            consumer.pause(over)
+
+
+def _starts(
+    consumer: Consumer, places: list[TopicPartition], place: Place, ends: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    if place.kind == "time":
+        found = consumer.offsets_for_times(dict.fromkeys(places, place.number))
+        return {tp: ends[tp] if (at := found[tp]) is None else at.offset for tp in places}
+    return place.offsets(consumer.beginning_offsets(places), ends)
+
+
+def _unknown(topic: str) -> HeadraceError:
+    return HeadraceError(f"there is no topic {topic!r}: `headrace topics` lists those that there are")

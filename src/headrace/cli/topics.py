@@ -1,0 +1,146 @@
+"""`headrace topics`: what there is, and making and deleting it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from headrace.errors import HeadraceError
+
+from .connecting import Settings, cluster_options, for_asking, format_option, name_and_value
+from .showing import document, table
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  headrace topics                              all topics
+  headrace topics -t orders                    its partitions
+  headrace topics --create -t orders -p 6      make it
+  headrace topics --create -t orders -c retention.ms=3600000
+  headrace topics --delete -t orders
+"""
+)
+@click.option("-t", "--topic", "names", multiple=True, metavar="TOPIC", help="Only this one, with its partitions.")
+@click.option("--create", is_flag=True, help="Make the topics named by -t.")
+@click.option("--delete", is_flag=True, help="Delete the topics named by -t.")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="With --create.  [default: the brokers']")
+@click.option("-r", "--replication", type=click.IntRange(1), help="With --create.  [default: the brokers']")
+@click.option("-c", "--topic-config", multiple=True, metavar="NAME=VALUE", help="With --create: a setting of it.")
+@click.option("--internal", is_flag=True, help="List Kafka's own topics too.")
+@format_option()
+@cluster_options
+def topics(
+    settings: Settings,
+    timeout: float,
+    names: tuple[str, ...],
+    create: bool,
+    delete: bool,
+    partitions: int | None,
+    replication: int | None,
+    topic_config: tuple[str, ...],
+    internal: bool,
+    form: str,
+) -> None:
+    """List topics, show one, make and delete them."""
+    if create and delete:
+        raise click.UsageError("--create and --delete: choose one of them")
+    if (create or delete) and not names:
+        raise click.UsageError("name the topic with -t")
+    if not create and (partitions or replication or topic_config):
+        raise click.UsageError("-p, -r and -c are for --create")
+    asking = for_asking(settings, timeout)
+    if create:
+        chosen = dict(name_and_value(text, "-c") for text in topic_config)
+        asyncio.run(_create(asking, names, partitions or -1, replication or -1, chosen))
+    elif delete:
+        asyncio.run(_delete(asking, names))
+    else:
+        found = asyncio.run(_describe(asking, names, internal))
+        click.echo(document(found) if form == "json" else _shown(found, bool(names)))
+
+
+async def _create(
+    settings: Settings, names: tuple[str, ...], partitions: int, replication: int, chosen: dict[str, str]
+) -> None:
+    from headrace.aio.admin import AsyncAdmin
+
+    async with AsyncAdmin(settings) as admin:
+        for name in names:
+            await admin.create_topic(name, partitions, replication, chosen)
+            click.echo(f"created {name}")
+
+
+async def _delete(settings: Settings, names: tuple[str, ...]) -> None:
+    from headrace.aio.admin import AsyncAdmin
+
+    async with AsyncAdmin(settings) as admin:
+        for name in names:
+            await admin.delete_topic(name)
+            click.echo(f"deleted {name}")
+
+
+async def _describe(settings: Settings, names: tuple[str, ...], internal: bool) -> list[dict[str, Any]]:
+    """Topics with, for each partition, who has it and its bounds."""
+    from headrace.aio.admin import AsyncAdmin
+    from headrace.types import TopicPartition
+
+    async with AsyncAdmin(settings) as admin:
+        found = await admin.topics(names or None)
+        if missing := sorted(set(names) - set(found)):
+            raise HeadraceError(f"there is no topic {missing[0]!r}: `headrace topics` lists those that there are")
+        chosen = [topic for topic in found.values() if names or internal or not topic.internal]
+        places = [
+            TopicPartition(each.topic, each.partition) for topic in chosen for each in topic.partitions if each.leader
+        ]
+        bounds = await admin.bounds(places)
+    described = []
+    for topic in chosen:
+        partitions = []
+        for each in topic.partitions:
+            place = bounds.get(TopicPartition(each.topic, each.partition))
+            partitions.append(
+                {
+                    "partition": each.partition,
+                    "leader": each.leader.id if each.leader else None,
+                    "replicas": list(each.replicas),
+                    "in_sync": list(each.in_sync_replicas),
+                    "first": place.low if place else None,
+                    "end": place.high if place else None,
+                }
+            )
+        described.append({"topic": topic.name, "internal": topic.internal, "partitions": partitions})
+    return described
+
+
+def _shown(found: list[dict[str, Any]], in_detail: bool) -> str:
+    if in_detail:
+        heads = ("topic", "partition", "leader", "replicas", "in sync", "first", "end", "records")
+        return table(
+            heads,
+            [
+                (
+                    topic["topic"],
+                    each["partition"],
+                    "none" if each["leader"] is None else each["leader"],
+                    ",".join(map(str, each["replicas"])),
+                    ",".join(map(str, each["in_sync"])),
+                    each["first"],
+                    each["end"],
+                    None if each["end"] is None else each["end"] - each["first"],
+                )
+                for topic in found
+                for each in topic["partitions"]
+            ],
+        )
+    if not found:
+        return "no topics"
+    rows = []
+    for topic in found:
+        places = topic["partitions"]
+        short = sum(set(each["in_sync"]) < set(each["replicas"]) or each["leader"] is None for each in places)
+        records = sum(each["end"] - each["first"] for each in places if each["end"] is not None)
+        rows.append((topic["topic"], len(places), max(len(each["replicas"]) for each in places), records, short))
+    return table(("topic", "partitions", "replicas", "records", "under-replicated"), rows)

@@ -1,0 +1,196 @@
+"""`headrace lag`, against the real broker: groups, lanes, share groups, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.shell import headrace
+from headrace import Consumer, OffsetAndMetadata, TopicPartition
+from support.admin import Admin, unique
+from support.lanes import crash, laned
+from support.produce import Outgoing, numbered, write
+from support.share import poll_some, put, share_group
+
+pytest_plugins = ["support.share_fixtures"]
+
+
+def commit(servers: str, group: str, offsets: dict[TopicPartition, int]) -> None:
+    with Consumer(bootstrap_servers=servers, group_id=group) as consumer:
+        consumer.commit({tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()})
+
+
+def lag(servers: str, *args: str) -> Any:
+    done = headrace("lag", "-b", servers, *args, "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    return done.json
+
+
+@pytest.fixture(scope="module")
+def behind(servers: str, admin: Admin) -> tuple[str, str]:
+    """A group and its topic: 20 records in each partition, 20 and 5 of them committed; an hour old."""
+    topic, group = admin.create("behind", 2), unique("lagging")
+    at = round(time.time() * 1000) - 3_600_000
+    for partition in (0, 1):
+        write(servers, topic, [Outgoing(b"x", partition=partition, timestamp=at + n * 1000) for n in range(20)])
+    commit(servers, group, {TopicPartition(topic, 0): 20, TopicPartition(topic, 1): 5})
+    return group, topic
+
+
+def test_a_group(servers: str, behind: tuple[str, str]) -> None:
+    group, topic = behind
+    done = headrace("lag", "-b", servers, "-g", group)
+    assert (done.code, done.err) == (0, "")
+    head, *rows = done.text.splitlines()
+    assert head == f"{group}: 15 records, the oldest 59 min 55 s old" or head.startswith(f"{group}: 15 records, the")
+    assert [row.split()[:6] for row in rows] == [
+        ["topic", "partition", "next", "end", "lag", "time"],
+        [topic, "0", "20", "20", "0", "-"],
+        [topic, "1", "5", "20", "15", *rows[2].split()[5:6]],
+    ]
+    found = lag(servers, "-g", group)
+    assert (found["group"], found["lag"], found["lost"], found["trend"]) == (group, 15, 0, None)
+    assert 3_590 < found["seconds"] < 3_700
+    assert [(it["partition"], it["next"], it["end"], it["lag"], it["lane"]) for it in found["partitions"]] == [
+        (0, 20, 20, 0, None),
+        (1, 5, 20, 15, None),
+    ]
+    assert found["partitions"][0]["seconds"] is None
+
+
+@pytest.mark.parametrize(
+    ("threshold", "code"), [("15", 0), ("14", 3), ("1,000", 0), ("2h", 0), ("10m", 3), ("3000s", 3)]
+)
+def test_the_exit_code_by_a_threshold(servers: str, behind: tuple[str, str], threshold: str, code: int) -> None:
+    assert headrace("lag", "-b", servers, "-g", behind[0], "--threshold", threshold).code == code
+
+
+def test_the_owner_of_a_partition(servers: str, admin: Admin) -> None:
+    topic, group = admin.create("owned"), unique("owners")
+    write(servers, topic, numbered(3))
+    commit(servers, group, {TopicPartition(topic, 0): 1})
+    with Consumer(bootstrap_servers=servers, group_id=group, client_id="owner-1") as consumer:
+        consumer.subscribe([topic])
+        while not consumer.poll(0.1):
+            pass
+        (row,) = lag(servers, "-g", group)["partitions"]
+    assert row["owner"] == "owner-1@127.0.0.1"
+
+
+def test_what_was_deleted_before_it_was_read(servers: str, admin: Admin) -> None:
+    topic, group = admin.create("deleted"), unique("late")
+    write(servers, topic, numbered(10))
+    commit(servers, group, {TopicPartition(topic, 0): 2})
+    admin.delete_records(topic, 6)
+    found = lag(servers, "-g", group)
+    assert (found["lag"], found["lost"]) == (4, 4)
+    assert "lost" in headrace("lag", "-b", servers, "-g", group).text
+
+
+def test_watching_with_a_trend(servers: str, admin: Admin) -> None:
+    topic, group = admin.create("watched"), unique("watching")
+    tp = TopicPartition(topic, 0)
+    write(servers, topic, numbered(1000))
+    commit(servers, group, {tp: 100})
+    once = headrace("lag", "-b", servers, "-g", group, "--watch", "--times", "1", "--format", "json")
+    assert once.json["trend"] is None
+    still = headrace("lag", "-b", servers, "-g", group, "--watch", "--times", "3", "--interval", "0.1")
+    assert (still.code, still.err) == (0, "")
+    assert still.text.count(f"{group}: 900 records") == 3
+    assert still.text.endswith("0 records/s written, 0 read: not catching up\n")
+
+
+def test_both_lanes(servers: str, admin: Admin, make_sync: Any) -> None:
+    """KIP-333: the group's own log is at the live end, the backlog is in the other one."""
+    tp, group = TopicPartition(admin.create("lanes"), 0), unique("laned")
+    write(servers, tp.topic, numbered(10))
+    commit(servers, group, {tp: 0})
+    write(servers, tp.topic, numbered(90, start=10))
+    first = laned(make_sync, servers, group, tp.topic)
+    seen = 0
+    while seen < 40:
+        seen += len(first.poll(10, max_records=20))
+    first.commit()
+    write(servers, tp.topic, numbered(5, start=100))
+    crash(first)
+    found = lag(servers, "-g", group)
+    live, backlog = found["partitions"]
+    assert (live["lane"], live["next"], live["end"], live["lag"]) == ("live", 100, 105, 5)
+    assert (backlog["lane"], backlog["next"], backlog["end"], backlog["lag"]) == ("backlog", seen, 100, 100 - seen)
+    assert found["lag"] == 105 - seen
+    table = headrace("lag", "-b", servers, "-g", group).rows
+    assert table[1][:3] == ["topic", "partition", "lane"]
+    assert [row[2] for row in table[2:]] == ["live", "backlog"]
+
+
+def test_a_share_group(share_servers: str, share_admin: Admin, make_sync_share: Any) -> None:
+    topic, group = share_admin.create("queue"), share_group(share_servers)
+    put(share_servers, topic, numbered(10), linger_ms=0, batch_num_messages=1)
+    consumer = make_sync_share(bootstrap_servers=share_servers, group_id=group, topics=[topic], max_poll_records=4)
+    records = poll_some(consumer)
+    consumer.commit()
+    found = lag(share_servers, "-g", group)
+    (row,) = found["partitions"]
+    # The brokers move the group's start by and by; what is done beyond it is in their count.
+    assert (row["end"], row["lag"]) == (10, 10 - len(records))
+    assert row["next"] <= len(records)
+    assert row["seconds"] < 60
+
+
+def checkpoint(directory: Path, batches: dict[int, Any], committed: int) -> Path:
+    for name in ("offsets", "commits"):
+        (directory / name).mkdir(parents=True)
+    for number, offsets in batches.items():
+        text = f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offsets)}\n{{"logOffset":3}}'
+        (directory / "offsets" / str(number)).write_text(text)
+        (directory / "offsets" / f".{number}.crc").write_bytes(b"crc")
+        if number <= committed:
+            (directory / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return directory
+
+
+def test_a_checkpoint(servers: str, behind: tuple[str, str], tmp_path: Path) -> None:
+    _, topic = behind
+    offsets = {0: {topic: {"0": 3, "1": 1}}, 1: {topic: {"0": 18, "1": 4}}, 2: {topic: {"0": 20, "1": 20}}}
+    path = checkpoint(tmp_path / "query", offsets, committed=1)
+    found = lag(servers, str(path))
+    assert (found["group"], found["lag"]) == (str(path), 18)
+    assert [(it["next"], it["lag"]) for it in found["partitions"]] == [(18, 2), (4, 16)]
+    # A pipeline's storage has several of them.
+    checkpoint(tmp_path / "storage" / "other" / "0", {0: {topic: {"0": 10}}}, committed=0)
+    assert lag(servers, str(tmp_path))["lag"] == 10 + 16
+    assert headrace("lag", "-b", servers, str(path), "--threshold", "17").code == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("-g", "nobody-here"), 1, "there is no group 'nobody-here'"),
+        ((), 2, "name a group with -g, or the directory of a checkpoint"),
+        (("-g", "g", "."), 2, "name a group with -g, or the directory of a checkpoint"),
+        (("/no/such/place",), 2, "does not exist"),
+        (("EMPTY",), 1, "is no checkpoint of a streaming query"),
+        (("UNFINISHED",), 1, "has no finished batch of a Kafka source"),
+        (("BROKEN",), 1, "is no offset log of Spark's"),
+        (("-g", "GROUP", "-t", "other"), 1, "nothing is known of topic 'other' here"),
+        (("-g", "GROUP", "--threshold", "much"), 2, "neither a number of records nor a time"),
+        (("-g", "GROUP", "--times", "2"), 2, "--times is for --watch"),
+        (("-g", "GROUP", "--watch", "--interval", "0"), 2, "0.0 is not in the range"),
+        (("-g", "GROUP", "--format", "xml"), 2, "'xml' is not one of"),
+    ],
+)
+def test_bad_input(
+    servers: str, behind: tuple[str, str], tmp_path: Path, args: tuple[str, ...], code: int, said: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    checkpoint(tmp_path / "unfinished", {0: {"t": {"0": 1}}}, committed=-1)
+    broken = checkpoint(tmp_path / "broken", {0: {}}, committed=0)
+    (broken / "offsets" / "0").write_text("nonsense")
+    names = {"GROUP": behind[0]} | {name.upper(): str(tmp_path / name) for name in ("empty", "unfinished", "broken")}
+    done = headrace("lag", "-b", servers, *(names.get(arg, arg) for arg in args))
+    assert (done.code, done.out) == (code, b"")
+    assert said in done.err

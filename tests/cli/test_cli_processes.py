@@ -1,0 +1,72 @@
+"""The command line as a process: pipes that close, Ctrl-C, stack traces."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from support.admin import Admin
+from support.produce import numbered, write
+
+COMMAND = [sys.executable, "-m", "headrace"]
+
+
+def start(*args: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+
+
+def test_a_reader_that_has_had_enough(servers: str, admin: Admin) -> None:
+    topic = admin.create("pipe")
+    write(servers, topic, numbered(20_000, size=100))
+    with start("tail", "-b", servers, "-t", topic, "-o", "beginning", "--timeout", "60") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"0" * 100 + b"\n", process.communicate(timeout=60)
+        process.stdout.close()
+        write(servers, topic, numbered(10_000, size=100))
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+
+
+def test_ctrl_c_while_it_follows(servers: str, admin: Admin) -> None:
+    topic = admin.create("followed")
+    with start("tail", "-b", servers, "-t", topic, "-o", "beginning", "--timeout", "60") as process:
+        assert process.stdout is not None
+        for number in range(3):
+            write(servers, topic, numbered(1, start=number))
+            assert process.stdout.readline() == b"%d\n" % number
+        process.send_signal(signal.SIGINT)
+        rest, said = process.communicate(timeout=30)
+    assert (process.returncode, rest, said) == (130, b"", b"\n")  # what the terminal shows as ^C ends its line
+
+
+def test_ctrl_c_while_it_watches(servers: str, admin: Admin) -> None:
+    topic = admin.create("watched")
+    write(servers, topic, numbered(3))
+    assert (
+        subprocess.run(
+            [*COMMAND, "tail", "-b", servers, "-t", topic, "-g", f"{topic}-group", "-o", "beginning", "-c", "3"],
+            capture_output=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        == b"0\n1\n2\n"
+    )
+    with start("lag", "-b", servers, "-g", f"{topic}-group", "-w", "--interval", "0.1", "--format", "json") as process:
+        assert process.stdout is not None
+        assert b'"lag": 0' in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, b"\n")
+
+
+@pytest.mark.parametrize(("debug", "trace"), [((), False), (("--debug",), True)])
+def test_stack_traces_only_when_asked_for(servers: str, debug: tuple[str, ...], trace: bool) -> None:
+    with start(*debug, "topics", "-b", servers, "-t", "no-such-topic") as process:
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert (b"Traceback" in said) is trace
+    assert b"there is no topic 'no-such-topic'" in said

@@ -1,0 +1,208 @@
+"""`headrace produce` and `headrace tail`, against the real broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.shell import headrace
+from headrace import Consumer, TopicPartition
+from support.admin import Admin, unique
+from support.produce import Outgoing, numbered, write
+
+
+def tail(servers: str, topic: str, *args: str) -> list[str]:
+    done = headrace("tail", "-b", servers, "-t", topic, *args)
+    assert (done.code, done.err) == (0, "")
+    return done.text.splitlines()
+
+
+# -- produce ---------------------------------------------------------------------------------------------------------
+
+
+def test_lines_become_records(servers: str, admin: Admin, tmp_path: Path) -> None:
+    topic = admin.create("lines", 2)
+    file = tmp_path / "more.txt"
+    file.write_bytes(b"a:one\r\nb:two:three\nc:")
+    done = headrace("produce", "-b", servers, "-t", topic, "-K", ":", "-p", "1", "-H", "source=test", str(file))
+    assert (done.code, done.out, done.err) == (0, b"", f"3 records written to {topic}\n")
+    with Consumer(bootstrap_servers=servers) as consumer:
+        consumer.assign([TopicPartition(topic, 1)])
+        consumer.seek_to_beginning()
+        found = [(r.key, r.value, r.headers) for r in consumer.poll(10)]
+    assert found == [
+        (key, value, (("source", b"test"),)) for key, value in [(b"a", b"one"), (b"b", b"two:three"), (b"c", b"")]
+    ]
+
+
+def test_a_line_of_standard_input(servers: str, admin: Admin) -> None:
+    topic = admin.create("line")
+    assert headrace("produce", "-b", servers, "-t", topic, stdin=b"hello\n").err == f"1 record written to {topic}\n"
+    assert tail(servers, topic, "-o", "beginning", "-e") == ["hello"]
+
+
+def test_json_there_and_back(servers: str, admin: Admin) -> None:
+    topic, copy = (admin.create(name, 2, retention_ms=-1) for name in ("json", "copy"))
+    write(
+        servers,
+        topic,
+        [
+            Outgoing(b'quoted "text" \xc3\xa9', b"k", 0, 1_000_000, [("h", b"1"), ("h", None)]),
+            Outgoing(None, None, 1, 2_000_000),
+            Outgoing(b"\xff\x00", b"\xfe", 1, 3_000_000),
+        ],
+    )
+    first = headrace("tail", "-b", servers, "-t", topic, "-o", "beginning", "-e", "--format", "json")
+    assert headrace("produce", "-b", servers, "-t", copy, "--format", "json", stdin=first.out).code == 0
+    second = headrace("tail", "-b", servers, "-t", copy, "-o", "beginning", "-e", "--format", "json")
+    one, two = ([json.loads(line) for line in it.text.splitlines()] for it in (first, second))
+    by_place = {(found["partition"], found["offset"]): found for found in one}
+    assert by_place[0, 0] == {
+        "topic": topic,
+        "partition": 0,
+        "offset": 0,
+        "timestamp": 1_000_000,
+        "key": "k",
+        "value": 'quoted "text" é',
+        "headers": [["h", "1"], ["h", None]],
+    }
+    assert by_place[1, 0]["value"] is None
+    assert by_place[1, 1]["value"] == {"base64": "/wA="}
+    assert sorted((it | {"topic": ""} for it in one), key=str) == sorted((it | {"topic": ""} for it in two), key=str)
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "code", "said"),
+    [
+        (("-K", ":"), b"a:1\nnone\n", 1, "line 2: no ':' between key and value"),
+        (("--format", "json"), b"[1]\n", 1, "line 1: not a record as JSON: an object with a value is needed"),
+        (("--format", "json"), b'{"value": 1, "headers": 3}\n', 1, "not a record as JSON"),
+        (("-p", "9"), b"x\n", 1, "Unknown partition"),
+        (("-C", "nonsense=1"), b"x\n", 2, "nonsense"),
+        (("-H", "nonsense"), b"x\n", 2, "is not of the form NAME=VALUE"),
+        (("-K", ":", "--format", "json"), b"x\n", 2, "-K is for text"),
+        (("/no/such/file",), b"", 2, "No such file"),
+    ],
+)
+def test_bad_input_to_produce(
+    servers: str, admin: Admin, args: tuple[str, ...], stdin: bytes, code: int, said: str
+) -> None:
+    done = headrace("produce", "-b", servers, "-t", admin.create("bad"), *args, stdin=stdin)
+    assert done.code == code
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_what_came_before_a_bad_line_is_written(servers: str, admin: Admin) -> None:
+    topic = admin.create("half")
+    done = headrace("produce", "-b", servers, "-t", topic, "-K", ":", stdin=b"a:1\nb:2\nnone\n")
+    assert done.code == 1
+    assert done.err.startswith(f"2 records written to {topic}\nheadrace: ")
+    assert tail(servers, topic, "-o", "beginning", "-e", "-k") == ["a\t1", "b\t2"]
+
+
+# -- tail ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hundred(servers: str, admin: Admin) -> str:
+    """Numbers from 0 on, fifty in each of two partitions, a second apart."""
+    topic = admin.create("hundred", 2, retention_ms=-1)
+    for partition in (0, 1):
+        records = [
+            Outgoing(
+                b"%d" % number, b"even" if number % 2 == 0 else b"odd", partition, 1_700_000_000_000 + 1000 * number
+            )
+            for number in range(partition * 50, partition * 50 + 50)
+        ]
+        write(servers, topic, records)
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("-o", "beginning", "-e"), range(100)),
+        (("-o", "beginning", "-c", "100"), range(100)),
+        (("-o", "end", "-e"), []),
+        (("-o", "48", "-e"), [48, 49, 98, 99]),
+        (("-o", "-1", "-e"), [49, 99]),
+        (("-o", "-1000", "-e", "-p", "1"), range(50, 100)),
+        (("-o", "@1700000097000", "-e"), [97, 98, 99]),
+        (("-o", "@2023-11-14T22:14:55+00:00", "-e"), [95, 96, 97, 98, 99]),
+        (("-o", "@-1s", "-e"), []),
+        (("-o", "beginning", "-e", "--grep", "^1"), [1, *range(10, 20)]),
+        (("-o", "beginning", "-e", "--grep-key", "odd", "--grep", "^9"), [9, 91, 93, 95, 97, 99]),
+        (("-o", "beginning", "-p", "0", "-e"), range(50)),
+    ],
+)
+def test_where_it_starts_and_ends(servers: str, hundred: str, args: tuple[str, ...], expected: list[int]) -> None:
+    assert sorted(map(int, tail(servers, hundred, *args))) == list(expected)
+
+
+def test_columns(servers: str, admin: Admin) -> None:
+    topic = admin.create("columns", retention_ms=-1)
+    write(servers, topic, [Outgoing(b"v\xff", b"k", 0, 1_700_000_000_123, [("a", b"1"), ("b", None)]), Outgoing(None)])
+    whole = headrace(
+        "tail", "-b", servers, "-t", topic, "-o", "0", "-e", "-p", "0", "--keys", "--headers", "--offsets"
+    ).out.split(b"\n")
+    offset, at, headers, key, value = whole[0].split(b"\t")
+    assert (offset, headers, key, value) == (b"0:0", b"a=1,b=", b"k", b"v\xff")
+    assert at.startswith(b"2023-11-1")
+    assert b".123" in at
+    assert tail(servers, topic, "-o", "0", "-e", "--format", "hex", "-k") == ["6b\t76ff", "\t"]
+    assert headrace("tail", "-b", servers, "-t", topic, "-o", "0", "-e").out == b"v\xff\n\n"
+
+
+def test_the_end_behind_a_transaction(servers: str, admin: Admin) -> None:
+    from support.produce import Writer
+
+    topic = admin.create("transaction")
+    writer = Writer(servers, transactional_id=unique("tx"))
+    writer.producer.begin_transaction()
+    writer.send(topic, numbered(3))
+    writer.producer.commit_transaction(30)
+    assert tail(servers, topic, "-o", "beginning", "-e") == ["0", "1", "2"]
+
+
+def test_as_a_member_of_a_group(servers: str, admin: Admin) -> None:
+    topic, group = admin.create("member", 2), unique("tail")
+    write(servers, topic, numbered(10, 1))
+    args = ("-g", group, "-o", "beginning", "-C", "group.protocol=consumer")
+    assert len(tail(servers, topic, *args, "-c", "4", "-C", "max.poll.records=4")) == 4
+    assert tail(servers, topic, *args, "-c", "6") == [str(number) for number in range(4, 10)]
+
+
+def test_more_than_a_poll_brings(servers: str, admin: Admin) -> None:
+    topic = admin.create("many", 3)
+    for partition in range(3):
+        write(servers, topic, [Outgoing(b"%0100d" % number, partition=partition) for number in range(40_000)])
+    started = time.monotonic()
+    found = tail(servers, topic, "-o", "beginning", "-e")
+    assert len(found) == 120_000
+    assert sorted(map(int, found)) == [number for number in range(40_000) for _ in range(3)]
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("-t", "no-such-topic"), 1, "there is no topic 'no-such-topic'"),
+        (("-t", "no-such-topic", "-g", "g"), 1, "there is no topic 'no-such-topic'"),
+        (("-t", "HUNDRED", "-p", "7"), 2, "has no partition 7: it has 2, from 0 on"),
+        (("-t", "HUNDRED", "-o", "sideways"), 2, "'sideways' is none of beginning"),
+        (("-t", "HUNDRED", "-o", "@yesterday"), 2, "'yesterday' is no time"),
+        (("-t", "HUNDRED", "--grep", "("), 2, "is no regular expression"),
+        (("-t", "HUNDRED", "-c", "0"), 2, "0 is not in the range"),
+        (("-t", "HUNDRED", "-g", "g", "-e"), 2, "with -g the group decides"),
+        (("-t", "HUNDRED", "--format", "xml"), 2, "'xml' is not one of"),
+        ((), 2, "Missing option '-t'"),
+    ],
+)
+def test_bad_input_to_tail(servers: str, hundred: str, args: tuple[str, ...], code: int, said: str) -> None:
+    done = headrace("tail", "-b", servers, *(hundred if arg == "HUNDRED" else arg for arg in args))
+    assert (done.code, done.out) == (code, b"")
+    assert said in done.err

@@ -1,0 +1,151 @@
+"""`headrace topics` and `headrace groups`, against the real broker."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.shell import headrace
+from headrace import Consumer, TopicPartition
+from support.admin import Admin, unique
+from support.produce import numbered, write
+
+pytest_plugins = ["support.share_fixtures"]
+
+
+def test_a_topic_is_made_shown_and_deleted(servers: str) -> None:
+    name = unique("made")
+    made = headrace("topics", "-b", servers, "--create", "-t", name, "-p", "3", "-c", "retention.ms=1000000")
+    assert (made.code, made.text, made.err) == (0, f"created {name}\n", "")
+    write(servers, name, numbered(5, 1))
+
+    shown = headrace("topics", "-b", servers, "-t", name)
+    assert shown.rows == [
+        ["topic", "partition", "leader", "replicas", "in", "sync", "first", "end", "records"],
+        [name, "0", "1", "1", "1", "0", "0", "0"],
+        [name, "1", "1", "1", "1", "0", "5", "5"],
+        [name, "2", "1", "1", "1", "0", "0", "0"],
+    ]
+    (found,) = headrace("topics", "-b", servers, "-t", name, "--format", "json").json
+    assert found["topic"] == name
+    assert found["partitions"][1] == {
+        "partition": 1,
+        "leader": 1,
+        "replicas": [1],
+        "in_sync": [1],
+        "first": 0,
+        "end": 5,
+    }
+    listed = headrace("topics", "-b", servers)
+    assert [name, "3", "1", "5", "0"] in listed.rows
+    assert not any(row[0].startswith("__") for row in listed.rows)
+
+    again = headrace("topics", "-b", servers, "--create", "-t", name)
+    assert (again.code, again.out) == (1, b"")
+    assert again.err.startswith(f"headrace: CreateTopics of {name}: TOPIC_ALREADY_EXISTS")
+    gone = headrace("topics", "-b", servers, "--delete", "-t", name)
+    assert (gone.code, gone.text) == (0, f"deleted {name}\n")
+    missing = headrace("topics", "-b", servers, "-t", name)
+    assert (missing.code, missing.out) == (1, b"")
+    assert missing.err == f"headrace: there is no topic {name!r}: `headrace topics` lists those that there are\n"
+    assert headrace("topics", "-b", servers, "--delete", "-t", name).code == 1
+
+
+def test_internal_topics_only_when_asked_for(servers: str, admin: Admin) -> None:
+    with Consumer(bootstrap_servers=servers, group_id=unique("any")) as consumer:
+        consumer.committed([TopicPartition(admin.create("any"), 0)])
+    assert "__consumer_offsets" in headrace("topics", "-b", servers, "--internal").text
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_its_member(servers: str, admin: Admin, protocol: str) -> None:
+    topic, group = admin.create("shared", 4), unique("group")
+    with Consumer(bootstrap_servers=servers, group_id=group, group_protocol=protocol, client_id="reader-7") as consumer:
+        consumer.subscribe([topic])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        listed = headrace("groups", "-b", servers)
+        shown = headrace("groups", "-b", servers, "-g", group)
+        found = headrace("groups", "-b", servers, "-g", group, "--format", "json").json
+    assert [group, protocol, "Stable"] in listed.rows
+    assert shown.text.startswith(f"{group}: {protocol}, Stable, {'range' if protocol == 'classic' else 'uniform'}\n")
+    assert shown.rows[2][:5] == ["reader-7", "127.0.0.1", "-", "4", f"{topic}:0-3"]
+    (member,) = found["members"]
+    assert member["partitions"] == {topic: [0, 1, 2, 3]}
+    assert member["member"].startswith("reader-7") or protocol == "consumer"
+    empty = headrace("groups", "-b", servers, "-g", group)
+    assert empty.text.endswith("no members\n")
+
+
+def test_a_share_group(share_servers: str, share_admin: Admin, make_sync_share: Any) -> None:
+    topic, group = share_admin.create("queue", 2), unique("share")
+    consumer = make_sync_share(bootstrap_servers=share_servers, group_id=group, topics=[topic])
+    deadline = time.monotonic() + 30
+    found = headrace("groups", "-b", share_servers, "-g", group, "--format", "json")
+    while (
+        found.code != 0 or not any(it["partitions"] for it in found.json["members"])
+    ) and time.monotonic() < deadline:
+        consumer.poll(0.1)
+        found = headrace("groups", "-b", share_servers, "-g", group, "--format", "json")
+    described = found.json
+    assert described["members"][0]["partitions"] == {topic: [0, 1]}
+    assert described["kind"] == "share"
+    assert [group, "share", "Stable"] in headrace("groups", "-b", share_servers).rows
+
+
+def test_no_such_group(servers: str) -> None:
+    done = headrace("groups", "-b", servers, "-g", "nobody-here")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err == "headrace: there is no group 'nobody-here': `headrace groups` lists those that there are\n"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("topics", "--create"),
+        ("topics", "--create", "--delete", "-t", "x"),
+        ("topics", "-p", "3"),
+        ("topics", "--create", "-t", "x", "-p", "0"),
+        ("topics", "--create", "-t", "x", "-c", "novalue"),
+        ("topics", "--format", "xml"),
+        ("topics", "-C", "no.such.setting=1"),
+        ("topics", "-C", "nonsense"),
+        ("topics", "-F", "/no/such/file"),
+        ("groups", "--format", "xml"),
+        ("groups", "surplus"),
+    ],
+)
+def test_a_command_line_without_sense(servers: str, args: tuple[str, ...]) -> None:
+    done = headrace(args[0], "-b", servers, *args[1:])
+    assert (done.code, done.out) == (2, b"")
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", [("topics",), ("groups",), ("lag", "-g", "g"), ("tail", "-t", "t")])
+def test_no_broker_there(command: tuple[str, ...]) -> None:
+    done = headrace(*command, "-b", "127.0.0.1:1", "--timeout", "0.5")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith("headrace: ")
+    assert "127.0.0.1:1" in done.err
+    assert done.err.endswith("Is the broker running, and -b right?\n")
+    assert done.err.count("\n") == 1
+
+
+def test_no_broker_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HEADRACE_DATA", str(tmp_path))
+    done = headrace("topics")
+    assert done.code == 2
+    assert "no broker: name one with -b host:port" in done.err
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", "nonsense")
+    assert "'nonsense' is not host:port" in headrace("topics").err
+
+
+def test_settings_out_of_a_file(servers: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"# the cluster\nbootstrap.servers={servers}\n\nclient.id = someone\n")
+    assert headrace("topics", "-F", str(file)).code == 0
+    file.write_text("no sense\n")
+    assert headrace("topics", "-F", str(file)).code == 2

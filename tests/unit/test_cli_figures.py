@@ -1,0 +1,181 @@
+"""What the command line works out without a broker: lags, trends, places, lines, tables."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+
+from headrace.cli.lag_figures import History, Row, Sample, plain_row, rows_of
+from headrace.cli.lines import Columns, Filter, renderer
+from headrace.cli.places import Place, parse_place, span_seconds
+from headrace.cli.showing import numbers, seconds, table
+from headrace.lane_marks import Mark
+from headrace.offsets import OffsetSet
+from headrace.protocol.admin_messages import ADMIN_APIS
+from headrace.protocol.messages import encode_request
+from headrace.records import Record
+from headrace.types import TopicPartition, Watermarks
+
+TP = TopicPartition("t", 0)
+
+
+def rows(*args: object) -> list[tuple[object, ...]]:
+    return [(row.lane, row.next, row.end, row.lag, row.lost) for row in rows_of(TP, *args, None)]  # type: ignore[arg-type]
+
+
+PLAIN = Mark(100, OffsetSet(100))
+DONE_BEYOND = Mark(100, OffsetSet(120, [(100, 105), (110, 112)]))
+TOKEN = Mark(100, OffsetSet(100, [(20, 50)]), "a")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "log", "expected"),
+    [
+        (PLAIN, None, (0, 130), [("", 100, 130, 30, 0)]),
+        (PLAIN, None, (0, 100), [("", 100, 100, 0, 0)]),
+        (PLAIN, None, (110, 130), [("", 110, 130, 20, 10)]),
+        (PLAIN, None, (0, 90), [("", 100, 100, 0, 0)]),  # the log was cut off: nothing is waited for
+        (DONE_BEYOND, None, (0, 130), [("", 100, 130, 5 + 2 + 10, 0)]),
+        (TOKEN, None, (0, 130), [("live", 100, 130, 30, 0), ("backlog", 20, 100, 30, 0)]),
+        (TOKEN, Mark(30, OffsetSet(30), "a"), (0, 130), [("live", 100, 130, 30, 0), ("backlog", 30, 100, 20, 0)]),
+        (TOKEN, Mark(30, OffsetSet(30), "b"), (0, 130), [("live", 100, 130, 30, 0), ("backlog", 20, 100, 30, 0)]),
+        (TOKEN, Mark(100, OffsetSet(100), "a"), (0, 130), [("live", 100, 130, 30, 0)]),
+        (TOKEN, None, (40, 130), [("live", 100, 130, 30, 0), ("backlog", 40, 100, 10, 20)]),
+    ],
+)
+def test_what_the_two_logs_say(first: Mark, second: Mark | None, log: tuple[int, int], expected: list[object]) -> None:
+    assert rows(first, second, Watermarks(*log)) == expected
+
+
+def test_a_share_groups_lag_is_what_the_brokers_say() -> None:
+    assert plain_row(TP, 10, Watermarks(0, 50), 7).lag == 7
+    assert plain_row(TP, 10, Watermarks(0, 50)).lag == 40
+
+
+def sample(at: float, lag: int, end: int, backlog: int = 0) -> Sample:
+    found = [Row(TP, "live" if backlog else "", end - lag, end, lag)]
+    return Sample(at, [*found, *([Row(TP, "backlog", 0, 50, backlog)] if backlog else [])])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "written", "read", "caught_up"),
+    [
+        (sample(0, 100, 100), sample(10, 50, 150), 5.0, 10.0, 10.0),
+        (sample(0, 100, 100), sample(10, 100, 150), 5.0, 5.0, None),
+        (sample(0, 100, 100), sample(10, 150, 150), 5.0, 0.0, None),
+        (sample(0, 100, 100), sample(10, 0, 100), 0.0, 10.0, 0.0),
+        (sample(0, 0, 100, 40), sample(10, 0, 110, 20), 1.0, 3.0, 10.0),
+    ],
+)
+def test_the_trend(before: Sample, after: Sample, written: float, read: float, caught_up: float | None) -> None:
+    history = History()
+    history.add(before)
+    assert history.trend() is None
+    history.add(after)
+    found = history.trend()
+    assert found is not None
+    assert (found.written, found.read, found.caught_up) == (written, read, caught_up)
+
+
+def test_the_trend_forgets() -> None:
+    history = History(window=10)
+    for at in range(100):
+        history.add(sample(at, lag=100 if at < 50 else 100 - at, end=1000))
+    found = history.trend()
+    assert found is not None
+    assert found.read == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("beginning", Place("beginning")),
+        ("Latest", Place("end")),
+        ("12", Place("offset", 12)),
+        ("-3", Place("last", 3)),
+        ("@1700000000123", Place("time", 1_700_000_000_123)),
+        ("@-15m", Place("time", 100_000)),
+        ("@1970-01-01T00:01:00.5+00:00", Place("time", 60_500)),
+    ],
+)
+def test_places(text: str, place: Place) -> None:
+    assert parse_place(text, 1000.0) == place
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.5", "@", "@soon", "--3"])
+def test_no_places(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        parse_place(text, 1000.0)
+
+
+def test_where_a_place_is() -> None:
+    first, end = {TP: 10}, {TP: 50}
+    found = [
+        Place(kind, number).offsets(first, end)[TP]
+        for kind, number in [
+            ("beginning", 0),
+            ("end", 0),
+            ("offset", 5),
+            ("offset", 20),
+            ("offset", 99),
+            ("last", 3),
+            ("last", 99),
+        ]
+    ]
+    assert found == [10, 50, 10, 20, 50, 47, 10]
+
+
+def test_spans() -> None:
+    assert [span_seconds(text) for text in ("5s", "1.5m", "2h", "1d", "250ms", "5", "m")] == [
+        5,
+        90,
+        7200,
+        86_400,
+        0.25,
+        None,
+        None,
+    ]
+    shown = [seconds(value) for value in (None, 0.04, 0.94, 1.2, 59.6, 61, 3600, 3725, 90_000, 86_400)]
+    assert shown == [None, "0.0 s", "0.9 s", "1 s", "1 min", "1 min 1 s", "1 h", "1 h 2 min", "1 d 1 h", "1 d"]
+
+
+def test_a_table() -> None:
+    text = table(("name", "count"), [("a", 1_000), ("longer", None)])
+    assert text == click.style("name    count", bold=True) + "\na       1,000\nlonger      -"
+    assert numbers([5, 0, 1, 2, 9]) == "0-2,5,9"
+    assert numbers([]) == ""
+
+
+RECORD = Record("t", 1, 2, timestamp=3, key=b"k", value=b"\x1b[2Jv\xff", headers=[("h", b"1")])
+
+
+def test_a_terminal_is_not_given_commands() -> None:
+    assert renderer("text", Columns(), True)([RECORD]) == "\ufffd[2Jv\ufffd\n".encode()
+    assert renderer("text", Columns(keys=True), True)([RECORD]) == "k\t\ufffd[2Jv\ufffd\n".encode()
+    assert renderer("text", Columns(), False)([RECORD]) == b"\x1b[2Jv\xff\n"
+    assert renderer("text", Columns(keys=True), False)([RECORD]) == b"k\t\x1b[2Jv\xff\n"
+
+
+def test_a_filter() -> None:
+    empty = Record("t", 0, 0)
+    assert not Filter()
+    assert Filter(re.compile(b"v"), re.compile(b"^k$"))([RECORD, empty]) == [RECORD]
+    assert Filter(key=re.compile(b"x"))([RECORD, empty]) == []
+
+
+def test_every_version_of_the_requests_can_be_written() -> None:
+    """What the brokers answer is tested with a real one; this is for the versions that it does not choose."""
+    fields = {
+        "groups": ("g",),
+        "group_ids": ("g",),
+        "include_authorized_operations": False,
+        "topics": [],
+        "timeout": 1000,
+        "validate_only": False,
+    }
+    for api in ADMIN_APIS:
+        chosen = {**fields, "groups": [{"group_id": "g", "topics": None}]} if api.key == 90 else fields
+        for version in range(api.lowest, api.highest + 1):
+            assert encode_request(api, version, 1, "me", chosen)
