@@ -22,7 +22,7 @@ from headrace.spark.options import (
     SourceOptions,
     Subscribed,
 )
-from headrace.spark.ranges import OffsetRange, from_json, limited, split, to_json
+from headrace.spark.ranges import OffsetRange, shared_out, split
 from headrace.types import TopicPartition
 
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
@@ -115,38 +115,28 @@ def test_it_is_picklable_and_shows_no_settings() -> None:
     assert "secretive" not in repr(found)
 
 
-def test_json_is_that_of_spark() -> None:
-    assert to_json({T1: 5, T0: 3, TopicPartition("s", 10): 1}) == {"s": {"10": 1}, "t": {"0": 3, "1": 5}}
-    assert from_json({"t": {"0": 3}}) == {T0: 3}
-    with pytest.raises(ValueError, match="not Kafka's offsets"):
-        from_json({"index": 3})
-
-
 sizes = st.lists(st.integers(0, 1000), min_size=1, max_size=20)
 
 
-class TestLimit:
-    @given(sizes, st.integers(1, 2000), st.lists(st.integers(0, 500), min_size=20, max_size=20))
-    def test_fair_shares(self, wanted: list[int], most: int, begins: list[int]) -> None:
-        start = {TopicPartition("t", number): begins[number] for number in range(len(wanted))}
-        end = {tp: start[tp] + size for tp, size in zip(start, wanted, strict=True)}
-        found = limited(start, end, most, "fair")
-        taken = {tp: found[tp] - start[tp] for tp in start}
-        assert sum(taken.values()) == min(most, sum(wanted))
-        assert all(0 <= taken[tp] <= end[tp] - start[tp] for tp in start)
-        assert limited(start, end, most, "fair") == found, "planned again it is the same"
+class TestShares:
+    @given(sizes, st.integers(1, 2000), st.integers(0, 10_000))
+    def test_fair_ones(self, wanted: list[int], most: int, so_far: int) -> None:
+        there = {TopicPartition("t", number): size for number, size in enumerate(wanted)}
+        found = shared_out(there, most, "fair", so_far)
+        assert sum(found.values()) == min(most, sum(wanted))
+        assert all(0 <= taken <= there[tp] for tp, taken in found.items())
+        assert shared_out(there, most, "fair", so_far) == found, "planned again it is the same"
 
     def test_nobody_starves(self) -> None:
-        start = dict.fromkeys([TopicPartition("t", number) for number in range(7)], 0)
+        done = dict.fromkeys([TopicPartition("t", number) for number in range(7)], 0)
         for _ in range(7):
-            end = {tp: offset + 10 for tp, offset in start.items()}
-            start = limited(start, end, 3, "fair")
-        assert min(start.values()) > 0
+            for tp, taken in shared_out(dict.fromkeys(done, 10), 3, "fair", sum(done.values())).items():
+                done[tp] += taken
+        assert min(done.values()) > 0
 
     def test_in_proportion_as_spark_does_it(self) -> None:
-        start = {T0: 0, T1: 10}
-        assert limited(start, {T0: 900, T1: 110}, 100, "proportional") == {T0: 90, T1: 20}
-        assert limited(start, {T0: 100_000, T1: 11}, 100, "proportional") == {T0: 99, T1: 11}
+        assert shared_out({T0: 900, T1: 100}, 100, "proportional", 0) == {T0: 90, T1: 10}
+        assert shared_out({T0: 100_000, T1: 1}, 100, "proportional", 0) == {T0: 99, T1: 1}
 
 
 class TestSplit:

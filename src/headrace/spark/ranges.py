@@ -1,7 +1,5 @@
-"""Offsets as Spark keeps them, and what one micro-batch reads. Nothing here does I/O or remembers anything.
-
-The JSON is that of Spark's Kafka source, `{"topic":{"0":23,"1":345}}`, so that a checkpoint of the one resumes with the
-other.
+"""Ranges of offsets: how many of each partition a batch reads, and the tasks that read them. Nothing here does I/O or
+remembers anything.
 
 How `maxOffsetsPerTrigger` is shared out (`maxOffsetsPerTriggerShares`):
 
@@ -10,15 +8,15 @@ How `maxOffsetsPerTrigger` is shared out (`maxOffsetsPerTriggerShares`):
     proportional  by how much there is to read of each, as Spark does it; at least one record of each
 
 With fewer offsets to give than partitions, or a rest that cannot be divided, they take turns. Whose turn it is follows
-from the start offsets alone, so that a batch that is planned again is the same.
+from what was read so far, so that a batch that is planned again is the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..machines.drain import fair_shares
 from ..types import TopicPartition
@@ -41,25 +39,6 @@ class OffsetRange(NamedTuple):
         return self.end - self.start
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for tp in sorted(offsets):
-        found.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
-    return found
-
-
-def from_json(found: Mapping[str, Any]) -> Offsets:
-    """Raises ValueError for what is not written by this source or Spark's own."""
-    try:
-        return {
-            TopicPartition(topic, int(number)): int(offset)
-            for topic, numbers in found.items()
-            for number, offset in numbers.items()
-        }
-    except (AttributeError, TypeError, ValueError):
-        raise ValueError(f"the checkpoint has {found!r}, which are not Kafka's offsets") from None
-
-
 def shared_out(sizes: Offsets, most: int, shares: str, so_far: int) -> Offsets:
     """How many of `most` offsets each partition gets that has so many to read (a few more with proportional shares, as
     in Spark). Whose turn it is follows from how many were read so far."""
@@ -75,13 +54,6 @@ def shared_out(sizes: Offsets, most: int, shares: str, so_far: int) -> Offsets:
     places = [*list(hungry)[turn:], *list(hungry)[:turn]]
     given, _ = fair_shares([hungry[tp] for tp in places], most)
     return dict(zip(places, given, strict=True))
-
-
-def limited(start: Offsets, end: Offsets, most: int, shares: str) -> Offsets:
-    """Where a batch ends that reads at most so many offsets."""
-    sizes = {tp: max(0, end[tp] - start[tp]) for tp in end if tp in start}
-    given = shared_out(sizes, most, shares, sum(start.values()))
-    return {tp: start[tp] + given.get(tp, 0) for tp in sizes} if sum(sizes.values()) > most else dict(end)
 
 
 def _in_proportion(size: int, total: int, most: int) -> int:

@@ -1,0 +1,126 @@
+"""commitOffsets=true: what a query has done is seen by those who watch its group."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace import Consumer, TopicPartition
+from support.admin import Admin, unique
+from support.group_command import describe
+from support.produce import numbered, write
+from support.spark_streams import DEADLINE, Stream, grid
+from support.waiting import wait_for
+
+
+@pytest.fixture
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("committing", 2)
+    for number in range(2):
+        write(servers, topic, numbered(100, number))
+    return topic
+
+
+@pytest.fixture
+def stream(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Stream:
+    stream = Stream(spark, servers, topic, tmp_path)
+    stream.options |= {"kafka.group.id": unique("query"), "commitOffsets": "true"}
+    return stream
+
+
+def committed(servers: str, group: str, topic: str) -> list[int | None]:
+    with Consumer(bootstrap_servers=servers, group_id=group) as consumer:
+        found = consumer.committed([TopicPartition(topic, number) for number in range(2)])
+    return [each and each.offset for each in found.values()]
+
+
+def test_tools_see_the_lag(stream: Stream, servers: str, topic: str) -> None:
+    group = stream.options["kafka.group.id"]
+    stream.run()
+    write(servers, topic, numbered(7, 1))
+    seen = describe(servers, group)[group]
+    assert [(row.current_offset, row.lag) for _, row in sorted(seen.partitions.items())] == [(100, 0), (100, 7)]
+    assert seen.state.members == 0, "it commits, and is no member"
+
+
+def test_the_last_batch_of_a_query_that_waits_for_records(stream: Stream, servers: str, topic: str) -> None:
+    group = stream.options["kafka.group.id"]
+    stream.options["maxOffsetsPerTrigger"] = 50
+    query = stream.start(processingTime="50 milliseconds")
+    try:
+        query.processAllAvailable()
+        wait_for("the commit", lambda: committed(servers, group, topic) == [100, 100], DEADLINE)
+        write(servers, topic, numbered(3, 0))
+        wait_for("the next commit", lambda: committed(servers, group, topic) == [103, 100], DEADLINE)
+    finally:
+        query.stop()
+        query.awaitTermination(DEADLINE)
+
+
+def test_while_commits_fail_the_query_goes_on_and_they_are_tried_again(
+    stream: Stream, servers: str, topic: str
+) -> None:
+    """A member of the group keeps others from committing to it."""
+    group = stream.options["kafka.group.id"]
+    query = None
+    try:
+        with Consumer(bootstrap_servers=servers, group_id=group, enable_auto_commit=False) as member:
+            member.subscribe([topic])
+            wait_for("its partitions", lambda: member.poll(0.1) is not None and member.assignment(), DEADLINE)
+            query = stream.start(processingTime="50 milliseconds")
+            query.processAllAvailable()
+            assert stream.places() == grid(2, 100)
+            write(servers, topic, numbered(5, 0))
+            query.processAllAvailable()
+            assert len(stream.places()) == 205
+            assert committed(servers, group, topic) == [None, None]
+        wait_for("the commit", lambda: committed(servers, group, topic) == [105, 100], DEADLINE)
+        assert query.isActive
+    finally:
+        if query is not None:
+            query.stop()
+            query.awaitTermination(DEADLINE)
+
+
+def test_nothing_is_committed_of_a_batch_that_failed(stream: Stream, servers: str, topic: str) -> None:
+    group = stream.options["kafka.group.id"]
+    stream.run()
+    write(servers, topic, numbered(10, 0))
+    where = str(stream.where / "checkpoint")
+    failing = stream.load().selectExpr("assert_true(offset < 105, 'too far')")
+    query = failing.writeStream.format("noop").option("checkpointLocation", where).trigger(availableNow=True).start()
+    with pytest.raises(PySparkException, match="too far"):
+        query.awaitTermination(DEADLINE)
+    assert committed(servers, group, topic) == [100, 100]
+
+
+def test_refusals(spark: SparkSession, servers: str) -> None:
+    """At the start. (All of them are in tests/unit/test_spark_lanes_options.py.)"""
+    given = {"kafka.bootstrap.servers": servers, "subscribe": "t", "commitOffsets": "true"}
+    query = spark.readStream.format("headrace").options(**given).load().writeStream.format("noop").start()
+    with pytest.raises(PySparkException, match="commitOffsets=true needs the option"):
+        query.awaitTermination(DEADLINE)
+
+
+def test_a_batch_query_has_no_part_in_it(spark: SparkSession, servers: str, topic: str) -> None:
+    reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+    with pytest.raises(PySparkException, match="is for streaming queries"):
+        reader.option("commitOffsets", "true").option("kafka.group.id", "g").load().count()
+
+
+def test_a_first_batch_from_the_end_is_the_same_when_it_is_run_again(stream: Stream, servers: str, topic: str) -> None:
+    """The end of a log moves, and Spark keeps only where a batch ends: so the first one only says where it starts."""
+    stream.options["startingOffsets"] = "latest"
+    stream.run()
+    write(servers, topic, numbered(5, 0))
+    # As if the driver had been killed in the first batch, before it was complete.
+    (stream.where / "checkpoint" / "commits" / "0").unlink()
+    (stream.where / "checkpoint" / "commits" / ".0.crc").unlink(missing_ok=True)
+    stream.run()
+    assert stream.places() == [(0, offset) for offset in range(100, 105)]
+    lines = (stream.where / "checkpoint" / "offsets" / "0").read_text().splitlines()
+    assert json.loads(lines[2]) == {topic: {"0": 100, "1": 100}}

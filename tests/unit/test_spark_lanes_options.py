@@ -1,0 +1,99 @@
+"""Options of streaming queries that have to do with groups: what they mean, what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from headrace.spark.group_options import GroupOptions, refuse_in_batch, with_lane
+from headrace.spark.lanes import LaneTerms
+from headrace.spark.options import OptionError, SourceOptions
+
+BASE = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}
+
+
+def options(**given: Any) -> GroupOptions:
+    values = BASE | {name.replace("__", "."): str(value) for name, value in given.items()}
+    if "assign" in values:
+        del values["subscribe"]
+    return GroupOptions.of(values, SourceOptions.of(values, streaming=True))
+
+
+def test_off_unless_given() -> None:
+    found = options(kafka__group__id="g")
+    assert found.is_off
+    assert found == GroupOptions()
+
+
+def test_names_are_case_insensitive() -> None:
+    found = options(COMMITOFFSETS="TRUE", kafka__group__id="g", Enable__Parallel__Rebalance="True", includelane="true")
+    assert found.commits
+    assert found.lanes == LaneTerms(1, 0.25)
+    assert found.include_lane
+    assert not found.is_off
+
+
+def test_lanes() -> None:
+    own = {"parallel__rebalance__min__lag": 500, "parallel__rebalance__backlog__share": 0.5}
+    assert options(enable__parallel__rebalance="true", **own).lanes == LaneTerms(500, 0.5)
+
+
+def test_settings_of_a_member() -> None:
+    given = {"kafka__group__id": "g", "kafka__session__timeout__ms": "7000", "kafka__client__id": "secretive"}
+    found = options(group__membership="true", commitOffsets="true", **given)
+    assert found.is_member
+    assert not found.commits, "a member commits anyway"
+    assert found.settings["group.id"] == "g"
+    assert found.settings["session.timeout.ms"] == "7000"
+    assert "secretive" not in repr(found)
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert "session.timeout.ms" not in options(commitOffsets="true", **given).settings
+
+
+def test_a_share_group() -> None:
+    found = options(share__group__id="s", kafka__group__id="other", kafka__max__poll__interval__ms="1000")
+    assert found.share_group == "s"
+    assert found.settings["group.id"] == "s"
+    assert found.settings["max.poll.interval.ms"] == "1000"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"commitOffsets": "true"}, "commitOffsets=true needs the option kafka.group.id"),
+        ({"commitOffsets": "yes", "kafka.group.id": "g"}, "commitOffsets='yes': true or false is needed"),
+        ({"group.membership": "true"}, "group.membership=true needs the option kafka.group.id"),
+        ({"group.membership": "true", "commitOffsets": "false", "kafka.group.id": "g"}, "always committed"),
+        ({"group.membership": "true", "kafka.group.id": "g", "kafka.session.timeout.ms": "x"}, "session.timeout.ms"),
+        ({"group.membership": "true", "kafka.group.id": "g", "assign": '{"t":[0]}'}, "the group assigns partitions"),
+        ({"parallel.rebalance.min.lag": "5"}, "needs enable.parallel.rebalance=true"),
+        ({"enable.parallel.rebalance": "true", "parallel.rebalance.backlog.share": "1"}, "below 1"),
+        ({"enable.parallel.rebalance": "true", "parallel.rebalance.min.lag": "0"}, "min.lag"),
+        ({"share.group.id": ""}, "share.group.id is empty"),
+        ({"share.group.id": "s", "group.membership": "true"}, "exclude each other"),
+        ({"share.group.id": "s", "enable.parallel.rebalance": "true"}, "exclude each other"),
+        ({"share.group.id": "s", "includeLane": "true"}, "exclude each other"),
+        ({"share.group.id": "s", "commitOffsets": "true"}, "exclude each other"),
+        ({"share.group.id": "s", "startingOffsets": "earliest"}, "share.auto.offset.reset"),
+        ({"share.group.id": "s", "minPartitions": "4"}, "means nothing with share.group.id"),
+        ({"share.group.id": "s", "assign": '{"t":[0]}'}, "needs the option subscribe"),
+        ({"commitOffset": "true", "kafka.group.id": "g"}, "did you mean commitOffsets"),
+        ({"enable.paralel.rebalance": "true"}, "did you mean enable.parallel.rebalance"),
+    ],
+)
+def test_refusals(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        options(**given)
+
+
+def test_batch_queries() -> None:
+    refuse_in_batch({"commitOffsets": "false", "subscribe": "t"})
+    with pytest.raises(OptionError, match="is for streaming queries"):
+        refuse_in_batch({"Share.Group.Id": "s"})
+
+
+def test_the_schema() -> None:
+    assert with_lane({"INCLUDELANE": "true"})
+    assert not with_lane({"includeLane": "false"})
