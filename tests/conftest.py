@@ -11,6 +11,8 @@ from headrace import LocalBroker
 from support.admin import Admin
 from support.consumers import KINDS, MakeConsumer, closing_all
 
+pytest_plugins = ("support.secure",)
+
 # A runner that was started in the background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

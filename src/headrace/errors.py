@@ -89,6 +89,12 @@ class AuthenticationError(HeadraceError):
         super().__init__(message)
         self.step = step
 
+    @property
+    def is_final(self) -> bool:
+        """Whether this consumer tries no more. A broker may have a right certificate soon; a login is refused by all
+        of them."""
+        return self.step != "tls"
+
 
 class ProtocolError(HeadraceError):
     """A peer sent what the Kafka protocol does not allow. The connection was closed."""

@@ -40,8 +40,9 @@ _REBOOTSTRAP_REQUIRED = 129
 
 
 class Client:
-    """Sends requests to brokers. `on_metadata` is called on the loop, under `lock`, after each refresh; `on_refusal`
-    on the loop, once, when a broker has refused the login."""
+    """Sends requests to brokers. `on_metadata` is called on the loop, under `lock`, after each refresh; `on_trouble`
+    on the loop, when no broker can be asked for a reason that trying again does not mend, and with None when that is
+    over."""
 
     def __init__(
         self,
@@ -50,14 +51,15 @@ class Client:
         lock: threading.Lock,
         on_metadata: Callable[[], None],
         watch: Callable[[asyncio.Task[None]], asyncio.Task[None]],
-        on_refusal: Callable[[AuthenticationError], None] = lambda error: None,
+        on_trouble: Callable[[HeadraceError | None], None] = lambda error: None,
     ) -> None:
         self.config = config
         self.cluster = cluster
         self.lock = lock
         self._on_metadata = on_metadata
         self._watch = watch  # for tasks that must not end by themselves
-        self._on_refusal = on_refusal
+        self._on_trouble = on_trouble
+        self._is_in_trouble = False
         self._access = Access(config)
         self._refusal: AuthenticationError | None = None
         self._connections: dict[tuple[object, str], Connection] = {}
@@ -156,12 +158,15 @@ class Client:
         return connection
 
     def _look_for_refusal(self, error: HeadraceError | None) -> None:
-        """A broker with a wrong certificate may be the only one, and have a right one soon. A login is refused by
-        all of them."""
-        if isinstance(error, AuthenticationError) and error.step != "tls" and self._refusal is None:
+        if isinstance(error, AuthenticationError) and error.is_final and self._refusal is None:
             self._refusal = error
             log.error("giving up: %s", error)
-            self._on_refusal(error)
+            self._tell_of_trouble(error)
+
+    def _tell_of_trouble(self, error: HeadraceError | None) -> None:
+        if error is not None or self._is_in_trouble:
+            self._is_in_trouble = error is not None
+            self._on_trouble(error)
 
     async def with_retries(self, what: str, deadline: float, attempt: Callable[[], Any]) -> Any:
         """Awaits `attempt()` until it succeeds, fails for good, or the deadline passes.
@@ -246,6 +251,8 @@ class Client:
                 if waiter is not None and not waiter.done():
                     waiter.set_exception(error)
                     waiter.exception()
+                if not error.retriable:
+                    self._tell_of_trouble(error)
                 if error is self._refusal:
                     # Nothing more is asked of anybody: what waits for metadata is told so by the next refresh.
                     self._keeper = None
@@ -254,6 +261,7 @@ class Client:
                 await asyncio.sleep(self.retry_pause(failures))
                 continue
             self._last_refresh = self.loop.time()
+            self._tell_of_trouble(None)
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
             self._close_idle()

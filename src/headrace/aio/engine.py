@@ -33,7 +33,7 @@ class Engine:
     def __init__(self, config: ConsumerConfig, intake: Intake, group: Group | None) -> None:
         self.loop = asyncio.get_running_loop()
         self.intake = intake
-        self.client = Client(config, intake.cluster, intake.lock, self._on_metadata, intake.watch, intake.locked_out)
+        self.client = Client(config, intake.cluster, intake.lock, self._on_metadata, intake.watch, intake.obstructed)
         self.offsets = LogOffsets(self.client)
         self.group = group
         self.coordinator = Coordinator(self.client, group)

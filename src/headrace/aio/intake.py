@@ -42,11 +42,17 @@ class Intake(Lane):
         self.polls = 0
         self.assignments = 0  # how often partitions came or went
         self._crash: BaseException | None = None
+        self._obstacle: HeadraceError | None = None
         self._iteration: Generator[Record, None, None] | None = None
 
     def crashed(self, error: BaseException) -> None:
         """Polls tell it, instead of staying empty for ever."""
         self._crash = error
+
+    def obstructed(self, error: HeadraceError | None) -> None:
+        """No broker can be asked, for a reason that trying again does not mend: polls tell it. None: it is over."""
+        self._obstacle = error
+        self.doorbell.ring()
 
     def take(self, limit: int) -> Records | None:
         """The records of one poll, or None if there are none. Raises what lies in a partition's way then."""
@@ -70,9 +76,12 @@ class Intake(Lane):
             self.wake_all()  # after a refusal it is tried again
         if error is not None:
             raise error
+        if self._obstacle is not None and not chunks:
+            obstacle = self._obstacle
+            if not _is_final(obstacle):
+                self._obstacle = None
+            raise obstacle
         if self._crash is not None and not chunks:
-            if isinstance(self._crash, AuthenticationError):
-                raise self._crash
             raise HeadraceError(f"a background task of this consumer ended: {self._crash!r}") from self._crash
         if not chunks:
             return None
@@ -234,6 +243,10 @@ class Intake(Lane):
         """In the order in which they were assigned."""
         with self.lock:
             return [state.tp for state in self.assignment]
+
+
+def _is_final(error: HeadraceError) -> bool:
+    return isinstance(error, AuthenticationError) and error.is_final
 
 
 def _left_hungry(lane: Lane) -> bool:

@@ -73,11 +73,6 @@ class Lane(abc.ABC):
     def crashed(self, error: BaseException) -> None:
         """One of its tasks has ended by this."""
 
-    def locked_out(self, error: HeadraceError) -> None:
-        """No broker lets this client in any more: polls tell it."""
-        self.crashed(error)
-        self.doorbell.ring()
-
     def fail(self, partitions: Iterable[TopicPartition], error: HeadraceError) -> None:
         """What stopped the fetching cannot be mended by trying again: a poll raises it."""
         with self.lock:

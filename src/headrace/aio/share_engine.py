@@ -31,7 +31,7 @@ class ShareEngine:
     def __init__(self, config: ShareConsumerConfig, intake: ShareIntake) -> None:
         self.loop = asyncio.get_running_loop()
         self.intake = intake
-        self.client = Client(config, intake.cluster, intake.lock, self._on_metadata, intake.watch, intake.locked_out)
+        self.client = Client(config, intake.cluster, intake.lock, self._on_metadata, intake.watch, intake.obstructed)
         self.coordinator = Coordinator(self.client, None)
         self.streams = Streams(self.client, intake)
         self._look = asyncio.Event()

@@ -73,6 +73,7 @@ class ShareIntake:
         )
         self.planner = Planner(terms, self.cluster, backoff, random.random)
         self._crash: BaseException | None = None
+        self._obstacle: HeadraceError | None = None
 
     def watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         """A task that must not end by itself. If it does, that is a bug of ours, and polls tell it."""
@@ -85,9 +86,9 @@ class ShareIntake:
             self._crash = error
             self.doorbell.ring()
 
-    def locked_out(self, error: HeadraceError) -> None:
-        """No broker lets this client in any more: polls tell it."""
-        self._crash = error
+    def obstructed(self, error: HeadraceError | None) -> None:
+        """No broker can be asked, for a reason that trying again does not mend: polls tell it. None: it is over."""
+        self._obstacle = error
         self.doorbell.ring()
 
     # -- polls ---------------------------------------------------------------------------------------------------
@@ -150,8 +151,10 @@ class ShareIntake:
             if error is not None:
                 setattr(owner, name, None)
                 raise error
-        if isinstance(self._crash, AuthenticationError):
-            raise self._crash
+        if (obstacle := self._obstacle) is not None:
+            if not (isinstance(obstacle, AuthenticationError) and obstacle.is_final):
+                self._obstacle = None
+            raise obstacle
         if self._crash is not None:
             raise HeadraceError(f"a background task of this consumer ended: {self._crash!r}") from self._crash
 

@@ -51,11 +51,13 @@ class Authentication:
         self._failed = failed
         self._timer: asyncio.TimerHandle | None = None
         self._again: asyncio.Task[None] | None = None
+        self.is_done = False
 
     async def log_in(self) -> None:
         """Raises AuthenticationError, and what a call raises."""
         exchange = await self._begin()
         await self._log_in(exchange)
+        self.is_done = True
 
     def close(self) -> None:
         if self._timer is not None:

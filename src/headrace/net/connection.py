@@ -51,8 +51,9 @@ _LENGTH = struct.Struct(">i")
 _STAGING = 64 * 1024
 _UNSUPPORTED_VERSION = 35
 _FIRST_AFTER_VERSIONS = 2  # the id of that request
-# The first answer lists a broker's versions, a kilobyte or two. A TLS port answers with an alert that reads as a
-# length of 350 MB, a web server with one of 1.2 GB.
+_TLS_ALERT = 0x1503  # how one begins
+# The first answer lists a broker's versions, a kilobyte or two, and those of a login are no longer. A TLS port answers
+# with an alert that reads as a length of 350 MB, a web server with one of 1.2 GB.
 _LARGEST_FIRST_FRAME = 1024 * 1024
 
 
@@ -330,18 +331,23 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _largest_frame(self) -> int:
         largest = self._config.receive_message_max_bytes
-        return largest if self.versions.ranges else min(largest, _LARGEST_FIRST_FRAME)
+        return largest if self._is_let_in else min(largest, _LARGEST_FIRST_FRAME)
+
+    @property
+    def _is_let_in(self) -> bool:
+        return bool(self.versions.ranges) and (self._authentication is None or self._authentication.is_done)
 
     def _absurd(self, size: int) -> ProtocolError:
         largest = self._largest_frame
-        if self.versions.ranges and size > largest:
+        if self._is_let_in and size > largest:
             return ProtocolError(
                 f"{self.host} announced an answer of {size} bytes, above receive.message.max.bytes={largest}: "
                 f"raise that, or lower fetch.max.bytes"
             )
         kind = "TLS" if self._config.uses_tls else "plain-text"
+        advice = "; TLS is spoken here: see security.protocol" if size >> 16 == _TLS_ALERT else ""
         return ProtocolError(
-            f"{self.host} announced an answer of {size} bytes: this is not a Kafka broker's {kind} port"
+            f"{self.host} announced an answer of {size} bytes: this is not a Kafka broker's {kind} port{advice}"
         )
 
     # -- a thread's side -------------------------------------------------------------------------------------
