@@ -44,6 +44,7 @@ class Wish:
     data_dir: str | None = None
     version: str = DEFAULT_VERSION
     properties: dict[str, str] = field(default_factory=dict)
+    secure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Status:
     data_dir: str | None = None
     kept: bool | None = None
     log: str | None = None
+    client_properties: str | None = None
+    """Of a secured cluster: the file with what a client needs, passwords included."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -84,9 +87,9 @@ def state_path() -> Path:
     return data_dir() / "up.json"
 
 
-def default_data(brokers: int) -> Path:
-    """Where `headrace up` keeps data: a directory per size, since a cluster cannot change its size."""
-    return data_dir() / f"cluster-{brokers}"
+def default_data(brokers: int, *, secure: bool = False) -> Path:
+    """Where `headrace up` keeps data: a directory per size and kind, since a cluster cannot change either."""
+    return data_dir() / f"cluster-{brokers}{'-secure' if secure else ''}"
 
 
 def read_status() -> Status:
@@ -186,6 +189,11 @@ def _require_same(status: Status, wish: Wish) -> None:
     if len(status.brokers) != wish.brokers:
         raise LocalBrokerError(
             f"a cluster of {len(status.brokers)} broker(s) is running already at {status.bootstrap_servers}: "
+            "`headrace down` ends it"
+        )
+    if (status.client_properties is not None) != wish.secure:
+        raise LocalBrokerError(
+            f"a cluster with{'out' if wish.secure else ''} security is running already at {status.bootstrap_servers}: "
             "`headrace down` ends it"
         )
 

@@ -47,6 +47,7 @@ def supervise(wish: Wish, ready: Callable[[Status], None], busy: Callable[[], No
             data_dir=wish.data_dir,
             version=wish.version,
             properties=wish.properties,
+            secure=wish.secure,
         )
         try:
             cluster.start()
@@ -87,6 +88,7 @@ def _status(cluster: LocalBroker, wish: Wish, before: Status | None = None) -> S
         data_dir=str(cluster.data_dir),
         kept=wish.data_dir is not None,
         log=str(cluster.log_path),
+        client_properties=str(cluster.client_properties) if wish.secure else None,
     )
 
 
