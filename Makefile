@@ -12,7 +12,7 @@ SEEDS ?= 1000
 # The brokers of the tests do not live long enough for Java's optimizing compiler to pay.
 SHORT_LIVED := -XX:TieredStopAtLevel=1
 PYTEST := JAVA_TOOL_OPTIONS=$(SHORT_LIVED) $(BIN)/python -m pytest -q
-LATER_HALF := $(wildcard tests/integration/test_[m-z]*.py) tests/spark tests/unit
+LATER_HALF := $(wildcard tests/integration/test_[m-z]*.py) tests/spark tests/unit tests/cli
 SECONDS ?= 60
 KILLS ?= 50
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
@@ -35,8 +35,8 @@ $(VENV)/.ready: $(VENV)/.tools $(SOURCES)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release
 	@touch $@
 
-run: setup ## Start a broker, write a sample topic and read it back
-	$(BIN)/python examples/first_read.py
+run: setup ## Run the traffic pipeline: a broker, a sample, Spark, tables
+	$(BIN)/headrace run pipelines/traffic
 
 test: setup ## Run all tests (broker included), in two halves at a time; ARGS="…" for pytest runs some of them
 	cd rust && cargo test --quiet --release

@@ -23,6 +23,8 @@ _COMMANDS = {
     "up": "broker",
     "down": "broker",
     "status": "broker",
+    "run": "run",
+    "new": "new",
     "topics": "topics",
     "produce": "produce",
     "tail": "tail",

@@ -58,7 +58,7 @@ def up(
         raise click.UsageError("--data keeps data and --ephemeral does not: choose one of them")
     where = None if ephemeral else str(Path(data).absolute() if data else default_data(brokers))
     wish = Wish(brokers, port, where, kafka_version, dict(name_and_value(text, "--config") for text in settings))
-    with _bar() as progress:
+    with download_bar() as progress:
         prepare(kafka_version, progress)
     if foreground:
         supervise(wish, ready=lambda status: _show(status, "running, Ctrl-C ends it"), busy=_busy)
@@ -113,7 +113,7 @@ def _busy() -> None:
 
 
 @contextlib.contextmanager
-def _bar() -> Iterator[ProgressCallback]:
+def download_bar() -> Iterator[ProgressCallback]:
     """A progress bar on stderr that shows up only if there is something to download, and somebody to see it."""
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()

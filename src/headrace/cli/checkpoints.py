@@ -3,7 +3,9 @@
     <checkpoint>/offsets/17    up to where batch 17 reads: a line with the version, one with settings, one a source
     <checkpoint>/commits/17    there when batch 17 is done
 
-What is done are the offsets of the last batch with a commit. A source whose line is not Kafka's offsets is left out.
+What is done are the offsets of the last batch with a commit: a number, or `{"frontier": 131, "holes": {"70": 120}}`
+where there is a backlog lane (KIP-333). A source whose line is not Kafka's offsets is left out, and so are partitions
+that others read.
 A directory that holds several checkpoints (a pipeline's storage) stands for all of them.
 """
 
@@ -11,12 +13,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from headrace.errors import HeadraceError
+from headrace.offsets import OffsetSet
 from headrace.types import TopicPartition
 
-_DEEPEST = 6  # how far below the given directory checkpoints are looked for
+_DEEPEST = 10  # how far below the given directory checkpoints are looked for
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,7 +30,7 @@ class Checkpoint:
 
     name: str
     batch: int | None
-    offsets: dict[TopicPartition, int]
+    done: dict[TopicPartition, OffsetSet]
 
 
 def read_checkpoints(directory: Path) -> list[Checkpoint]:
@@ -56,24 +61,36 @@ def _read(path: Path, root: Path) -> Checkpoint:
     lines = (path / "offsets" / str(batch)).read_text().splitlines()
     if not lines or not lines[0].startswith("v"):
         raise HeadraceError(f"{path}/offsets/{batch} is no offset log of Spark's")
-    offsets: dict[TopicPartition, int] = {}
-    for line in lines[2:]:
-        for tp, offset in _kafka_offsets(line).items():
-            offsets[tp] = min(offset, offsets.get(tp, offset))  # read by two sources: the slower one counts
-    return Checkpoint(name, batch, offsets)
+    return Checkpoint(name, batch, slowest(_kafka_offsets(line) for line in lines[2:]))
+
+
+def slowest(found: Iterable[dict[TopicPartition, OffsetSet]]) -> dict[TopicPartition, OffsetSet]:
+    """Of what several sources have done of the same partitions, the least."""
+    least: dict[TopicPartition, OffsetSet] = {}
+    for each in found:
+        for tp, done in each.items():
+            if tp not in least or done.low < least[tp].low:
+                least[tp] = done
+    return least
 
 
 def _batches(directory: Path) -> set[int]:
     return {int(path.name) for path in directory.iterdir() if path.name.isdigit()}
 
 
-def _kafka_offsets(line: str) -> dict[TopicPartition, int]:
+def _kafka_offsets(line: str) -> dict[TopicPartition, OffsetSet]:
     try:
-        found = json.loads(line)
         return {
-            TopicPartition(topic, int(number)): int(offset)
-            for topic, numbers in found.items()
-            for number, offset in numbers.items()
+            TopicPartition(topic, int(number)): _done(value)
+            for topic, numbers in json.loads(line).items()
+            for number, value in numbers.items()
+            if not (isinstance(value, dict) and value.get("unread"))
         }
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, KeyError):
         return {}
+
+
+def _done(value: Any) -> OffsetSet:
+    if not isinstance(value, dict):
+        return OffsetSet(int(value))
+    return OffsetSet(int(value["frontier"]), [(int(start), int(end)) for start, end in value.get("holes", {}).items()])

@@ -3,7 +3,7 @@
     plain commit       one row: from the committed offset to the end of the log
     with a token       two rows (KIP-333): the live lane's, and one for what the backlog lane has still to read
     share group        one row: from the group's start offset; the lag is what the brokers say
-    checkpoint         as a plain commit
+    checkpoint         as a plain commit, or with a token if it has holes
 
 Records that were deleted before they were read are not waited for: they are `lost`, and not in the lag.
 """
@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.lane_marks import Mark, standing
+from headrace.offsets import OffsetSet
 from headrace.types import TopicPartition, Watermarks
 
 LIVE, BACKLOG = "live", "backlog"
@@ -55,6 +56,11 @@ def rows_of(tp: TopicPartition, first: Mark, second: Mark | None, log: Watermark
     lane = LIVE if first.token else ""
     live = Row(tp, lane, following, end, sum(b - a for a, b in ranges), start - first.offset, owner)
     return [live, *rows]
+
+
+def done_rows(tp: TopicPartition, done: OffsetSet, log: Watermarks) -> list[Row]:
+    """What a query's checkpoint says of a partition: the holes in it are its backlog."""
+    return rows_of(tp, Mark(done.frontier, done, "checkpoint" if done.holes else ""), None, log, None)
 
 
 def plain_row(tp: TopicPartition, offset: int, log: Watermarks, lag: int | None = None) -> Row:

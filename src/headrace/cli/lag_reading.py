@@ -14,9 +14,9 @@ from headrace.errors import HeadraceError
 from headrace.lane_marks import BACKLOG_SUFFIX, Mark
 from headrace.types import TopicPartition
 
-from .checkpoints import read_checkpoints
+from .checkpoints import read_checkpoints, slowest
 from .connecting import Settings
-from .lag_figures import Row, Sample, plain_row, rows_of
+from .lag_figures import Row, Sample, done_rows, plain_row, rows_of
 
 Ages = dict[tuple[TopicPartition, int], float]
 
@@ -37,12 +37,9 @@ async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics
 
 async def checkpoint_sample(admin: AsyncAdmin, settings: Settings, path: Path, topics: Collection[str]) -> Sample:
     """Raises HeadraceError if there is no checkpoint, or it has no Kafka source."""
-    offsets: dict[TopicPartition, int] = {}
-    for checkpoint in read_checkpoints(path):
-        for tp, offset in checkpoint.offsets.items():
-            offsets[tp] = min(offset, offsets.get(tp, offset))
-    logs = await admin.bounds(offsets)
-    rows = [plain_row(tp, offset, logs[tp]) for tp, offset in sorted(offsets.items()) if tp in logs]
+    done = slowest(checkpoint.done for checkpoint in read_checkpoints(path))
+    logs = await admin.bounds(done)
+    rows = [row for tp in sorted(done) if tp in logs for row in done_rows(tp, done[tp], logs[tp])]
     return await _complete(settings, rows, topics, f"{path} has no finished batch of a Kafka source")
 
 

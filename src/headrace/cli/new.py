@@ -1,0 +1,106 @@
+"""`headrace new`: a small pipeline to start from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+_SPEC = """\
+# headrace run {directory}                     with a broker and a sample of its own
+# headrace run {directory} -b localhost:9092   with yours
+name: {name}
+# For `spark-pipelines run`; `headrace run` keeps everything in state/ beside this file.
+storage: file:///tmp/{name}/checkpoints
+libraries:
+  - glob:
+      include: transformations/**
+configuration:
+  {name}.topic: orders
+  headrace.kafka.bootstrap.servers: localhost:9092
+  headrace.show: SELECT * FROM totals ORDER BY customer
+  spark.sql.shuffle.partitions: "4"
+"""
+
+_ORDERS = '''\
+"""The orders of the topic, parsed."""
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+spark = SparkSession.active()
+
+# Which cluster, and how to log in there: what `headrace run` was told by -b and -C.
+KAFKA = {{
+    name.removeprefix("headrace."): value
+    for name, value in spark.conf.getAll.items()
+    if name.startswith("headrace.kafka.")
+}}
+
+
+@dp.table
+def orders() -> DataFrame:
+    order = F.from_json(F.col("value").cast("string"), "customer STRING, amount DOUBLE")
+    return (
+        spark.readStream.format("headrace")
+        .options(**KAFKA)
+        .option("subscribe", spark.conf.get("{name}.topic"))
+        .option("startingOffsets", "earliest")
+        .load()
+        .select(order.alias("it"), "timestamp", "partition", "offset")
+        .select("it.customer", "it.amount", "timestamp", "partition", "offset")
+    )
+'''
+
+_TOTALS = """\
+CREATE MATERIALIZED VIEW totals AS
+SELECT customer, count(*) AS orders, round(sum(amount), 2) AS amount
+FROM orders
+GROUP BY customer;
+"""
+
+_SAMPLE = '''\
+"""Orders to try the pipeline with: the n-th is the same in every run."""
+
+import json
+from collections.abc import Iterator
+
+TOPIC = "orders"
+PARTITIONS = 3
+
+
+def records(first: int, count: int) -> Iterator[tuple[bytes, bytes, int]]:
+    """Key, value and timestamp (milliseconds) of the records from `first` on."""
+    for number in range(first, first + count):
+        customer = ("ada", "grace", "edsger", "barbara")[number * 7 % 4]
+        order = {"customer": customer, "amount": round(5 + number * 37 % 1000 / 10, 2)}
+        yield customer.encode(), json.dumps(order).encode(), 1_767_225_600_000 + number
+'''
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  headrace new shop
+  headrace run shop
+"""
+)
+@click.argument("directory", type=click.Path(path_type=Path))
+def new(directory: Path) -> None:
+    """Make a small Spark pipeline in DIRECTORY, which must not exist yet: orders from a topic, totals in SQL."""
+    if directory.exists():
+        raise click.BadParameter(f"{directory} exists already", param_hint="DIRECTORY")
+    name = re.sub(r"[^a-z0-9_]+", "_", directory.absolute().name.lower()).strip("_") or "pipeline"
+    files = {
+        "spark-pipeline.yml": _SPEC.format(name=name, directory=directory),
+        "transformations/orders.py": _ORDERS.format(name=name),
+        "transformations/totals.sql": _TOTALS,
+        "sample.py": _SAMPLE,
+        ".gitignore": "state/\n",
+    }
+    for path, text in files.items():
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_text(text)
+    click.echo(f"{directory}: {', '.join(sorted(files))}\nheadrace run {directory}")

@@ -1,0 +1,163 @@
+"""The part of `headrace run` that talks to Spark, in a process of its own: what Spark and its JVM say goes to a file.
+
+    python -m headrace.cli.pipeline_child TASK
+
+TASK is a file with what to do, as JSON; it may have passwords in it, and is removed when it is read. The
+process tells what happens as JSON lines in the file `events`:
+
+    {"stage": "…"}                                    what it is doing
+    {"message": "…"}                                  what the pipeline says
+    {"tables": [{"name", "before", "rows"}, …], "seconds": 12.3, "shown": {"columns": […], "rows": [[…], …]} | null}
+    {"failed": "…"}                                   in one line; the whole story is in the log
+
+The tables are in Spark's own catalog, with its metastore beside them, so that the next run finds them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.local.ports import free_ports
+
+SHOW = "headrace.show"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    spec: str
+    state: str
+    events: str
+    master: str
+    configuration: dict[str, str]
+
+
+class _Diary:
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "a", buffering=1)  # noqa: SIM115  # for as long as this process lives
+
+    def tell(self, **event: Any) -> None:
+        self._file.write(json.dumps(event, default=str) + "\n")
+
+
+def main(path: str) -> int:
+    task = Task(**json.loads(Path(path).read_text()))
+    os.unlink(path)
+    diary = _Diary(task.events)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        _run(task, diary)
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is told in one line
+        traceback.print_exc()
+        diary.tell(failed=one_line(error))
+        return 1
+    return 0
+
+
+def _run(task: Task, diary: _Diary) -> None:
+    from pyspark.pipelines import cli
+    from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+    from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
+
+    spec = cli.load_pipeline_spec(Path(task.spec))
+    configuration = {**spec.configuration, **task.configuration}
+    diary.tell(stage="starting Spark")
+    spark = _session(task, configuration)
+    try:
+        before = dict(_rows(spark))
+        diary.tell(stage="reading the pipeline's definitions")
+        graph = create_dataflow_graph(
+            spark, default_catalog=spec.catalog, default_database=spec.database, sql_conf=configuration
+        )
+        registry = SparkConnectGraphElementRegistry(spark, graph)
+        cli.register_definitions(Path(task.spec), registry, spec, spark, graph)
+        started = time.monotonic()
+        events = start_run(
+            spark,
+            graph,
+            full_refresh=[],
+            full_refresh_all=False,
+            refresh=[],
+            dry=False,
+            storage=(Path(task.state) / "checkpoints").absolute().as_uri(),
+        )
+        for event in events:
+            if found := event.get("pipeline_event_result"):
+                print(found.event.message, flush=True)
+                diary.tell(message=found.event.message)
+        seconds = time.monotonic() - started
+        diary.tell(stage="counting rows")
+        tables = [{"name": name, "before": before.get(name, 0), "rows": rows} for name, rows in _rows(spark)]
+        diary.tell(tables=tables, seconds=seconds, shown=_shown(spark, configuration.get(SHOW)))
+    finally:
+        spark.stop()
+
+
+def _session(task: Task, configuration: Mapping[str, str]) -> Any:
+    """Pipelines run through Spark Connect: with a server of this process's own, unless the master is one."""
+    from pyspark.sql.connect.session import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings: dict[str, Any] = dict(configuration)
+    url = task.master
+    if not url.startswith("sc://"):
+        # As SparkSession.builder does it, but for the port: 15002 may be another one's.
+        (port,) = free_ports(1)
+        settings = {**_own_settings(Path(task.state), task.master, port), **settings}
+        os.environ["SPARK_LOCAL_REMOTE"] = "1"
+        SparkSession._start_connect_server(task.master, settings)
+        url = f"sc://localhost:{port}"
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    spark = SparkSession.builder.config(map=settings).remote(url).getOrCreate()
+    for name, value in configuration.items():
+        if not name.startswith("spark.") or name in settings:
+            spark.conf.set(name, value)
+    return spark
+
+
+def _own_settings(state: Path, master: str, port: int) -> dict[str, str]:
+    home = state.absolute()
+    found = {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(home / "tables"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
+        "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={home / 'derby.log'}",
+        "spark.ui.enabled": "false",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+    }
+    if master.startswith("local"):
+        found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return found
+
+
+def _rows(spark: Any) -> Iterator[tuple[str, int]]:
+    for row in spark.sql("SHOW TABLES").collect():
+        if not row.isTemporary:
+            yield row.tableName, spark.table(row.tableName).count()
+
+
+def _shown(spark: Any, query: str | None) -> dict[str, Any] | None:
+    if not query:
+        return None
+    found = spark.sql(query)
+    return {"columns": found.columns, "rows": [list(row) for row in found.limit(20).collect()]}
+
+
+def one_line(error: BaseException) -> str:
+    """The first line that says something: not where it was called from, and without a stack."""
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("An error occurred while calling", "Traceback", "at "))]
+    return telling[0] if telling else type(error).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,251 @@
+"""`headrace run`: a pipeline of Spark's, from the broker to the tables, in one command.
+
+    DIR/spark-pipeline.yml     the project, as Spark Declarative Pipelines have it
+    DIR/sample.py              optional: TOPIC, PARTITIONS and records(first, count), to try it with
+    DIR/state/                 what a run leaves: tables, checkpoints, the catalog, its broker's data, run.log
+
+Run again, a pipeline takes what is new. Deleting DIR/state starts it afresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.errors import HeadraceError
+
+from .connecting import Settings, for_asking, name_and_value, read_properties
+from .showing import say, table
+
+SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
+FIRST_SAMPLE, LATER_SAMPLE = 200_000, 20_000
+_LOOK_EVERY = 0.1
+_END_WITHIN = 20.0
+
+
+class PipelineError(HeadraceError):
+    """A run has failed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    tables: list[dict[str, Any]]
+    seconds: float
+    shown: dict[str, Any] | None
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  headrace run pipelines/traffic                        a broker and a sample of its own
+  headrace run pipelines/traffic -b localhost:9092      the topic of a cluster
+  headrace run DIR -b broker:9093 -F client.properties --master spark://host:7077
+  headrace run DIR --conf spark.sql.shuffle.partitions=8
+"""
+)
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("-b", "--bootstrap-servers", "servers", metavar="HOST:PORT,…", help="Brokers.  [default: one of its own]")
+@click.option("-C", "--config", "given", multiple=True, metavar="NAME=VALUE", help="A setting of the consumer.")
+@click.option("-F", "--config-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Several.")
+@click.option("--master", default="local[*]", show_default=True, help="Of Spark, or sc://host of a Connect server.")
+@click.option("--conf", "confs", multiple=True, metavar="NAME=VALUE", help="A setting of Spark or of the pipeline.")
+@click.option("--sample", type=click.IntRange(0), help="Records to write to its own broker.")
+def run(
+    directory: Path,
+    servers: str | None,
+    given: tuple[str, ...],
+    config_file: Path | None,
+    master: str,
+    confs: tuple[str, ...],
+    sample: int | None,
+) -> None:
+    """Run the Spark pipeline in DIRECTORY, once: until all that is there now is in its tables.
+
+    Without -b it starts a broker of its own and writes the sample of the project, if it has one: 200,000 records the
+    first time and 20,000 more each time after that. Tables, checkpoints and the log are in DIRECTORY/state.
+    """
+    spec = next((directory / name for name in SPECS if (directory / name).is_file()), None)
+    if spec is None:
+        raise click.BadParameter(
+            f"no {SPECS[0]} in {directory}: `headrace new` makes a project", param_hint="DIRECTORY"
+        )
+    if servers and sample is not None:
+        raise click.UsageError("--sample is for a broker of its own: without -b")
+    _check_packages()
+    kafka: Settings = read_properties(config_file) if config_file else {}
+    kafka.update(name_and_value(text, "-C") for text in given)
+    chosen = dict(name_and_value(text, "--conf") for text in confs)
+    state = directory / "state"
+    state.mkdir(exist_ok=True)
+    begun = time.monotonic()
+    with _alone(state), contextlib.ExitStack() as stack:
+        if servers is None:
+            servers = stack.enter_context(_own_broker(directory, state, sample))
+        kafka["bootstrap.servers"] = servers
+        before = _taken(state)
+        configuration = {f"headrace.kafka.{name}": str(value) for name, value in kafka.items()} | chosen
+        outcome = _spark(spec, state, master, configuration)
+        taken = _taken(state) - before
+        _report(state, outcome, taken, time.monotonic() - begun)
+        _report_lag(state, kafka)
+
+
+def _check_packages() -> None:
+    for module, extra in (("pyspark", "spark"), ("grpc", "spark-connect"), ("yaml", "spark-connect")):
+        try:
+            __import__(module)
+        except ImportError:
+            raise PipelineError(f"pipelines need {module}: pip install 'headrace[{extra}]'") from None
+
+
+@contextlib.contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    from headrace.local.filelock import FileLock
+
+    lock = FileLock(state / "run.lock")
+    if not lock.acquire(0):
+        raise PipelineError(f"another run of this pipeline is under way ({state / 'run.lock'} is locked)")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _own_broker(directory: Path, state: Path, sample: int | None) -> Iterator[str]:
+    from headrace.local import LocalBroker
+
+    from .broker import download_bar
+    from .sample import load_sample, write_sample
+
+    found = load_sample(directory)
+    with download_bar() as progress:
+        from headrace.local.kafka_home import DEFAULT_VERSION
+        from headrace.local.prepare import prepare
+
+        prepare(DEFAULT_VERSION, progress)
+    say("starting Apache Kafka on this machine ...")
+    with LocalBroker(data_dir=str(state / "broker")) as broker:
+        if found is not None:
+            write_sample(found, broker.bootstrap_servers, sample, FIRST_SAMPLE, LATER_SAMPLE)
+        yield broker.bootstrap_servers
+
+
+def _taken(state: Path) -> int:
+    """How many offsets the checkpoints say were read."""
+    from .checkpoints import read_checkpoints, slowest
+
+    try:
+        done = slowest(found.done for found in read_checkpoints(state / "checkpoints"))
+    except (HeadraceError, FileNotFoundError):
+        return 0
+    return sum(each.frontier - each.count_open for each in done.values())
+
+
+def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str]) -> Outcome:
+    """Raises PipelineError with the cause in one line."""
+    from headrace.local.process import GuardedProcess
+
+    from .pipeline_child import Task
+
+    log, events = state / "run.log", state / "events.jsonl"
+    events.write_text("")
+    task = Task(str(spec.absolute()), str(state.absolute()), str(events.absolute()), master, configuration)
+    told = state / "task.json"
+    told.unlink(missing_ok=True)
+    with open(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(dataclasses.asdict(task), file)
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "headrace.cli.pipeline_child", str(told.absolute())]
+        process = GuardedProcess(command, output=output, grace=_END_WITHIN)
+    failed, found = "", None
+    try:
+        for event in _follow(events, process):
+            failed = event.get("failed", failed)
+            if "message" in event and " FAILED" in event["message"] and not failed:
+                failed = event["message"].splitlines()[0]
+            if "tables" in event:
+                found = Outcome(event["tables"], event["seconds"], event["shown"])
+    except KeyboardInterrupt:
+        process.send_signal(15)
+        process.wait(_END_WITHIN)
+        say("stopped; the next run goes on where this one was")
+        raise
+    finally:
+        process.close()
+    if found is None:
+        raise PipelineError(f"the pipeline failed: {failed or 'Spark ended without a word'} (log: {log})")
+    return found
+
+
+def _follow(events: Path, process: Any) -> Iterator[dict[str, Any]]:
+    """What the child tells, until it ends. Shows what it is doing."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status("starting Spark") as status, events.open() as lines:
+        over = False
+        while True:
+            line = lines.readline()
+            if line:
+                event = json.loads(line)
+                doing = event.get("stage") or event.get("message")
+                if doing:
+                    status.update(doing.splitlines()[0])
+                    if not console.is_terminal and "stage" in event:
+                        say(f"{doing} ...")
+                yield event
+            elif over:
+                return
+            else:
+                over = process.wait(_LOOK_EVERY)
+
+
+def _report(state: Path, outcome: Outcome, taken: int, seconds: float) -> None:
+    rows = [(each["name"], each["rows"], each["rows"] - each["before"]) for each in outcome.tables]
+    click.echo(table(("table", "rows", "new"), rows))
+    if outcome.shown:
+        click.echo("\n" + table(outcome.shown["columns"], outcome.shown["rows"]))
+    rate = taken / outcome.seconds if outcome.seconds else 0.0
+    click.echo(
+        f"\n{taken:,} new records in {outcome.seconds:.1f} s ({rate:,.0f} records/s), {seconds:.1f} s with all that "
+        f"had to be started"
+    )
+    places = os.path.relpath(state / "tables")
+    click.echo(f"tables: {places}, log: {os.path.relpath(state / 'run.log')}")
+    if outcome.tables:
+        last = outcome.tables[0]["name"]
+        query = f"import pandas; print(pandas.read_parquet('{places}/{last}'))"
+        click.echo(f'{_python()} -c "{query}"')
+
+
+def _python() -> str:
+    here = os.path.relpath(sys.executable)
+    return "python" if here.startswith("..") else here
+
+
+def _report_lag(state: Path, kafka: Settings) -> None:
+    from headrace.aio.admin import AsyncAdmin
+
+    from .lag_reading import checkpoint_sample
+
+    async def ask() -> str:
+        settings = for_asking(kafka, 10.0)
+        async with AsyncAdmin(settings) as admin:
+            sample = await checkpoint_sample(admin, settings, state / "checkpoints", ())
+            return f"lag: {sample.lag:,} records in {len(sample.rows)} partitions"
+
+    try:
+        click.echo(asyncio.run(ask()))
+    except HeadraceError as error:
+        click.echo(f"lag: not known ({error})")
