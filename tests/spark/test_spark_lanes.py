@@ -1,0 +1,106 @@
+"""enable.parallel.rebalance=true: a query that comes back reads the newest records first, the backlog beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from headrace import Consumer, TopicPartition
+from headrace.offsets import OffsetSet
+from support.admin import Admin, unique
+from support.produce import numbered, write
+from support.spark_batches import Batches, metrics, sizes
+from support.spark_streams import Stream, grid
+
+
+@pytest.fixture
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("laned", 2)
+    for number in range(2):
+        write(servers, topic, numbered(50, number))
+    return topic
+
+
+@pytest.fixture
+def query(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Batches:
+    """It has read 50 records of each partition, in batch 0, and comes back when there are 500."""
+    stream = Stream(spark, servers, topic, tmp_path)
+    stream.options |= {"enable.parallel.rebalance": "true", "maxOffsetsPerTrigger": 200, "includeLane": "true"}
+    query = Batches(stream)
+    query.run()
+    assert query.ends() == {0: {topic: {"0": 50, "1": 50}}}, "a new query simply starts"
+    for number in range(2):
+        write(servers, topic, numbered(450, number))
+    return query
+
+
+def test_the_newest_records_first(query: Batches, topic: str) -> None:
+    run = query.run()
+    ends = query.ends()
+    assert ends[1] == {topic: {str(number): {"frontier": 500, "holes": {"75": 425}} for number in range(2)}}
+    assert ends[2] == {topic: {str(number): {"frontier": 500, "holes": {"175": 425}} for number in range(2)}}
+    assert ends[5] == {topic: {"0": 500, "1": 500}}, "it ends with nothing open, in Spark's own form"
+    assert sizes(run) == [200, 200, 200, 200, 100]
+    assert [each["backlogOpen"] for each in metrics(run)] == [700, 500, 300, 100, 0]
+    assert {each["liveLag"] for each in metrics(run)} == {0}
+    assert query.places() == grid(2, 500)
+    lanes = {(row.offset, row.lane) for rows in query.rows.values() for row in rows}
+    assert lanes == {
+        *((offset, "live") for offset in (*range(50), *range(425, 500))),
+        *((offset, "backlog") for offset in range(50, 425)),
+    }
+
+
+def test_stopped_in_the_middle_of_it(query: Batches, servers: str, topic: str) -> None:
+    """The batch that was interrupted is the same again; then it comes back live once more."""
+    query.break_off(after=2)
+    write(servers, topic, numbered(300, 0))
+    query.run()
+    assert query.is_run_again == {3: query.rows[3]}
+    assert query.ends()[4][topic]["0"] == {"frontier": 800, "holes": {"300": 425, "500": 650}}
+    assert query.places() == sorted(grid(2, 500) + [(0, offset) for offset in range(500, 800)])
+
+
+def test_switched_off_it_works_off_what_is_open_first(query: Batches, servers: str, topic: str) -> None:
+    query.break_off(after=1)
+    write(servers, topic, numbered(100, 1))
+    del query.stream.options["enable.parallel.rebalance"]
+    run = query.run()
+    assert query.is_run_again == {2: query.rows[2]}
+    assert query.ends()[3] == {topic: {str(number): {"frontier": 500, "holes": {"275": 425}} for number in range(2)}}
+    assert query.ends()[5] == {topic: {"0": 500, "1": 600}}
+    assert max(sizes(run)) <= 200
+    assert query.places() == sorted(grid(2, 500) + [(1, offset) for offset in range(500, 600)])
+
+
+def test_retention_eats_into_the_backlog(query: Batches, admin: Admin, topic: str) -> None:
+    query.stream.options["maxOffsetsPerTrigger"] = 60
+    query.break_off(after=2)
+    admin.delete_records(topic, 300)
+    with pytest.raises(StreamingQueryException, match=r"were deleted|not in the log any more"):
+        query.run()
+    query.stream.options["failOnDataLoss"] = "false"
+    query.run()
+    found = query.places()
+    assert len(found) == len(set(found))
+    assert set(found) >= {(1, offset) for offset in range(500)} | {
+        (0, offset) for offset in (*range(50), *range(300, 500))
+    }
+    assert query.ends()[max(query.ends())] == {topic: {"0": 500, "1": 500}}
+
+
+def test_commits_say_where_the_backlog_is(query: Batches, servers: str, topic: str) -> None:
+    """The lowest open offset, with what is done beyond it beside it: whoever goes on from there misses nothing."""
+    group = unique("laned")
+    query.stream.options |= {"commitOffsets": "true", "kafka.group.id": group}
+    query.break_off(after=1)
+    tp = TopicPartition(topic, 0)
+    with Consumer(bootstrap_servers=servers, group_id=group) as consumer:
+        found = consumer.committed([tp])[tp]
+        assert found is not None
+        assert OffsetSet.from_text(found.metadata, found.offset) == OffsetSet(500, [(75, 425)])
+        query.run()
+        assert consumer.committed([tp])[tp] == (500, "", None)
