@@ -45,7 +45,7 @@ async def dial(protocol: asyncio.BaseProtocol, host: str, port: int, access: Acc
         hint = ""
         if context is not None and isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
             hint = " (during the TLS handshake: a port without TLS does so, too)"
-        raise NetworkError(f"cannot connect to {name}: {error}{hint}") from error
+        raise NetworkError(f"cannot connect to {name}: {str(error) or 'it was closed'}{hint}") from error
 
 
 def tls_failure(name: str, error: ssl.SSLError) -> HeadraceError:

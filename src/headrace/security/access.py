@@ -45,7 +45,8 @@ class Access:
 def _login(settings: SecuritySettings) -> Begin:
     mechanism = settings.sasl_mechanism
     if mechanism == "PLAIN":
-        return _at_once(lambda _: Plain(*_user_and_password(settings)))
+        username, password = _user_and_password(settings)
+        return _at_once(lambda _: Plain(username, password))
     if mechanism in _HASHES:
         username, password = _user_and_password(settings)
         salted = SaltedPasswords(_HASHES[mechanism], password)
