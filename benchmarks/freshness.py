@@ -17,8 +17,6 @@ from __future__ import annotations
 import argparse
 import bisect
 import dataclasses
-import json
-import os
 import statistics
 import sys
 import threading
@@ -26,12 +24,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from headrace.cli.demo_reader import ReaderProcess, now
 from headrace.local import LocalBroker
-from headrace.local.process import GuardedProcess
 
 from . import machine
 from .datasets import create_topic
-from .freshness_readers import command, now
+from .freshness_readers import command
 
 CLIENTS = {
     "headrace": "headrace",
@@ -144,56 +142,6 @@ class _Writer:
             self._thread.join()
 
 
-class _Reader:
-    """A client in a process of its own."""
-
-    def __init__(self, client: str, servers: str, topic: str, group: str) -> None:
-        self.back = 0.0
-        self.told: list[tuple[float, float, int]] = []
-        self.said: list[str] = []
-        self.is_gone = False
-        self._news = threading.Condition()
-        output, theirs = os.pipe()
-        self._process = GuardedProcess(command(client, servers, topic, group), output=theirs)
-        os.close(theirs)
-        self._thread = threading.Thread(target=self._listen, args=(output,), daemon=True)
-        self._thread.start()
-
-    def _listen(self, output: int) -> None:
-        with os.fdopen(output) as lines:
-            for line in lines:
-                with self._news:
-                    self._take(line)
-                    self._news.notify_all()
-        with self._news:
-            self.is_gone = True
-            self._news.notify_all()
-
-    def _take(self, line: str) -> None:
-        if not line.startswith("["):
-            self.said.append(line)
-            return
-        found = json.loads(line)
-        if len(found) == 1:
-            (self.back,) = found
-        else:
-            at, newest, old = found
-            self.told.append((at, newest, old))
-
-    def wait(self, look: Callable[[], bool], timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        with self._news:
-            while not look():
-                left = deadline - time.monotonic()
-                if left <= 0 or self.is_gone:
-                    raise TimeoutError(f"after {timeout:.0f} s: {self.told[-1:]}, {''.join(self.said[-5:])}")
-                self._news.wait(left)
-
-    def kill(self) -> None:
-        self._process.close()
-        self._thread.join()
-
-
 def measure(servers: str, backlogs: Sequence[int], repeat: int, say: Say) -> Results:
     runs: list[Run] = []
     before: dict[tuple[int, str], float] = {}
@@ -232,7 +180,7 @@ def _group(topic: str, client: str) -> str:
 def _first_lives(servers: str, topic: str, writer: _Writer, outage: float) -> dict[str, float]:
     """All at once, until they are killed."""
     writer.begin(set_back=outage)
-    readers = {client: _Reader(client, servers, topic, _group(topic, client)) for client in CLIENTS}
+    readers = {client: ReaderProcess(command(client, servers, topic, _group(topic, client))) for client in CLIENTS}
     try:
         for reader in readers.values():
             reader.wait(lambda reader=reader: bool(reader.told), _TOO_LATE)  # type: ignore[misc]
@@ -257,7 +205,7 @@ def _return(
     committed: Offsets,
     after: float,
 ) -> Run:
-    reader = _Reader(client, servers, topic, group)
+    reader = ReaderProcess(command(client, servers, topic, group))
     try:
         reader.wait(lambda: bool(reader.back), _TOO_LATE)
         behind = writer.older_than(reader.back) - sum(committed.values())

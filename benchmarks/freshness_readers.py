@@ -2,23 +2,19 @@
 
     python -m benchmarks.freshness_readers CLIENT SERVERS TOPIC GROUP
 
-It prints JSON lines: `[at]` when it is given its partitions, then, a few dozen times a second, `[at, newest, old]`: the
-largest timestamp so far, and how many records were older than its being there. Times are milliseconds since 1970.
-Java's is `java/Freshness.java`.
+It prints the lines of `headrace.cli.demo_reader`, where headrace's own reader is. Java's is `java/Freshness.java`.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from headrace.cli.demo_reader import Diary, read
 from headrace.local import java_command
 
 JAVA_SOURCE = Path(__file__).parent / "java" / "Freshness.java"
-_TELL_EVERY = 20.0  # milliseconds
 
 # Settings that all clients share. Short sessions: a member that was killed is not waited for too long.
 SETTINGS = {
@@ -40,58 +36,8 @@ def command(client: str, servers: str, topic: str, group: str) -> list[str]:
     return [sys.executable, "-m", f"{__package__}.freshness_readers", client, servers, topic, group]
 
 
-class Diary:
-    def __init__(self) -> None:
-        self.since = 0.0
-        self.newest = 0
-        self.old = 0
-        self._told = 0.0
-        self._told_of_live = False
-
-    def assigned(self) -> None:
-        if not self.since:
-            self.since = now()
-            _say([self.since])
-
-    def tell(self) -> None:
-        """After each poll. The first record that was written since it is there is told of at once."""
-        at = now()
-        is_first = not self._told_of_live and self.newest >= self.since
-        if self.newest and (is_first or at - self._told >= _TELL_EVERY):
-            self._told = at
-            self._told_of_live |= is_first
-            _say([at, self.newest, self.old])
-
-
-def now() -> float:
-    return time.time() * 1000
-
-
-def _say(line: list[float]) -> None:
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
-
-
 def headrace(servers: str, topic: str, group: str, *, lanes: bool = False) -> None:
-    from headrace import Consumer, RebalanceListener, TopicPartition
-
-    diary = Diary()
-
-    class Listener(RebalanceListener):
-        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-            if partitions:
-                diary.assigned()
-
-    consumer = Consumer(SETTINGS | {"bootstrap.servers": servers, "group.id": group}, enable_parallel_rebalance=lanes)
-    consumer.subscribe([topic], listener=Listener())
-    while True:
-        for record in consumer.poll(_POLL):
-            timestamp = record.timestamp
-            if timestamp > diary.newest:
-                diary.newest = timestamp
-            if timestamp < diary.since:
-                diary.old += 1
-        diary.tell()
+    read({**SETTINGS, "bootstrap.servers": servers, "group.id": group, "enable.parallel.rebalance": lanes}, topic)
 
 
 def headrace_lanes(servers: str, topic: str, group: str) -> None:

@@ -30,6 +30,7 @@ _COMMANDS = {
     "tail": "tail",
     "lag": "lag",
     "groups": "groups",
+    "demo": "demo",
 }
 
 

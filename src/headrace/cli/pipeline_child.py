@@ -129,7 +129,7 @@ def _own_settings(state: Path, master: str, port: int) -> dict[str, str]:
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": str(home / "tables"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
-        "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={home / 'derby.log'}",
+        "spark.driver.extraJavaOptions": f'"-Dderby.stream.error.file={home / "derby.log"}"',  # a path may have spaces
         "spark.ui.enabled": "false",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),

@@ -1,0 +1,140 @@
+"""`headrace demo`: what the proposals are for, in a minute each, live in the terminal, with a picture at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from .showing import say, table
+
+_BAR = 40  # characters
+_FULL = 20.0  # seconds that fill it
+
+
+@click.group()
+def demo() -> None:
+    """Show what a proposal is for, in about a minute, with a broker of its own."""
+
+
+def _png(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--png",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        default=default,
+        show_default=True,
+        help="Where to put the picture.",
+    )
+
+
+_servers = click.option("-b", "--bootstrap-servers", "servers", metavar="HOST:PORT,…", help="Use this cluster instead.")
+
+
+@demo.command(epilog="\b\nExamples:\n  headrace demo crash\n  headrace demo crash --backlog 500000 --png crash.png\n")
+@click.option("--backlog", type=click.IntRange(1000, 5_000_000), default=200_000, show_default=True, help="Records.")
+@_png("headrace-crash.png")
+@_servers
+def crash(servers: str | None, backlog: int, png: Path) -> None:
+    """KIP-333: a consumer is killed and comes back to a backlog. How soon does it see what is new?
+
+    Two of them go through the same, side by side: one with enable.parallel.rebalance, and one without.
+    """
+    from .demo_crash import LABELS, tell
+    from .demo_pictures import check_matplotlib, draw_crash
+
+    check_matplotlib()
+    with _broker(servers) as chosen, _live() as show:
+
+        def watch(text: str, behind: Mapping[str, float | None]) -> None:
+            show(text, {LABELS[name]: _behind(value) for name, value in behind.items()})
+
+        story = tell(chosen, watch, backlog)
+    rows = [(LABELS[name], f"{it.first_live:.2f} s", f"{it.backlog_done:.1f} s") for name, it in story.readers.items()]
+    click.echo(f"killed, and back after {story.returned - story.killed:.0f} s with {story.backlog:,} records to read:")
+    click.echo(table(("", "first new record after", "backlog done after"), rows))
+    draw_crash(story, png)
+    click.echo(f"picture: {png}")
+
+
+@demo.command(epilog="\b\nExamples:\n  headrace demo rebalance --png rebalance.png\n")
+@_png("headrace-rebalance.png")
+@_servers
+def rebalance(servers: str | None, png: Path) -> None:
+    """KIP-983: a member gives partitions up while work on one of them is under way. What becomes of the others?
+
+    Twice the same: once it waits for the work in its listener, as it has to elsewhere; once it delays the revoke.
+    """
+    from .demo_pictures import check_matplotlib, draw_rebalance
+    from .demo_revoking import RATE, measure
+
+    check_matplotlib()
+    runs = []
+    with _broker(servers) as chosen, _live() as show:
+        for deferred in (False, True):
+            name = "delayed revoke (KIP-983)" if deferred else "blocking listener"
+            runs.append(measure(chosen, deferred, _rates(show, name, RATE)))
+    rows = [(run.name, f"{run.before:,.0f}", f"{run.during:,.0f}", f"{run.during / run.before:.0%}") for run in runs]
+    click.echo("records/s of the partitions that the member keeps:")
+    click.echo(table(("", "before", "while others are given up", ""), rows))
+    draw_rebalance(runs, png)
+    click.echo(f"picture: {png}")
+
+
+@contextlib.contextmanager
+def _broker(servers: str | None) -> Iterator[str]:
+    if servers is not None:
+        yield servers
+        return
+    from headrace.local import LocalBroker
+
+    say("starting Apache Kafka on this machine ...")
+    with LocalBroker(properties={"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker.bootstrap_servers
+
+
+Show = Callable[[str, Mapping[str, str]], None]
+
+
+@contextlib.contextmanager
+def _live() -> Iterator[Show]:
+    """What goes on, and a line for each of those that are watched. Without a terminal only what goes on is said."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    said = ""
+    with Live(console=console, refresh_per_second=10, transient=True) as live:
+
+        def show(text: str, lines: Mapping[str, str]) -> None:
+            nonlocal said
+            if console.is_terminal:
+                live.update(Group(Text(text, style="bold"), *(Text(f"{name:<26} {it}") for name, it in lines.items())))
+            elif text != said:
+                say(text)
+            said = text
+
+        yield show
+
+
+def _rates(show: Show, name: str, full: float) -> Callable[[float, str, int], None]:
+    """Shows the rate of the last second, after each poll."""
+    recent: list[tuple[float, int]] = []
+
+    def watch(at: float, text: str, count: int) -> None:
+        recent.append((at, count))
+        while recent[0][0] < at - 1.0:
+            del recent[0]
+        rate = sum(each for _, each in recent) / min(1.0, max(at, 0.1))
+        bar = "█" * min(_BAR, round(rate / full * _BAR / 2))
+        show(text, {name: f"{bar:<{_BAR}} {rate:>8,.0f} records/s"})
+
+    return watch
+
+
+def _behind(value: float | None) -> str:
+    if value is None:
+        return "not there"
+    return f"{'█' * min(_BAR, round(value / _FULL * _BAR)):<{_BAR}} {value:6.2f} s behind"

@@ -1,0 +1,69 @@
+"""The demos' pictures, as PNG files. matplotlib is loaded only here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import HeadraceError
+
+from .demo_crash import LABELS, Story
+from .demo_revoking import AFTER, BEFORE, Run
+
+_COLOURS = {"plain": "#b35900", "lanes": "#1f6feb"}
+_SHADE = "#f3d9a4"
+
+
+def check_matplotlib() -> None:
+    """Raises HeadraceError if there is none: before the minute, and not after it."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise HeadraceError("the picture needs matplotlib: pip install 'headrace[demo]'") from None
+
+
+def _figure(rows: int, height: float) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot.subplots(rows, 1, figsize=(9, height), layout="constrained", squeeze=False, sharex=True)
+
+
+def draw_crash(story: Story, path: Path) -> None:
+    figure, (axes,) = _figure(1, 4.5)
+    (plot,) = axes
+    plot.axvspan(story.killed, story.returned, color=_SHADE, label="not running")
+    for name, reader in story.readers.items():
+        before = [(at, behind) for at, behind in reader.series if at <= story.killed]
+        after = [(at, behind) for at, behind in reader.series if at > story.killed]
+        for part, label in ((before, None), (after, LABELS[name])):
+            plot.plot(*zip(*part, strict=True), color=_COLOURS[name], label=label)
+    plot.set(
+        title=f"How old the newest record is that was handed out: killed, and back with {story.backlog:,} to read",
+        xlabel="seconds",
+        ylabel="seconds behind",
+        yscale="log",
+    )
+    plot.grid(True, alpha=0.3)
+    plot.legend()
+    figure.savefig(path, dpi=120)
+
+
+def draw_rebalance(runs: Sequence[Run], path: Path) -> None:
+    figure, axes = _figure(len(runs), 6.0)
+    top = 2 * max(run.before for run in runs)
+    for (plot,), run in zip(axes, runs, strict=True):
+        plot.axvspan(run.requested, run.completed, color=_SHADE)
+        plot.plot(*zip(*run.series, strict=True), color=_COLOURS["lanes"])
+        plot.set(
+            title=f"{run.name}: {run.during / run.before:.0%} of the rate before, while partitions are given up",
+            ylabel="records/s",
+            ylim=(0, top),
+            xlim=(-BEFORE, max(each.completed for each in runs) + AFTER),
+        )
+        plot.grid(True, alpha=0.3)
+    axes[-1][0].set(xlabel="seconds since a second member joined")
+    figure.savefig(path, dpi=120)
