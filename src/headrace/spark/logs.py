@@ -46,8 +46,6 @@ class Logs:
             raise OptionError(f"there is no topic {', '.join(missing)}")
         return found
 
-    partitions = chosen
-
     def present(self) -> set[TopicPartition]:
         """Those of them that exist now: a topic can be deleted while it is read."""
         return self._tried(self._present)

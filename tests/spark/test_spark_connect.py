@@ -1,0 +1,101 @@
+"""Spark Connect and Declarative Pipelines, with the source as it is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from support.admin import Admin
+from support.produce import numbered, write
+from support.spark_drivers import Driver, local_settings
+from support.spark_streams import grid
+
+SPEC = """\
+name: counts
+storage: file://{directory}/storage
+libraries:
+  - glob:
+      include: transformations/**
+"""
+PIPELINE = """\
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+spark = SparkSession.active()
+
+
+@dp.table
+def records() -> DataFrame:
+    return spark.readStream.format("headrace").options(**{options}).load()
+
+
+@dp.materialized_view
+def counts() -> DataFrame:
+    return spark.read.table("records").groupBy("partition").count()
+"""
+
+
+@pytest.fixture
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("connected", 2)
+    for number in range(2):
+        write(servers, topic, numbered(50, number))
+    return topic
+
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_connect(servers: str, topic: str, tmp_path: Path) -> None:
+    job = {"directory": str(tmp_path), "options": {"kafka.bootstrap.servers": servers, "subscribe": topic}}
+    everything = [list(place) for place in grid(2, 50)]
+    with Driver("spark_connected.py", job, tmp_path / "driver.log") as driver:
+        assert driver.end() == 0, driver.said[-6000:]
+        assert "connect" in driver.told("session")
+        assert driver.told("found") == driver.told("registered") == driver.told("streamed") == everything
+        assert "did you mean startingOffsets" in driver.told("refusal")
+
+
+def test_a_pipeline_goes_on_where_it_was(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+    (tmp_path / "spark-pipeline.yml").write_text(SPEC.format(directory=tmp_path))
+    (tmp_path / "transformations").mkdir()
+    (tmp_path / "transformations" / "records.py").write_text(PIPELINE.replace("{options}", repr(options)))
+    rows = tmp_path / "spark-warehouse" / "records"
+
+    _run(tmp_path)
+    assert _places(spark, rows) == grid(2, 50)
+    first = set(rows.glob("*.parquet"))
+    write(servers, topic, numbered(7, 1))
+    _run(tmp_path)
+    assert _places(spark, rows) == sorted(grid(2, 50) + [(1, offset) for offset in range(50, 57)])
+    assert first < set(rows.glob("*.parquet")), "what was read before was not read again"
+
+
+def _run(project: Path) -> None:
+    command = Path(pyspark.__file__).parent / "bin" / "spark-pipelines"
+    # Tables outlive a run in a catalog that does: Hive's, in the project's directory.
+    given = local_settings([("spark.sql.catalogImplementation", "hive")])
+    settings = [word for name, value in given.items() for word in ("--conf", f"{name}={value}")]
+    done = subprocess.run(
+        [str(command), "run", *settings],
+        cwd=project,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=140,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+
+
+def _places(spark: SparkSession, rows: Path) -> list[tuple[int, int]]:
+    found = spark.read.parquet(str(rows)).select("partition", "offset").collect()
+    return sorted((row.partition, row.offset) for row in found)

@@ -1,0 +1,53 @@
+"""Every record once in Parquet, whenever the driver is killed. `ROUNDS=20` kills it twenty times."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from support.admin import Admin
+from support.spark_drivers import Driver
+from support.steady_writer import SteadyWriter
+
+ROUNDS = int(os.environ.get("ROUNDS", "2"))
+PARTITIONS = 3
+
+
+@pytest.mark.timeout(300 + 60 * ROUNDS)
+def test_killed_drivers(spark: SparkSession, admin: Admin, servers: str, tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    chance = random.Random(seed)
+    topic = admin.create("once", PARTITIONS)
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "200",
+    }
+    job = {"directory": str(tmp_path), "options": options, "ends": False}
+    with SteadyWriter(servers, topic, PARTITIONS, limit=2_000_000) as writer:
+        for number in range(ROUNDS):
+            with Driver("spark_exactly_once.py", job, tmp_path / f"driver-{number}.log") as driver:
+                # Somewhere in the first batches, or while it finds out where it was.
+                driver.told("batch" if number == 0 or chance.random() < 0.6 else "running")
+                time.sleep(chance.uniform(0, 2))
+                driver.kill()
+        ends = writer.finish()
+    del options["maxOffsetsPerTrigger"]
+    with Driver("spark_exactly_once.py", {**job, "ends": True}, tmp_path / "driver-last.log") as driver:
+        assert driver.end() == 0, driver.said[-6000:]
+    expected = [(number, offset, str(offset)) for (_, number), end in ends.items() for offset in range(end)]
+    for name in ("files", "batches"):
+        found = _rows(spark.read.parquet(str(tmp_path / name)))
+        assert found == sorted(expected), f"{name}, seed {seed}"
+    batches = len(list((tmp_path / "checkpoint-batches" / "commits").glob("[0-9]*")))
+    print(f"seed {seed}: {ROUNDS} kills, {len(expected):,} records in {batches} batches")
+
+
+def _rows(frame: DataFrame) -> list[tuple[int, int, str]]:
+    return sorted(tuple(row) for row in frame.select("partition", "offset", "value").collect())

@@ -1,0 +1,120 @@
+"""What happens in the middle of a batch: brokers and executors die, retention is faster, topics grow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace import LocalBroker
+from support.admin import Admin
+from support.produce import numbered, write
+from support.spark_cluster import SparkCluster
+from support.spark_drivers import Driver
+from support.spark_gate import RECORD_BYTES, RECORDS, SMALL_STEPS, Gate
+
+DEADLINE = 90.0
+pytestmark = pytest.mark.timeout(240)
+
+
+class Counting:
+    """A query that counts its rows, on a thread of its own."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+        self._rows: int | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._rows = self._frame.selectExpr("count(*) as rows").collect()[0].rows
+        except BaseException as failure:  # noqa: BLE001  # rows() raises it
+            self._failure = failure
+
+    def rows(self) -> int | None:
+        self._thread.join(DEADLINE)
+        assert not self._thread.is_alive(), "it does not end"
+        if self._failure is not None:
+            raise self._failure
+        return self._rows
+
+
+def slowly(spark: SparkSession, servers: str, topic: str, gate: Gate, **options: Any) -> Counting:
+    reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+    return Counting(gate.before(reader.options(**SMALL_STEPS, **options).load()))
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    return Gate(tmp_path)
+
+
+def long_topic(servers: str, create: Callable[..., str], **settings: Any) -> str:
+    topic = create("long", **settings)
+    write(servers, topic, numbered(RECORDS, size=RECORD_BYTES))
+    return topic
+
+
+def test_a_broker_dies(spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, gate: Gate) -> None:
+    servers = whole_cluster.bootstrap_servers
+    topic = long_topic(servers, cluster_admin.create, replication=3)
+    query = slowly(spark, servers, topic, gate)
+    gate.wait()
+    whole_cluster.kill(cluster_admin.leader(topic))
+    gate.open()
+    assert query.rows() == RECORDS
+
+
+class TestRetentionOvertakesATask:
+    def test_fails(self, spark: SparkSession, servers: str, admin: Admin, gate: Gate) -> None:
+        topic = long_topic(servers, admin.create)
+        query = slowly(spark, servers, topic, gate)
+        gate.wait()
+        admin.delete_records(topic, RECORDS - 100)
+        gate.open()
+        with pytest.raises(PySparkException, match="are not in the log any more"):
+            query.rows()
+
+    def test_or_goes_on(self, spark: SparkSession, servers: str, admin: Admin, gate: Gate) -> None:
+        topic = long_topic(servers, admin.create)
+        query = slowly(spark, servers, topic, gate, failOnDataLoss="false")
+        gate.wait()
+        admin.delete_records(topic, RECORDS - 100)
+        gate.open()
+        rows = query.rows()
+        assert rows is not None
+        assert 200 <= rows < RECORDS, "what was read before, and the last hundred"
+
+
+def test_nothing_comes(spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, gate: Gate) -> None:
+    """The only broker that has the partition is gone: the task says so after kafkaConsumer.pollTimeoutMs."""
+    servers = whole_cluster.bootstrap_servers
+    topic = long_topic(servers, cluster_admin.create, replicas=[[3]])
+    query = slowly(spark, servers, topic, gate, **{"kafkaConsumer.pollTimeoutMs": "1500"})
+    gate.wait()
+    whole_cluster.kill(3)
+    gate.open()
+    with pytest.raises(PySparkException, match=r"nothing came of .* for 1\.5 s"):
+        query.rows()
+
+
+def test_an_executor_dies(servers: str, admin: Admin, gate: Gate, tmp_path: Path) -> None:
+    topic = admin.create("long", 2)
+    for number in range(2):
+        write(servers, topic, numbered(RECORDS, number, size=RECORD_BYTES))
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest", **SMALL_STEPS}
+    with SparkCluster(tmp_path) as cluster:
+        job = {"master": cluster.url, "directory": str(tmp_path), "options": options}
+        with Driver("spark_on_cluster.py", job, tmp_path / "driver.log") as driver:
+            gate.executor().kill()
+            gate.open()
+            found = driver.told("places")
+            assert driver.end() == 0
+    assert found == [[number, offset] for number in range(2) for offset in range(RECORDS)]

@@ -1,0 +1,73 @@
+"""Python workers: without headrace, with another version of it, with small memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow
+import pytest
+from pyspark import cloudpickle
+
+import headrace
+from headrace.spark import reading
+from headrace.spark.batch import BatchReader
+from headrace.spark.options import SourceOptions
+from headrace.spark.source import HeadraceSource
+from support.programs import SOURCE
+from support.spark_drivers import Driver
+
+GIVEN = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
+HIDDEN = f"import sys; sys.path[:] = [path for path in sys.path if path != {str(SOURCE)!r}]"
+
+
+@pytest.fixture
+def packed() -> bytes:
+    """A reader as Spark sends it."""
+    reader = BatchReader(SourceOptions.of(GIVEN, streaming=False), HeadraceSource(GIVEN).schema())
+    return bytes(cloudpickle.dumps(reader))
+
+
+@pytest.fixture
+def other_python(tmp_path: Path) -> str:
+    """This Python, with all that is installed but headrace."""
+    (tmp_path / "sitecustomize.py").write_text(HIDDEN)
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_a_reader_arrives(packed: bytes) -> None:
+    assert isinstance(cloudpickle.loads(packed), BatchReader)
+
+
+def test_a_worker_without_headrace_says_so(packed: bytes, other_python: str) -> None:
+    program = "import sys; from pyspark import cloudpickle; cloudpickle.loads(sys.stdin.buffer.read())"
+    done = subprocess.run([other_python, "-c", program], input=packed, capture_output=True, check=False)
+    last = done.stderr.decode().strip().splitlines()[-1]
+    assert last.startswith("RuntimeError: the Python of a Spark worker, ")
+    assert "has no headrace (No module named 'headrace'): install it there, or set PYSPARK_PYTHON" in last
+
+
+def test_another_version_says_so(packed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headrace, "__version__", "0.0.1")
+    with pytest.raises(RuntimeError, match=r"has headrace 0\.0\.1, and the driver has "):
+        cloudpickle.loads(packed)
+
+
+def test_spark_shows_what_the_worker_says(other_python: str, tmp_path: Path) -> None:
+    with Driver("spark_without_headrace.py", {"python": other_python}, tmp_path / "driver.log") as driver:
+        assert "has no headrace" in driver.told("error")
+        assert "set PYSPARK_PYTHON" in driver.told("error")
+        assert driver.end() == 0
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 50_000_000), (3, 20_000_000), (1000, 100_000), (10, 10)])
+def test_arrow_batches_are_bounded(rows: int, size: int) -> None:
+    values = [b"x" * (size + number) for number in range(rows)]
+    whole = pyarrow.record_batch({"value": pyarrow.array(values, pyarrow.binary())})
+    pieces = list(reading._bounded(whole))
+    assert all(piece.nbytes <= reading._BYTES or piece.num_rows == 1 for piece in pieces)
+    assert pyarrow.Table.from_batches(pieces)["value"].to_pylist() == values
