@@ -148,7 +148,7 @@ class Member(RebalanceListener):
                 try:
                     self._turn()
                 except WakeupError:
-                    continue  # there is something to commit, or to give up
+                    continue  # there is something to commit, to give up or to welcome
                 except HeadraceError as error:
                     if not error.retriable:
                         raise
@@ -167,14 +167,14 @@ class Member(RebalanceListener):
     def _turn(self) -> None:
         if self._is_absent:
             self._leave()
+        if self._newcomers:
+            self._welcome()
         self._commit()
         try:
             self._consumer.poll(0.0 if self._gives_up else _POLL)
         finally:
             # Before anything else: what is not delayed now is given up by the next poll.
             self._hold()
-        if self._newcomers:
-            self._welcome()
 
     def _subscribe(self) -> None:
         strategy = self._options.strategy
@@ -262,6 +262,7 @@ class Member(RebalanceListener):
 
     def on_partitions_assigned(self, partitions: Partitions) -> None:
         self._consumer.pause(partitions)
+        self._consumer.wakeup()  # there are no records for which this poll would end
         self._newcomers |= partitions
         if not self._newcomers:
             with self._changed:

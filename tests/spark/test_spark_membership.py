@@ -1,0 +1,205 @@
+"""group.membership=true: a query among other members of its group."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from headrace import Consumer, TopicPartition
+from support.admin import Admin, unique
+from support.group_events import Read
+from support.group_members import Membership, java_command
+from support.peer_process import Peers
+from support.produce import numbered, write
+from support.spark_batches import Batches, metrics
+from support.spark_streams import DEADLINE, Stream
+from support.steady_writer import SteadyWriter
+from support.waiting import wait_for
+
+pytestmark = pytest.mark.timeout(300)
+
+FAST = {"kafka.heartbeat.interval.ms": 100, "kafka.session.timeout.ms": 10_000}
+SHORT = {"kafka.heartbeat.interval.ms": 100, "kafka.session.timeout.ms": 1500}
+MODERN = {"kafka.group.protocol": "consumer"}
+
+
+class Queries:
+    """Members of one group that are queries, ended with the test."""
+
+    def __init__(self, spark: SparkSession, servers: str, where: Path) -> None:
+        self._spark, self._servers, self._where = spark, servers, where
+        self.group = unique("members")
+        self._running: list[StreamingQuery] = []
+
+    def new(self, topic: str, **options: Any) -> Batches:
+        where = self._where / unique("query")
+        where.mkdir()
+        stream = Stream(self._spark, self._servers, topic, where)
+        stream.options |= {"kafka.group.id": self.group, "group.membership": "true", **options}
+        return Batches(stream)
+
+    def start(self, batches: Batches) -> StreamingQuery:
+        query = batches.start(processingTime="50 milliseconds")
+        self._running.append(query)
+        return query
+
+    def stop(self, *queries: StreamingQuery) -> None:
+        for query in queries:
+            query.stop()
+            assert query.awaitTermination(DEADLINE)
+
+    def stop_all(self) -> None:
+        self.stop(*(query for query in self._running if query.isActive))
+
+
+@pytest.fixture
+def queries(spark: SparkSession, servers: str, tmp_path: Path) -> Iterator[Queries]:
+    queries = Queries(spark, servers, tmp_path)
+    yield queries
+    queries.stop_all()
+
+
+@pytest.fixture
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("owned", 2)
+    for number in range(2):
+        write(servers, topic, numbered(100, number))
+    return topic
+
+
+def committed(servers: str, group: str, topic: str) -> list[int | None]:
+    with Consumer(bootstrap_servers=servers, group_id=group) as consumer:
+        found = consumer.committed([TopicPartition(topic, number) for number in range(2)])
+    return [each and each.offset for each in found.values()]
+
+
+def all_before(ends: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
+    return sorted((number, offset) for (_, number), end in ends.items() for offset in range(end))
+
+
+@pytest.mark.parametrize("protocol", [FAST, MODERN], ids=["classic", "consumer"])
+def test_one_member(queries: Queries, servers: str, topic: str, protocol: dict[str, Any], admin: Admin) -> None:
+    """It goes on where the group is, commits, and leaves when it ends: the next one need not wait."""
+    with Consumer(bootstrap_servers=servers, group_id=queries.group) as consumer:
+        consumer.commit({TopicPartition(topic, 0): 30})
+    batches = queries.new(topic, startingOffsets="latest", maxOffsetsPerTrigger=50, **protocol)
+    batches.run()
+    assert batches.places() == [(0, offset) for offset in range(30, 100)]
+    assert committed(servers, queries.group, topic) == [100, 100]
+    write(servers, topic, numbered(10, 1))
+    run = batches.run()
+    assert batches.places()[70:] == [(1, offset) for offset in range(100, 110)]
+    assert metrics(run)[0] == {"liveLag": 0, "backlogOpen": 0, "partitionsOwned": 2, "pendingRevokes": 0}
+    assert committed(servers, queries.group, topic) == [100, 110]
+    # Others have read on, while it was away.
+    with Consumer(bootstrap_servers=servers, group_id=queries.group) as consumer:
+        write(servers, topic, numbered(20, 0))
+        consumer.commit({TopicPartition(topic, 0): 115})
+    batches.run()
+    assert batches.places()[70:75] == [(0, offset) for offset in range(115, 120)]
+
+
+@pytest.mark.parametrize("strategy", [None, "range"], ids=["consumer", "range"])
+def test_two_queries_and_a_java_member(queries: Queries, servers: str, admin: Admin, strategy: str | None) -> None:
+    """One joins and leaves. Every record lands once."""
+    topic = admin.create("mixed", 6)
+    membership = Membership(servers, queries.group, topic, strategy)
+    options = MODERN if strategy is None else {**FAST, "kafka.partition.assignment.strategy": strategy}
+    first, second = (queries.new(topic, **options) for _ in range(2))
+    with (
+        Peers((topic, number) for number in range(6)) as peers,
+        SteadyWriter(servers, topic, 6, limit=60_000) as writer,
+    ):
+        queries.start(first)
+        wait_for("the first query", lambda: {place[0] for place in first.places()} == set(range(6)), DEADLINE)
+        java = peers.start("java", java_command(membership, "java", peers.directory))
+        peers.wait("Java's records", lambda: any(isinstance(each, Read) for each in java.events), DEADLINE)
+        other = queries.start(second)
+        wait_for("the second query", second.places, DEADLINE)
+        count = len(second.places())
+        wait_for("more of it", lambda: len(second.places()) > count + 50, DEADLINE)
+        queries.stop(other)
+        count = len(first.places())
+        wait_for("more of the first", lambda: len(first.places()) > count + 50, DEADLINE)
+        peers.stop(java)
+        ends = writer.finish()
+        expected = all_before(ends)
+        seen = [
+            (number, offset)
+            for event in java.events
+            if isinstance(event, Read)
+            for (_, number), (start, end) in event.ranges.items()
+            for offset in range(start, end)
+        ]
+        wait_for("the rest", lambda: len(first.places() + second.places() + seen) >= len(expected), DEADLINE)
+    queries.stop_all()
+    assert sorted(first.places() + second.places() + seen) == expected
+    assert seen
+
+
+def test_a_long_batch_keeps_its_partitions(queries: Queries, servers: str, topic: str) -> None:
+    """Three times the session timeout. What another member asks for meanwhile it gets when the batch is complete."""
+    batches = queries.new(topic, **SHORT, **{"kafka.partition.assignment.strategy": "cooperative-sticky"})
+    begun, may_end = threading.Event(), threading.Event()
+
+    def take_long(batch: DataFrame, number: int) -> None:
+        if not batch.isEmpty():
+            begun.set()
+            assert may_end.wait(DEADLINE)
+
+    batches.before_each = take_long
+    queries.start(batches)
+    assert begun.wait(DEADLINE)
+    settings = {"heartbeat.interval.ms": 100, "partition.assignment.strategy": "cooperative-sticky"}
+    with Consumer(settings, bootstrap_servers=servers, group_id=queries.group, enable_auto_commit=False) as other:
+        other.subscribe([topic])
+        for _ in range(45):
+            assert not other.poll(0.1)
+            assert not other.assignment(), "the batch is not complete"
+        may_end.set()
+        wait_for("its partition", lambda: other.poll(0.1) is not None and other.assignment(), DEADLINE)
+        (mine,) = other.assignment()
+        assert other.position(mine) == 100
+        write(servers, topic, numbered(5, mine.partition))
+        records = wait_for("its records", lambda: other.poll(0.5), DEADLINE)
+        assert [record.offset for record in records] == list(range(100, 105))
+        assert len(batches.places()) == 200
+        assert len(batches.is_run_again) == 0
+
+
+def test_a_batch_that_is_too_long_loses_them(
+    queries: Queries, servers: str, topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = {**FAST, "kafka.max.poll.interval.ms": 2000}
+    batches = queries.new(topic, **options)
+    begun, may_end = threading.Event(), threading.Event()
+
+    def take_long(batch: DataFrame, number: int) -> None:
+        if not batch.isEmpty():
+            begun.set()
+            assert may_end.wait(DEADLINE)
+
+    batches.before_each = take_long
+    queries.start(batches)
+    assert begun.wait(DEADLINE)
+    with Consumer(bootstrap_servers=servers, group_id=queries.group, auto_offset_reset="earliest") as other:
+        other.subscribe([topic])
+        found: set[tuple[int, int]] = set()
+
+        def read_on() -> bool:
+            found.update((record.partition, record.offset) for record in other.poll(0.2))
+            return len(found) == 200
+
+        wait_for("what the query has lost", read_on, DEADLINE)
+    may_end.set()
+    write(servers, topic, numbered(10, 0))
+    wait_for("it goes on", lambda: (0, 109) in batches.places(), DEADLINE)
+    assert len(batches.places()) == 210, "it goes on after what the other has read"
+    said = capfd.readouterr().err
+    assert "was lost while a batch ran, which has read offsets 0 to before 100 of it" in said
