@@ -54,7 +54,12 @@ BATCH = "share:batch"
 
 _FIRST = 0.2  # seconds to wait for the first records of a batch; the trigger comes again
 _MORE = 0.02  # and for more of them
-_DRY = 3.0  # an AvailableNow query has all that there is when nothing comes for so long
+# An AvailableNow query has all that there is when nothing comes for so long. At first a group that is new has to learn
+# where it starts, which can take a while after it has assigned its partitions.
+_DRY = 2.0
+_DRY_AT_FIRST = 5.0
+_JOINS_WITHIN = 60.0
+_JOINING = 0.2
 _ACCEPTED_WITHIN = 10.0
 
 
@@ -76,6 +81,7 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held: list[Records] = []  # of the batch that is planned or runs
         self._number: int | None = None  # of that batch
         self._ends: Offsets | None = None  # of an AvailableNow query
+        self._has_begun = False  # records have come
 
     def __reduce__(self) -> tuple[Any, ...]:
         return packed(ShareReader, self._options, self._schema, self._groups)
@@ -128,17 +134,27 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _acquired(self) -> list[Records]:
         """The records of one batch."""
         found: list[Records] = []
-        count = size = 0
-        deadline = time.monotonic() + (_FIRST if self._ends is None else _DRY)
+        if self._ends is not None and not self._has_begun:
+            self._join(found)
+        patience = _FIRST if self._ends is None else _DRY if self._has_begun else _DRY_AT_FIRST
+        count, size = sum(map(len, found)), sum(records.nbytes for records in found)
         while count < self._most and size < MOST_BYTES:
-            wait = _MORE if found else max(0.0, deadline - time.monotonic())
-            records = self._member.poll(wait, max_records=self._most - count)
+            records = self._member.poll(_MORE if found else patience, max_records=self._most - count)
             if not len(records):
                 break
             found.append(records)
             count += len(records)
             size += records.nbytes
+        self._has_begun = self._has_begun or bool(found)
         return found
+
+    def _join(self, found: list[Records]) -> None:
+        """Waits for the first assignment. Records may already come meanwhile."""
+        deadline = time.monotonic() + _JOINS_WITHIN
+        while not found and not self._member.metrics()["partitions"] and time.monotonic() < deadline:
+            records = self._member.poll(_JOINING, max_records=self._most)
+            if len(records):
+                found.append(records)
 
     @property
     def _is_over(self) -> bool:

@@ -1,0 +1,159 @@
+"""share.group.id=…: micro-batches of records that a share group gives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import ShareConsumer
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from support.admin import Admin, client_settings
+from support.produce import numbered
+from support.share import put, share_group
+from support.spark_batches import Batches, metrics, sizes
+from support.spark_streams import DEADLINE, Stream, grid
+from support.steady_writer import SteadyWriter
+from support.waiting import wait_for
+
+pytest_plugins = ["support.share_fixtures"]
+pytestmark = pytest.mark.timeout(300)
+
+LOCK = 3
+
+
+class Shared:
+    """A query of a share group, and the group."""
+
+    def __init__(self, spark: SparkSession, servers: str, topic: str, where: Path, **settings: Any) -> None:
+        self.group = share_group(servers, **settings)
+        stream = Stream(spark, servers, topic, where)
+        del stream.options["startingOffsets"]
+        stream.options |= {"share.group.id": self.group}
+        self.batches = Batches(stream)
+        self.options = stream.options
+        self.query: StreamingQuery | None = None
+
+    def start(self) -> StreamingQuery:
+        self.query = self.batches.start(processingTime="50 milliseconds")
+        return self.query
+
+    def stop(self) -> None:
+        if self.query is not None and self.query.isActive:
+            self.query.stop()
+            assert self.query.awaitTermination(DEADLINE)
+
+
+@pytest.fixture
+def topic(share_admin: Admin, share_servers: str) -> str:
+    topic = share_admin.create("shared", 2)
+    for number in range(2):
+        put(share_servers, topic, numbered(100, number))
+    return topic
+
+
+@pytest.fixture
+def shared(spark: SparkSession, share_servers: str, topic: str, tmp_path: Path) -> Iterator[Shared]:
+    shared = Shared(spark, share_servers, topic, tmp_path, share_record_lock_duration_ms=1000 * LOCK)
+    yield shared
+    shared.stop()
+
+
+def test_batches_within_the_limit(shared: Shared, share_servers: str, topic: str) -> None:
+    shared.options["maxOffsetsPerTrigger"] = 30
+    run = shared.batches.run()
+    assert shared.batches.places() == grid(2, 100), "each once"
+    assert max(sizes(run)) == 30
+    assert [each["locksHeld"] for each in metrics(run)] == sizes(run)
+    assert shared.batches.ends()[0] == {"share:group": shared.group, "share:batch": 1}
+    put(share_servers, topic, numbered(5, 1))
+    shared.batches.run()
+    assert shared.batches.places()[200:] == [(1, offset) for offset in range(100, 105)], "the rest was accepted"
+
+
+def test_a_batch_that_fails_is_released(shared: Shared) -> None:
+    """What it had comes again, in the batch that follows: at least once. Its number is run again, empty."""
+    shared.options["maxOffsetsPerTrigger"] = 50
+    shared.batches.break_off(after=1)
+    broken = max(shared.batches.rows)
+    assert len(shared.batches.rows[broken]) == 50
+    shared.batches.run()
+    assert shared.batches.rows[broken] == []
+    assert shared.batches.is_run_again.keys() == {broken}
+    assert shared.batches.places() == grid(2, 100)
+
+
+def test_a_batch_longer_than_a_lock(shared: Shared, share_servers: str, topic: str) -> None:
+    """Its records are not given to anybody else, and are accepted when it is complete."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def take_long(batch: DataFrame, number: int) -> None:
+        if not batch.isEmpty():
+            begun.set()
+            assert may_end.wait(DEADLINE)
+
+    shared.batches.before_each = take_long
+    shared.start()
+    assert begun.wait(DEADLINE)
+    other = ShareConsumer({**client_settings(share_servers), "group.id": shared.group})
+    try:
+        other.subscribe([topic])
+        until = time.monotonic() + 3 * LOCK
+        while time.monotonic() < until:
+            assert not offsets(other), "a lock was not renewed"
+        may_end.set()
+        wait_for("it is complete", lambda: len(shared.batches.places()) == 200, DEADLINE)
+        shared.stop()
+        until = time.monotonic() + LOCK
+        while time.monotonic() < until:
+            assert not offsets(other), "not all were accepted"
+    finally:
+        other.close()
+    assert shared.batches.places() == grid(2, 100)
+
+
+def offsets(consumer: ShareConsumer) -> list[tuple[int, int]]:
+    return [(message.partition(), message.offset()) for message in consumer.poll(0.2) if not message.error()]
+
+
+def test_beside_another_consumer(shared: Shared, share_servers: str, topic: str) -> None:
+    """A query and confluent-kafka's ShareConsumer share the work: every record once, with one or the other."""
+    shared.options["maxOffsetsPerTrigger"] = 40
+    query = shared.start()
+    other = ShareConsumer({**client_settings(share_servers), "group.id": shared.group})
+    theirs: list[tuple[int, int]] = []
+    try:
+        other.subscribe([topic])
+        with SteadyWriter(share_servers, topic, 2, limit=4_000, first=100) as writer:
+
+            def look() -> bool:
+                theirs.extend(offsets(other))
+                return len(theirs) >= 20 and len(shared.batches.places()) >= 200
+
+            wait_for("both work", look, DEADLINE)
+            ends = writer.finish()
+        expected = sorted((number, offset) for (_, number), end in ends.items() for offset in range(end))
+
+        def all_there() -> bool:
+            theirs.extend(offsets(other))
+            return len(theirs) + len(shared.batches.places()) >= len(expected)
+
+        wait_for("all", all_there, DEADLINE)
+    finally:
+        other.close()
+    shared.stop()
+    assert sorted(theirs + shared.batches.places()) == expected
+    assert max(sizes(query)) <= 40
+
+
+def test_another_checkpoint_is_refused(spark: SparkSession, share_servers: str, topic: str, shared: Shared) -> None:
+    Batches(Stream(spark, share_servers, topic, shared.batches.stream.where)).run()
+    query = shared.batches.start()
+    with pytest.raises(StreamingQueryException, match=r"it is of a query without share\.group\.id"):
+        query.awaitTermination(DEADLINE)
