@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench soak clean
+.PHONY: help setup run test lint docs format bench soak clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -12,7 +12,7 @@ SEEDS ?= 1000
 # The brokers of the tests do not live long enough for Java's optimizing compiler to pay.
 SHORT_LIVED := -XX:TieredStopAtLevel=1
 PYTEST := JAVA_TOOL_OPTIONS=$(SHORT_LIVED) $(BIN)/python -m pytest -q
-LATER_HALF := $(wildcard tests/integration/test_[m-z]*.py) tests/spark tests/unit tests/cli
+LATER_HALF := $(wildcard tests/integration/test_[m-z]*.py) tests/spark tests/unit tests/cli tests/docs
 SECONDS ?= 60
 KILLS ?= 50
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
@@ -57,6 +57,9 @@ lint: setup ## ruff, mypy --strict, clippy, import contracts
 	$(BIN)/lint-imports
 	cd rust && cargo fmt --check && cargo clippy --quiet --release --all-targets -- -D warnings
 
+docs: setup ## Build the documentation into site/, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 format: setup ## Format Python and Rust
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
@@ -80,4 +83,4 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/test_orderly_handovers.py
 
 clean: ## Remove what was built here
-	rm -rf $(VENV) rust/target rust/fuzz/target src/headrace/*.so
+	rm -rf $(VENV) site rust/target rust/fuzz/target src/headrace/*.so

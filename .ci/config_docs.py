@@ -21,8 +21,8 @@ Names are Kafka's: dotted in a mapping (`{"group.id": "g"}`) or with underscores
 together. Values may be strings. Defaults are Java's unless the meaning says otherwise. Unknown names are refused, with
 a suggestion. This page is made from the code by `.ci/config_docs.py`.
 
-| setting | default | meaning |
-|---|---|---|
+| setting | type | default | meaning |
+|---|---|---|---|
 """
 
 SECURITY_HEAD = """
@@ -30,8 +30,8 @@ SECURITY_HEAD = """
 
 All consumers have these. See [security.md](security.md) for how they go together.
 
-| setting | default | meaning |
-|---|---|---|
+| setting | type | default | meaning |
+|---|---|---|---|
 """
 SYNONYMS_HEAD = """
 Other clients' names for them are understood as well:
@@ -45,8 +45,8 @@ SHARE_HEAD = """
 
 `ShareConsumer` and `AsyncShareConsumer` have these besides, and need a `group.id`:
 
-| setting | default | meaning |
-|---|---|---|
+| setting | type | default | meaning |
+|---|---|---|---|
 """
 SHARE_REFUSED = """
 They refuse these:
@@ -68,11 +68,20 @@ def render() -> str:
 def _row(field: dataclasses.Field[object]) -> str:
     required = field.default is dataclasses.MISSING
     default = "required" if required else "none" if field.default in (None, "") else f"`{_shown(field.default)}`"
-    return f"| `{dotted(field.name)}` | {default} | {field.metadata['meaning']} |"
+    return f"| `{dotted(field.name)}` | {_type(field)} | {default} | {field.metadata['meaning']} |"
+
+
+_TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
+
+
+def _type(field: dataclasses.Field[object]) -> str:
+    """As a user would say it: the parsers take text for all of them."""
+    name = str(field.type).removesuffix(" | None")
+    return _TYPES.get(name) or ("list" if name.startswith("tuple") else "object")
 
 
 def _share_page() -> str:
-    own = [f"| `{dotted(name)}` | `{choice.words[0]}` | {choice.meaning} |" for name, choice in OWN.items()]
+    own = [f"| `{dotted(name)}` | text | `{choice.words[0]}` | {choice.meaning} |" for name, choice in OWN.items()]
     refused = [f"| `{dotted(name)}` | {reason} |" for name, reason in REFUSED.items()]
     return SHARE_HEAD + "\n".join(own) + "\n" + SHARE_REFUSED + "\n".join(refused) + "\n"
 

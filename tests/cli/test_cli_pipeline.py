@@ -1,0 +1,190 @@
+"""`headrace run` and `headrace new`: the pipeline's tables are what plain Python makes of the same sample."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pandas
+import psutil
+import pytest
+
+from cli.shell import headrace
+
+pytestmark = pytest.mark.timeout(400)
+
+ROOT = Path(__file__).parent.parent.parent
+FIRST, MORE = 6_000, 1_500
+
+
+def expected(count: int) -> tuple[Counter[str], dict[tuple[str, datetime], list[dict[str, Any]]]]:
+    """Reasons of what is rejected, and what is not by road and minute: without Spark, and without its rules."""
+    sample = runpy.run_path(str(ROOT / "pipelines" / "traffic" / "sample.py"))
+    reasons: Counter[str] = Counter()
+    minutes = defaultdict(list)
+    for _, value, _ in sample["records"](0, count):
+        try:
+            reading = json.loads(value)
+        except ValueError:
+            reasons["not JSON"] += 1
+            continue
+        try:
+            at = datetime.fromisoformat(reading["at"])
+        except ValueError:
+            reasons["no time"] += 1
+            continue
+        if reading["road"] is None:
+            reasons["no sensor or road"] += 1
+        elif reading["speed"] is None:
+            reasons["no speed"] += 1
+        elif reading["speed"] > 250:
+            reasons["speed out of range"] += 1
+        else:
+            minutes[reading["road"], at.replace(second=0, microsecond=0, tzinfo=None)].append(reading)
+    return reasons, minutes
+
+
+def table(project: Path, name: str) -> pandas.DataFrame:
+    return pandas.read_parquet(project / "state" / "tables" / name)
+
+
+def check_tables(project: Path, count: int) -> None:
+    reasons, minutes = expected(count)
+    raw = table(project, "readings_raw")
+    assert len(raw) == count
+    assert len(raw[["partition", "offset"]].drop_duplicates()) == count
+    rejected = table(project, "readings_rejected")
+    assert Counter(rejected["reason"]) == reasons
+    assert set(zip(rejected["partition"], rejected["offset"], strict=True)) <= set(
+        zip(raw["partition"], raw["offset"], strict=True)
+    )
+    assert len(table(project, "readings")) == count - len(rejected)
+    gold = table(project, "congestion")
+    found = {(row.road, row.minute.to_pydatetime().replace(tzinfo=None)): row for row in gold.itertuples()}
+    assert found.keys() == minutes.keys()
+    for place, readings in minutes.items():
+        speed = sum(it["speed"] for it in readings) / len(readings)
+        assert found[place].readings == len(readings)
+        assert found[place].speed == pytest.approx(speed, abs=0.051)
+        assert found[place].congestion == pytest.approx(max(0.0, 1 - speed / readings[0]["limit"]), abs=0.0051)
+        occupancy = sum(it["occupancy"] for it in readings) / len(readings)
+        assert found[place].occupancy == pytest.approx(occupancy, abs=0.00051)
+
+
+def test_traffic_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "traffic"
+    shutil.copytree(ROOT / "pipelines" / "traffic", project, ignore=shutil.ignore_patterns("state"))
+    monkeypatch.chdir(tmp_path)
+    options = ("--master", "local[2]")
+    done = headrace("run", "traffic", *options, "--sample", str(FIRST))
+    assert done.code == 0, done.err
+    rows = {row[0]: row[1:] for row in done.rows if len(row) == 3}
+    assert rows["readings_raw"] == [f"{FIRST:,}", f"{FIRST:,}"]
+    assert f"{FIRST:,} new records in " in done.text
+    assert "tables: traffic/state/tables, log: traffic/state/run.log\n" in done.text
+    assert "lag: 0 records in 6 partitions\n" in done.text
+    assert done.text.count("A1") >= 1  # the sample of the gold table
+    check_tables(project, FIRST)
+    query = next(line for line in done.text.splitlines() if "read_parquet" in line)
+    asked = subprocess.run(["sh", "-c", query.replace("python", sys.executable, 1)], capture_output=True, timeout=60)
+    assert b"congestion" in asked.stdout, asked.stderr
+
+    again = headrace("run", "traffic", *options, "--sample", str(MORE))
+    assert again.code == 0, again.err
+    assert f"{FIRST + MORE:,} records in readings, {MORE:,} of them new" in again.err
+    rows = {row[0]: row[1:] for row in again.rows if len(row) == 3}
+    assert rows["readings_raw"] == [f"{FIRST + MORE:,}", f"{MORE:,}"]
+    assert f"{MORE:,} new records in " in again.text
+    check_tables(project, FIRST + MORE)
+    assert not [it for it in psutil.Process().children(recursive=True) if "pipeline_child" in " ".join(it.cmdline())]
+
+
+def test_a_new_project_that_fails(tmp_path: Path, servers: str) -> None:
+    project = tmp_path / "My Shop"
+    made = headrace("new", str(project))
+    assert made.code == 0
+    assert made.text.endswith(f"headrace run {project}\n")
+    assert "my_shop.topic: orders" in (project / "spark-pipeline.yml").read_text()
+    assert len(list(runpy.run_path(str(project / "sample.py"))["records"](0, 10))) == 10
+    assert headrace("new", str(project)).code == 2
+
+    (project / "transformations" / "totals.sql").write_text("CREATE MATERIALIZED VIEW totals AS SELECT * FROM nowhere;")
+    done = headrace("run", str(project), "-b", servers, "--master", "local[1]")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.splitlines()[-1].startswith("headrace: the pipeline failed: ")
+    assert "nowhere" in done.err.splitlines()[-1]
+    assert done.err.endswith(f"(log: {project / 'state' / 'run.log'})\n")
+    assert "nowhere" in (project / "state" / "run.log").read_text()
+    assert not (project / "state" / "task.json").exists()
+
+
+def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
+    project = tmp_path / "traffic"
+    shutil.copytree(ROOT / "pipelines" / "traffic", project, ignore=shutil.ignore_patterns("state"))
+    command = [sys.executable, "-m", "headrace", "run", str(project), "--sample", "100", "--master", "local[1]"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith("starting Spark"):
+                break
+        family = psutil.Process(process.pid).children(recursive=True)
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, ""), (said, rest)
+    assert "the next run goes on where this one was" in rest
+    assert time.monotonic() - started < 30
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("run", "."), 2, "no spark-pipeline.yml in ."),
+        (("run", "/no/such/place"), 2, "does not exist"),
+        (("run", "PROJECT", "-b", "x:1", "--sample", "5"), 2, "--sample is for a broker of its own"),
+        (("run", "PROJECT", "--conf", "nonsense"), 2, "is not of the form NAME=VALUE"),
+        (("run", "PROJECT", "-C", "nonsense"), 2, "is not of the form NAME=VALUE"),
+        (("run", "PROJECT"), 1, "sample.py does not define PARTITIONS"),
+        (("run",), 2, "Missing argument 'DIRECTORY'"),
+        (("new",), 2, "Missing argument 'DIRECTORY'"),
+    ],
+)
+def test_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], code: int, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "spark-pipeline.yml").write_text("name: x\n")
+    (tmp_path / "project" / "sample.py").write_text("TOPIC = 'x'\n")
+    done = headrace(*("project" if arg == "PROJECT" else arg for arg in args))
+    assert (done.code, done.out) == (code, b"")
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    from headrace.local.filelock import FileLock
+
+    (tmp_path / "state").mkdir()
+    (tmp_path / "spark-pipeline.yml").write_text("name: x\n")
+    lock = FileLock(tmp_path / "state" / "run.lock")
+    assert lock.acquire(0)
+    done = headrace("run", str(tmp_path), "-b", "127.0.0.1:1")
+    lock.release()
+    assert done.code == 1
+    assert done.err.startswith("headrace: another run of this pipeline is under way")
+    assert os.path.exists(tmp_path / "state")

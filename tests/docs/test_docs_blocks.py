@@ -1,0 +1,193 @@
+"""Every Python block of README.md and docs/ runs, against a real broker; every `headrace` command in them makes sense.
+
+A block that goes on for ever is ended when it has polled a few times; one that defines tests has them called. What a
+block takes for granted (`consumer`, `work`) is what the text around it says. Blocks that need Spark run with the tests
+of the source, and those of the page about security with the tests of that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import shlex
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+
+from headrace import AcknowledgeType, AsyncConsumer, Consumer, ShareConsumer
+from headrace.cli.app import headrace as command_line
+from support.admin import Admin
+from support.produce import Outgoing, write
+
+pytest_plugins = ["support.share_fixtures"]
+pytestmark = pytest.mark.timeout(200)
+
+ROOT = Path(__file__).parent.parent.parent
+# Their blocks need a Spark session, or a broker with users and certificates.
+_ELSEWHERE = ("spark", "security")
+PAGES = [ROOT / "README.md", *(it for it in sorted((ROOT / "docs").glob("*.md")) if not it.name.startswith(_ELSEWHERE))]
+_BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
+_NEEDS_SPARK = re.compile(r"\bspark\.")
+_TOPICS = ("orders", "refunds", "readings", "mails", "orders-failed", "orders.failed")
+_POLLS = 4
+_RUN_FOR = 1.0
+
+
+class Block(NamedTuple):
+    page: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(*kinds: str) -> Iterator[Block]:
+    for page in PAGES:
+        whole = page.read_text()
+        for found in _BLOCK.finditer(whole):
+            if found["kind"] in kinds:
+                yield Block(page.name, whole[: found.start()].count("\n") + 2, found["text"])
+
+
+class Enough(Exception):
+    """The block has shown what it does."""
+
+
+@pytest.fixture(scope="session")
+def documented(share_servers: str, share_admin: Admin) -> str:
+    """A broker with the topics that the pages talk of."""
+    for topic in _TOPICS:
+        share_admin.create(topic, 3, name=topic)
+        write(share_servers, topic, [Outgoing(b'{"amount": %d}' % n, b"key-%d" % (n % 7), n % 3) for n in range(60)])
+    return share_servers
+
+
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polls that end what would go on for ever, and runs that are woken after a second."""
+
+    def counted(kind: type, poll: Any) -> Any:
+        left = {}
+
+        def check(self: Any) -> None:
+            left[id(self)] = left.get(id(self), _POLLS) - 1
+            if left[id(self)] < 0:
+                raise Enough
+
+        if inspect.iscoroutinefunction(poll):
+
+            async def limited(self: Any, timeout: float = 1.0, **options: Any) -> Any:
+                check(self)
+                return await poll(self, min(timeout, 5.0), **options)
+        else:
+
+            def limited(self: Any, timeout: float = 1.0, **options: Any) -> Any:
+                check(self)
+                return poll(self, min(timeout, 5.0), **options)
+
+        return limited
+
+    def woken(run: Any) -> Any:
+        def limited(self: Any, *args: Any, **options: Any) -> Any:
+            monkeypatch.setattr(type(self), "poll", unbounded[type(self)])
+            threading.Timer(_RUN_FOR, self.wakeup).start()
+            return run(self, *args, **options)
+
+        return limited
+
+    unbounded = {kind: kind.poll for kind in (Consumer, AsyncConsumer, ShareConsumer)}
+    for kind, poll in unbounded.items():
+        monkeypatch.setattr(kind, "poll", counted(kind, poll))
+    for kind in (Consumer, ShareConsumer):
+        monkeypatch.setattr(kind, "run", woken(kind.run))
+
+
+class Running:
+    """True a few times."""
+
+    def __init__(self) -> None:
+        self.left = _POLLS
+
+    def __bool__(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+def taken_for_granted(block: Block, servers: str) -> dict[str, Any]:
+    """What a block uses and does not define, by the page that it is on."""
+    done: list[Any] = []
+    names: dict[str, Any] = dict.fromkeys(("work", "handle", "send"), done.append)
+    names |= {"charge": lambda key, value: done.append(value), "is_nonsense": lambda value: False}
+    names |= {"AddressUnknown": KeyError, "AcknowledgeType": AcknowledgeType, "pool": ThreadPoolExecutor(2)}
+    names |= {"config": {"bootstrap.servers": servers, "group.id": f"config-{block.line}"}, "running": Running()}
+    defines = re.search(r"^\s*(async )?with .* as consumer|^\s*consumer = ", block.text, re.MULTILINE)
+    if re.search(r"\bconsumer\.", block.text) and not defines:
+        settings = {"bootstrap.servers": servers, "group.id": f"{block.page}-{block.line}"}
+        if block.page == "share-groups.md":
+            names["consumer"] = ShareConsumer(settings)
+        else:
+            names["consumer"] = Consumer({**settings, "commit.mode": "done", "auto.offset.reset": "earliest"})
+        if "subscribe" not in block.text:
+            names["consumer"].subscribe(["orders"])
+    return names
+
+
+@pytest.mark.parametrize("block", [it for it in blocks("python") if not _NEEDS_SPARK.search(it.text)], ids=str)
+def test_a_python_block(
+    block: Block,
+    documented: str,
+    bounded: None,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = block.text.replace("localhost:9092", documented)
+    names = taken_for_granted(block, documented)
+    given = dict(names)
+    code = compile("\n" * (block.line - 1) + text, block.page, "exec", dont_inherit=True)
+    try:
+        with contextlib.suppress(Enough):
+            exec(code, names)
+        for name, value in list(names.items()):
+            if name.startswith("test_"):
+                value(**{wanted: request.getfixturevalue(wanted) for wanted in inspect.signature(value).parameters})
+    finally:
+        given["pool"].shutdown()
+        for value in names.values():
+            if isinstance(value, (Consumer, ShareConsumer)):
+                value.close()
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    for block in blocks("sh", "console"):
+        for line in block.text.splitlines():
+            for part in line.removeprefix("$ ").split("#")[0].split("|"):
+                words = shlex.split(part.split("<")[0])
+                if words and words[0] == "headrace":
+                    yield f"{block}: {' '.join(words)}", words[1:]
+
+
+@pytest.mark.parametrize("words", [pytest.param(words, id=name) for name, words in commands()])
+def test_a_command_makes_sense(words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its options exist and take what they are given. What it does is tested elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("pipelines/traffic/state/checkpoints", "shop" if "new" not in words else "x"):
+        Path(name).mkdir(parents=True)
+    Path("orders.txt").touch()
+    context = command_line.make_context("headrace", list(words))
+    rest = [*context._protected_args, *context.args]
+    command: click.Command = command_line
+    while isinstance(command, click.Group):
+        found = command.get_command(context, rest[0])
+        assert found is not None, rest
+        command, rest = found, rest[1:]
+        if not isinstance(command, click.Group):
+            command.make_context(command.name, rest, parent=context).close()
