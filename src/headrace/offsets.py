@@ -218,6 +218,7 @@ class OffsetSet:
     @classmethod
     def unpacked(cls, packed: str, low: int) -> OffsetSet:
         """What `packed` wrote. Raises ValueError if it did not write it, or for another offset."""
+        check_range(low, low)
         try:
             return cls.from_bounds(_unpack(base64.b85decode(packed), low))
         except zlib.error as error:
