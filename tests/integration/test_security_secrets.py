@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
+import re
 import subprocess
 import sys
 import traceback
@@ -144,3 +146,26 @@ def test_what_the_command_line_shows(secured: SecuredBroker) -> None:
         assert "wr0ng-again" not in done.stdout + done.stderr
         assert password not in done.stdout + done.stderr
     wrong.unlink()
+
+
+def test_a_cluster_from_the_command_line(tmp_path: Path) -> None:
+    """`headrace up --secure` says where a client's settings are, and what is there works; none of it is printed."""
+    environment = os.environ | {"HEADRACE_DATA": str(tmp_path)}
+
+    def headrace(*args: str) -> str:
+        command = [sys.executable, "-m", "headrace", *args]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode in (0, 3), done.stderr
+        return done.stdout + done.stderr
+
+    try:
+        said = headrace("up", "--secure", "--port", "0", "--ephemeral")
+        said += headrace("status") + headrace("status", "--format", "json")
+        where = next(line.split()[-1] for line in said.splitlines() if line.startswith("client settings"))
+        settings = dict(line.split("=", 1) for line in Path(where).read_text().splitlines())
+        with Consumer(settings) as consumer:
+            assert consumer.list_topics() == {}
+        password = re.findall(r'password="([^"]+)"', settings["sasl.jaas.config"])[0]
+        assert password not in said
+    finally:
+        headrace("down")

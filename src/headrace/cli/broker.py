@@ -39,6 +39,7 @@ CRASHED = 4
 @click.option("--ephemeral", is_flag=True, help="Throw the data away at the end.")
 @click.option("--config", "-c", "settings", multiple=True, metavar="NAME=VALUE", help="A broker setting.")
 @click.option("--kafka-version", default=DEFAULT_VERSION, show_default=True, help="Of Apache Kafka.")
+@click.option("--secure", is_flag=True, help="TLS, users and ACLs; says where a client's settings are.")
 @click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C.")
 def up(
     brokers: int,
@@ -47,6 +48,7 @@ def up(
     ephemeral: bool,
     settings: tuple[str, ...],
     kafka_version: str,
+    secure: bool,
     foreground: bool,
 ) -> None:
     """Start Apache Kafka on this machine and leave it running.
@@ -56,8 +58,10 @@ def up(
     """
     if data and ephemeral:
         raise click.UsageError("--data keeps data and --ephemeral does not: choose one of them")
-    where = None if ephemeral else str(Path(data).absolute() if data else default_data(brokers))
-    wish = Wish(brokers, port, where, kafka_version, dict(name_and_value(text, "--config") for text in settings))
+    where = None if ephemeral else str(Path(data).absolute() if data else default_data(brokers, secure=secure))
+    wish = Wish(
+        brokers, port, where, kafka_version, dict(name_and_value(text, "--config") for text in settings), secure
+    )
     with download_bar() as progress:
         prepare(kafka_version, progress)
     if foreground:
@@ -96,6 +100,8 @@ def _show(status: Status, headline: str) -> None:
         lines.append(("bootstrap servers", status.bootstrap_servers))
     for broker in status.brokers:
         lines.append((f"broker {broker.id}", f"{broker.address}, {_process(broker.pid, broker.alive)}"))
+    if status.client_properties:
+        lines.append(("client settings", status.client_properties))
     if status.data_dir:
         lines.append(("data", f"{status.data_dir} ({'kept' if status.kept else 'thrown away at the end'})"))
     if status.log:
