@@ -3,8 +3,8 @@
     pip install headrace aws-msk-iam-sasl-signer-python
     AWS_REGION=eu-central-1 python examples/msk_iam.py b-1.example.kafka.eu-central-1.amazonaws.com:9098 orders
 
-The signer finds credentials where AWS's other libraries do: the environment, a profile, the role of an instance or a pod.
-In Spark, put `token` into a module that driver and executors have, and name it:
+The signer finds credentials where AWS's other libraries do: the environment, a profile, the role of an instance or of a
+pod. In Spark, put `token` into a module that driver and executors have, and name it:
 
     .option("kafka.sasl.oauthbearer.token.callback", "my_package.msk_iam:token")
 """
