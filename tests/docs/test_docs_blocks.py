@@ -48,6 +48,10 @@ class Block(NamedTuple):
         return f"{self.page}:{self.line}"
 
 
+def needs_spark(block: Block) -> bool:
+    return _NEEDS_SPARK.search(block.text) is not None
+
+
 def blocks(*kinds: str) -> Iterator[Block]:
     for page in PAGES:
         whole = page.read_text()
@@ -139,7 +143,7 @@ def taken_for_granted(block: Block, servers: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("block", [it for it in blocks("python") if not _NEEDS_SPARK.search(it.text)], ids=str)
+@pytest.mark.parametrize("block", [it for it in blocks("python") if not needs_spark(it)], ids=str)
 def test_a_python_block(
     block: Block,
     documented: str,
