@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace.local import LocalBrokerError
 
-from . import report
+from . import report, tls
 from .contenders import CONTENDERS, Contender
 from .datasets import DEFAULT_RECORDS, Dataset, datasets
 from .process import CommandFailed
@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     # So that what is under way is ended by the same finally clauses as after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if options.parts == "tls":
+        return _tls(options)
     try:
         found = benchmark(
             datasets=_chosen_datasets(options),
@@ -47,6 +49,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _tls(options: argparse.Namespace) -> int:
+    """Has a broker of its own, and so is no part of the others' run."""
+    try:
+        rates = tls.measure(options.records, options.repeat, lambda line: print(line, file=sys.stderr, flush=True))
+    except (LocalBrokerError, CommandFailed) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(tls.report(rates))
+    if options.json:
+        options.json.write_text(json.dumps(rates, indent=2) + "\n")
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Compare Kafka consumers on this machine, against a broker of its own."
@@ -65,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="only contenders with this in their name; may be repeated; leaves out all parts but reading",
     )
-    add("--parts", metavar="NAME,…", help=f"of {', '.join(PARTS)} (default: all)")
+    add("--parts", metavar="NAME,…", help=f"of {', '.join(PARTS)} (default: all); or tls, by itself")
     add("--datasets", metavar="NAME,…", help=f"of {', '.join(d.name for d in datasets())} (default: all)")
     add("--write", metavar="FILE", type=Path, help="write a page of Markdown with everything")
     add("--json", metavar="FILE", type=Path, help="write every measurement")
