@@ -62,7 +62,7 @@ class Batches:
 
     def places(self) -> list[Place]:
         """Of all that is in the sink."""
-        return sorted((row.partition, row.offset) for rows in self.rows.values() for row in rows)
+        return sorted((row.partition, row.offset) for rows in list(self.rows.values()) for row in rows)
 
     def ends(self) -> dict[int, dict[str, Any]]:
         """Of batches, by their numbers, as the checkpoint has them."""

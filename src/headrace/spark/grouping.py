@@ -32,6 +32,8 @@ class Grouping:
         self._member: Member | None = None
         self._ownership = Ownership()
         self._pending = 0
+        self._lost = 0
+        self._read_in_vain = 0
         self._before: Checkpoint | None = None  # where the batch began that was the last to be completed
 
     def prepare(self) -> None:
@@ -55,10 +57,10 @@ class Grouping:
             return EVERYTHING
         member = self._membership
         standing = member.standing()
-        if not standing.has_joined:
-            return None
         self._tell_of(standing.lost, start)
         self._before = start
+        if not standing.has_joined:
+            return None
         portion = self._ownership.look(start, standing, earliest)
         self._pending = len(standing.asked_back)
         member.is_done(portion.completed, portion.released)
@@ -69,6 +71,8 @@ class Grouping:
     def _tell_of(self, lost: Collection[TopicPartition], start: Checkpoint) -> None:
         read = [] if self._before is None else self._before.ranges_to(start)
         for tp in sorted(lost):
+            self._lost += 1
+            self._read_in_vain += sum(each.end - each.start for each in read if each.tp == tp)
             spans = ", ".join(f"{each.start} to before {each.end}" for each in read if each.tp == tp)
             log.warning(
                 "%s was lost while a batch ran, which has read %s of it. Others may read that again: the group had not "
@@ -86,7 +90,12 @@ class Grouping:
     def metrics(self) -> dict[str, int]:
         if not self._groups.is_member:
             return {}
-        return {"partitionsOwned": self._ownership.count, "pendingRevokes": self._pending}
+        return {
+            "partitionsOwned": self._ownership.count,
+            "pendingRevokes": self._pending,
+            "partitionsLost": self._lost,
+            "readOfLost": self._read_in_vain,
+        }
 
     def close(self) -> None:
         commits, self._commits = self._commits, None
