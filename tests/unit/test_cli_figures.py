@@ -9,7 +9,9 @@ import pytest
 
 from headrace.cli.lag_figures import History, Row, Sample, plain_row, rows_of
 from headrace.cli.lines import Columns, Filter, renderer
+from headrace.cli.pipeline_child import one_line
 from headrace.cli.places import Place, parse_place, span_seconds
+from headrace.cli.run import cause_in
 from headrace.cli.showing import numbers, seconds, table
 from headrace.lane_marks import Mark
 from headrace.offsets import OffsetSet
@@ -163,6 +165,26 @@ def test_a_filter() -> None:
     assert not Filter()
     assert Filter(re.compile(b"v"), re.compile(b"^k$"))([RECORD, empty]) == [RECORD]
     assert Filter(key=re.compile(b"x"))([RECORD, empty]) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("Flow a is RUNNING.", ""),
+        ("", ""),
+        ("Flow a has FAILED.\nError: [X] no such thing\nmore", "Flow a has FAILED: [X] no such thing"),
+        ("Failed to resolve flow: 'a'.\nError: [Y] nowhere", "Failed to resolve flow: 'a': [Y] nowhere"),
+        ("Run has FAILED.", "Run has FAILED."),
+    ],
+)
+def test_the_cause_of_a_failure(message: str, cause: str) -> None:
+    assert cause_in(message) == cause
+
+
+def test_what_an_exception_says_in_one_line() -> None:
+    java = "An error occurred while calling None.X.\n: java.net.BindException: in use\n\tat java.base/x"
+    assert one_line(RuntimeError(java)) == "java.net.BindException: in use"
+    assert one_line(KeyError()) == "KeyError"
 
 
 def test_every_version_of_the_requests_can_be_written() -> None:

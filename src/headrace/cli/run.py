@@ -171,9 +171,7 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str]) 
     failed, found = "", None
     try:
         for event in _follow(events, process):
-            failed = event.get("failed", failed)
-            if "message" in event and " FAILED" in event["message"] and not failed:
-                failed = event["message"].splitlines()[0]
+            failed = failed or cause_in(event.get("message", "")) or event.get("failed", "")
             if "tables" in event:
                 found = Outcome(event["tables"], event["seconds"], event["shown"])
     except KeyboardInterrupt:
@@ -186,6 +184,15 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str]) 
     if found is None:
         raise PipelineError(f"the pipeline failed: {failed or 'Spark ended without a word'} (log: {log})")
     return found
+
+
+def cause_in(message: str) -> str:
+    """What a message of the pipeline says of a failure, in one line; empty if it says nothing of one."""
+    head, *lines = message.splitlines() or [""]
+    if not head.startswith("Failed ") and " FAILED" not in head:
+        return ""
+    error = next((line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")), "")
+    return f"{head.rstrip('.')}: {error}" if error else head
 
 
 def _follow(events: Path, process: Any) -> Iterator[dict[str, Any]]:
