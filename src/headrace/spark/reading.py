@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 # Of an Arrow batch: enough to be fast, little enough for the memory of an executor, which holds it outside of the heap.
 _ROWS = 50_000
 _BYTES = 16 * 2**20
+# A task reads one partition: in larger steps than a consumer of many, so that its Arrow batches are larger.
+_FETCH_BYTES = 2 * 2**20
 _POLL = 0.5
 
 # Idle consumers of this process, by their settings, the last used last. Only its main thread is here: a worker has one
@@ -123,7 +125,12 @@ def _borrow(settings: Mapping[str, str]) -> Consumer:
     consumer = _idle.pop(_key(settings), None)
     if consumer is not None:
         return consumer
-    return Consumer(settings, enable_auto_commit=False, auto_offset_reset="none", allow_auto_create_topics=False)
+    return Consumer(
+        {"max.partition.fetch.bytes": _FETCH_BYTES, **settings},
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        allow_auto_create_topics=False,
+    )
 
 
 def _give_back(settings: Mapping[str, str], consumer: Consumer) -> None:
