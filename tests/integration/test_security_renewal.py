@@ -78,9 +78,9 @@ def reads_on(
 
 
 def test_a_password(
-    make: MakeConsumer, secured: SecuredBroker, steady: tuple[str, list[int]], caplog: pytest.LogCaptureFixture
+    make_async: MakeConsumer, secured: SecuredBroker, steady: tuple[str, list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    reads_on(make, secured.broker.config_of("admin", "SCRAM-SHA-256"), steady, caplog)
+    reads_on(make_async, secured.broker.config_of("admin", "SCRAM-SHA-256"), steady, caplog)
 
 
 def test_a_token_that_lives_for_seconds(

@@ -58,7 +58,7 @@ def offset_in(text: str, chance: random.Random) -> int:
 
 def test_a_damaged_token_says_nothing() -> None:
     whole = 0
-    for chance in rounds(15_000, seed=4):
+    for chance in rounds(8_000, seed=4):
         good, text = damaged(chance)
         committed = offset_in(text, chance)
         found = OffsetSet.from_text(text, committed)
@@ -68,7 +68,7 @@ def test_a_damaged_token_says_nothing() -> None:
             # Whole after all: what was changed is the note, or it is another one's token from the corpus.
             assert found in {OffsetSet.from_text(each, committed) for each in TEXTS}, (good, text)
         assert isinstance(note_in(text), str)
-    assert whole > 100
+    assert whole > 40
 
 
 def test_a_damaged_mark_is_an_error_and_never_skips() -> None:
@@ -78,7 +78,7 @@ def test_a_damaged_mark_is_an_error_and_never_skips() -> None:
         for text in TEXTS
         if text.startswith("headrace/2 ") and len(text.split(" ")) > 4
     }
-    for chance in rounds(15_000, seed=5):
+    for chance in rounds(8_000, seed=5):
         good, text = damaged(chance)
         committed = offset_in(text, chance)
         try:
@@ -93,12 +93,12 @@ def test_a_damaged_mark_is_an_error_and_never_skips() -> None:
             assert mark.done in marked, (good, text)
         else:
             assert mark.done.low == committed
-    assert refused > 500
-    assert kept > 100
+    assert refused > 200
+    assert kept > 40
 
 
 def test_a_bomb_in_a_token() -> None:
     body = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    packed = body.compress(b"\x01" * 50_000_000) + body.flush()
+    packed = body.compress(b"\x01" * 20_000_000) + body.flush()
     text = f"headrace/1 7 {base64.b85encode(_checksum(packed, 7) + packed).decode()}"
     assert OffsetSet.from_text(text, 7) == OffsetSet(7)

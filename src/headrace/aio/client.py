@@ -254,7 +254,7 @@ class Client:
                 if not error.retriable:
                     self._tell_of_trouble(error)
                 if error is self._refusal:
-                    # Nothing more is asked of anybody: what waits for metadata is told so by the next refresh.
+                    self._end_waiting(error)
                     self._keeper = None
                     return
                 self._refresh_wanted.set()
@@ -371,6 +371,10 @@ class Client:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.disconnect()
+        self._end_waiting(ClosedError("this consumer is closed"))
+
+    def _end_waiting(self, error: HeadraceError) -> None:
+        """Tells those who wait for a refresh that will not come."""
         if self._refreshed is not None and not self._refreshed.done():
-            self._refreshed.set_exception(ClosedError("this consumer is closed"))
+            self._refreshed.set_exception(error)
             self._refreshed.exception()

@@ -198,10 +198,11 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.create_future(),
             self._loop.call_later(seconds, self._expire, api, seconds),
         )
-        self.last_used = self._loop.time()
-        if self._held is not None and api is not SASL_HANDSHAKE and api is not SASL_AUTHENTICATE:
-            self._held.append((call, frame))
-            return call.answer
+        if api is not SASL_HANDSHAKE and api is not SASL_AUTHENTICATE:
+            self.last_used = self._loop.time()  # a login that is renewed is no use of it
+            if self._held is not None:
+                self._held.append((call, frame))
+                return call.answer
         self._calls.append(call)
         self._transport.write(frame)
         return call.answer
