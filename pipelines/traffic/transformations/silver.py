@@ -22,7 +22,7 @@ REASONS = {
 
 
 def checked() -> DataFrame:
-    """Not a view of the pipeline: Spark does not wait for a streaming table that is read through one."""
+    """Of each raw reading, what it says, and the reason if that makes no sense."""
     reason = F.expr("CASE " + " ".join(f"WHEN {test} THEN '{name}'" for name, test in REASONS.items()) + " END")
     parsed = F.from_json("value", READING, {"columnNameOfCorruptRecord": "broken"})
     return spark.readStream.table("readings_raw").withColumn("reading", parsed).withColumn("reason", reason)

@@ -29,6 +29,7 @@ from typing import Any
 from headrace.local.ports import free_ports
 
 SHOW = "headrace.show"
+_MOST_PASSES = 6  # of a pipeline whose streaming tables read each other
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,63 +65,83 @@ def main(path: str) -> int:
 
 def _run(task: Task, diary: _Diary) -> None:
     from pyspark.pipelines import cli
-    from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
-    from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 
     spec = cli.load_pipeline_spec(Path(task.spec))
-    configuration = {**spec.configuration, **task.configuration}
     diary.tell(stage="starting Spark")
-    spark = _session(task, configuration)
+    spark, configuration = _session(task, {**spec.configuration, **task.configuration})
     try:
-        before = dict(_rows(spark))
-        diary.tell(stage="reading the pipeline's definitions")
-        graph = create_dataflow_graph(
-            spark, default_catalog=spec.catalog, default_database=spec.database, sql_conf=configuration
-        )
-        registry = SparkConnectGraphElementRegistry(spark, graph)
-        cli.register_definitions(Path(task.spec), registry, spec, spark, graph)
+        before = rows = dict(_rows(spark))
         started = time.monotonic()
-        events = start_run(
-            spark,
-            graph,
-            full_refresh=[],
-            full_refresh_all=False,
-            refresh=[],
-            dry=False,
-            storage=(Path(task.state) / "checkpoints").absolute().as_uri(),
-        )
-        for event in events:
-            if found := event.get("pipeline_event_result"):
-                print(found.event.message, flush=True)
-                diary.tell(message=found.event.message)
+        for _ in range(_MOST_PASSES):
+            earlier = rows
+            _pass(spark, task, spec, configuration, diary)
+            diary.tell(stage="counting rows")
+            rows = dict(_rows(spark))
+            # In its first run Spark waits for a streaming table before it reads it. Later it was seen not to: readers
+            # were done before the table had its new rows.
+            if not earlier or rows == earlier:
+                break
         seconds = time.monotonic() - started
-        diary.tell(stage="counting rows")
-        tables = [{"name": name, "before": before.get(name, 0), "rows": rows} for name, rows in _rows(spark)]
+        tables = [{"name": name, "before": before.get(name, 0), "rows": count} for name, count in rows.items()]
         diary.tell(tables=tables, seconds=seconds, shown=_shown(spark, configuration.get(SHOW)))
     finally:
         spark.stop()
 
 
-def _session(task: Task, configuration: Mapping[str, str]) -> Any:
-    """Pipelines run through Spark Connect: with a server of this process's own, unless the master is one."""
+def _pass(spark: Any, task: Task, spec: Any, configuration: dict[str, str], diary: _Diary) -> None:
+    """All flows of the pipeline, once."""
+    from pyspark.pipelines import cli
+    from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+    from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
+
+    diary.tell(stage="reading the pipeline's definitions")
+    graph = create_dataflow_graph(
+        spark, default_catalog=spec.catalog, default_database=spec.database, sql_conf=configuration
+    )
+    registry = SparkConnectGraphElementRegistry(spark, graph)
+    cli.register_definitions(Path(task.spec), registry, spec, spark, graph)
+    diary.tell(stage="running its flows")
+    events = start_run(
+        spark,
+        graph,
+        full_refresh=[],
+        full_refresh_all=False,
+        refresh=[],
+        dry=False,
+        storage=(Path(task.state) / "checkpoints").absolute().as_uri(),
+    )
+    for event in events:
+        if found := event.get("pipeline_event_result"):
+            print(found.event.message, flush=True)
+            diary.tell(message=found.event.message)
+
+
+def _session(task: Task, configuration: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+    """Pipelines run through Spark Connect: with a server of this process's own, unless the master is one.
+
+    Also, what of the settings is for the pipeline: the others are for the start of Spark, and cannot be changed later.
+    """
     from pyspark.sql.connect.session import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings: dict[str, Any] = dict(configuration)
     url = task.master
     if not url.startswith("sc://"):
         # As SparkSession.builder does it, but for the port: 15002 may be another one's.
         (port,) = free_ports(1)
-        settings = {**_own_settings(Path(task.state), task.master, port), **settings}
+        settings = {**_own_settings(Path(task.state), task.master, port), **configuration}
         os.environ["SPARK_LOCAL_REMOTE"] = "1"
         SparkSession._start_connect_server(task.master, settings)
         url = f"sc://localhost:{port}"
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    spark = SparkSession.builder.config(map=settings).remote(url).getOrCreate()
-    for name, value in configuration.items():
-        if not name.startswith("spark.") or name in settings:
-            spark.conf.set(name, value)
-    return spark
+    spark = SparkSession.builder.remote(url).getOrCreate()
+    later = {
+        name: value
+        for name, value in configuration.items()
+        if not name.startswith("spark.") or spark.conf.isModifiable(name)
+    }
+    for name, value in later.items():
+        spark.conf.set(name, value)
+    return spark, later
 
 
 def _own_settings(state: Path, master: str, port: int) -> dict[str, str]:
