@@ -16,5 +16,6 @@ filling      small topics for them
 results      medians, ratios, targets
 report       Markdown
 group_report the part of it about groups
+spark        the Spark source beside Spark's own: what spark_session does in the environment of spark_peer
 machine      what it ran on
 """

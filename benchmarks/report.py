@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from . import contenders as who
-from . import group_report, latency, polling, share_report
+from . import group_report, latency, polling, share_report, spark_report
 from .datasets import BATCH_BYTES, LINGER_MS, PARTITIONS
 from .groups import Groups
 from .markdown import NONE, count, markdown_table, number, verdict
 from .results import Figure, Table, poll_targets, ratio, targets
 from .share_runs import Shares
+from .spark import Sparks
 
 _HEAD = (
     *("reader", "records/s", "slowest – fastest", "MB/s", "CPU s / M records", "peak MB"),
@@ -33,6 +34,7 @@ class Results:
     latencies: Mapping[str, Figure]
     groups: Groups | None = None
     shares: Shares | None = None
+    sparks: Sparks | None = None
 
 
 def results(found: Results) -> str:
@@ -46,6 +48,8 @@ def results(found: Results) -> str:
         parts += group_report.sections(found.groups)
     if found.shares:
         parts += share_report.sections(found.shares)
+    if found.sparks:
+        parts += spark_report.sections(found.sparks)
     return "\n\n".join(parts)
 
 

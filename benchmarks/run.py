@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace.local import LocalBroker
 
-from . import child, groups, latency, machine, polling, share_runs
+from . import child, groups, latency, machine, polling, share_runs, spark
 from .contenders import LIMIT_IN_TURN, Contender
 from .datasets import PARTITIONS, Dataset, create_topic, records_in, stored_bytes, write
 from .process import CommandFailed, run
@@ -20,7 +20,7 @@ from .readers import Job, Reading
 from .report import Results
 from .results import Figure, Figures, Measurement, Outcome, Table
 
-PARTS = ("reading", "polls", "latency", "groups", "share")
+PARTS = ("reading", "polls", "latency", "groups", "share", "spark")
 
 _WARM_UPS = 2
 _ONE_BY_ONE = 2_000
@@ -64,6 +64,7 @@ def benchmark(
             _latencies(servers) if "latency" in parts else {},
             groups.measure(job, repeat, _say) if "groups" in parts else None,
             share_runs.measure(servers, repeat, _say) if "share" in parts else None,
+            spark.measure(servers, datasets, repeat, _say) if "spark" in parts else None,
         )
 
 

@@ -66,10 +66,13 @@ class Peer:
         return ",".join(str(jar) for jar in sorted((self.path / "jars").iterdir()))
 
     @property
+    def own_environment(self) -> dict[str, str]:
+        """What a process with this Python needs. It reads with the headrace of this checkout."""
+        return {"PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": self.python, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+    @property
     def environment(self) -> dict[str, str]:
-        """For a process with this Python. It reads with the headrace of this checkout."""
-        own = {"PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": self.python, "SPARK_LOCAL_IP": "127.0.0.1"}
-        return {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | own
+        return {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | self.own_environment
 
 
 def prepare(say: Callable[[str], None]) -> Peer:
