@@ -166,6 +166,16 @@ def test_a_checkpoint(servers: str, behind: tuple[str, str], tmp_path: Path) -> 
     assert headrace("lag", "-b", servers, str(path), "--threshold", "17").code == 3
 
 
+def test_a_checkpoint_with_two_lanes(servers: str, behind: tuple[str, str], tmp_path: Path) -> None:
+    _, topic = behind
+    place = {topic: {"0": {"frontier": 9, "unread": True}, "1": {"frontier": 18, "holes": {"3": 10}}}}
+    found = lag(servers, str(checkpoint(tmp_path / "query", {0: place}, committed=0)))
+    assert [(it["partition"], it["lane"], it["next"], it["end"], it["lag"]) for it in found["partitions"]] == [
+        (1, "live", 18, 20, 2),
+        (1, "backlog", 3, 18, 7),
+    ]
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
