@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from headrace import Consumer, TopicPartition
 from support.admin import Admin, unique
+from support.group_command import describe
 from support.group_events import Read
 from support.group_members import Membership, java_command
 from support.peer_process import Peers
@@ -85,7 +86,7 @@ def all_before(ends: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("protocol", [FAST, MODERN], ids=["classic", "consumer"])
-def test_one_member(queries: Queries, servers: str, topic: str, protocol: dict[str, Any], admin: Admin) -> None:
+def test_one_member(queries: Queries, servers: str, topic: str, protocol: dict[str, Any]) -> None:
     """It goes on where the group is, commits, and leaves when it ends: the next one need not wait."""
     with Consumer(bootstrap_servers=servers, group_id=queries.group) as consumer:
         consumer.commit({TopicPartition(topic, 0): 30})
@@ -93,6 +94,7 @@ def test_one_member(queries: Queries, servers: str, topic: str, protocol: dict[s
     batches.run()
     assert batches.places() == [(0, offset) for offset in range(30, 100)]
     assert committed(servers, queries.group, topic) == [100, 100]
+    assert describe(servers, queries.group)[queries.group].state.members == 0, "it has left"
     write(servers, topic, numbered(10, 1))
     run = batches.run()
     assert batches.places()[70:] == [(1, offset) for offset in range(100, 110)]

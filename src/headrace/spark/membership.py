@@ -112,11 +112,12 @@ class Member(RebalanceListener):
         with self._changed:
             self._called()
             new = {tp: each for tp, each in commits_of(done).items() if self._offered.get(tp) != each}
-            if not new and released <= self._released:
+            if not new and released == self._released:
                 return
             self._offered.update(new)
             self._to_commit.update(new)
-            self._released |= released
+            # Not added to: one that was given back, and is read again, is not released any more.
+            self._released = set(released)
         self._consumer.wakeup()
 
     def settle(self, within: float) -> None:
@@ -254,7 +255,10 @@ class Member(RebalanceListener):
 
     def _bid_farewell(self) -> None:
         try:
-            self._commit()
+            try:
+                self._commit()
+            except WakeupError:  # that of close(), which came after the last poll
+                self._commit()
         except HeadraceError as error:
             log.warning("the offsets of the last batch were not committed: %s", error)
 

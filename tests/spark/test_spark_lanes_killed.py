@@ -1,0 +1,131 @@
+"""Queries of all four kinds, whose driver is killed at random under a running producer. `ROUNDS=20` kills it so often.
+
+Nothing is lost. With commitOffsets and enable.parallel.rebalance an exactly-once sink has every record once; members of
+a group and of a share group, which read what a killed one had begun, may have some twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace import Consumer, TopicPartition
+from headrace.errors import CommitFailedError
+from support.admin import Admin, unique
+from support.share import share_group
+from support.spark_drivers import Driver
+from support.steady_writer import SteadyWriter
+
+pytest_plugins = ["support.share_fixtures"]
+
+ROUNDS = int(os.environ.get("ROUNDS", "2"))
+PARTITIONS = 4
+STARTS_WITHIN = 300.0
+MEMBERS = {
+    "partition.assignment.strategy": "cooperative-sticky",
+    "session.timeout.ms": "6000",
+    "heartbeat.interval.ms": "500",
+}
+
+
+@pytest.mark.timeout(400 + 100 * ROUNDS)
+def test_killed_drivers(spark: SparkSession, share_admin: Admin, share_servers: str, tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    chance = random.Random(seed)
+    topic = share_admin.create("killed", PARTITIONS)
+    groups = {name: unique(name) for name in ("committed", "members")}
+    queries = _queries(share_servers, topic, groups)
+    job = {"directory": str(tmp_path), "queries": queries, "ends": False}
+    with (
+        SteadyWriter(share_servers, topic, PARTITIONS, limit=2_000_000) as writer,
+        OtherMember(share_servers, topic, groups["members"]) as other,
+    ):
+        for number in range(ROUNDS):
+            with Driver("spark_killed.py", job, tmp_path / f"driver-{number}.log") as driver:
+                driver.told("running", within=STARTS_WITHIN)
+                time.sleep(chance.uniform(1, 8))
+                driver.kill()
+        ends = writer.finish()
+    with Driver("spark_killed.py", {**job, "ends": True}, tmp_path / "driver-last.log") as driver:
+        assert driver.end(within=STARTS_WITHIN) == 0, driver.said[-6000:]
+    rows = {name: _rows(spark, tmp_path / name) for name in queries}
+    expected = sorted((number, offset) for (_, number), end in ends.items() for offset in range(end))
+    assert rows["laned"] == expected, f"seed {seed}"
+    assert sorted({*rows["member"], *other.read}) == expected, f"seed {seed}"
+    assert sorted(set(rows["shared"])) == expected, f"seed {seed}"
+    holes = [path for path in tmp_path.glob("checkpoint-laned/offsets/[0-9]*") if "holes" in path.read_text()]
+    assert holes, "no batch had a backlog beside it"
+    with Consumer(bootstrap_servers=share_servers, group_id=groups["committed"]) as consumer:
+        found = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)])
+    assert {tp.partition: at and at.offset for tp, at in found.items()} == {tp[1]: end for tp, end in ends.items()}
+    again = {name: len(found) - len(set(found)) for name, found in rows.items()}
+    again["both members"] = len(rows["member"]) + len(other.read) - len(expected)
+    print(f"seed {seed}: {len(expected)} records, {len(other.read)} of them by the other member; read again: {again}")
+
+
+class OtherMember:
+    """Reads and commits, in the same group as a query, until it is told to leave."""
+
+    def __init__(self, servers: str, topic: str, group: str) -> None:
+        self.read: list[tuple[int, int]] = []
+        self._settings = {"bootstrap.servers": servers, "group.id": group, **MEMBERS}
+        self._topic = topic
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="other member")
+
+    def _run(self) -> None:
+        with Consumer(self._settings, enable_auto_commit=False, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([self._topic])
+            while not self._over.is_set():
+                records = consumer.poll(0.2)
+                self.read += [(record.partition, record.offset) for record in records]
+                with contextlib.suppress(CommitFailedError):  # somebody else reads it again
+                    consumer.commit()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def _queries(servers: str, topic: str, groups: dict[str, str]) -> dict[str, dict[str, Any]]:
+    base = {"kafka.bootstrap.servers": servers, "subscribe": topic, "maxOffsetsPerTrigger": "200"}
+    early = {"startingOffsets": "earliest"}
+    laned = {
+        "enable.parallel.rebalance": "true",
+        "commitOffsets": "true",
+        "kafka.group.id": groups["committed"],
+    }
+    member = {
+        "group.membership": "true",
+        "kafka.group.id": groups["members"],
+        **{f"kafka.{name}": value for name, value in MEMBERS.items()},
+    }
+    shared = {"share.group.id": share_group(servers), "maxOffsetsPerTrigger": "1000"}
+    return {
+        "laned": {"options": base | early | laned, "sink": "files"},
+        "member": {"options": base | early | member, "sink": "files"},
+        "shared": {"options": base | shared, "sink": "added"},
+    }
+
+
+def _rows(spark: SparkSession, where: Path) -> list[tuple[int, int]]:
+    """One that was given nothing has nothing."""
+    if not list(where.glob("**/*.parquet")):
+        return []
+    frame = spark.read.parquet(str(where))
+    return sorted(tuple(row) for row in frame.select("partition", "offset").collect())
