@@ -46,7 +46,7 @@ def test_killed_drivers(spark: SparkSession, share_admin: Admin, share_servers: 
     queries = _queries(share_servers, topic, groups)
     job = {"directory": str(tmp_path), "queries": queries, "ends": False}
     with (
-        SteadyWriter(share_servers, topic, PARTITIONS, limit=2_000_000) as writer,
+        SteadyWriter(share_servers, topic, PARTITIONS, limit=2_000_000, pause=0.1) as writer,
         OtherMember(share_servers, topic, groups["members"]) as other,
     ):
         for number in range(ROUNDS):
@@ -55,6 +55,8 @@ def test_killed_drivers(spark: SparkSession, share_admin: Admin, share_servers: 
                 time.sleep(chance.uniform(1, 8))
                 driver.kill()
         ends = writer.finish()
+    for query in queries.values():  # how long it takes depends on how slow the machine is
+        query["options"]["maxOffsetsPerTrigger"] = "5000"
     with Driver("spark_killed.py", {**job, "ends": True}, tmp_path / "driver-last.log") as driver:
         assert driver.end(within=STARTS_WITHIN) == 0, driver.said[-6000:]
     rows = {name: _rows(spark, tmp_path / name) for name in queries}
