@@ -184,6 +184,17 @@ def test_full_partitions_are_acknowledged_before_they_are_fetched_from() -> None
     assert [request.api for request in desk.requests] == [SHARE_FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH]
 
 
+@pytest.mark.parametrize(("limit", "requests"), [(1000, [SHARE_FETCH]), (1001, [SHARE_ACKNOWLEDGE, SHARE_FETCH])])
+def test_in_record_limit_only_when_the_next_poll_s_worth_has_no_room_beside_them(
+    limit: int, requests: list[Any]
+) -> None:
+    desk = Desk(Model({0: 5000, 1: 5000}), is_strict=True)
+    assert len(offsets(desk.poll(limit))) == limit
+    desk.requests.clear()
+    assert len(offsets(desk.poll(limit))) == limit
+    assert [request.api for request in desk.requests] == requests
+
+
 def test_a_slow_user_is_not_fetched_ahead_for() -> None:
     slow = Desk(Model({0: 1000}, batch=10))
     for _ in range(3):

@@ -104,10 +104,9 @@ class Place:
     def has_acks(self) -> bool:
         return any(holding.has_decided for holding in self.holdings.values())
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether a partition has about as many locks to be given back as it can have."""
-        return any(holding.decided_count >= MOST // 2 for holding in self.holdings.values())
+    def is_crowded(self, room: int) -> bool:
+        """Whether a partition has so many locks to be given back that it cannot have so many more."""
+        return any(holding.decided_count > MOST - room for holding in self.holdings.values())
 
     def has_strays(self, wanted: Collection[Slot]) -> bool:
         """Whether something of partitions that are not assigned any more is to be acknowledged. In a ShareFetch that

@@ -28,7 +28,7 @@ from .backoff import Backoff
 from .cluster import Cluster
 from .session import Slot
 from .share_holding import Holding, Outcome
-from .share_pace import Pace
+from .share_pace import MOST, Pace
 from .share_place import Ask, Place, ShareRequest, ShareTerms, Talk
 from .share_stock import Columns, Lot, Stock
 
@@ -274,7 +274,7 @@ class Planner:
         if ask is None:
             return place.is_urgent or now >= place.acks_due
         # A fetch gets nothing of a partition that is full of locks, not even of those that are given back with it.
-        return len(wanted) > 1 and place.is_crowded
+        return len(wanted) > 1 and place.is_crowded(ask.records if self.terms.is_strict else MOST // 2)
 
     def _fetch(
         self, place: Place, wanted: Mapping[Slot, TopicPartition], ask: Ask | None, now: float
