@@ -17,5 +17,6 @@ results      medians, ratios, targets
 report       Markdown
 group_report the part of it about groups
 spark        the Spark source beside Spark's own: what spark_session does in the environment of spark_peer
+tls          reading over TLS
 machine      what it ran on
 """
