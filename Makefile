@@ -18,6 +18,7 @@ THIRD_PART := tests/cli tests/docs tests/spark
 SECOND_PART := tests --ignore-glob='*/integration/test_[a-l]*' $(addprefix --ignore=,$(THIRD_PART))
 SECONDS ?= 60
 KILLS ?= 50
+SPARK_KILLS ?= 20
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
 
 help: ## Show this list
@@ -87,6 +88,7 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/integration/test_group_failover.py
 	ROUNDS=$(KILLS) $(BIN)/python -m pytest -q tests/integration/test_lanes_killed.py
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/test_orderly_handovers.py
+	ROUNDS=$(SPARK_KILLS) $(BIN)/python -m pytest -q tests/spark/test_spark_exactly_once.py tests/spark/test_spark_lanes_killed.py
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) site rust/target rust/fuzz/target src/headrace/*.so
