@@ -155,3 +155,11 @@ class TestSplit:
         ranges = [OffsetRange(T0, 0, 1000), OffsetRange(T1, 0, 10)]
         assert len(split(ranges, 4, None)) == 4
         assert split(ranges, None, None) == ranges
+
+
+def test_how_other_clients_name_a_login_is_understood_or_refused() -> None:
+    given = {"kafka__security__protocol": "SASL_PLAINTEXT", "kafka__sasl__mechanisms": "PLAIN"}
+    found = options(**given, kafka__sasl__username="u", kafka__sasl__password="p")
+    assert found.settings["sasl.mechanisms"] == "PLAIN"
+    with pytest.raises(OptionError, match=r"kafka\.sasl\.login\.class is not a setting here: Java classes"):
+        options(kafka__sasl__login__class="org.example.Login")

@@ -14,8 +14,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..config import ConsumerConfig
+from ..config import ConsumerConfig, dotted
 from ..errors import ConfigError
+from ..security.settings import FOREIGN, SYNONYMS
 from ..types import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -323,7 +324,9 @@ def _duration(text: str, name: str) -> float:
 
 # -- the consumers' settings ---------------------------------------------------------------------------------------
 
-_SETTINGS = {field.name.replace("_", "."): field for field in dataclasses.fields(ConsumerConfig)}
+_SETTINGS = {dotted(field.name) for field in dataclasses.fields(ConsumerConfig)}
+# How a client logs in is never passed over: other clients' names are understood, or refused with what to use instead.
+_SECURITY = {dotted(name) for name in (*SYNONYMS, *FOREIGN)}
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets=earliest or latest",
     "key.deserializer": "keys come as binary: cast them in the query",
@@ -359,7 +362,7 @@ def _settings(options: Mapping[str, str]) -> dict[str, str]:
             raise OptionError(f"kafka.{name} is not supported: {_REFUSED[name]}")
         if name in _UNUSED:
             continue
-        if name in _SETTINGS:
+        if name in _SETTINGS or name in _SECURITY:
             settings[name] = value
             continue
         close = difflib.get_close_matches(name, _SETTINGS, n=1, cutoff=0.9)
