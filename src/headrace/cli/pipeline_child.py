@@ -7,6 +7,7 @@ process tells what happens as JSON lines in the file `events`:
 
     {"stage": "…"}                                    what it is doing
     {"message": "…"}                                  what the pipeline says
+    {"warning": "…"}                                  what the user should know at the end
     {"tables": [{"name", "before", "rows"}, …], "seconds": 12.3, "shown": {"columns": […], "rows": [[…], …]} | null}
     {"failed": "…"}                                   in one line; the whole story is in the log
 
@@ -81,6 +82,8 @@ def _run(task: Task, diary: _Diary) -> None:
             # were done before the table had its new rows.
             if not earlier or rows == earlier:
                 break
+        else:
+            diary.tell(warning=f"there are still new rows after {_MOST_PASSES} passes: run it again for the rest")
         seconds = time.monotonic() - started
         tables = [{"name": name, "before": before.get(name, 0), "rows": count} for name, count in rows.items()]
         diary.tell(tables=tables, seconds=seconds, shown=_shown(spark, configuration.get(SHOW)))
@@ -152,6 +155,8 @@ def _own_settings(state: Path, master: str, port: int) -> dict[str, str]:
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
         "spark.driver.extraJavaOptions": f'"-Dderby.stream.error.file={home / "derby.log"}"',  # a path may have spaces
         "spark.ui.enabled": "false",
+        # Spark's own, and Java's logins: they hold passwords.
+        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
     }

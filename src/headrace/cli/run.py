@@ -172,6 +172,8 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str]) 
     try:
         for event in _follow(events, process):
             failed = failed or cause_in(event.get("message", "")) or event.get("failed", "")
+            if "warning" in event:
+                say(event["warning"])
             if "tables" in event:
                 found = Outcome(event["tables"], event["seconds"], event["shown"])
     except KeyboardInterrupt:
