@@ -37,10 +37,13 @@ class Driver:
         def look() -> list[Any]:
             has_ended = not self._process.is_alive()
             found = [line[name] for line in self._lines() if name in line]
-            assert found or not has_ended, f"the driver ended without {name}:\n{self.said[-6000:]}"
+            assert found or not has_ended, f"the driver ended without {name}"
             return found
 
-        return wait_for(f"{name} of the driver", look, within)[0]
+        try:
+            return wait_for(f"{name} of the driver", look, within)[0]
+        except AssertionError as late:
+            raise AssertionError(f"{late}:\n{self.said[-6000:]}") from None
 
     def _lines(self) -> list[dict[str, Any]]:
         lines = [line for line in self.said.splitlines() if line.startswith('{"') and line.endswith("}")]

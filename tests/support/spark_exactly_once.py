@@ -42,8 +42,9 @@ def main(job: dict[str, Any]) -> None:
         for name, writer in (("checkpoint-files", files), ("checkpoint-batches", batches))
     ]
     tell(running=True)
-    for query in queries:
-        query.awaitTermination()
+    while any(query.isActive for query in queries):
+        spark.streams.awaitAnyTermination()  # raises what has failed
+        spark.streams.resetTerminated()
     spark.stop()
 
 
