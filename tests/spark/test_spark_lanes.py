@@ -15,6 +15,8 @@ from support.produce import numbered, write
 from support.spark_batches import Batches, metrics, sizes
 from support.spark_streams import Stream, grid
 
+pytestmark = pytest.mark.timeout(400)
+
 
 @pytest.fixture
 def topic(admin: Admin, servers: str) -> str:

@@ -18,16 +18,15 @@ from support.group_events import Read
 from support.group_members import Membership, java_command
 from support.peer_process import Peers
 from support.produce import numbered, write
-from support.spark_batches import Batches, metrics
-from support.spark_streams import DEADLINE, Stream
+from support.spark_batches import LONG, Batches, metrics
+from support.spark_streams import Stream
 from support.steady_writer import SteadyWriter
 from support.waiting import wait_for
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(400)
 
 FAST = {"kafka.heartbeat.interval.ms": 100, "kafka.session.timeout.ms": 10_000}
 SHORT = {"kafka.heartbeat.interval.ms": 100, "kafka.session.timeout.ms": 1500}
-LONG = 2 * DEADLINE
 MODERN = {"kafka.group.protocol": "consumer"}
 
 
@@ -54,7 +53,7 @@ class Queries:
     def stop(self, *queries: StreamingQuery) -> None:
         for query in queries:
             query.stop()
-            assert query.awaitTermination(DEADLINE)
+            assert query.awaitTermination(LONG)
 
     def stop_all(self) -> None:
         self.stop(*(query for query in self._running if query.isActive))
@@ -158,11 +157,11 @@ def test_a_long_batch_keeps_its_partitions(queries: Queries, servers: str, topic
     def take_long(batch: DataFrame, number: int) -> None:
         if not batch.isEmpty():
             begun.set()
-            assert may_end.wait(DEADLINE)
+            assert may_end.wait(LONG)
 
     batches.before_each = take_long
     queries.start(batches)
-    assert begun.wait(DEADLINE)
+    assert begun.wait(LONG)
     settings = {"heartbeat.interval.ms": 100, "partition.assignment.strategy": "cooperative-sticky"}
     with Consumer(settings, bootstrap_servers=servers, group_id=queries.group, enable_auto_commit=False) as other:
         other.subscribe([topic])
@@ -170,11 +169,11 @@ def test_a_long_batch_keeps_its_partitions(queries: Queries, servers: str, topic
             assert not other.poll(0.1)
             assert not other.assignment(), "the batch is not complete"
         may_end.set()
-        wait_for("its partition", lambda: other.poll(0.1) is not None and other.assignment(), DEADLINE)
+        wait_for("its partition", lambda: other.poll(0.1) is not None and other.assignment(), LONG)
         (mine,) = other.assignment()
         assert other.position(mine) == 100
         write(servers, topic, numbered(5, mine.partition))
-        records = wait_for("its records", lambda: other.poll(0.5), DEADLINE)
+        records = wait_for("its records", lambda: other.poll(0.5), LONG)
         assert [record.offset for record in records] == list(range(100, 105))
         assert len(batches.places()) == 200
         assert len(batches.is_run_again) == 0
@@ -187,11 +186,11 @@ def test_a_batch_that_is_too_long_loses_them(queries: Queries, servers: str, top
     def take_long(batch: DataFrame, number: int) -> None:
         if not batch.isEmpty():
             begun.set()
-            assert may_end.wait(DEADLINE)
+            assert may_end.wait(LONG)
 
     batches.before_each = take_long
     query = queries.start(batches)
-    assert begun.wait(DEADLINE)
+    assert begun.wait(LONG)
     with Consumer(bootstrap_servers=servers, group_id=queries.group, auto_offset_reset="earliest") as other:
         other.subscribe([topic])
         found: set[tuple[int, int]] = set()
@@ -200,11 +199,11 @@ def test_a_batch_that_is_too_long_loses_them(queries: Queries, servers: str, top
             found.update((record.partition, record.offset) for record in other.poll(0.2))
             return len(found) == 200
 
-        wait_for("what the query has lost", read_on, DEADLINE)
+        wait_for("what the query has lost", read_on, LONG)
     may_end.set()
     write(servers, topic, numbered(10, 0))
-    wait_for("it goes on", lambda: (0, 109) in batches.places(), DEADLINE)
+    wait_for("it goes on", lambda: (0, 109) in batches.places(), LONG)
     assert len(batches.places()) == 210, "it goes on after what the other has read"
-    seen = wait_for("it says so", lambda: [each for each in metrics(query) if each["partitionsLost"]], DEADLINE)
+    seen = wait_for("it says so", lambda: [each for each in metrics(query) if each["partitionsLost"]], LONG)
     assert seen[-1]["partitionsLost"] == 2
     assert seen[-1]["readOfLost"] == 200

@@ -17,13 +17,13 @@ from pyspark.sql.streaming import StreamingQuery
 from support.admin import Admin, client_settings
 from support.produce import numbered
 from support.share import put, share_group
-from support.spark_batches import Batches, metrics, sizes
-from support.spark_streams import DEADLINE, Stream, grid
+from support.spark_batches import LONG, Batches, metrics, sizes
+from support.spark_streams import Stream, grid
 from support.steady_writer import SteadyWriter
 from support.waiting import wait_for
 
 pytest_plugins = ["support.share_fixtures"]
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(400)
 
 LOCK = 3
 
@@ -47,7 +47,7 @@ class Shared:
     def stop(self) -> None:
         if self.query is not None and self.query.isActive:
             self.query.stop()
-            assert self.query.awaitTermination(DEADLINE)
+            assert self.query.awaitTermination(LONG)
 
 
 @pytest.fixture
@@ -96,11 +96,11 @@ def test_a_batch_longer_than_a_lock(shared: Shared, share_servers: str, topic: s
     def take_long(batch: DataFrame, number: int) -> None:
         if not batch.isEmpty():
             begun.set()
-            assert may_end.wait(DEADLINE)
+            assert may_end.wait(LONG)
 
     shared.batches.before_each = take_long
     query = shared.start()
-    assert begun.wait(DEADLINE)
+    assert begun.wait(LONG)
     other = ShareConsumer({**client_settings(share_servers), "group.id": shared.group})
     try:
         other.subscribe([topic])
@@ -136,7 +136,7 @@ def test_beside_another_consumer(shared: Shared, share_servers: str, topic: str)
                 theirs.extend(offsets(other))
                 return len(theirs) >= 20 and len(shared.batches.places()) >= 200
 
-            wait_for("both work", look, DEADLINE)
+            wait_for("both work", look, LONG)
             ends = writer.finish()
         expected = sorted((number, offset) for (_, number), end in ends.items() for offset in range(end))
 
@@ -144,7 +144,7 @@ def test_beside_another_consumer(shared: Shared, share_servers: str, topic: str)
             theirs.extend(offsets(other))
             return len(theirs) + len(shared.batches.places()) >= len(expected)
 
-        wait_for("all", all_there, DEADLINE)
+        wait_for("all", all_there, LONG)
     finally:
         other.close()
     shared.stop()
@@ -156,4 +156,4 @@ def test_another_checkpoint_is_refused(spark: SparkSession, share_servers: str, 
     Batches(Stream(spark, share_servers, topic, shared.batches.stream.where)).run()
     query = shared.batches.start()
     with pytest.raises(StreamingQueryException, match=r"it is of a query without share\.group\.id"):
-        query.awaitTermination(DEADLINE)
+        query.awaitTermination(LONG)

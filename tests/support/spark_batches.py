@@ -12,7 +12,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from .spark_streams import DEADLINE, Stream
+from .spark_streams import Stream
+
+LONG = 150.0
+"""Seconds, for whatever these queries do: on a busy machine it takes a while to start their processes."""
 
 Place = tuple[int, int]
 
@@ -49,14 +52,21 @@ class Batches:
 
     def run(self) -> StreamingQuery:
         query = self.start()
-        assert query.awaitTermination(DEADLINE), "it does not end"
-        return query
+        while True:
+            try:
+                assert query.awaitTermination(LONG), "it does not end"
+                return query
+            except StreamingQueryException as error:
+                # Spark waits for ten seconds for a Python process to start, and cannot be told to wait longer.
+                if "failed to connect back" not in str(error):
+                    raise
+            query = self.start()
 
     def break_off(self, after: int) -> StreamingQuery:
         self._left = after
         query = self.start()
         with pytest.raises(StreamingQueryException, match="broken off"):
-            query.awaitTermination(DEADLINE)
+            query.awaitTermination(LONG)
         self._left = None
         return query
 
