@@ -22,8 +22,6 @@ import pytest
 
 from headrace import AcknowledgeType, AsyncConsumer, Consumer, ShareConsumer
 from headrace.cli.app import headrace as command_line
-from support.admin import Admin
-from support.produce import Outgoing, write
 
 pytest_plugins = ["support.share_fixtures"]
 pytestmark = pytest.mark.timeout(200)
@@ -34,7 +32,6 @@ _ELSEWHERE = ("spark", "security")
 PAGES = [ROOT / "README.md", *(it for it in sorted((ROOT / "docs").glob("*.md")) if not it.name.startswith(_ELSEWHERE))]
 _BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 _NEEDS_SPARK = re.compile(r"\bspark\.")
-_TOPICS = ("orders", "refunds", "readings", "mails", "orders-failed", "orders.failed")
 _POLLS = 4
 _RUN_FOR = 1.0
 
@@ -62,15 +59,6 @@ def blocks(*kinds: str) -> Iterator[Block]:
 
 class Enough(Exception):
     """The block has shown what it does."""
-
-
-@pytest.fixture(scope="session")
-def documented(share_servers: str, share_admin: Admin) -> str:
-    """A broker with the topics that the pages talk of."""
-    for topic in _TOPICS:
-        share_admin.create(topic, 3, name=topic)
-        write(share_servers, topic, [Outgoing(b'{"amount": %d}' % n, b"key-%d" % (n % 7), n % 3) for n in range(60)])
-    return share_servers
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from docs.test_docs_blocks import Block, blocks, documented, needs_spark  # noqa: F401
+from docs.test_docs_blocks import Block, blocks, needs_spark
 
 pytest_plugins = ["support.share_fixtures"]
 pytestmark = pytest.mark.timeout(300)
@@ -29,7 +29,7 @@ def session() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("block", [it for it in blocks("python") if needs_spark(it)], ids=str)
-def test_a_block(block: Block, documented: str, session: Any, capfd: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_a_block(block: Block, documented: str, session: Any, capfd: pytest.CaptureFixture[str]) -> None:
     names = {"spark": session}
     text = block.text.replace("localhost:9092", documented)
     exec(compile("\n" * (block.line - 1) + text, block.page, "exec", dont_inherit=True), names)
