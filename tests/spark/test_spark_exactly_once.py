@@ -16,6 +16,8 @@ from support.steady_writer import SteadyWriter
 
 ROUNDS = int(os.environ.get("ROUNDS", "2"))
 PARTITIONS = 3
+# Spark gives a Python worker ten seconds to start, and the machine may have other things to do.
+TOO_BUSY = "Python worker failed to connect back"
 
 
 @pytest.mark.timeout(300 + 60 * ROUNDS)
@@ -34,19 +36,32 @@ def test_killed_drivers(spark: SparkSession, admin: Admin, servers: str, tmp_pat
         for number in range(ROUNDS):
             with Driver("spark_exactly_once.py", job, tmp_path / f"driver-{number}.log") as driver:
                 # Somewhere in the first batches, or while it finds out where it was.
-                driver.told("batch" if number == 0 or chance.random() < 0.6 else "running")
-                time.sleep(chance.uniform(0, 2))
-                driver.kill()
+                if _is_running(driver, "batch" if number == 0 or chance.random() < 0.6 else "running"):
+                    time.sleep(chance.uniform(0, 2))
+                    driver.kill()
         ends = writer.finish()
     del options["maxOffsetsPerTrigger"]
-    with Driver("spark_exactly_once.py", {**job, "ends": True}, tmp_path / "driver-last.log") as driver:
-        assert driver.end() == 0, driver.said[-6000:]
+    for number in range(3):
+        with Driver("spark_exactly_once.py", {**job, "ends": True}, tmp_path / f"driver-last-{number}.log") as driver:
+            if driver.end() == 0:
+                break
+            assert TOO_BUSY in driver.said, driver.said[-6000:]
     expected = [(number, offset, str(offset)) for (_, number), end in ends.items() for offset in range(end)]
     for name in ("files", "batches"):
         found = _rows(spark.read.parquet(str(tmp_path / name)))
         assert found == sorted(expected), f"{name}, seed {seed}"
     batches = len(list((tmp_path / "checkpoint-batches" / "commits").glob("[0-9]*")))
     print(f"seed {seed}: {ROUNDS} kills, {len(expected):,} records in {batches} batches")
+
+
+def _is_running(driver: Driver, sign: str) -> bool:
+    """Whether it is there to be killed. It can have died by itself, which is as good."""
+    try:
+        return driver.told(sign) is not None
+    except AssertionError:
+        if TOO_BUSY not in driver.said:
+            raise
+        return False
 
 
 def _rows(frame: DataFrame) -> list[tuple[int, int, str]]:
