@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.offsets import OffsetSet
 from headrace.spark.checkpoint import BACKLOG, LIVE, Checkpoint, Done, LaneRange
-from headrace.spark.lane_tasks import in_pieces
+from headrace.spark.lane_tasks import in_tasks
 from headrace.spark.lanes import LaneTerms, planned, to_jump
 from headrace.types import TopicPartition
 
@@ -61,15 +61,18 @@ class TestCheckpoint:
             LaneRange(T0, 230, 240, LIVE),
         ]
 
-    def test_pieces_have_the_lane_of_their_range_and_live_ones_come_first(self) -> None:
+    def test_tasks(self) -> None:
+        """All of a partition is one task, unless that is too long; with minPartitions each range is one."""
         ranges = [LaneRange(T0, 0, 40, BACKLOG), LaneRange(T0, 90, 100, LIVE), LaneRange(T1, 0, 10, BACKLOG)]
-        found = in_pieces(ranges, None, 20)
-        assert found == [
+        live, first, second = (
             LaneRange(T0, 90, 100, LIVE),
             LaneRange(T0, 0, 20, BACKLOG),
             LaneRange(T0, 20, 40, BACKLOG),
-            LaneRange(T1, 0, 10, BACKLOG),
-        ]
+        )
+        assert in_tasks(ranges, None, None) == [(live, ranges[0]), (ranges[2],)]
+        assert in_tasks(ranges, None, 20) == [(live,), (first,), (second,), (ranges[2],)]
+        assert in_tasks(ranges, None, 30) == [(live, first), (second,), (ranges[2],)]
+        assert in_tasks(ranges, 3, None) == [(each,) for each in ranges]
 
 
 class TestPlans:

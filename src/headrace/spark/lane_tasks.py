@@ -1,4 +1,4 @@
-"""The tasks of a batch: pieces of its ranges, those of the live lane first, and the column `lane` of what they read."""
+"""The tasks of a batch, and the column `lane` of what they read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from .checkpoint import LIVE, LaneRange
-from .ranges import split
+from .ranges import LONG_RANGE, split
 
 if TYPE_CHECKING:
     import pyarrow
@@ -17,17 +17,30 @@ LANE = "lane"
 
 
 class LaneTask(InputPartition):
-    def __init__(self, wanted: LaneRange) -> None:
-        super().__init__(wanted)
+    """Ranges of one partition, read one after the other."""
+
+    def __init__(self, ranges: tuple[LaneRange, ...]) -> None:
+        super().__init__(ranges)
 
 
-def in_pieces(ranges: Sequence[LaneRange], least: int | None, longest: int | None) -> list[LaneRange]:
+def in_tasks(ranges: Sequence[LaneRange], least: int | None, longest: int | None) -> list[tuple[LaneRange, ...]]:
+    """As `split` has it; but what a batch reads of a partition at several places is one task, if it is not too long: a
+    task costs more than a fetch. So a batch with two lanes takes about as long as one without."""
     lanes = {each.tp: [other for other in ranges if other.tp == each.tp] for each in ranges}
     pieces = [
         LaneRange(*piece, next(each.lane for each in lanes[piece.tp] if each.start <= piece.start < each.end))
         for piece in split([each.offsets for each in ranges], least, longest)
     ]
-    return sorted(pieces, key=lambda piece: piece.lane != LIVE)
+    if least is not None:
+        return [(piece,) for piece in pieces]
+    tasks: list[tuple[LaneRange, ...]] = []
+    for piece in sorted(pieces, key=lambda piece: (piece.tp, piece.lane != LIVE, piece.start)):
+        before = tasks[-1] if tasks and tasks[-1][0].tp == piece.tp else ()
+        if before and sum(each.offsets.size for each in (*before, piece)) <= (longest or LONG_RANGE):
+            tasks[-1] = (*before, piece)
+        else:
+            tasks.append((piece,))
+    return tasks
 
 
 def with_lane(batches: Iterator[pyarrow.RecordBatch], lane: str) -> Iterator[pyarrow.RecordBatch]:

@@ -28,10 +28,10 @@ from pyspark.sql.types import StructType
 
 from ..offsets import OffsetSet
 from ..types import TopicPartition
-from .checkpoint import METRICS, Checkpoint, Done, LaneRange
+from .checkpoint import METRICS, Checkpoint, Done
 from .group_options import GroupOptions
 from .grouping import Grouping
-from .lane_tasks import LANE, LaneTask, in_pieces, with_lane
+from .lane_tasks import LANE, LaneTask, in_tasks, with_lane
 from .lanes import MOST_BESIDE_BACKLOG, planned, to_jump
 from .logs import Logs
 from .options import LATEST, AtEnd, AtOffsets, SourceOptions
@@ -200,16 +200,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if tp not in after.unread and (tp not in before.done or done.frontier < before.done[tp].frontier)
         ]
         begins = Checkpoint({**before.done, **Checkpoint.plain(self._kafka.earliest(new)).done})
-        pieces = in_pieces(
-            begins.ranges_to(after), self._options.min_partitions, self._options.max_records_per_partition
-        )
-        return [LaneTask(each) for each in pieces]
+        options = self._options
+        tasks = in_tasks(begins.ranges_to(after), options.min_partitions, options.max_records_per_partition)
+        return [LaneTask(each) for each in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        wanted: LaneRange = partition.value
         columns = [name for name in self._schema.names if name != LANE]
-        found = read_range(wanted.offsets, self._options, columns)
-        return with_lane(found, wanted.lane) if self._groups.include_lane else found
+        for wanted in partition.value:
+            found = read_range(wanted.offsets, self._options, columns)
+            yield from with_lane(found, wanted.lane) if self._groups.include_lane else found
 
     def commit(self, end: dict[str, Any]) -> None:
         self._grouping.completed(Checkpoint.read(end))
