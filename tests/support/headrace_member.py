@@ -40,6 +40,21 @@ class Member(RebalanceListener):
         self._consumer.close()
         self._diary.closed()
 
+    def tell_state(self, *_: object) -> None:
+        """In a signal handler, for whoever wants to know why nothing is read: what fetching stands on."""
+        engine, intake = self._consumer._aio._engine, self._consumer._aio._intake
+        names = ("phase", "in_flight", "fetch_offset", "position", "readable_end", "available", "undecoded")
+        flags = ("withheld", "paused", "fault", "backoff_until")
+        for state in intake.assignment:
+            found = {name: str(getattr(state, name)) for name in (*names, *flags)}
+            print(f"state of {state.tp}: {found}, filled {state in intake.assignment._filled}", flush=True)
+        for (node, number), stream in engine.fetcher._streams.items() if engine is not None else ():
+            calls = 0 if stream._connection is None else len(stream._connection._calls)
+            told = {slot.partition: want.offset for slot, want in stream._session._told.items()}
+            what = f"parked {stream._parked}, looks {stream.look.is_set()}, {calls} calls, asked for {told}"
+            print(f"state of stream {number} to {node}: {what}", flush=True)
+        print("state: told", flush=True)
+
     def work(self, records: Records) -> None:
         """What is done with records before they are committed: nothing, here."""
 
@@ -61,4 +76,5 @@ class Member(RebalanceListener):
 if __name__ == "__main__":
     member = Member(sys.argv[1], json.loads(sys.argv[2]))
     signal.signal(signal.SIGTERM, member.stop)
+    signal.signal(signal.SIGUSR1, member.tell_state)
     member.run()

@@ -8,8 +8,10 @@ process, however it ends.
 from __future__ import annotations
 
 import functools
+import signal
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -32,6 +34,7 @@ class Peer(Child):
         self.said: deque[str] = deque(maxlen=_REMEMBERED_LINES)
         """The last lines that were no events."""
         self._take = take
+        self._tells = "support.headrace_member" in command
         super().__init__(command)
         self._reader = threading.Thread(target=self._read, name=f"peer {name}", daemon=True)
 
@@ -49,6 +52,15 @@ class Peer(Child):
                     self._take(self.name, event)
         finally:
             self._take(self.name, Ended(milliseconds()))
+
+    def ask_for_state(self, timeout: float = 3.0) -> None:
+        """A member of ours says what its fetching stands on, among the other lines."""
+        if not self._tells or self.gone:
+            return
+        self.process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + timeout
+        while not any(line == "state: told" for line in self.said) and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     @property
     def closed(self) -> bool:
@@ -126,6 +138,7 @@ class Peers:
         """For whoever has to find out why a wait was in vain."""
         lines = []
         for peer in self._peers.values():
+            peer.ask_for_state()
             owned = sorted(partition for _, partition in self.ledger.owned(peer.name))
             lines.append(f"{peer.name}: {'gone' if peer.gone else 'there'}, owns {owned}, {len(peer.events)} events")
             lines += [f"    {event}" for event in peer.events[-6:]]
