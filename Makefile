@@ -88,7 +88,7 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/integration/test_group_failover.py
 	ROUNDS=$(KILLS) $(BIN)/python -m pytest -q tests/integration/test_lanes_killed.py
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/test_orderly_handovers.py
-	ROUNDS=$(SPARK_KILLS) $(BIN)/python -m pytest -q tests/spark/test_spark_exactly_once.py tests/spark/test_spark_lanes_killed.py
+	SOAK=1 ROUNDS=$(SPARK_KILLS) $(BIN)/python -m pytest -q -m soak tests
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) site rust/target rust/fuzz/target src/headrace/*.so

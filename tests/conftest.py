@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -30,6 +31,13 @@ _EAGER = {
     "log.initial.task.delay.ms": 500,
     "log.retention.check.interval.ms": 500,
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not os.environ.get("SOAK"):
+        for item in items:
+            if item.get_closest_marker("soak"):
+                item.add_marker(pytest.mark.skip(reason="takes minutes: make soak, or SOAK=1"))
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from support.produce import Outgoing, Writer, numbered, write
 from support.waiting import wait_for
 
 # The environment is made once, which takes a minute or two.
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 REFUSED_BY_BOTH: dict[str, dict[str, str]] = {

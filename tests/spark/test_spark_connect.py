@@ -49,7 +49,7 @@ def topic(admin: Admin, servers: str) -> str:
     return topic
 
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]
 
 
 def test_connect(servers: str, topic: str, tmp_path: Path) -> None:

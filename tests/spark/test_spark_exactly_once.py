@@ -20,6 +20,7 @@ PARTITIONS = 3
 TOO_BUSY = "Python worker failed to connect back"
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300 + 60 * ROUNDS)
 def test_killed_drivers(spark: SparkSession, admin: Admin, servers: str, tmp_path: Path) -> None:
     seed = random.randrange(10**6)

@@ -105,6 +105,7 @@ def test_nothing_comes(spark: SparkSession, whole_cluster: LocalBroker, cluster_
         query.rows()
 
 
+@pytest.mark.soak
 def test_an_executor_dies(servers: str, admin: Admin, gate: Gate, tmp_path: Path) -> None:
     topic = admin.create("long", 2)
     for number in range(2):

@@ -37,6 +37,7 @@ MEMBERS = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(400 + 100 * ROUNDS)
 def test_killed_drivers(spark: SparkSession, share_admin: Admin, share_servers: str, tmp_path: Path) -> None:
     seed = random.randrange(10**6)
