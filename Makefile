@@ -14,7 +14,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1
 PYTEST := JAVA_TOOL_OPTIONS=$(SHORT_LIVED) $(BIN)/python -m pytest -q
 # Three parts of about the same length. The second is what the others leave, so that nothing is left out.
 FIRST_PART := $(wildcard tests/integration/test_[a-l]*.py)
-THIRD_PART := tests/cli tests/docs tests/spark
+THIRD_PART := tests/docs tests/spark
 SECOND_PART := tests --ignore-glob='*/integration/test_[a-l]*' $(addprefix --ignore=,$(THIRD_PART))
 SECONDS ?= 60
 KILLS ?= 50
