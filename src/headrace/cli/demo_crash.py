@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -109,7 +110,7 @@ def tell(servers: str, watch: Watch, backlog: int = BACKLOG) -> Story:
     try:
         readers = {name: _start(servers, topic, name) for name in LABELS}
         for reader in readers.values():
-            reader.wait(lambda reader=reader: bool(reader.told), _DEADLINE)  # type: ignore[misc]
+            reader.wait(functools.partial(_has_told, reader), _DEADLINE)
         _watch_until(lambda: False, _READ_FOR, readers, watch, "both read, a little behind the writer")
         for name, reader in readers.items():
             past[name] += _series(reader, begun)
@@ -185,3 +186,7 @@ def _return(reader: ReaderProcess, missed: float, series: list[tuple[float, floa
     first_live = next(at for at, newest, _ in reader.told if newest >= reader.back)
     done = next(at for at, _, old in reader.told if old >= missed)
     return Return((first_live - reader.back) / 1000, (done - reader.back) / 1000, series)
+
+
+def _has_told(reader: ReaderProcess) -> bool:
+    return bool(reader.told)

@@ -12,7 +12,7 @@ from headrace.aio import AsyncConsumer
 from headrace.aio.admin import AsyncAdmin, GroupDescription
 from headrace.errors import HeadraceError
 from headrace.lane_marks import BACKLOG_SUFFIX, Mark
-from headrace.types import TopicPartition
+from headrace.types import OffsetAndMetadata, TopicPartition
 
 from .checkpoints import read_checkpoints, slowest
 from .connecting import Settings
@@ -60,9 +60,9 @@ async def _group_rows(admin: AsyncAdmin, group: str, described: GroupDescription
     ]
 
 
-def _mark(tp: TopicPartition, group: str, found: object) -> Mark:
+def _mark(tp: TopicPartition, group: str, found: OffsetAndMetadata) -> Mark:
     try:
-        return Mark.read(found)  # type: ignore[arg-type]
+        return Mark.read(found)
     except ValueError as error:
         raise HeadraceError(f"what {group} has committed for {tp} cannot be understood: {error}") from None
 

@@ -146,6 +146,18 @@ def _modules(version: str) -> list[Coordinates]:
 
 
 def _write_bootstrap_checkpoint(home: KafkaHome, scratch: Path, java: Java) -> None:
+    checkpoint, done = formatted(home, scratch, java)
+    if done.returncode != 0:
+        if "No space left on device" in done.stdout:
+            raise full_disk(home.path, "the cache directory")
+        raise LocalBrokerError(f"Kafka {home.version} cannot be prepared:\n{done.stdout[-2000:]}")
+    shutil.copyfile(checkpoint, home.bootstrap_checkpoint)
+
+
+def formatted(
+    home: KafkaHome, scratch: Path, java: Java, *options: str
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """Runs `kafka-storage format` in the directory `scratch`. The checkpoint that it has written, if it succeeded."""
     data = scratch / "formatted"
     properties = scratch / "format.properties"
     properties.write_text(
@@ -153,8 +165,8 @@ def _write_bootstrap_checkpoint(home: KafkaHome, scratch: Path, java: Java) -> N
         "listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093\n"
         f"controller.quorum.voters=1@127.0.0.1:9093\nlog.dirs={data}\n"
     )
-    command = [java.executable, "-cp", home.classpath, "kafka.tools.StorageTool", "format"]
-    command += ["--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--config", str(properties)]
+    command = [java.executable, "-XX:TieredStopAtLevel=1", "-cp", home.classpath, "kafka.tools.StorageTool", "format"]
+    command += ["--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--config", str(properties), *options]
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -164,8 +176,4 @@ def _write_bootstrap_checkpoint(home: KafkaHome, scratch: Path, java: Java) -> N
         timeout=120,
         check=False,
     )
-    if done.returncode != 0:
-        if "No space left on device" in done.stdout:
-            raise full_disk(home.path, "the cache directory")
-        raise LocalBrokerError(f"Kafka {home.version} cannot be prepared:\n{done.stdout[-2000:]}")
-    shutil.copyfile(data / "bootstrap.checkpoint", home.bootstrap_checkpoint)
+    return data / "bootstrap.checkpoint", done

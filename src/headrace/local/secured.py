@@ -24,7 +24,6 @@ import os
 import secrets
 import shutil
 import ssl
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
@@ -34,7 +33,7 @@ from pathlib import Path
 from .certificates import Authority
 from .errors import LocalBrokerError
 from .java import Java
-from .kafka_home import KafkaHome
+from .kafka_home import KafkaHome, formatted
 
 ADMIN = "admin"
 _BROKER, _CLIENT = "headrace-broker", "headrace-client"
@@ -177,34 +176,20 @@ def _make_certificates(secured: Secured, host: str) -> None:
 
 def _make_checkpoint(secured: Secured, java: Java, kafka: KafkaHome) -> None:
     """By Kafka's own tool, with proofs of the passwords on its command line and not the passwords."""
+    proofs = [
+        option
+        for name, password in secured.users.items()
+        for mechanism in _HASHES
+        for option in ("--add-scram", _scram_record(mechanism, name, password))
+    ]
     with tempfile.TemporaryDirectory(dir=secured.path) as scratch:
-        data = Path(scratch) / "data"
-        properties = Path(scratch) / "format.properties"
-        properties.write_text(
-            "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
-            "listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093\n"
-            f"controller.quorum.voters=1@127.0.0.1:9093\nlog.dirs={data}\n"
-        )
-        command = [java.executable, "-XX:TieredStopAtLevel=1", "-cp", kafka.classpath, "kafka.tools.StorageTool"]
-        command += ["format", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--config", str(properties)]
-        for name, password in secured.users.items():
-            for mechanism in _HASHES:
-                command += ["--add-scram", _scram_record(mechanism, name, password)]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        checkpoint, done = formatted(kafka, Path(scratch), java, *proofs)
         if done.returncode != 0:
             raise LocalBrokerError(
                 f"Kafka's users cannot be made (exit code {done.returncode}):\n{done.stdout[-2000:]}"
             )
-        os.chmod(data / "bootstrap.checkpoint", 0o600)
-        shutil.move(data / "bootstrap.checkpoint", secured.bootstrap_checkpoint)
+        os.chmod(checkpoint, 0o600)
+        shutil.move(checkpoint, secured.bootstrap_checkpoint)
 
 
 def _scram_record(mechanism: str, name: str, password: str) -> str:
