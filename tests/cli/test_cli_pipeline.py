@@ -146,7 +146,7 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
     assert (process.returncode, out) == (130, ""), (said, rest)
     assert "the next run goes on where this one was" in rest
     assert time.monotonic() - started < 30
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=5)
     assert not alive
 
 

@@ -107,6 +107,18 @@ def test_closing_removes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_it_has_started_ends_with_it(tmp_path: Path, ends: bool) -> None:
+    left = tmp_path / "left"
+    program = f"sleep 600 & echo $! > {left}.draft; mv {left}.draft {left}; {'exit 3' if ends else 'sleep 600'}"
+    process = GuardedProcess(["bash", "-c", program], output=subprocess.DEVNULL)
+    assert eventually(left.exists)
+    pid = int(left.read_text())
+    assert is_running(pid)
+    process.close()
+    assert eventually(lambda: not is_running(pid))
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_it_dies_with_its_owner(tmp_path: Path, number: signal.Signals) -> None:
     data = tmp_path / "data"

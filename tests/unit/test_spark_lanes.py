@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.offsets import OffsetSet
@@ -160,6 +160,7 @@ terms = st.builds(LaneTerms, st.integers(1, 50), st.sampled_from([0.01, 0.1, 0.2
 
 
 @given(shapes, steps, terms, st.none() | st.integers(1, 80))
+@example([(0, 2), (1, 1)], [], LaneTerms(1, 0.5), 2)  # the one that jumps has no hole, the other no place to make one
 def test_nothing_is_lost_and_nothing_read_twice(
     shape: list[tuple[int, int]], steps: list[tuple[str, int, int]], lanes: LaneTerms, most: int | None
 ) -> None:

@@ -3,8 +3,9 @@
     guard.py STATUS_FD GRACE REMOVE COMMAND...
 
 The asker holds the write end of our stdin and nothing else does, so the kernel closes it when the asker dies,
-be it by SIGKILL. Then we end the command, remove the directory REMOVE (if one is named) and exit with the
-command's code. An asker that is done with the command writes a byte first: then nothing is removed.
+be it by SIGKILL. Then we end the command and what it has started (its process group: a JVM of Spark's would go on
+starting for many seconds), remove the directory REMOVE (if one is named) and exit with the command's code. An asker
+that is done with the command writes a byte first: then nothing is removed.
 
 The command is our child and is not reaped before that. Until then its pid cannot be given to another process,
 so the asker may send it signals without asking whether it still lives. The command inherits STATUS_FD, on
@@ -18,14 +19,19 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from types import FrameType
+
+REST_ENDS_WITHIN = 5.0
 
 
 def main(status: int, grace: float, remove: str, command: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _leave)
     try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(status,), preexec_fn=_die_with_the_guard)
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, pass_fds=(status,), process_group=0, preexec_fn=_die_with_the_guard
+        )
     except OSError as error:
         os.write(status, f"error {error}\n".encode())
         return 127
@@ -43,6 +49,7 @@ def main(status: int, grace: float, remove: str, command: list[str]) -> int:
         pass  # the asker died before it could read the pid
     finally:
         code = end(child, grace)
+        end_rest(child.pid)
         if remove and orphaned:
             shutil.rmtree(remove, ignore_errors=True)
     return code if code >= 0 else 128 - code
@@ -59,6 +66,19 @@ def end(child: "subprocess.Popen[bytes]", grace: float) -> int:
             pass
     child.kill()
     return child.wait()
+
+
+def end_rest(group: int) -> None:
+    """What the child has left behind: SIGTERM, some seconds, SIGKILL."""
+    try:
+        os.killpg(group, signal.SIGTERM)
+        deadline = time.monotonic() + REST_ENDS_WITHIN
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.02)
+        os.killpg(group, signal.SIGKILL)
+    except OSError:
+        pass  # nobody is left
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:

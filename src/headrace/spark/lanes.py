@@ -90,10 +90,16 @@ def _in_lanes(
     reserved = math.floor((so_far + most) * terms.backlog_share) - math.floor(so_far * terms.backlog_share)
     # A hole is made by live records beyond it: without any there would be none, nor any progress.
     reserved = min(reserved, behind if behind and not jumping else most - 1)
-    given = shared_out(ahead, min(live, most - reserved), "fair", so_far)
-    after = {tp: _moved(each, given.get(tp, 0), latest[tp], tp in jumping) for tp, each in done.items()}
-    left = most - sum(given.values())
-    given = shared_out({tp: each.count_open for tp, each in after.items()}, left, "fair", so_far)
+    ours = min(live, most - reserved)
+    while True:
+        given = shared_out(ahead, ours, "fair", so_far)
+        after = {tp: _moved(each, given.get(tp, 0), latest[tp], tp in jumping) for tp, each in done.items()}
+        holes = {tp: each.count_open for tp, each in after.items()}
+        if ours + sum(holes.values()) >= most:
+            break
+        # Fewer holes than the backlog may have: those that could not jump yet would have made them.
+        ours = most - sum(holes.values())
+    given = shared_out(holes, most - ours, "fair", so_far)
     return {tp: _filled(each, given.get(tp, 0), each.frontier) for tp, each in after.items()}
 
 
