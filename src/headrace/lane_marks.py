@@ -57,6 +57,10 @@ class Mark:
             raise ValueError(f"metadata of {len(self.note.encode())} bytes leaves no room for the backlog's ranges")
         return OffsetAndMetadata(self.offset, f"{head}{packed}{tail}", self.leader_epoch)
 
+    def below(self, end: int) -> Mark:
+        """What is left of it when the log was cut off there."""
+        return dataclasses.replace(self, offset=min(self.offset, end), done=self.done & OffsetSet(end))
+
     @classmethod
     def read(cls, found: OffsetAndMetadata) -> Mark:
         """Raises ValueError for a mark that cannot be read: to take it for a plain commit would skip its ranges."""

@@ -155,6 +155,37 @@ class TestLogs:
         two.cut(500)
         assert two.stop == 100
 
+    @pytest.mark.parametrize(
+        ("holes", "cut", "position", "commits", "farewell"),
+        [
+            pytest.param([(70, 120)], 90, 95, (95, [(70, 90)]), (70, 70), id="inside of a range"),
+            pytest.param([(70, 80)], 100, 104, (104, [(70, 80)]), (70, 100), id="behind the ranges"),
+            pytest.param([(70, 120)], 0, 3, (3, []), (0, 0), id="all of it is the live lane's"),
+        ],
+    )
+    def test_what_a_live_lane_that_went_back_has_not_read_again_is_not_committed(
+        self,
+        holes: list[tuple[int, int]],
+        cut: int,
+        position: int,
+        commits: tuple[int, list[tuple[int, int]]],
+        farewell: tuple[int, int],
+    ) -> None:
+        two = lanes(120, *holes)
+        two.first = two.live_mark(OffsetSet(125))
+        two.cut(cut)
+        assert two.known.frontier <= cut
+        last = two.farewell()
+        assert (last.offset, last.done.frontier) == farewell
+        mark = two.live_mark(two.beyond | OffsetSet(position))
+        assert (mark.offset, mark.done.open(0, mark.offset)) == commits
+        assert mark.done.frontier == position
+
+    def test_a_log_that_ends_before_the_backlog_lane(self) -> None:
+        two = lanes(190, (70, 120), (140, 190))
+        assert two.log_ends(150) == [(150, 190)]
+        assert two.open == [(70, 120), (140, 190)], "the live lane has not gone back yet"
+
 
 ranges = st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 300)), max_size=30)
 tokens = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=12)

@@ -98,9 +98,12 @@ class Backlog(Lane):
     def cut(self, tp: TopicPartition, offset: int) -> None:
         """The live lane goes on there and leaves to this one what is before."""
         lanes = self.lanes.get(tp)
-        if lanes is not None and offset < lanes.stop:
+        if lanes is None:
+            return
+        is_mine = offset < lanes.stop
+        lanes.cut(offset)
+        if is_mine:
             log.info("%s: the live lane went back to %d, and takes over the backlog from there", tp, offset)
-            lanes.cut(offset)
             self._resume(tp)
 
     def resume_all(self) -> None:
@@ -184,12 +187,13 @@ class Backlog(Lane):
         state.known, state.stop = lanes.within, lanes.stop
 
     def log_ends(self, tp: TopicPartition, offset: int) -> None:
-        """What was from there on was cut off by an unclean election."""
-        lanes = self.lanes.get(tp)
-        if lanes is not None:
-            self._lose(tp, [(max(start, offset), end) for start, end in lanes.open if end > offset])
-            lanes.cut(offset)
-            self._resume(tp)
+        """What was from there on was cut off by an unclean election. Goes on there, should something come."""
+        state, lanes = self.assignment.get(tp), self.lanes.get(tp)
+        if state is None or lanes is None or state.position is None:
+            return
+        self._lose(tp, lanes.log_ends(state.position.offset))
+        state.seek(Position(offset))
+        state.known, state.stop = lanes.within, lanes.stop
 
     def _lose(self, tp: TopicPartition, ranges: Iterable[Range]) -> None:
         for start, end in ranges:

@@ -110,10 +110,20 @@ class Lanes:
         self._log_start = max(self._log_start, offset)
         return [(start, min(end, offset)) for start, end in before if start < offset]
 
+    def log_ends(self, position: int) -> list[Range]:
+        """An unclean election has cut off the log before the backlog lane's position: what that has not handed out is
+        lost. The ranges stay as they are: other records may come to lie there, and until the live lane goes back, too
+        (`cut`), nobody else reads them."""
+        return self._open(OffsetSet(position))
+
     def cut(self, offset: int) -> None:
-        """From this offset on the live lane reads, and not the backlog lane any more."""
-        if offset >= self.stop:
-            return
-        self.within = self.within.with_done(offset, LAST_OFFSET)
-        self.stop = max((end for _, end in self.within.holes), default=0)
+        """The live lane goes on there, back from where it was. The backlog lane reads nothing from there on, and
+        nothing from there on is done, whichever lane has read it."""
+        left = OffsetSet(offset)
         self.live_start = min(self.live_start, offset)
+        self.beyond &= left
+        self.known &= left
+        self.first = self.first.below(offset)
+        if offset < self.stop:
+            self.within = self.within.with_done(offset, LAST_OFFSET)
+            self.stop = max((end for _, end in self.within.holes), default=0)
