@@ -229,22 +229,32 @@ class Commits:
     async def farewell(
         self, engine: Engine, timeout: float, partitions: Collection[TopicPartition] | None = None
     ) -> None:
-        """Leaves, of these partitions (None: of all), a commit that any client can go on from. On the loop's thread."""
-        if self._intake.backlog is None:
+        """Leaves, of these partitions (None: of all), a commit that any client can go on from, after all that is under
+        way: a late one would bring back the token, of which other clients know nothing. On the loop's thread."""
+        if not self._open_lanes(partitions):
             return
+        turn = self.turn()
+
+        async def leave() -> None:
+            await turn.comes()
+            await engine.logs.farewell(self._open_lanes(partitions))
+
+        try:
+            await engine.client.with_retries("the last commit", engine.loop.time() + timeout, leave)
+        except HeadraceError as error:
+            log.warning("the open ranges of a backlog are known to headrace only: %s", error)
+        finally:
+            turn.leave()
+
+    def _open_lanes(self, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, Lanes]:
+        if self._intake.backlog is None:
+            return {}
         with self._intake.lock:
-            lanes = {
+            return {
                 tp: lanes
                 for tp, lanes in self._intake.backlog.lanes.items()
                 if (partitions is None or tp in partitions) and not lanes.is_closed
             }
-        if not lanes:
-            return
-        try:
-            deadline = engine.loop.time() + timeout
-            await engine.client.with_retries("the last commit", deadline, lambda: engine.logs.farewell(lanes))
-        except HeadraceError as error:
-            log.warning("the open ranges of a backlog are known to headrace only: %s", error)
 
 
 def _plain(position: Position, known: OffsetSet | None, done: OffsetSet | None) -> OffsetAndMetadata:

@@ -172,7 +172,8 @@ class TwoLogs:
         """Leaves in the first log what any client understands."""
         with self._lock:
             marks = {tp: it.farewell() for tp, it in lanes.items()}
-        await self._first.commit({tp: mark.commit for tp, mark in marks.items()})
+        if marks:
+            await self._first.commit({tp: mark.commit for tp, mark in marks.items()})
 
 
 def _read(tp: TopicPartition, committed: OffsetAndMetadata) -> tuple[Mark, None] | OffsetResetError:
