@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -26,8 +27,9 @@ T0 = TopicPartition("t", 0)
 class Desk:
     """A planner, one or two brokers, and the time."""
 
-    def __init__(self, *models: Model, **terms: Any) -> None:
+    def __init__(self, *models: Model, can_renew: bool = True, **terms: Any) -> None:
         self.now = 100.0
+        self.can_renew = can_renew
         self.models = dict(enumerate(models, 1))
         partitions = [partition(number, leader=node) for node, model in self.models.items() for number in model.logs]
         cluster = cluster_of(topic(*partitions, id=TOPIC), brokers=(1, 2, 3))
@@ -35,7 +37,7 @@ class Desk:
         self.planner.topics = frozenset({"t"})
         self.planner.follow(slot(number) for model in models for number in model.logs)
         for node in self.models:
-            self.planner.connected(node, can_renew=True)
+            self.planner.connected(node, can_renew=self.can_renew)
         self.requests: list[ShareRequest] = []
         self.most_acquired = 0
 
@@ -60,6 +62,9 @@ class Desk:
             if self.planner.stock.count:
                 break
             self.now += max(request.ask.wait for request in round)
+        else:
+            for node in self.models:
+                assert self.planner.next_wake(node, self.now) > self.now, "nothing to send, and no rest either"
         self.requests += sent
         return sent
 
@@ -78,7 +83,7 @@ class Desk:
     def lose(self, node: int = 1) -> None:
         self.models[node].disconnected()
         self.planner.lost(node, NetworkError("gone"))
-        self.planner.connected(node, can_renew=True)
+        self.planner.connected(node, can_renew=self.can_renew)
 
 
 def offsets(records: list[Offsets]) -> list[int]:
@@ -320,9 +325,34 @@ def test_what_is_in_hand_only_if_the_user_wants_it_and_not_for_ever() -> None:
     assert renewed == [15, 30, 45, 60, 75, 90]
 
 
+def test_the_locks_of_a_session_that_was_closed_are_renewed_in_a_new_one() -> None:
+    desk = Desk(Model({0: 10}, batch=10), renews=True)
+    desk.poll(10)
+    desk.planner.places[1].session.broken()
+    desk.now = desk.planner.next_wake(1, desk.now)
+    opening, renewal = desk.step()
+    assert (opening.fields["share_session_epoch"], opening.ask.records) == (0, 0)
+    assert renewal.is_renewal
+
+
+@pytest.mark.parametrize("renews", [False, True])
+def test_a_broker_that_cannot_renew_is_not_looked_at_all_the_time(renews: bool) -> None:
+    desk = Desk(Model({0: 10}, batch=10), can_renew=False, renews=renews)
+    desk.poll(5)
+    desk.now += LOCK / 2
+    assert desk.step() == []
+    assert desk.planner.next_wake(1, desk.now) > desk.now + LOCK
+
+
+def test_nor_is_one_that_is_gone() -> None:
+    desk = Desk(Model({0: 10}), Model({1: 0}), renews=True)
+    desk.planner.lost(2, NetworkError("gone"))
+    desk.poll(10)
+    assert desk.planner.next_wake(2, desk.now) == math.inf
+
+
 def test_records_whose_lock_has_ended_are_not_handed_out() -> None:
-    desk = Desk(Model({0: 10}, batch=10), is_explicit=True)
-    desk.planner.places[1].can_renew = False
+    desk = Desk(Model({0: 10}, batch=10), can_renew=False, is_explicit=True)
     (records,) = desk.poll(5)
     desk.planner.decide(T0, records.runs(), AcknowledgeType.ACCEPT, desk.now)
     desk.planner.hurry()
@@ -385,7 +415,7 @@ def test_whatever_happens_every_record_is_accepted(seed: int, is_strict: bool, i
         )
         for node in range(brokers)
     ]
-    desk = Desk(*models, is_strict=is_strict, is_explicit=is_explicit)
+    desk = Desk(*models, can_renew=dice.random() < 0.8, is_strict=is_strict, is_explicit=is_explicit)
     for round in range(3000):
         if not sum(model.left for model in models) and not sum(model.acquired() for model in models):
             break

@@ -255,11 +255,11 @@ class Planner:
         if place.in_flight is not None or now < place.not_before:
             return None
         wanted = self._wanted.get(node, {})
+        self._note_renewals(place, now)
         if not place.session.is_open:
             if place.has_acks or place.has_renewals:  # the connection lives on, and with it the locks
                 return place.fetch(wanted, Ask(0), now)
             return self._fetch(place, wanted, self._ask(place, now), now)
-        self._note_renewals(place, now)
         if place.has_renewals:
             return place.renew(now)
         ask = self._ask(place, now)
@@ -341,15 +341,18 @@ class Planner:
 
     def _look_for_renewals(self, now: float) -> None:
         for place in self.places.values():
-            place.renew_at = min(place.renew_at, now + (self.lock_time or math.inf) / 2)
+            if place.is_up:
+                place.renew_at = min(place.renew_at, now + (self.lock_time or math.inf) / 2)
 
     def _note_renewals(self, place: Place, now: float) -> None:
         """Locks of which half the time has passed. Of what is in hand only until max.poll.interval.ms after the poll
         that returned it: whoever takes longer than that is taken for stuck."""
-        if now < place.renew_at or not place.can_renew or self.lock_time is None:
+        if now < place.renew_at:
+            return
+        place.renew_at = math.inf  # also if nothing can be renewed: else `next_wake` would stay in the past
+        if not place.can_renew or self.lock_time is None:
             return
         margin = self.lock_time / 2
-        place.renew_at = math.inf
 
         def is_due(lease: Any) -> bool:
             if lease.is_doomed or lease.expires <= now:
