@@ -325,6 +325,21 @@ def test_what_is_in_hand_only_if_the_user_wants_it_and_not_for_ever() -> None:
     assert renewed == [15, 30, 45, 60, 75, 90]
 
 
+def test_the_user_s_time_for_a_record_begins_with_the_poll_that_returned_it() -> None:
+    """Also for the rest of a batch of which an earlier poll returned a part."""
+    desk = Desk(Model({0: 10}, batch=10), is_explicit=True, renews=True, max_poll_interval=100.0)
+    desk.poll(5)
+    last: dict[int, float] = {}
+    while (at := desk.planner.next_wake(1, desk.now)) < 1000:
+        desk.now = at
+        if desk.now > 180 and desk.planner.stock.count:
+            assert offsets(desk.poll(5)) == [5, 6, 7, 8, 9]
+        for request in desk.step():
+            for batch in request.fields["topics"][0]["partitions"][0]["acknowledgement_batches"]:
+                last |= dict.fromkeys(range(batch["first_offset"], batch["last_offset"] + 1), desk.now - 100)
+    assert [last[offset] for offset in range(10)] == [90] * 5 + [180] * 5
+
+
 def test_the_locks_of_a_session_that_was_closed_are_renewed_in_a_new_one() -> None:
     desk = Desk(Model({0: 10}, batch=10), renews=True)
     desk.poll(10)

@@ -6,7 +6,8 @@
     sent       the answer is awaited
     over       the broker has taken it, or refused it
 
-- A *lease* is what was acquired at the same time: its lock ends at the same time, and it is renewed together.
+- A *lease* is what was acquired at the same time (and is in stock, or was returned by one poll): its lock ends at the same
+  time, and it is renewed together.
 - A renewal leaves the record in hand.
 - The broker takes all that one request says of a partition, or nothing. When it refuses what came of several leases,
   each is sent again by itself: one whose lock has ended does not take the others with it. For the same reason
@@ -45,9 +46,16 @@ class Lease:
 
     def __init__(self, expires: float) -> None:
         self.expires = expires
-        self.taken_at: float | None = None  # when a poll returned (the first of) it
+        self.taken_at: float | None = None  # when a poll returned it
         self.is_renewed = False  # the user asked for it
         self.is_doomed = False  # the broker does not renew it
+
+    def taken(self, now: float) -> Lease:
+        """Of what a poll returns now. What is left of it may be returned by a later one, and the user's time for that
+        begins then."""
+        made = Lease(self.expires)
+        made.taken_at, made.is_doomed = now, self.is_doomed
+        return made
 
 
 class Decision(NamedTuple):

@@ -57,6 +57,7 @@ class Stock:
     def take(self, limit: int, now: float) -> list[Columns]:
         """At most so many records, those of a partition together. They are in hand from now on."""
         taken: dict[TopicPartition, list[Columns]] = {}
+        leases: dict[Lease, Lease] = {}
         while self._lots and limit > 0:
             lot = self._lots[0]
             if lot.holding.lost is not None or lot.lease.expires <= now:
@@ -72,9 +73,9 @@ class Stock:
                 size = limit
             limit -= size
             self.count -= size
-            lot.holding.returned(records.runs(), lot.lease)
-            if lot.lease.taken_at is None:
-                lot.lease.taken_at = now
+            if lot.lease not in leases:
+                leases[lot.lease] = lot.lease.taken(now)
+            lot.holding.returned(records.runs(), leases[lot.lease])
             taken.setdefault(lot.holding.tp, []).append(records)
         return [records for parts in taken.values() for records in parts]
 
