@@ -283,8 +283,12 @@ def test_explicit_polls_want_everything_acknowledged() -> None:
     with pytest.raises(StateError, match="offset 9 of t-0"):
         desk.planner.poll_begins(desk.now)
     desk.planner.decide(T0, [(9, 9)], AcknowledgeType.RENEW, desk.now)
-    desk.planner.hurry()
-    desk.step()
+    desk.planner.poll_begins(desk.now)
+    renewal = desk.plan()
+    desk.planner.poll_begins(desk.now)
+    assert renewal is not None
+    assert renewal.is_renewal, "whether that is still to be sent, or under way"
+    desk.finish(renewal)
     desk.planner.poll_begins(desk.now)
     assert desk.planner.in_hand == 1, "a renewed one stays in hand"
     desk.planner.decide(T0, [(9, 9)], AcknowledgeType.ACCEPT, desk.now)

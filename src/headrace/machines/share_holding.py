@@ -6,7 +6,7 @@
     sent       the answer is awaited
     over       the broker has taken it, or refused it
 
-- A *lease* is what was acquired at the same time (and is in stock, or was returned by one poll): its lock ends at the same
+- A *lease* is what was acquired together, and is in stock or was returned by one poll: its lock ends at the same
   time, and it is renewed together.
 - A renewal leaves the record in hand.
 - The broker takes all that one request says of a partition, or nothing. When it refuses what came of several leases,
@@ -158,6 +158,17 @@ class Holding:
     def renew(self, runs: Iterable[tuple[int, int]], lease: Lease) -> None:
         for first, last in runs:
             self._renewals.set(first, last, Renewal(lease, False))
+
+    def undecided(self) -> int | None:
+        """The first offset in hand of which the user has said nothing: also a renewal is a word, answered or not."""
+        left: OffsetMap[None] = OffsetMap()
+        for run in self.in_hand:
+            if not run.value.is_renewed:
+                left.set(run.first, run.last, None)
+        for asked in (*self._renewing, *self._renewals):
+            if asked.value.is_users:
+                left.remove(asked.first, asked.last)
+        return next((run.first for run in left), None)
 
     @property
     def is_under_way(self) -> bool:

@@ -114,8 +114,7 @@ class Planner:
                     self.touch(holding, now)
                 elif holding.lost is not None:
                     continue
-                elif not self.terms.renews and not all(run.value.is_renewed for run in holding.in_hand):
-                    first = next(run.first for run in holding.in_hand if not run.value.is_renewed)
+                elif not self.terms.renews and (first := holding.undecided()) is not None:
                     raise StateError(f"{_IN_USE} (offset {first} of {tp}, for one)")
             self._holdings[tp] = [each for each in holdings if not each.is_idle or each is holdings[-1]]
         self._pace.back(now)
