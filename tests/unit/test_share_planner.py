@@ -296,6 +296,29 @@ def test_explicit_polls_want_everything_acknowledged() -> None:
         desk.planner.decide(T0, [(9, 10)], AcknowledgeType.ACCEPT, desk.now)
 
 
+@pytest.mark.parametrize("session", ["open", "forgotten"])
+def test_all_that_is_decided_is_acknowledged_before_the_session_is_closed(session: str) -> None:
+    """The broker refuses all of a request for one lock that has ended: what that leaves over is sent once more."""
+    desk = Desk(Model({0: 15}, batch=15), is_explicit=True)
+    for _ in range(3):
+        (records,) = desk.poll(5)
+        desk.planner.decide(T0, records.runs(), AcknowledgeType.ACCEPT, desk.now)
+    desk.models[1].logs[0][7].state = "available"
+    if session == "forgotten":
+        desk.models[1].forgets_session()
+    sent = []
+    while (request := desk.planner.parting(1, desk.now)) is not None:
+        sent.append(request)
+        desk.finish(request)
+        if request.is_last:
+            break
+    assert [request.is_last for request in sent].index(True) == len(sent) - 1
+    assert len(sent) == {"open": 5, "forgotten": 7}[session]
+    assert sorted(desk.models[1].accepted) == [(0, offset) for offset in range(15) if not 5 <= offset < 10]
+    assert [outcome.error is None for outcome in desk.planner.outcomes].count(False) == 1
+    assert desk.models[1].complaints == []
+
+
 def test_of_partitions_that_are_not_assigned_any_more_by_itself() -> None:
     desk = Desk(Model({0: 10, 1: 10}))
     desk.poll(10)

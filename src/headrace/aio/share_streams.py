@@ -57,11 +57,12 @@ class Streams:
         self.decoder = ThreadPoolExecutor(1, "headrace-decode")
         self._streams: dict[int, _Stream] = {}
         self._woken = False
+        self._is_closing = False
 
     def wake(self) -> None:
         self._woken = False
         with self.intake.lock:
-            nodes = list(self.intake.planner.places)
+            nodes = () if self._is_closing else tuple(self.intake.planner.places)
         for node in nodes:
             if node not in self._streams:
                 self._streams[node] = _Stream(self, node)
@@ -76,6 +77,7 @@ class Streams:
 
     async def close(self, timeout: float) -> None:
         """Acknowledges what is to be, and closes the sessions: what is held besides is released."""
+        self._is_closing = True
         if self._streams:
             for stream in self._streams.values():
                 stream.end()
@@ -228,18 +230,18 @@ class _Stream:
         return [decode_arrival(arrival, self._client.config) for arrival in answer.arrivals]
 
     async def _say_farewell(self) -> None:
-        connection = self._connection
-        if connection is None or not connection.is_open:
-            return
-        now = time.monotonic()
-        with self._intake.lock:
-            request = self._intake.planner.places[self._node].farewell(now)
-        if request is None:
-            return
-        try:
-            reply = await connection.start(request.api, request.fields)
-        except HeadraceError as error:
-            self._lost(error)
-            return
-        with self._intake.lock:
-            answered(self._intake.planner, request, reply.body, time.monotonic())
+        planner = self._intake.planner
+        while (connection := self._connection) is not None and connection.is_open:
+            now = time.monotonic()
+            with self._intake.lock:
+                place = planner.places[self._node]
+                pause = place.not_before - now if place.has_acks else 0.0
+                request = None if pause > 0 else planner.parting(self._node, now)
+            if pause > 0:
+                await asyncio.sleep(pause)
+            elif request is None:
+                return
+            else:
+                await self._carry_out(connection, request)
+                if request.is_last:
+                    return

@@ -59,6 +59,8 @@ class ShareRequest:
     is_renewal: bool = False
     """... or renewed."""
     ask: Ask = Ask(0)
+    is_last: bool = False
+    """It closes the session."""
 
 
 class Talk(NamedTuple):
@@ -159,13 +161,12 @@ class Place:
         return self._begin(ShareRequest(self.node, SHARE_ACKNOWLEDGE, fields, now, {}, tuple(speakers), True))
 
     def farewell(self, now: float) -> ShareRequest | None:
-        """Closes the session, which releases all that is not acknowledged, and acknowledges what is to be."""
+        """Closes the session, which releases all that is not acknowledged."""
         epoch = self.session.farewell()
         if epoch is None:
             return None
-        speakers = [holding for holding in self.holdings.values() if holding.has_decided]
-        fields = self._acknowledgement(epoch, {holding.slot: holding.send() for holding in speakers}, False)
-        return self._begin(ShareRequest(self.node, SHARE_ACKNOWLEDGE, fields, now, {}, tuple(speakers)))
+        fields = self._acknowledgement(epoch, {}, False)
+        return self._begin(ShareRequest(self.node, SHARE_ACKNOWLEDGE, fields, now, {}, is_last=True))
 
     def _acknowledgement(
         self, epoch: int, acks: Mapping[Slot, list[dict[str, Any]]], is_renewal: bool

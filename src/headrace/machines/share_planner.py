@@ -266,6 +266,16 @@ class Planner:
             return place.acknowledge(now)
         return self._fetch(place, wanted, ask, now)
 
+    def parting(self, node: int, now: float) -> ShareRequest | None:
+        """The next request of a consumer that is being closed: what is still to be acknowledged, as often as it takes,
+        and then the end of the session, which releases the rest. None: there is nothing to be said."""
+        place = self.places[node]
+        if not place.has_acks:
+            return place.farewell(now)
+        if not place.session.is_open:
+            return place.fetch(self._wanted.get(node, {}), Ask(0), now)
+        return place.acknowledge(now)
+
     def _goes_alone(self, place: Place, wanted: Mapping[Slot, TopicPartition], ask: Ask | None, now: float) -> bool:
         """Whether acknowledgements are sent by themselves, now."""
         if place.has_strays(wanted):
