@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from headrace import AsyncShareConsumer
+from headrace.aio.share_run import ShareRun, ShareRunSettings
 from headrace.errors import UnsupportedVersionError
 from headrace.protocol.messages import APIS, METADATA, SHARE_ACKNOWLEDGE, SHARE_FETCH, SHARE_GROUP_HEARTBEAT
+from headrace.records import Records, decode
+from support.batches import Entry, encode_batch
 from support.fake_broker import FakeBroker, Link, answer, api_versions, run
 
 SHARES = (SHARE_GROUP_HEARTBEAT, SHARE_FETCH, SHARE_ACKNOWLEDGE)
@@ -59,6 +62,24 @@ def test_no_share_groups(ranges: dict[int, tuple[int, int]]) -> None:
         first_poll(ranges)
 
 
-def test_no_record_limit() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"record_limit needs ShareFetch version 2 .*Kafka 4\.2"):
-        first_poll(KAFKA_4_1, share_acquire_mode="record_limit")
+@pytest.mark.parametrize(("name", "value"), [("share_acquire_mode", "record_limit"), ("renew", "auto")])
+def test_no_record_limit_and_no_renewals(name: str, value: str) -> None:
+    with pytest.raises(UnsupportedVersionError, match=rf"{value} needs ShareFetch version 2 .*Kafka 4\.2"):
+        first_poll(KAFKA_4_1, **{name: value})
+
+
+def test_run_says_once_that_locks_are_not_renewed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = AsyncShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")
+    consumer.subscribe(["t"])
+    settings = ShareRunSettings(1, None, 0.1, 1.0, 1.0, None, 5.0)
+    loop = ShareRun(consumer, lambda record: None, settings, lambda record: None)
+    records = Records([decode(encode_batch([Entry(value=b"x")]), topic="t", partition=0, position=0)])
+    loop._warn_of_locks(records)
+    assert not caplog.messages
+    monkeypatch.setattr(consumer._intake, "can_renew", lambda _: False)
+    for _ in range(2):
+        loop._warn_of_locks(records)
+    (said,) = caplog.messages
+    assert "cannot be renewed" in said

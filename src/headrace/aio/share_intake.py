@@ -66,6 +66,7 @@ class ShareIntake:
             is_explicit=config.share_acknowledgement_mode == "explicit",
             is_strict=config.share_acquire_mode == "record_limit",
             renews=config.renew == "auto",
+            must_renew=config.renew == "auto",
             max_poll_interval=config.max_poll_interval_ms / 1000,
             max_wait=config.fetch_max_wait_ms / 1000,
             min_bytes=config.fetch_min_bytes,

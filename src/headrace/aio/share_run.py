@@ -3,7 +3,8 @@
 - A record is acknowledged as soon as its handler is done with it. What fails is kept back for a while, longer with
   every delivery, and then released: the broker delivers it again, to this member or another one, up to the group's
   limit.
-- Locks of all that waits or is worked on are renewed in the background; of a record for max.poll.interval.ms at most.
+- Locks of all that waits or is worked on are renewed in the background, where brokers can; of a record for
+  max.poll.interval.ms at most.
 - Nothing has an order, so nothing waits for anything else.
 """
 
@@ -95,6 +96,7 @@ class ShareRun(RunLoop[Record, ShareProgress]):
         self._numbers = itertools.count()
         self._working: dict[int, Record] = {}
         self._counts = dict.fromkeys(AcknowledgeType, 0)
+        self._has_warned = False
         self._stopped = False  # only ever set, so without the lock
 
     # -- jobs: on any thread -----------------------------------------------------------------------------------
@@ -183,9 +185,19 @@ class ShareRun(RunLoop[Record, ShareProgress]):
             yield Rest(self._resting_time(release_due))
             return
         records: Records = yield Poll(min(room, self._limit), self._resting_time(release_due))
+        self._warn_of_locks(records)
         with self._lock:
             self._queue.extend(records)
         self.launch()
+
+    def _warn_of_locks(self, records: Records) -> None:
+        if records and not self._has_warned and not self._intake.can_renew(records):
+            self._has_warned = True
+            log.warning(
+                "locks on records cannot be renewed by these brokers (that needs Apache Kafka 4.2): what takes longer "
+                "than %s s is given to another member as well",
+                self._intake.planner.lock_time,
+            )
 
     @property
     def _in_flight(self) -> int:

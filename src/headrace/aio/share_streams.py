@@ -35,10 +35,11 @@ def share_version(connection: Connection, terms: ShareTerms) -> int:
         version = connection.versions.pick(SHARE_FETCH)
     except UnsupportedVersionError as error:
         raise UnsupportedVersionError(f"{error} ({NEEDS})") from None
-    if version < _WITH_RENEWAL and terms.is_strict:
+    wants = "share.acquire.mode=record_limit" if terms.is_strict else "renew=auto" if terms.must_renew else None
+    if version < _WITH_RENEWAL and wants:
         raise UnsupportedVersionError(
-            f"share.acquire.mode=record_limit needs ShareFetch version 2 (Apache Kafka 4.2 or newer); the broker at "
-            f"{connection.host} has version {version}"
+            f"{wants} needs ShareFetch version 2 (Apache Kafka 4.2 or newer); the broker at {connection.host} has "
+            f"version {version}"
         )
     return version
 

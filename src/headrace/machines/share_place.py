@@ -29,7 +29,8 @@ class ShareTerms:
     member_id: str
     is_explicit: bool = False
     is_strict: bool = False  # share.acquire.mode=record_limit
-    renews: bool = False  # what is in hand, in the background
+    renews: bool = False  # what is in hand, in the background ...
+    must_renew: bool = False  # ... which a broker has to be able to
     max_poll_interval: float = 300.0
     max_wait: float = 0.5
     min_bytes: int = 1
