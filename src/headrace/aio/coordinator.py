@@ -43,6 +43,10 @@ _TOO_LATE = (
     "the group has given this consumer's partitions to others, because it was not heard of in time. Records from "
     "before may be read twice. If poll() was called too rarely, raise max.poll.interval.ms or lower max.poll.records"
 )
+_LOST = (
+    "this partition was lost: the group has given it to another member, or no longer waits for its revoke, which was "
+    "delayed past max.poll.interval.ms. Records of it may be read twice"
+)
 _LAST_BY_NAME = 9  # of OffsetCommit and OffsetFetch; from 10 on topics go by id
 
 
@@ -98,7 +102,7 @@ class Coordinator:
                 raise self._no_member(self._membership)
             if lost := sorted(self._membership.lost_for_good & offsets.keys()):
                 doing = f"OffsetCommit of {lost[0]} to group {self.group}"
-                raise kafka_error(ErrorCode.unknown_member_id, doing, _TOO_LATE, CommitFailedError)
+                raise kafka_error(ErrorCode.unknown_member_id, doing, _LOST, CommitFailedError)
         fields = {
             "group_id": self.group,
             "generation_id_or_member_epoch": who.generation,

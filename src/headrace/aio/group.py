@@ -149,7 +149,7 @@ class Group:
         member = self.member
         if not self.is_subscribed:
             return
-        if self._pattern is not None:
+        if self._pattern is not None and member.failure is None:  # which only subscribe() ends
             self._refresh(cluster)
         for name in self._names:
             code = cluster.topic_errors.get(name)
@@ -320,7 +320,9 @@ class Group:
 
     def delay(self, partitions: Collection[TopicPartition]) -> bool:
         with self._intake.lock:
-            owned = self.member.owned
+            member = self.member
+            # The background may know of a loss that the next poll will tell.
+            owned = member.owned if member.identity.generation >= 0 else frozenset()
         return self.revocations.delay(partitions, owned)
 
     # -- questions ---------------------------------------------------------------------------------------------

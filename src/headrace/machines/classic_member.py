@@ -89,8 +89,6 @@ class ClassicMember:
         self.group_topics: frozenset[str] = frozenset()
         """The topics of all members, if this one leads: their partitions have to be watched."""
         self.is_expired = False
-        self.asked_at: float | None = None
-        """When the group asked for partitions."""
         self._settings = settings
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._cooperative = is_cooperative(assignors)
@@ -107,6 +105,9 @@ class ClassicMember:
         self._layout: Mapping[str, int] | None = None  # the partition counts that this leader's assignment is for
         self._latest_layout: Mapping[str, int] | None = None  # came while the assignor was at work
         self._is_lost = False  # what is owned was the lost generation's
+        self._given_at = 0.0  # when the newest assignment came
+        self._at_rest = 0.0  # the group last said then that it is
+        self._rebalance_at: float | None = None  # when it began, at the earliest, if the group has said so
         self._wish: str | None = None  # why to join again ...
         self._reason = ""  # ... and what JoinGroup says of it
 
@@ -255,7 +256,7 @@ class ClassicMember:
 
     def _join(self) -> None:
         self.state = State.JOINING
-        self.asked_at = None
+        self._rebalance_at = None
         self._request = None
         self._heartbeat = None
 
@@ -386,7 +387,7 @@ class ClassicMember:
                 # The leader has not seen this subscription: it has just changed, or a static member has come back
                 # with another one, for which the coordinator makes no rebalance. Nobody reads what is left out.
                 self._wish = self._wish or "the assignment is not for the current subscription"
-            self.asked_at = now
+            self._given_at = self._at_rest = now
             self.state = State.TAKING
         elif code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
             self._lose_generation(keep_id=code == ErrorCode.illegal_generation)
@@ -402,12 +403,16 @@ class ClassicMember:
         self._next_heartbeat = now + self._settings.heartbeat_interval
         if code == NONE:
             self._failures = 0
+            self._at_rest = now
         if code == NONE or action.fields != who(self._settings, self._seat):
             return
         if code == ErrorCode.rebalance_in_progress:
             if self.state in (State.TAKING, State.STABLE):
                 self._wish = self._wish or "the group is rebalancing"
-                self.asked_at = self.asked_at or now
+                if self._rebalance_at is None:
+                    # It began after the last heartbeat, and the coordinator's patience with it. One that is longer ago
+                    # than that was not about this rebalance.
+                    self._rebalance_at = max(self._at_rest, now - self._settings.max_poll_interval / 2)
         elif code in _TRY_AGAIN:
             self._next_heartbeat = now + self._pause()
         elif code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
@@ -473,6 +478,11 @@ class ClassicMember:
         self.state = State.OUT
 
     # -- questions ---------------------------------------------------------------------------------------------
+
+    @property
+    def asked_at(self) -> float | None:
+        """When the group asked for what is `unwanted`. None if it did not: the rebalance is this member's wish."""
+        return self._given_at if self.state is State.TAKING else self._rebalance_at
 
     @property
     def identity(self) -> Identity:

@@ -14,6 +14,7 @@ that polls.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from ..types import TopicPartition
@@ -63,6 +64,11 @@ class Revocations:
     def overdue(self, now: float) -> Partitions:
         """What the group does not wait for any longer."""
         return frozenset(tp for tp, deadline in self._deadlines.items() if now >= deadline)
+
+    @property
+    def next_deadline(self) -> float:
+        """When something is overdue, if nothing happens until then."""
+        return min(self._deadlines.values(), default=math.inf)
 
     def _remove(self, partitions: Partitions) -> None:
         self.next -= partitions

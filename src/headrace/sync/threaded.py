@@ -72,7 +72,10 @@ class Alone:
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
-            raise ConcurrentUseError("another thread is inside of this consumer: only wakeup() may be called then")
+            raise ConcurrentUseError(
+                "another thread is inside of this consumer, which is for one at a time (but for wakeup(), done() and "
+                "in_flight())"
+            )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,0 +1,225 @@
+"""KIP-983 with the real Group, Intake and members, in virtual time: rebalances, rests and delays at random.
+
+After every poll
+- a partition is in at most one of the lists, and what is asked back is still here;
+- nothing is handed out of a partition that is asked back, revoked or lost;
+- every revoke that was requested ends in time;
+- what is given up in order was committed before, and nothing is lost that was not delayed for too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode as E
+
+from headrace import RebalanceListener, TopicPartition
+from headrace.aio import group as group_module
+from headrace.aio.group import Group, perform
+from headrace.aio.intake import Intake
+from headrace.config import ConsumerConfig
+from headrace.errors import KafkaError
+from headrace.machines.membership import Partitions, Send
+from headrace.protocol.group_data import write_assignment
+from headrace.protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, JOIN_GROUP
+from simulation import wire
+
+INTERVAL = 300.0  # max.poll.interval.ms
+HEARTBEAT_INTERVAL = 3.0
+POLLS_EVERY = 20.0
+KINDS = {
+    "eager": {"partition.assignment.strategy": "range"},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "epoch": {"group.protocol": "consumer"},
+}
+ALL = frozenset(TopicPartition("t", number) for number in range(4))
+TOPIC = uuid.UUID(int=1)
+
+
+class Diary(RebalanceListener):
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Partitions]] = []
+
+    def on_partitions_revoked(self, partitions: Any) -> None:
+        self.events.append(("revoked", partitions))
+
+    def on_partitions_lost(self, partitions: Any) -> None:
+        self.events.append(("lost", partitions))
+
+
+class Seat:
+    """One member whose user polls, and a coordinator that wants it to have `target`."""
+
+    def __init__(self, kind: str) -> None:
+        self.now = 1000.0
+        self.kind = kind
+        self.diary = Diary()
+        self.target: Partitions = ALL
+        self.asked: dict[TopicPartition, float] = {}  # since when it is on the lists
+        self.late: Partitions = frozenset()  # was on them for nearly as long as the group waits
+        self._generation = 1
+        self._is_told = True  # the member knows of the target
+        self._began = self.now  # the rebalance for the target
+        config = {"bootstrap.servers": "x:1", "group.id": "g", **KINDS[kind]}
+        parsed = ConsumerConfig.parse(config)
+        self.intake = Intake(parsed)
+        self.group = Group(parsed, self.intake, self._commit, self._commit, lambda gone: None)
+        self.group.subscribe(["t"], None, self.diary)
+        self.member = self.group.member
+        if kind == "epoch":
+            self.member.names_known({TOPIC: "t"})  # type: ignore[union-attr]
+
+    async def _commit(self, partitions: Partitions) -> None:
+        self.diary.events.append(("committed", partitions))
+
+    # -- the coordinator ---------------------------------------------------------------------------------------------
+
+    def rebalance(self, target: Partitions) -> None:
+        self.target, self._is_told, self._began = target, False, self.now
+
+    def serve(self) -> None:
+        """Answers what the member sends now."""
+        for _ in range(20):
+            actions = [each for each in self.member.tick(self.now) if isinstance(each, Send)]
+            if not actions:
+                return
+            for action in actions:
+                self.member.answered(action, wire.answer(action.api, self._answer(action)), self.now)
+        raise AssertionError("it goes on and on")
+
+    def _answer(self, action: Send) -> dict[str, Any]:
+        if action.api is CONSUMER_GROUP_HEARTBEAT:
+            return self._epoch_answer()
+        if action.api is HEARTBEAT:
+            return {} if self._is_told else {"error_code": E.rebalance_in_progress}
+        if action.api is JOIN_GROUP:
+            if not action.fields["member_id"]:
+                return {"error_code": E.member_id_required, "member_id": "m"}
+            if not self._is_told:
+                self._generation += 1
+            self._is_told = True
+            return {
+                "generation_id": self._generation,
+                "protocol_name": next(iter(self.group.assignors)),
+                "leader": "other",
+                "member_id": "m",
+            }
+        return {"assignment": write_assignment(sorted(self.target))}
+
+    def _epoch_answer(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"member_epoch": self._generation, "heartbeat_interval": HEARTBEAT_INTERVAL * 1000}
+        if not self._is_told or self._generation == 1:
+            self._generation += 1
+            self._is_told = True
+            numbers = [tp.partition for tp in sorted(self.target)]
+            fields["member_epoch"] = self._generation
+            fields["assignment"] = {"topic_partitions": [{"topic_id": TOPIC, "partitions": numbers}] if numbers else []}
+        return fields
+
+    # -- the user ----------------------------------------------------------------------------------------------------
+
+    def rest(self, seconds: float, delayed: Partitions = frozenset()) -> None:
+        """Polls now and then, puts off the revoke of what is `delayed`, and heartbeats in between."""
+        until = self.now + seconds
+        poll_at = self.now
+        while self.now < until:
+            if self.now >= poll_at:
+                self.poll()
+                self.group.delay(delayed)
+                self.check()
+                poll_at = self.now + POLLS_EVERY
+            self.serve()
+            self.now += HEARTBEAT_INTERVAL
+
+    def poll(self) -> None:
+        self.group.poll_begins()
+        for begins in (True, False):
+            if (steps := self.group.attend(begins=begins)) is not None:
+                asyncio.run(perform(steps))
+        self.group.poll_ends()
+        self.serve()
+
+    def check(self) -> None:
+        lists = self.group.revocations
+        assert not lists.next & lists.thereafter
+        assert not lists.lost & lists.pending
+        assert lists.pending <= self.member.owned
+        handed_out = {state.tp for state in self.intake.assignment if not state.silence}
+        assert handed_out == self.member.owned - lists.pending
+        self.asked = {tp: self.asked.get(tp, self.now) for tp in lists.pending}
+        patience = INTERVAL - 2.0 - HEARTBEAT_INTERVAL - POLLS_EVERY
+        self.late |= {tp for tp, since in self.asked.items() if self.now - since >= patience - POLLS_EVERY}
+        assert all(self.now - since < INTERVAL for since in self.asked.values()), "a revoke does not end"
+        for at, (what, partitions) in enumerate(self.diary.events):
+            if what == "lost":
+                assert partitions <= self.late
+            elif what == "revoked":
+                assert ("committed", partitions) in self.diary.events[:at]
+        self.diary.events.clear()
+        self.late &= lists.pending
+
+
+targets = st.sets(st.sampled_from(sorted(ALL))).map(frozenset)
+steps = st.lists(
+    st.tuples(st.sampled_from([3.0, 30.0, 200.0, 400.0, 1000.0]), targets, targets), min_size=1, max_size=6
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=50, deadline=None)
+@given(steps)
+@example([(1000.0, frozenset(), frozenset()), (30.0, ALL, frozenset())])
+@example([(30.0, frozenset(), ALL), (400.0, ALL, ALL), (30.0, ALL, frozenset())])
+def test_revokes_end_and_nothing_else_is_lost(kind: str, steps: list[tuple[float, Partitions, Partitions]]) -> None:
+    seat = Seat(kind)
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
+        seat.rest(30)
+        assert seat.member.owned == ALL
+        for seconds, target, delayed in steps:
+            seat.rest(seconds, delayed)
+            seat.rebalance(target)
+        seat.rest(60)
+        seat.rest(60)
+        assert seat.member.owned == seat.target
+        assert not seat.group.revocations.pending
+
+
+def test_the_group_s_patience_counts_from_when_it_was_last_at_rest() -> None:
+    seat = Seat("eager")
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
+        seat.rest(400)
+        at_rest = seat.now - HEARTBEAT_INTERVAL
+        seat.rebalance(frozenset())
+        seat.serve()
+        seat.now += 100
+        seat.poll()
+        assert seat.group.revocations.next_deadline == at_rest + INTERVAL - 1
+
+
+def test_a_loss_that_only_the_background_knows_of() -> None:
+    seat = Seat("eager")
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
+        seat.rest(30)
+        assert seat.group.delay(ALL)
+        (heartbeat,) = seat.member.tick(seat.now + HEARTBEAT_INTERVAL)
+        assert isinstance(heartbeat, Send)
+        answer = wire.answer(HEARTBEAT, {"error_code": E.unknown_member_id})
+        seat.member.answered(heartbeat, answer, seat.now)
+        assert not seat.group.delay(ALL)
+
+
+def test_what_ended_a_membership_stays_until_subscribe() -> None:
+    """New metadata is matched against a pattern, and is no new subscription."""
+    seat = Seat("eager")
+    seat.group.subscribe(None, "t.*", seat.diary)
+    seat.member._fail(KafkaError(82, "FENCED_INSTANCE_ID", False, "another has its place"))
+    seat.group.follow(seat.intake.cluster)
+    assert seat.member.failure is not None
+    seat.group.subscribe(None, "t.*", seat.diary)
+    assert seat.member.failure is None
