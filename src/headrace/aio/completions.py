@@ -5,7 +5,7 @@ the lowest offset that is not done, and in its metadata what is done beyond it: 
 not get that again.
 
 `done` and `in_flight` may be called from any thread; everything is behind a lock of its own, which is never held
-together with another one, nor across a callback.
+together with another one. Watchers are called with it held: they wake somebody, and do nothing else.
 """
 
 from __future__ import annotations
@@ -35,6 +35,15 @@ class _Tracked:
         if lanes is not None:
             self.next = {"live": lanes.live_start, "backlog": 0}
 
+    def is_refuted(self, batch: Batch) -> bool:
+        """Whether it has records that were done already: others, at the same offsets. The topic was made again, or its
+        log cut short. (Records that were handed out and come again for another reason are not done.)"""
+        first = batch.first_offset
+        if first is None or first >= self.next.get(batch.lane, 0):
+            return False
+        done = self.completion.as_set()
+        return any(record.offset in done for record in batch)
+
     def passed(self, lane: str | None, start: int, end: int) -> None:
         """No records are there, or they were done before. What lies between the backlog's ranges is not its own."""
         spans = self.within.open(start, end) if self.within is not None and lane == "backlog" else [(start, end)]
@@ -61,7 +70,7 @@ class Completions:
             for batch in records._batches:
                 tp = TopicPartition(batch.topic, batch.partition)
                 tracked = self._partitions.get(tp)
-                if tracked is None:
+                if tracked is None or tracked.is_refuted(batch):
                     first = batch.first_offset
                     assert first is not None
                     known, lanes = begun(tp)

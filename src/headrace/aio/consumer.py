@@ -19,7 +19,6 @@ from .asking import Asking
 from .committing import Committing
 from .group import Steps, perform
 from .life import SomePartitions, partitions_in
-from .living import CLOSE_TIMEOUT
 from .run import Run
 from .run_settings import DeadLetter, Handler, Progress, RunSettings
 from .running import run_tasks
@@ -71,15 +70,18 @@ class AsyncConsumer(Asking, Committing):
         self._gate.check()
         if self._is_subscribed:
             raise StateError("topics are subscribed: call unsubscribe() before assign()")
-        self._intake.assign(partitions_in(partitions))
+        self._assign(partitions_in(partitions))
 
     async def unsubscribe(self) -> None:
-        """Reads nothing any more. A member commits what auto-commit has to, and leaves its group."""
+        """Reads nothing any more, and commits what auto-commit has to. A member leaves its group."""
         self._gate.check()
-        if self._is_subscribed:
-            await perform(self._part())
-            await self._leave("the consumer unsubscribed", CLOSE_TIMEOUT)
-        self._intake.assign(())
+        if self._engine is None:  # nothing has begun
+            self._forget()
+            return
+        self._check_loop()
+        await perform(self._part())
+        await self._rest()
+        self._commits.run_callbacks()
 
     def group_metadata(self) -> GroupMetadata:
         """Who this consumer is in its group. Raises ConfigError without a group.id."""
@@ -156,7 +158,7 @@ class AsyncConsumer(Asking, Committing):
                 records = self._take(limit, left <= 0)
                 if records is not None:
                     return records
-                await self._intake.doorbell.wait_async(left)
+                await self._intake.doorbell.wait_async(self._patience(left))
         finally:
             self._end_poll()
 
@@ -213,6 +215,11 @@ class AsyncConsumer(Asking, Committing):
         records.to_be_revoked = group.revocations.next
         records.lost = group.revocations.lost
         return records
+
+    def _patience(self, left: float) -> float:
+        """How long a poll may wait for the bell: it does not ring for a deadline of a revoke."""
+        group = self._group
+        return left if group is None else min(left, group.revocations.next_deadline - time.monotonic())
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Record after record, for as long as the consumer is open. The position moves with each of them."""

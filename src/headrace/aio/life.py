@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -124,7 +124,7 @@ class Life(Living[Engine]):
         await self._commits.farewell(engine, CLOSE_TIMEOUT)
         if self._is_subscribed:
             await self._leave("the consumer unsubscribed", CLOSE_TIMEOUT)
-        self._intake.assign(())
+        self._assign(())
         self._engine = None
         await engine.close()
 
@@ -134,7 +134,14 @@ class Life(Living[Engine]):
             with self._intake.lock:
                 self._group.member.leave("")
                 self._group.unsubscribed()
-        self._intake.assign(())
+        self._assign(())
+
+    def _assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Exactly these. What was handed out of the others has no meaning any more."""
+        gone = self._intake.partitions().difference(partitions)
+        self._intake.assign(partitions)
+        if self._completions is not None:
+            self._completions.forget(gone)
 
     @property
     def _is_subscribed(self) -> bool:

@@ -118,7 +118,7 @@ class Consumer(Threaded[AsyncConsumer]):
                     records = aio._take(limit, left <= 0)
                     if records is not None:
                         return records
-                    intake.doorbell.wait(left)
+                    intake.doorbell.wait(aio._patience(left))
             finally:
                 aio._end_poll()
 
