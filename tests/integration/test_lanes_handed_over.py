@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -61,6 +62,25 @@ class TestComingAndGoing:
         plain.commit()
         assert plain.committed([tp])[tp].offset == 130
         assert commit_of(servers, group, tp) == OffsetAndMetadata(130)
+
+    def test_run_takes_no_more_of_the_backlog_than_it_may(self, servers: str, tp: TopicPartition) -> None:
+        group = behind(servers, tp, 70, 120)
+        kinds = Kind("sync")
+        consumer = kinds.member(servers, group, tp.topic, enable_parallel_rebalance=True)
+        looks: list[int] = []
+        may_go_on = threading.Event()
+
+        def enough(progress: Any) -> bool:
+            looks.append(progress.in_flight)
+            if looks.count(4) == 5:
+                may_go_on.set()
+            return bool(progress.handled >= 50)
+
+        consumer.run(
+            lambda _: may_go_on.wait(10), concurrency=2, max_in_flight=4, order="none", **until(consumer, enough)
+        )
+        assert may_go_on.is_set()
+        assert max(looks) == 4
 
     def test_a_commit_of_headrace_without_the_mode_keeps_the_rest_open(
         self, make: MakeConsumer, servers: str, tp: TopicPartition

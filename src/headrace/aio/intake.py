@@ -45,6 +45,10 @@ class Intake(Lane):
         self._obstacle: HeadraceError | None = None
         self._iteration: Generator[Record, None, None] | None = None
 
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return (self,) if self.backlog is None else (self, self.backlog)
+
     def crashed(self, error: BaseException) -> None:
         """Polls tell it, instead of staying empty for ever."""
         self._crash = error
@@ -203,9 +207,8 @@ class Intake(Lane):
     def withhold(self, partitions: Iterable[TopicPartition], withheld: bool) -> None:
         """Hands out nothing more of these, or goes on with them. What was fetched ahead is dropped."""
         with self.lock:
-            lanes = [self.assignment] if self.backlog is None else [self.assignment, self.backlog.assignment]
             for tp in partitions:
-                for state in filter(None, (assignment.get(tp) for assignment in lanes)):
+                for state in filter(None, (lane.assignment.get(tp) for lane in self.lanes)):
                     state.withheld = withheld
                     if withheld:
                         state.refetch()

@@ -4,7 +4,7 @@ The workload (a machine) decides what is worked on; `run_loop.py` says who calls
 
 - poll() never waits. A rest is a wait for the doorbell, which rings for records and for news of the group; jobs ring it
   when there is room again, when a partition has come to rest, and when something has failed.
-- Partitions that should deliver nothing are paused for the length of a poll, and poll() goes on being called.
+- Partitions that should deliver nothing are silent for the length of a poll, and poll() goes on being called.
 - A record is marked as done before its job is over, so a partition that is at rest can be committed.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dead_letters import DeadLetterTopic
 from ..errors import CommitFailedError, ConfigError, StateError
-from ..machines.partition import PartitionState
+from ..machines.partition import CROWDED, PartitionState
 from ..machines.workload import Job, Verdict, Workload
 from ..records import Record, Records
 from ..types import TopicPartition
@@ -69,7 +69,7 @@ class Run(RunLoop[Job[Record], Progress]):
             servers = (
                 f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in config.bootstrap_servers
             )
-            self.letters = DeadLetterTopic(settings.dead_letter, ",".join(servers), self._group.group_id)
+            self.letters = DeadLetterTopic(settings.dead_letter, ",".join(servers), self._group.group_id, config)
 
     # -- jobs: on any thread -----------------------------------------------------------------------------------
 
@@ -159,23 +159,22 @@ class Run(RunLoop[Job[Record], Progress]):
             if silent:
                 with self._intake.lock:
                     for state in silent:
-                        state.paused = False
-                self._intake.wake_fetching()
+                        state.silence &= ~CROWDED
         return records
 
     def _silence(self, partitions: Collection[TopicPartition] | None) -> list[PartitionState]:
-        """Pauses these (None: all), but for those that the user has paused. Not by pause() and resume(), which have the
-        positions looked at again: that rings the bell, and there would be no rest."""
+        """Has nothing of these (None: of all) handed out, of neither lane."""
         if partitions is not None and not partitions:
             return []
         with self._intake.lock:
             found = [
                 state
-                for state in self._intake.assignment
-                if not state.paused and (partitions is None or state.tp in partitions)
+                for lane in self._intake.lanes
+                for state in lane.assignment
+                if partitions is None or state.tp in partitions
             ]
             for state in found:
-                state.paused = True
+                state.silence |= CROWDED
         return found
 
     def _take_in(self, records: Records) -> None:

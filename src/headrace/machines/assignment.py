@@ -148,7 +148,7 @@ class Assignment:
         """Who gives how many. Those that the next poll shall not start with go behind the others."""
         if 0 <= min(limit, MANY) < len(self._filled) and (few := self._handfuls(limit)):
             return few
-        ready = [state for state in self._filled if not state.paused and not state.withheld]
+        ready = [state for state in self._filled if not state.silence]
         available = [state.available for state in ready]
         if limit < 0 or sum(available) <= limit:
             return zip(ready, available, strict=True)
@@ -161,7 +161,7 @@ class Assignment:
         handful = max(1, limit // self._few)
         few = []
         for state in self._filled:
-            if not state.paused and not state.withheld:
+            if not state.silence:
                 share = min(handful, state.available, limit)
                 few.append((state, share))
                 limit -= share
@@ -182,7 +182,7 @@ class Assignment:
     @property
     def available(self) -> int:
         """How many records a poll could take."""
-        return sum(state.available for state in self._filled if not state.paused and not state.withheld)
+        return sum(state.available for state in self._filled if not state.silence)
 
     def resolve_out_of_range(self) -> bool:
         """Applies the reset policy where a fetch was out of range and all before it is handed out.
@@ -200,7 +200,7 @@ class Assignment:
         again.
         """
         for state in self:
-            if isinstance(state.fault, HeadraceError) and state.is_drained and not (state.paused or state.withheld):
+            if isinstance(state.fault, HeadraceError) and state.is_drained and not state.silence:
                 error = state.fault
                 if not isinstance(error, (OffsetResetError, CorruptRecordError)):
                     state.fault = None

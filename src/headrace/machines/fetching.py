@@ -36,7 +36,7 @@ from ..types import Node, TopicPartition
 from .assignment import Assignment
 from .backoff import Backoff
 from .cluster import Cluster, Leader
-from .partition import OutOfRange, PartitionState, Phase, PreferredReplica
+from .partition import PAUSED, WITHHELD, OutOfRange, PartitionState, Phase, PreferredReplica
 from .session import Slot, Want
 
 _MOVED = {ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch}
@@ -119,8 +119,7 @@ class Fetching:
             for state in self._assignment
             if state.phase is Phase.READY
             and not state.in_flight
-            and not state.paused
-            and not state.withheld
+            and not state.silence & (PAUSED | WITHHELD)
             and state.fault is None
             and state.topic_id is not None
             and state.backoff_until <= now

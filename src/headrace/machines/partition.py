@@ -82,6 +82,9 @@ class Parked(NamedTuple):
     expected_next: int
 
 
+# Flags: the user has paused it; the group asks for it back; run() has no place for its records.
+PAUSED, WITHHELD, CROWDED = 1, 2, 4
+
 # Never the same twice, so that an answer for a partition that was given up and assigned again is known as late.
 _continuities = itertools.count(1)
 
@@ -96,8 +99,7 @@ class PartitionState:
         self.topic_id: uuid.UUID | None = None
         self.phase = Phase.UNKNOWN
         self.reset_to: str | None = None
-        self.paused = False
-        self.withheld = False  # the group asks for it: nothing more of it is handed out
+        self.silence = 0  # why nothing of it is handed out, if anything: the flags below
         self.position: Position | None = None
         self.known: OffsetSet | None = (
             None  # what need not be read: the last owner's commit said so, or another lane does
@@ -126,6 +128,22 @@ class PartitionState:
         self.parked: dict[int, Parked] = {}
 
         self.readable_end = -1  # the high watermark or, with read_committed, the last stable offset; -1: unknown
+
+    @property
+    def paused(self) -> bool:
+        return bool(self.silence & PAUSED)
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self.silence = self.silence | PAUSED if paused else self.silence & ~PAUSED
+
+    @property
+    def withheld(self) -> bool:
+        return bool(self.silence & WITHHELD)
+
+    @withheld.setter
+    def withheld(self, withheld: bool) -> None:
+        self.silence = self.silence | WITHHELD if withheld else self.silence & ~WITHHELD
 
     # -- positions -------------------------------------------------------------------------------------------
 
