@@ -205,7 +205,7 @@ with Consumer(bootstrap_servers=sys.argv[1], allow_auto_create_topics=False) as 
 @pytest.mark.parametrize("program", [POLLING, POLLING_ASYNC, ITERATING, WAITING], ids=["poll", "async", "for", "call"])
 def test_ctrl_c(topic: str, servers: str, program: str) -> None:
     # Ending Python takes a good part of it, and where others have the processors meanwhile it takes longer.
-    assert min(_interrupted(program, servers, topic) for _ in range(3)) < 1
+    assert any(_interrupted(program, servers, topic) < 1 for _ in range(3))
 
 
 def _interrupted(program: str, servers: str, topic: str) -> float:

@@ -37,15 +37,22 @@ class Portal:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result. Every coroutine of a consumer has a deadline of its own, so this ends."""
-        loop = self.loop()
-        done: concurrent.futures.Future[T] = concurrent.futures.Future()
-        tasks: list[asyncio.Task[T]] = []
+        try:
+            loop = self.loop()
+            done: concurrent.futures.Future[T] = concurrent.futures.Future()
+            tasks: list[asyncio.Task[T]] = []
 
-        def begin() -> None:
-            task = loop.create_task(work)
-            tasks.append(task)
-            task.add_done_callback(lambda task: _hand_over(task, done))
+            def begin() -> None:
+                task = loop.create_task(work)
+                tasks.append(task)
+                task.add_done_callback(lambda task: _hand_over(task, done))
 
+            def end() -> None:
+                tasks[0].cancel() if tasks else work.close()
+
+        except BaseException:
+            work.close()  # nobody else has it, and Python warns of one that was never awaited
+            raise
         try:
             loop.call_soon_threadsafe(begin)
             # Not in one wait: a signal (Ctrl-C) that comes just before it is noticed only when it ends.
@@ -56,7 +63,7 @@ class Portal:
             # Also an interrupt that comes between two lines here: the loop takes its calls in order, so `begin`,
             # if it was called at all, has made the task by then.
             if not done.done():
-                loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+                loop.call_soon_threadsafe(end)
             raise
 
     def call(self, function: Callable[[], T]) -> T:
