@@ -108,6 +108,7 @@ def play(
     at_once(groups | {f"beside them: {other.__name__}": other for other in others})
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_a_rolling_restart(whole_cluster: LocalBroker, cluster_admin: Admin) -> None:
     """Every broker stops in order and comes back, the coordinators among them. No member notices."""

@@ -366,6 +366,7 @@ class TestDownload:
         "NO_PROXY": "",
     }
 
+    @pytest.mark.soak
     def test_two_at_once_download_once_and_work_offline_afterwards(self, tmp_path: Path) -> None:
         cache = tmp_path / "cache"
         both = [python(self.INSTALL, HEADRACE_CACHE=str(cache)) for _ in range(2)]

@@ -38,6 +38,7 @@ class TestReadOnlyDisk:
         with pytest.raises(LocalBrokerError, match=f"the data directory {disk}/data is not writable"):
             LocalBroker(data_dir=disk / "data").start()
 
+    @pytest.mark.soak
     def test_of_the_cache(self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
         disk = mount("ro")
         monkeypatch.setenv("HEADRACE_CACHE", str(disk))

@@ -21,7 +21,14 @@ SESSION = 1.5
 KINDS = ("headrace", "confluent", "java")
 
 
-@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range", None], ids=["cooperative", "range", "consumer"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param("cooperative-sticky", id="cooperative"),
+        pytest.param("range", id="range", marks=pytest.mark.soak),
+        pytest.param(None, id="consumer"),
+    ],
+)
 def test_members_of_all_clients_come_and_go(strategy: str | None, group_admin: Admin) -> None:
     """All start together; then each is joined by another of its kind and leaves.
 
@@ -69,7 +76,10 @@ def test_members_of_all_clients_come_and_go(strategy: str | None, group_admin: A
     assert [why for member, why in ledger.refused if member.startswith("headrace")] == []
 
 
-@pytest.mark.parametrize("strategy", ["cooperative-sticky", None], ids=["cooperative", "consumer"])
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param("cooperative-sticky", id="cooperative"), pytest.param(None, id="consumer", marks=pytest.mark.soak)],
+)
 def test_a_killed_and_a_paused_member(strategy: str | None, group_admin: Admin) -> None:
     """Their partitions move when the session has timed out. The paused one is told what it lost, and is back."""
     servers = group_admin.bootstrap_servers

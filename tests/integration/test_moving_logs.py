@@ -41,8 +41,10 @@ def make_segments(admin: Admin, servers: str) -> str:
     return topic
 
 
-@pytest.mark.parametrize("how", ["retention", "delete_records"])
-@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+@pytest.mark.parametrize(
+    ("policy", "how"),
+    [("earliest", "retention"), ("latest", "retention"), ("none", "retention"), ("earliest", "delete_records")],
+)
 def test_the_log_start_moves_past_a_paused_consumer(
     make: MakeConsumer, admin: Admin, servers: str, policy: str, how: str
 ) -> None:
