@@ -10,7 +10,7 @@ import pytest
 from headrace import TopicPartition
 from headrace.errors import CommitFailedError
 from support.admin import Admin, unique
-from support.consumers import AnyConsumer, MakeConsumer
+from support.consumers import AnyConsumer, MakeConsumer, poll_until
 from support.groups import WAYS, Diary, at_rest, member, poll_all, shared_out
 from support.produce import numbered, write
 
@@ -26,16 +26,16 @@ def topic(admin: Admin, servers: str) -> str:
 
 
 def asked_back(
-    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any], **settings: Any
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any], *, static: bool = False, **settings: Any
 ) -> tuple[AnyConsumer, AnyConsumer, Diary]:
     """A member that owns everything, in whose last poll some of it was asked back, for a second one."""
     group, diary = unique("g"), Diary()
-    first = member(
-        make, servers, group, [topic], listener=diary, enable_auto_commit=False, max_poll_records=4, **(way | settings)
-    )
+    settings = {**way, **settings, "enable_auto_commit": False}
+    names = [{"group_instance_id": name} if static else {} for name in ("first", "second")]
+    first = member(make, servers, group, [topic], listener=diary, max_poll_records=4, **settings, **names[0])
     poll_all([first], at_rest([first], PARTITIONS))
     del diary.events[:]
-    second = member(make, servers, group, [topic], enable_auto_commit=False, **(way | settings))
+    second = member(make, servers, group, [topic], **settings, **names[1])
     deadline = time.monotonic() + 20
     while not first.to_be_revoked_partitions():
         assert time.monotonic() < deadline
@@ -92,7 +92,7 @@ def test_delayed_revokes_wait_and_the_rest_goes_on(
 
 def test_a_delay_past_the_deadline_is_a_loss(make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
     first, second, diary = asked_back(make, servers, topic, way, max_poll_interval_ms=2000)
-    asked = first.to_be_revoked_partitions()
+    asked, member_id = first.to_be_revoked_partitions(), first.group_metadata().member_id
     deadline = time.monotonic() + 10
     while first.delay_revoke(asked):
         records = first.poll(0.05)
@@ -106,6 +106,26 @@ def test_a_delay_past_the_deadline_is_a_loss(make: MakeConsumer, servers: str, t
         first.commit({tp: 1})
     poll_all([first, second], shared_out([first, second], PARTITIONS))
     assert first.lost_partitions() == set()
+    assert first.group_metadata().member_id == member_id, "it is a member all the while"
+    if way is not WAYS["eager"]:
+        assert asked <= second.assignment()
+        assert "revoked" not in diary.kinds()
+        tp = min(first.assignment())
+        first.seek(tp, 0)
+        assert len(poll_until(first, 4)), "the rest goes on"
+
+
+def test_static_members(make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
+    first, second, diary = asked_back(make_sync, servers, topic, way, static=True)
+    asked = first.to_be_revoked_partitions()
+    for _ in range(3):
+        assert first.delay_revoke(asked)
+        assert first.poll(0.05).to_be_revoked == asked
+        second.poll(0.0)
+        assert not asked & second.assignment()
+    poll_all([first, second], shared_out([first, second], PARTITIONS))
+    assert diary.told()[0] == ("revoked", frozenset(asked))
+    assert "lost" not in diary.kinds()
 
 
 def test_what_a_later_rebalance_gives_back_is_not_revoked(make: MakeConsumer, servers: str, topic: str) -> None:

@@ -116,6 +116,22 @@ def test_a_pattern_that_the_coordinator_matches(make_sync: MakeConsumer, servers
     poll_all([consumer], shared_out([consumer], PARTITIONS))
 
 
+@pytest.mark.soak  # the coordinator looks at new topics every ten seconds
+def test_a_pattern_that_the_coordinator_matches_finds_new_topics(
+    make_sync: MakeConsumer, servers: str, admin: Admin
+) -> None:
+    first = admin.create("matched", 1)
+    consumer = make_sync(
+        bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest", group_protocol="consumer"
+    )
+    consumer.subscribe(pattern=f"{first}.*")
+    poll_all([consumer], shared_out([consumer], 1))
+    second = admin.create("", name=f"{first}-second")
+    write(servers, second, numbered(5))
+    assert len(poll_until(consumer, 5, timeout=60)) == 5
+    assert consumer.subscription() == {first, second}
+
+
 def test_new_partitions_are_found(make: MakeConsumer, servers: str, admin: Admin, way: dict[str, Any]) -> None:
     topic = admin.create("grows", 1)
     consumer = member(make, servers, unique("g"), [topic], metadata_max_age_ms=300, **way)
@@ -202,6 +218,17 @@ def test_a_second_one_of_the_same_instance_fences_the_first(make_sync: MakeConsu
     with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
         first.poll(0.1)
     assert first.assignment() == set()
+
+
+def test_with_kip_848_the_second_one_is_refused(make_sync: MakeConsumer, servers: str, topic: str) -> None:
+    group, way = unique("g"), WAYS["consumer"]
+    first = member(make_sync, servers, group, [topic], group_instance_id="me", **way)
+    poll_all([first], shared_out([first], PARTITIONS))
+    second = member(make_sync, servers, group, [topic], group_instance_id="me", **way)
+    with pytest.raises(KafkaError, match="UNRELEASED_INSTANCE_ID"):
+        poll_all([second], lambda: False, timeout=5)
+    first.poll(0.0)
+    assert first.assignment() == all_of(topic, PARTITIONS)
 
 
 # -- wrong use -------------------------------------------------------------------------------------------------------
