@@ -9,8 +9,8 @@ Headers that are added, with their values as text; those that the record had com
     headrace.dlt.error.class, .error.message    the last failure
     headrace.dlt.attempts                       how often it was tried
 
-Writing is left to confluent-kafka's producer: idempotent, acks=all, partitions by key as Java's does. It is made with
-the first dead letter, and again after an error that it does not survive.
+Writing is left to confluent-kafka's producer: idempotent, acks=all, partitions by key as Java's does. It gets into the
+cluster as the consumer does. It is made with the first dead letter, and again after an error that it does not survive.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from .errors import KafkaError
+from .security.librdkafka import librdkafka_settings
 
 if TYPE_CHECKING:
     import confluent_kafka
     from confluent_kafka import Message, Producer
 
     from .records import Record
+    from .security.settings import SecuritySettings
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +60,12 @@ def letter_headers(
 
 
 class DeadLetterTopic:
-    """Writes dead letters, from any thread. Raises ImportError if confluent-kafka is not installed."""
+    """Writes dead letters, from any thread.
 
-    def __init__(self, topic: str, bootstrap_servers: str, group_id: str) -> None:
+    Raises ImportError if confluent-kafka is not installed, ConfigError if it cannot be let in as the consumer is.
+    """
+
+    def __init__(self, topic: str, bootstrap_servers: str, group_id: str, security: SecuritySettings) -> None:
         try:
             import confluent_kafka
         except ImportError as e:
@@ -77,6 +82,7 @@ class DeadLetterTopic:
             "message.max.bytes": 1_000_000_000,  # the broker decides what is too large
             "linger.ms": 0,
             "logger": log,
+            **librdkafka_settings(security),
         }
         self._lock = threading.Lock()
         self._producer: Producer | None = None

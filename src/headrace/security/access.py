@@ -45,10 +45,10 @@ class Access:
 def _login(settings: SecuritySettings) -> Begin:
     mechanism = settings.sasl_mechanism
     if mechanism == "PLAIN":
-        username, password = _user_and_password(settings)
+        username, password = user_and_password(settings)
         return _at_once(lambda _: Plain(username, password))
     if mechanism in _HASHES:
-        username, password = _user_and_password(settings)
+        username, password = user_and_password(settings)
         salted = SaltedPasswords(_HASHES[mechanism], password)
         return _at_once(lambda _: Scram(username, salted, secrets.token_urlsafe(24)))
     if mechanism == "OAUTHBEARER":
@@ -64,7 +64,7 @@ def _at_once(make: Callable[[str], Exchange]) -> Begin:
     return begin
 
 
-def _user_and_password(settings: SecuritySettings) -> tuple[str, str]:
+def user_and_password(settings: SecuritySettings) -> tuple[str, str]:
     options = login_options(settings)
     username = settings.sasl_username or options.get("username")
     password = settings.sasl_password or options.get("password")
@@ -81,7 +81,7 @@ def _user_and_password(settings: SecuritySettings) -> tuple[str, str]:
 
 
 def _with_tokens(settings: SecuritySettings) -> Begin:
-    tokens = Tokens(_token_source(settings))
+    tokens = Tokens(token_source(settings))
 
     async def begin(_: str) -> Exchange:
         token = await tokens.get()
@@ -90,7 +90,7 @@ def _with_tokens(settings: SecuritySettings) -> Begin:
     return begin
 
 
-def _token_source(settings: SecuritySettings) -> Ask:
+def token_source(settings: SecuritySettings) -> Ask:
     try:
         extensions = extensions_in(settings.sasl_oauthbearer_extensions)
     except ValueError as error:

@@ -40,7 +40,7 @@ def read_file(path: str, name: str) -> bytes:
 def trusted_certificates(path: str, password: str | None, name: str) -> str:
     """All certificates of a truststore, as PEM. Raises ConfigError."""
     data = read_file(path, name)
-    if _is_pem(data, path, name):
+    if is_pem(data, path, name):
         return data.decode("utf-8", "replace")
     _, _, certificates = _pkcs12(data, password, path, name)
     if not certificates:
@@ -51,7 +51,7 @@ def trusted_certificates(path: str, password: str | None, name: str) -> str:
 def identity(path: str, store_password: str | None, key_password: str | None, name: str) -> Identity:
     """The key and its certificates of a keystore. Raises ConfigError."""
     data = read_file(path, name)
-    if _is_pem(data, path, name):
+    if is_pem(data, path, name):
         text = data.decode("utf-8", "replace")
         return Identity(text, text, key_password or store_password)
     key, one_time, certificates = _pkcs12(data, store_password, path, name)
@@ -60,7 +60,8 @@ def identity(path: str, store_password: str | None, key_password: str | None, na
     return Identity(certificates, key, one_time)
 
 
-def _is_pem(data: bytes, path: str, name: str) -> bool:
+def is_pem(data: bytes, path: str, name: str) -> bool:
+    """PEM, or else PKCS12. Raises ConfigError if it is neither."""
     if data[:4] in (_JKS, _JCEKS):
         raise ConfigError(
             f"{name}={path} is a JKS file, which only Java can read. Convert it with: keytool -importkeystore "

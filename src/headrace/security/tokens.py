@@ -20,7 +20,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,7 @@ class OAuthToken:
     extensions: Mapping[str, str] = field(default_factory=dict)
 
 
-Ask = Callable[[], Awaitable[OAuthToken]]
+Ask = Callable[[], Coroutine[Any, Any, OAuthToken]]
 
 
 class Tokens:
