@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
@@ -9,17 +10,19 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter, defaultdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas
 import psutil
 import pytest
 
 from cli.shell import headrace
+from support.secure import SecuredBroker
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine makes Spark slow
 
@@ -49,13 +52,15 @@ def expected(count: int) -> tuple[Counter[str], dict[tuple[str, datetime], list[
             reasons["no speed"] += 1
         elif reading["speed"] > 250:
             reasons["speed out of range"] += 1
+        elif reading["limit"] < 1:
+            reasons["limit out of range"] += 1
         else:
             minutes[reading["road"], at.replace(second=0, microsecond=0, tzinfo=None)].append(reading)
     return reasons, minutes
 
 
 def table(project: Path, name: str) -> pandas.DataFrame:
-    return pandas.read_parquet(project / "state" / "tables" / name)
+    return pandas.read_parquet(project / "state" / "tables" / "city.db" / name)
 
 
 def check_tables(project: Path, count: int) -> None:
@@ -84,6 +89,8 @@ def check_tables(project: Path, count: int) -> None:
 def test_traffic_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "traffic"
     shutil.copytree(ROOT / "pipelines" / "traffic", project, ignore=shutil.ignore_patterns("state"))
+    with (project / "spark-pipeline.yml").open("a") as spec:
+        spec.write("database: city\n")
     monkeypatch.chdir(tmp_path)
     options = ("--master", "local[2]")
     done = headrace("run", "traffic", *options, "--sample", str(FIRST))
@@ -91,7 +98,7 @@ def test_traffic_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {row[0]: row[1:] for row in done.rows if len(row) == 3}
     assert rows["readings_raw"] == [f"{FIRST:,}", f"{FIRST:,}"]
     assert f"{FIRST:,} new records in " in done.text
-    assert "tables: traffic/state/tables, log: traffic/state/run.log\n" in done.text
+    assert "tables: traffic/state/tables/city.db, log: traffic/state/run.log\n" in done.text
     assert "lag: 0 records in 6 partitions\n" in done.text
     assert done.text.count("A1") >= 1  # the sample of the gold table
     check_tables(project, FIRST)
@@ -109,7 +116,31 @@ def test_traffic_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [it for it in psutil.Process().children(recursive=True) if "pipeline_child" in " ".join(it.cmdline())]
 
 
-def test_a_new_project_that_fails(tmp_path: Path, servers: str) -> None:
+class CommandLines(threading.Thread):
+    """Those of all processes, for as long as the block lasts."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.seen: set[str] = set()
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(0.1):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    self.seen.add(path.read_text(errors="replace"))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+
+def test_a_new_project_that_fails(tmp_path: Path, secured: SecuredBroker) -> None:
+    """Of a secured cluster: its password is in no command line, log, or file that is left."""
     project = tmp_path / "My Shop"
     made = headrace("new", str(project))
     assert made.code == 0
@@ -119,7 +150,13 @@ def test_a_new_project_that_fails(tmp_path: Path, servers: str) -> None:
     assert headrace("new", str(project)).code == 2
 
     (project / "transformations" / "totals.sql").write_text("CREATE MATERIALIZED VIEW totals AS SELECT * FROM nowhere;")
-    done = headrace("run", str(project), "-b", servers, "--master", "local[1]")
+    with CommandLines() as lines:
+        done = headrace("run", str(project), "-F", str(secured.broker.client_properties), "--master", "local[1]")
+    assert any("org.apache.spark" in line and str(project) in line for line in lines.seen)
+    left = [path.read_bytes() for path in (project / "state").rglob("*") if path.is_file()]
+    password = secured.broker.client_config["sasl.password"]
+    assert not [text for text in [*lines.seen, done.text, done.err] if password in text]
+    assert not [text for text in left if password.encode() in text]
     assert (done.code, done.out) == (1, b"")
     assert done.err.splitlines()[-1].startswith("headrace: the pipeline failed: ")
     assert "nowhere" in done.err.splitlines()[-1]
@@ -159,6 +196,8 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
         (("run", "PROJECT", "--conf", "nonsense"), 2, "is not of the form NAME=VALUE"),
         (("run", "PROJECT", "-C", "nonsense"), 2, "is not of the form NAME=VALUE"),
         (("run", "PROJECT"), 1, "sample.py does not define PARTITIONS"),
+        (("run", "PROJECT", "-C", "bootstrap.servers=x:1", "--sample", "5"), 2, "--sample is for a broker of its own"),
+        (("run", "BARE", "--sample", "5"), 2, "--sample writes what sample.py makes, and bare has none"),
         (("run",), 2, "Missing argument 'DIRECTORY'"),
         (("new",), 2, "Missing argument 'DIRECTORY'"),
     ],
@@ -167,10 +206,11 @@ def test_bad_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], code: int, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "spark-pipeline.yml").write_text("name: x\n")
+    for name in ("project", "bare"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "spark-pipeline.yml").write_text("name: x\n")
     (tmp_path / "project" / "sample.py").write_text("TOPIC = 'x'\n")
-    done = headrace(*("project" if arg == "PROJECT" else arg for arg in args))
+    done = headrace(*(arg.lower() if arg in ("PROJECT", "BARE") else arg for arg in args))
     assert (done.code, done.out) == (code, b"")
     assert said in done.err
     assert "Traceback" not in done.err
@@ -187,4 +227,4 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     lock.release()
     assert done.code == 1
     assert done.err.startswith("headrace: another run of this pipeline is under way")
-    assert os.path.exists(tmp_path / "state")
+    assert os.listdir(tmp_path / "state") == ["run.lock"]  # nothing was begun

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from cli.shell import headrace
 from support.admin import Admin
 from support.produce import numbered, write
 
@@ -29,6 +30,18 @@ def test_a_reader_that_has_had_enough(servers: str, admin: Admin) -> None:
         assert process.stderr is not None
         assert process.stderr.read() == b""
         assert process.wait(30) == 0
+
+
+def test_a_member_whose_reader_has_had_enough(servers: str, admin: Admin) -> None:
+    """What nobody got to see is not committed."""
+    topic = admin.create("pipe")
+    write(servers, topic, numbered(10))
+    with start("tail", "-b", servers, "-t", topic, "-g", f"{topic}-group", "-o", "beginning") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(30) == 0
+    done = headrace("tail", "-b", servers, "-t", topic, "-g", f"{topic}-group", "-o", "beginning", "-c", "1")
+    assert done.text == "0\n"
 
 
 def test_ctrl_c_while_it_follows(servers: str, admin: Admin) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,12 +169,29 @@ def test_the_end_behind_a_transaction(servers: str, admin: Admin) -> None:
     assert tail(servers, topic, "-o", "beginning", "-e") == ["0", "1", "2"]
 
 
-def test_as_a_member_of_a_group(servers: str, admin: Admin) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_commits_what_it_shows(servers: str, admin: Admin, protocol: str) -> None:
+    """And not what its polls brought: whoever comes next gets the rest."""
     topic, group = admin.create("member", 2), unique("tail")
-    write(servers, topic, numbered(10, 1))
-    args = ("-g", group, "-o", "beginning", "-C", "group.protocol=consumer")
-    assert len(tail(servers, topic, *args, "-c", "4", "-C", "max.poll.records=4")) == 4
-    assert tail(servers, topic, *args, "-c", "6") == [str(number) for number in range(4, 10)]
+    write(servers, topic, numbered(20, 1))
+    args = ("-g", group, "-o", "beginning", "-C", f"group.protocol={protocol}")
+    assert tail(servers, topic, *args, "-c", "4") == ["0", "1", "2", "3"]
+    assert tail(servers, topic, *args, "-c", "2", "--grep", "[68]") == ["6", "8"]
+    assert tail(servers, topic, *args, "-c", "11") == [str(number) for number in range(9, 20)]
+
+
+def test_nothing_behind_the_end_that_was_there(servers: str, admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = admin.create("growing", 2)
+    write(servers, topic, numbered(3, 0))
+    ends = Consumer.end_offsets
+
+    def then_more(*args: Any, **options: Any) -> Any:
+        found = ends(*args, **options)
+        write(servers, topic, [*numbered(5, 0, start=3), *numbered(5, 1, start=3)])
+        return found
+
+    monkeypatch.setattr(Consumer, "end_offsets", then_more)
+    assert tail(servers, topic, "-o", "beginning", "-e") == ["0", "1", "2"]
 
 
 def test_more_than_a_poll_brings(servers: str, admin: Admin) -> None:

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from headrace import OAuthToken, ShareConsumer
+from headrace.cli.connecting import read_properties
 from headrace.errors import AuthenticationError, HeadraceError
 from headrace.local.certificates import Authority
+from support.admin import unique
 from support.consumers import MakeConsumer, poll_until
+from support.run_kinds import until
 from support.secure import PASSWORDS, SecuredBroker, TokenServer, unsigned_token
 
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -49,8 +52,7 @@ def test_a_certificate(make: MakeConsumer, secured: SecuredBroker, topic: str) -
 
 
 def test_a_java_client_s_settings(make_sync: MakeConsumer, secured: SecuredBroker, topic: str) -> None:
-    lines = secured.broker.client_properties.read_text().splitlines()
-    config = dict(line.split("=", 1) for line in lines)
+    config = read_properties(secured.broker.client_properties)
     assert "ScramLoginModule" in config["sasl.jaas.config"]
     reads(make_sync, topic, config)
 
@@ -115,9 +117,37 @@ def test_a_token_of_an_endpoint(
 
 
 def test_a_share_consumer(secured: SecuredBroker, topic: str) -> None:
-    with ShareConsumer(secured.broker.client_config, group_id="shares") as consumer:
+    with ShareConsumer(secured.broker.client_config, group_id=unique("shares")) as consumer:
         consumer.subscribe([topic])
-        assert len(consumer.poll(0.5)) == 0  # a share group begins at the end
+        producer, deadline = secured.producer(), time.monotonic() + 20
+        values: list[bytes | None] = []
+        while not values and time.monotonic() < deadline:  # the group begins at the end of when it was made
+            producer.produce(topic, b"shared")
+            producer.flush(10)
+            values = [record.value for record in consumer.poll(0.5)]
+        assert set(values) == {b"shared"}
+
+
+@pytest.mark.parametrize("way", ["password", "certificate", "token"])
+def test_dead_letters(make_sync: MakeConsumer, secured: SecuredBroker, way: str) -> None:
+    """They are written by another client, which gets in as the consumer does."""
+    topic, letters = secured.create("orders", 1), secured.create("failed")
+    configs = {
+        "password": read_properties(secured.broker.client_properties),
+        "certificate": secured.broker.mutual_config,
+        "token": secured.oauth_config | {"sasl.oauthbearer.token.callback": lambda: unsigned_token("admin")},
+    }
+    consumer = make_sync(configs[way], group_id=unique("billing"), commit_mode="done", auto_offset_reset="earliest")
+    consumer.subscribe([topic])
+
+    def fail(_: Any) -> None:
+        raise ValueError("no such customer")
+
+    consumer.run(fail, retries=0, dead_letter=letters, **until(consumer, lambda it: it.dead_lettered > 0))
+    reader = make_sync(secured.broker.mutual_config, auto_offset_reset="earliest")
+    reader.assign([(letters, 0)])
+    (letter,) = poll_until(reader, 1)
+    assert (letter.value, dict(letter.headers)["headrace.dlt.topic"]) == (b"0", topic.encode())
 
 
 # -- wrong -----------------------------------------------------------------------------------------------------------

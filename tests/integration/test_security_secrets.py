@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import pickle
 import re
-import subprocess
-import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.shell import headrace
 from headrace import Consumer, ShareConsumer
+from headrace.cli.connecting import read_properties
 from headrace.config import ConsumerConfig
 from headrace.errors import HeadraceError
 from headrace.local.background import Status
@@ -124,48 +123,62 @@ def test_what_the_local_broker_shows(secured: SecuredBroker) -> None:
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_what_the_command_line_shows(secured: SecuredBroker) -> None:
-    """A mistake in a settings file is told without the line that it stands in."""
-    program = (
-        "import sys\nfrom headrace import Consumer\n"
-        "Consumer(dict(line.strip().split('=', 1) for line in open(sys.argv[1]))).list_topics(timeout=5)\n"
-    )
-    wrong = secured.broker.data_dir / "wrong.properties"
-    text = secured.broker.client_properties.read_text()
+def test_what_the_command_line_shows(secured: SecuredBroker, topic: str, tmp_path: Path) -> None:
+    """The file of a secured cluster is enough for every command; a mistake in it is told without what stands there."""
+    right = secured.broker.client_properties
+    text = right.read_text()
     password = secured.broker.client_config["sasl.password"]
-    for changed, said in (
-        (text.replace(password, "wr0ng-again"), "SASL authenticate"),
-        (text.replace(";", ""), "sasl.jaas"),
+    said = ""
+    for command in (("topics",), ("produce", "-t", topic), ("tail", "-t", topic, "-o", "beginning", "-e"), ("groups",)):
+        done = headrace(*command, "-F", str(right), stdin=b"from the shell\n")
+        assert done.code == 0, (command, done.err)
+        said += done.text + done.err
+    assert "from the shell" in said
+    wrong = tmp_path / "wrong.properties"
+    for changed, code, why in (
+        (text.replace(password, "wr0ng-again"), 1, "SASL authenticate"),
+        (text.replace(";", ""), 2, "sasl.jaas.config=the value given"),
+        (text.replace("=org", " org").replace("ScramLogin", "PlainLogin"), 2, "does not fit"),
+        (text + f"\n{password}\n", 2, "is not of the form NAME=VALUE"),
+        (text.replace("sasl.jaas.config=", ""), 2, "unknown setting org.apache.kafka"),
     ):
         wrong.write_text(changed)
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(wrong)], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 1
-        assert said in done.stderr
-        assert "wr0ng-again" not in done.stdout + done.stderr
-        assert password not in done.stdout + done.stderr
-    wrong.unlink()
+        for command in (("topics",), ("tail", "-t", topic), ("lag", "-g", "g")):
+            done = headrace(*command, "-F", str(wrong))
+            assert (done.code, done.out) == (code, b"")
+            assert why in done.err
+            said += done.err
+    done = headrace("topics", "-b", "b:1", "-C", f"sasl.password: {password}")
+    assert "sasl.password is not of the form" in done.err
+    said += done.err
+    assert password not in said
+    assert "wr0ng-again" not in said
 
 
-def test_a_cluster_from_the_command_line(tmp_path: Path) -> None:
-    """`headrace up --secure` says where a client's settings are, and what is there works; none of it is printed."""
-    environment = os.environ | {"HEADRACE_DATA": str(tmp_path)}
+def test_a_cluster_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`headrace up --secure` says where a client's settings are; other commands find them. None of it is printed."""
+    monkeypatch.setenv("HEADRACE_DATA", str(tmp_path))
+    monkeypatch.delenv("HEADRACE_BOOTSTRAP", raising=False)
+    said = ""
 
-    def headrace(*args: str) -> str:
-        command = [sys.executable, "-m", "headrace", *args]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
-        assert done.returncode in (0, 3), done.stderr
-        return done.stdout + done.stderr
+    def says(*args: str, stdin: bytes = b"") -> str:
+        nonlocal said
+        done = headrace(*args, stdin=stdin)
+        assert done.code in (0, 3), done.err
+        said += done.text + done.err
+        return done.text
 
     try:
-        said = headrace("up", "--secure", "--port", "0", "--ephemeral")
-        said += headrace("status") + headrace("status", "--format", "json")
-        where = next(line.split()[-1] for line in said.splitlines() if line.startswith("client settings"))
-        settings = dict(line.split("=", 1) for line in Path(where).read_text().splitlines())
+        shown = (
+            says("up", "--secure", "--port", "0", "--ephemeral") + says("status") + says("status", "--format", "json")
+        )
+        where = next(line.split()[-1] for line in shown.splitlines() if line.startswith("client settings"))
+        settings = read_properties(Path(where))
         with Consumer(settings) as consumer:
             assert consumer.list_topics() == {}
+        says("produce", "-t", "greetings", stdin=b"hello\n")
+        assert says("tail", "-t", "greetings", "-o", "beginning", "-e", "-C", "client.id=me") == "hello\n"
         password = re.findall(r'password="([^"]+)"', settings["sasl.jaas.config"])[0]
         assert password not in said
     finally:
-        headrace("down")
+        says("down")

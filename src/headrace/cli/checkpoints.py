@@ -48,6 +48,8 @@ def _checkpoints(directory: Path, depth: int) -> list[Path]:
         return [directory]
     if depth == 0:
         return []
+    if not directory.is_dir():
+        return []
     children = sorted(child for child in directory.iterdir() if child.is_dir() and not child.is_symlink())
     return [path for child in children for path in _checkpoints(child, depth - 1)]
 

@@ -1,14 +1,16 @@
 """The options that say which cluster: -b, -C, -F, --timeout. The same for every command that speaks to one.
 
--b given               that one
-HEADRACE_BOOTSTRAP     that one
-`headrace up` runs     that one
-else                   an error that says what to do
+-b given                        that one
+HEADRACE_BOOTSTRAP              that one
+bootstrap.servers in -C or -F   that one
+`headrace up` runs              that one, with the settings of its client if it is secured
+else                            an error that says what to do
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ import click
 
 from headrace.local.background import read_status
 
+from .properties import parse_properties
+
 Command = Callable[..., Any]
 Settings = dict[str, Any]
 
@@ -24,47 +28,78 @@ Settings = dict[str, Any]
 def name_and_value(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", param_hint=option)
+        # What follows the name may be a password.
+        word = re.match(r"[\w.\-]*", text.strip())[0]  # type: ignore[index]  # it always matches
+        raise click.BadParameter(f"{word or '…'} is not of the form NAME=VALUE", param_hint=option)
     return name.strip(), value.strip()
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A file of NAME=VALUE lines, as Kafka's tools take it; # begins a comment line."""
+    """A properties file, as Kafka's tools take it. Errors name the line, and say nothing of what is in it."""
     try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"{path} cannot be read: {error}", param_hint="-F") from None
-    return dict(name_and_value(line, f"-F {path}") for line in lines if line and line[0] not in "#!")
+        return parse_properties(path.read_text())
+    except OSError as error:
+        raise click.BadParameter(f"{path} cannot be read: {error.strerror}", param_hint="-F") from None
+    except UnicodeDecodeError:
+        raise click.BadParameter(f"{path} is not text in UTF-8", param_hint="-F") from None
+    except ValueError as error:
+        raise click.BadParameter(f"{path}: {error}", param_hint="-F") from None
 
 
-def bootstrap_servers(given: str | None) -> str:
-    """Raises UsageError if there is nothing to connect to."""
-    servers = given or read_status().bootstrap_servers
-    if not servers:
+def of_local_cluster(given: Settings) -> Settings:
+    """What is given, with the address of the cluster that `headrace up` runs, and with how to get in if that is secured
+    and nothing is given about it. Raises UsageError if there is none."""
+    status = read_status()
+    if not status.bootstrap_servers:
         raise click.UsageError(
             "no broker: name one with -b host:port (or in HEADRACE_BOOTSTRAP), or start one here with `headrace up`"
         )
-    return servers
+    knows_how = any(name.startswith(("security.", "sasl.", "ssl.")) for name in given)
+    own = read_properties(Path(status.client_properties)) if status.client_properties and not knows_how else {}
+    return {**own, **given, "bootstrap.servers": status.bootstrap_servers}
+
+
+def client_options(
+    *, default_servers: str = "what `headrace up` runs", reads_environment: bool = True
+) -> Callable[[Command], Command]:
+    """Adds -b, -C and -F. The command gets one mapping, `settings`, with Kafka's names: those of the file, with those
+    of -C over them, and -b over both."""
+
+    def add(command: Command) -> Command:
+        @click.option(
+            "-b",
+            "--bootstrap-servers",
+            "servers",
+            envvar="HEADRACE_BOOTSTRAP" if reads_environment else None,
+            metavar="HOST:PORT,…",
+            help=f"Brokers to ask first.  [default: {default_servers}]",
+        )
+        @click.option("-C", "--config", "given", multiple=True, metavar="NAME=VALUE", help="A setting of the client.")
+        @click.option(
+            "-F",
+            "--config-file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Settings of the client: a properties file. Passwords belong there and not on the command line.",
+        )
+        @functools.wraps(command)
+        def with_settings(
+            *args: Any, servers: str | None, given: tuple[str, ...], config_file: Path | None, **rest: Any
+        ) -> Any:
+            settings: Settings = read_properties(config_file) if config_file else {}
+            settings.update(name_and_value(text, "-C") for text in given)
+            if servers:
+                settings["bootstrap.servers"] = servers
+            return command(*args, settings=settings, **rest)
+
+        return with_settings
+
+    return add
 
 
 def cluster_options(command: Command) -> Command:
-    """Adds them. The command gets one mapping, `settings`, with Kafka's names."""
+    """The same, and --timeout, for a command that speaks to a cluster: that of `headrace up`, if none is named."""
 
-    @click.option(
-        "-b",
-        "--bootstrap-servers",
-        "servers",
-        envvar="HEADRACE_BOOTSTRAP",
-        metavar="HOST:PORT,…",
-        help="Brokers to ask first.  [default: what `headrace up` runs]",
-    )
-    @click.option("-C", "--config", "given", multiple=True, metavar="NAME=VALUE", help="A setting of the client.")
-    @click.option(
-        "-F",
-        "--config-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Settings of the client, a line each. Passwords belong there and not on the command line.",
-    )
+    @client_options()
     @click.option(
         "--timeout",
         type=click.FloatRange(0.1, 3600),
@@ -73,21 +108,11 @@ def cluster_options(command: Command) -> Command:
         help="Seconds to wait for the cluster.",
     )
     @functools.wraps(command)
-    def with_settings(
-        *args: Any,
-        servers: str | None,
-        given: tuple[str, ...],
-        config_file: Path | None,
-        timeout: float,
-        **rest: Any,
-    ) -> Any:
-        settings: Settings = read_properties(config_file) if config_file else {}
-        settings.update(name_and_value(text, "-C") for text in given)
-        named = settings.pop("bootstrap.servers", None)
-        settings["bootstrap.servers"] = bootstrap_servers(servers or named)
-        return command(*args, settings=settings, timeout=timeout, **rest)
+    def with_cluster(*args: Any, settings: Settings, **rest: Any) -> Any:
+        named = settings if settings.get("bootstrap.servers") else of_local_cluster(settings)
+        return command(*args, settings=named, **rest)
 
-    return with_settings
+    return with_cluster
 
 
 def for_asking(settings: Mapping[str, Any], timeout: float) -> Settings:

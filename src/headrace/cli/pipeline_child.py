@@ -8,7 +8,8 @@ process tells what happens as JSON lines in the file `events`:
     {"stage": "…"}                                    what it is doing
     {"message": "…"}                                  what the pipeline says
     {"warning": "…"}                                  what the user should know at the end
-    {"tables": [{"name", "before", "rows"}, …], "seconds": 12.3, "shown": {"columns": […], "rows": [[…], …]} | null}
+    {"tables": [{"name", "before", "rows"}, …], "seconds": 12.3, "shown": {"columns": […], "rows": [[…], …]} | null,
+     "location": "…" | null}
     {"failed": "…"}                                   in one line; the whole story is in the log
 
 The tables are in Spark's own catalog, with its metastore beside them, so that the next run finds them.
@@ -19,10 +20,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import sys
 import time
 import traceback
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,8 +72,9 @@ def _run(task: Task, diary: _Diary) -> None:
 
     spec = cli.load_pipeline_spec(Path(task.spec))
     diary.tell(stage="starting Spark")
-    spark, configuration = _session(task, {**spec.configuration, **task.configuration})
+    spark, configuration = _session(task, {**spec.configuration, **task.configuration}, diary)
     try:
+        _use(spark, spec.catalog, spec.database, is_own=not _is_elsewhere(task))
         before = rows = dict(_rows(spark))
         started = time.monotonic()
         for _ in range(_MOST_PASSES):
@@ -86,7 +90,9 @@ def _run(task: Task, diary: _Diary) -> None:
             diary.tell(warning=f"there are still new rows after {_MOST_PASSES} passes: run it again for the rest")
         seconds = time.monotonic() - started
         tables = [{"name": name, "before": before.get(name, 0), "rows": count} for name, count in rows.items()]
-        diary.tell(tables=tables, seconds=seconds, shown=_shown(spark, configuration.get(SHOW)))
+        query = configuration.get(SHOW)
+        location = None if _is_elsewhere(task) else _location(spark, _main_table(list(rows), query))
+        diary.tell(tables=tables, seconds=seconds, shown=_shown(spark, query), location=location)
     finally:
         spark.stop()
 
@@ -119,7 +125,12 @@ def _pass(spark: Any, task: Task, spec: Any, configuration: dict[str, str], diar
             diary.tell(message=found.event.message)
 
 
-def _session(task: Task, configuration: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+def _is_elsewhere(task: Task) -> bool:
+    """Whether Spark is a Connect server that was there before."""
+    return task.master.startswith("sc://")
+
+
+def _session(task: Task, configuration: Mapping[str, str], diary: _Diary) -> tuple[Any, dict[str, str]]:
     """Pipelines run through Spark Connect: with a server of this process's own, unless the master is one.
 
     Also, what of the settings is for the pipeline: the others are for the start of Spark, and cannot be changed later.
@@ -128,10 +139,12 @@ def _session(task: Task, configuration: Mapping[str, str]) -> tuple[Any, dict[st
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     url = task.master
-    if not url.startswith("sc://"):
+    if not _is_elsewhere(task):
         # As SparkSession.builder does it, but for the port: 15002 may be another one's.
         (port,) = free_ports(1)
-        settings = {**_own_settings(Path(task.state), task.master, port), **configuration}
+        # Whatever is given here stands on the JVM's command line for everybody to see: no logins into Kafka.
+        of_spark = {name: value for name, value in configuration.items() if name.startswith("spark.")}
+        settings = {**_own_settings(Path(task.state), task.master, port), **of_spark}
         os.environ["SPARK_LOCAL_REMOTE"] = "1"
         SparkSession._start_connect_server(task.master, settings)
         url = f"sc://localhost:{port}"
@@ -144,7 +157,20 @@ def _session(task: Task, configuration: Mapping[str, str]) -> tuple[Any, dict[st
     }
     for name, value in later.items():
         spark.conf.set(name, value)
+    if _is_elsewhere(task) and (late := sorted(configuration.keys() - later.keys())):
+        diary.tell(warning=f"of no effect, since the server runs already: {', '.join(late)}")
     return spark, later
+
+
+def _use(spark: Any, catalog: str | None, database: str | None, is_own: bool) -> None:
+    """Unqualified names mean what they mean in the pipeline. In a catalog of our own nobody else could make the
+    database."""
+    if catalog:
+        spark.catalog.setCurrentCatalog(catalog)
+    if database:
+        if is_own:
+            spark.sql(f"CREATE DATABASE IF NOT EXISTS `{database}`")
+        spark.catalog.setCurrentDatabase(database)
 
 
 def _own_settings(state: Path, master: str, port: int) -> dict[str, str]:
@@ -155,8 +181,8 @@ def _own_settings(state: Path, master: str, port: int) -> dict[str, str]:
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
         "spark.driver.extraJavaOptions": f'"-Dderby.stream.error.file={home / "derby.log"}"',  # a path may have spaces
         "spark.ui.enabled": "false",
-        # Spark's own, and Java's logins: they hold passwords.
-        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas",
+        # Spark's own, Java's logins, and keys: they are, or hold, what nobody else should see.
+        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
     }
@@ -169,6 +195,21 @@ def _rows(spark: Any) -> Iterator[tuple[str, int]]:
     for row in spark.sql("SHOW TABLES").collect():
         if not row.isTemporary:
             yield row.tableName, spark.table(row.tableName).count()
+
+
+def _main_table(names: list[str], query: str | None) -> str | None:
+    """The one that is shown; else any."""
+    named = [name for name in names if re.search(rf"\b{re.escape(name)}\b", query or "")]
+    return next(iter(named or names), None)
+
+
+def _location(spark: Any, table: str | None) -> str | None:
+    """Its directory, if it is on this machine."""
+    if table is None:
+        return None
+    rows = spark.sql(f"DESCRIBE TABLE EXTENDED `{table}`").collect()
+    place = next((row.data_type for row in rows if row.col_name == "Location"), "")
+    return urllib.request.url2pathname(place.removeprefix("file:")) if place.startswith("file:") else None
 
 
 def _shown(spark: Any, query: str | None) -> dict[str, Any] | None:

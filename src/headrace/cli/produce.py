@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import sys
 from typing import IO, Any
 
 import click
 
-from headrace.errors import ConfigError, HeadraceError, NetworkError
+from headrace.errors import HeadraceError, NetworkError
 
 from .connecting import Settings, cluster_options, format_option, name_and_value
+from .producing import make_producer
 from .showing import say
 
 _QUEUE_FULL_WAIT = 0.1
@@ -74,21 +74,12 @@ class _Writer:
     """A producer that tells what did not get through."""
 
     def __init__(self, settings: Settings, topic: str, timeout: float, compression: str) -> None:
-        try:
-            from confluent_kafka import KafkaException, Producer
-        except ImportError:
-            raise HeadraceError("writing needs confluent-kafka: pip install 'headrace[produce]'") from None
         self._topic = topic
         self._failed: str | None = None
         self._handed_over = self._written = 0
-        quiet = logging.getLogger("headrace.librdkafka")
-        quiet.addHandler(logging.NullHandler())
-        quiet.propagate = False
-        given = {"client.id": "headrace-cli", "linger.ms": 5, "compression.type": compression, **settings}
-        try:
-            self._producer: Any = Producer({**given, "logger": quiet})
-        except KafkaException as error:
-            raise ConfigError(f"confluent-kafka: {error.args[0].str()}") from None
+        self._producer = make_producer({"linger.ms": 5, "compression.type": compression, **settings})
+        from confluent_kafka import KafkaException
+
         try:
             self._producer.list_topics(topic, timeout=timeout)
         except KafkaException as error:

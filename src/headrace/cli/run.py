@@ -24,10 +24,11 @@ import click
 
 from headrace.errors import HeadraceError
 
-from .connecting import Settings, for_asking, name_and_value, read_properties
+from .connecting import Settings, client_options, for_asking, name_and_value
 from .showing import say, table
 
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
+SAMPLE = "sample.py"
 FIRST_SAMPLE, LATER_SAMPLE = 200_000, 20_000
 _LOOK_EVERY = 0.1
 _END_WITHIN = 20.0
@@ -42,6 +43,8 @@ class Outcome:
     tables: list[dict[str, Any]]
     seconds: float
     shown: dict[str, Any] | None
+    location: str | None
+    """The directory of the table that matters most; None if it is not on this machine."""
 
 
 @click.command(
@@ -54,50 +57,48 @@ Examples:
 """
 )
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("-b", "--bootstrap-servers", "servers", metavar="HOST:PORT,…", help="Brokers.  [default: one of its own]")
-@click.option("-C", "--config", "given", multiple=True, metavar="NAME=VALUE", help="A setting of the consumer.")
-@click.option("-F", "--config-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Several.")
+@client_options(default_servers="one of its own", reads_environment=False)
 @click.option("--master", default="local[*]", show_default=True, help="Of Spark, or sc://host of a Connect server.")
 @click.option("--conf", "confs", multiple=True, metavar="NAME=VALUE", help="A setting of Spark or of the pipeline.")
 @click.option("--sample", type=click.IntRange(0), help="Records to write to its own broker.")
 def run(
+    settings: Settings,
     directory: Path,
-    servers: str | None,
-    given: tuple[str, ...],
-    config_file: Path | None,
     master: str,
     confs: tuple[str, ...],
     sample: int | None,
 ) -> None:
     """Run the Spark pipeline in DIRECTORY, once: until all that is there now is in its tables.
 
-    Without -b it starts a broker of its own and writes the sample of the project, if it has one: 200,000 records the
-    first time and 20,000 more each time after that. Tables, checkpoints and the log are in DIRECTORY/state.
+    Without -b (or bootstrap.servers in -C or -F) it starts a broker of its own and writes the sample of the project, if
+    it has one: 200,000 records the first time and 20,000 more each time after that. Tables, checkpoints and the log are
+    in DIRECTORY/state.
     """
     spec = next((directory / name for name in SPECS if (directory / name).is_file()), None)
     if spec is None:
         raise click.BadParameter(
             f"no {SPECS[0]} in {directory}: `headrace new` makes a project", param_hint="DIRECTORY"
         )
-    if servers and sample is not None:
+    own_broker = not settings.get("bootstrap.servers")
+    if sample is not None and not own_broker:
         raise click.UsageError("--sample is for a broker of its own: without -b")
+    if sample is not None and not (directory / SAMPLE).is_file():
+        raise click.UsageError(f"--sample writes what {SAMPLE} makes, and {directory} has none")
     _check_packages()
-    kafka: Settings = read_properties(config_file) if config_file else {}
-    kafka.update(name_and_value(text, "-C") for text in given)
     chosen = dict(name_and_value(text, "--conf") for text in confs)
     state = directory / "state"
     state.mkdir(exist_ok=True)
     begun = time.monotonic()
     with _alone(state), contextlib.ExitStack() as stack:
-        if servers is None:
-            servers = stack.enter_context(_own_broker(directory, state, sample))
-        kafka["bootstrap.servers"] = servers
+        if own_broker:
+            settings["bootstrap.servers"] = stack.enter_context(_own_broker(directory, state, sample))
         before = _taken(state)
-        configuration = {f"headrace.kafka.{name}": str(value) for name, value in kafka.items()} | chosen
+        configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
         outcome = _spark(spec, state, master, configuration)
-        taken = _taken(state) - before
+        taken = None if (after := _taken(state)) is None else after - (before or 0)
         _report(state, outcome, taken, time.monotonic() - begun)
-        _report_lag(state, kafka)
+        if taken is not None:
+            _report_lag(state, settings)
 
 
 def _check_packages() -> None:
@@ -141,14 +142,15 @@ def _own_broker(directory: Path, state: Path, sample: int | None) -> Iterator[st
         yield broker.bootstrap_servers
 
 
-def _taken(state: Path) -> int:
-    """How many offsets the checkpoints say were read."""
+def _taken(state: Path) -> int | None:
+    """How many offsets the checkpoints say were read. None if there are none here: of a pipeline without streaming
+    tables, or on a Connect server elsewhere."""
     from .checkpoints import read_checkpoints, slowest
 
     try:
         done = slowest(found.done for found in read_checkpoints(state / "checkpoints"))
-    except (HeadraceError, FileNotFoundError):
-        return 0
+    except (HeadraceError, OSError):
+        return None
     return sum(each.frontier - each.count_open for each in done.values())
 
 
@@ -175,7 +177,7 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str]) 
             if "warning" in event:
                 say(event["warning"])
             if "tables" in event:
-                found = Outcome(event["tables"], event["seconds"], event["shown"])
+                found = Outcome(**event)
     except KeyboardInterrupt:
         process.send_signal(15)
         process.wait(_END_WITHIN)
@@ -220,22 +222,23 @@ def _follow(events: Path, process: Any) -> Iterator[dict[str, Any]]:
                 over = process.wait(_LOOK_EVERY)
 
 
-def _report(state: Path, outcome: Outcome, taken: int, seconds: float) -> None:
+def _report(state: Path, outcome: Outcome, taken: int | None, seconds: float) -> None:
     rows = [(each["name"], each["rows"], each["rows"] - each["before"]) for each in outcome.tables]
     click.echo(table(("table", "rows", "new"), rows))
     if outcome.shown:
         click.echo("\n" + table(outcome.shown["columns"], outcome.shown["rows"]))
-    rate = taken / outcome.seconds if outcome.seconds else 0.0
-    click.echo(
-        f"\n{taken:,} new records in {outcome.seconds:.1f} s ({rate:,.0f} records/s), {seconds:.1f} s with all that "
-        f"had to be started"
-    )
-    places = os.path.relpath(state / "tables")
-    click.echo(f"tables: {places}, log: {os.path.relpath(state / 'run.log')}")
-    if outcome.tables:
-        last = outcome.tables[0]["name"]
-        query = f"import pandas; print(pandas.read_parquet('{places}/{last}'))"
-        click.echo(f'{_python()} -c "{query}"')
+    took = f"{outcome.seconds:.1f} s"
+    if taken is not None:
+        rate = taken / outcome.seconds if outcome.seconds else 0.0
+        took = f"{taken:,} new records in {took} ({rate:,.0f} records/s)"
+    click.echo(f"\n{took}, {seconds:.1f} s with all that had to be started")
+    log = os.path.relpath(state / "run.log")
+    if outcome.location is None:
+        click.echo(f"log: {log}")
+        return
+    place = os.path.relpath(outcome.location)
+    click.echo(f"tables: {os.path.dirname(place)}, log: {log}")
+    click.echo(f"""{_python()} -c "import pandas; print(pandas.read_parquet('{place}'))\"""")
 
 
 def _python() -> str:
@@ -256,5 +259,5 @@ def _report_lag(state: Path, kafka: Settings) -> None:
 
     try:
         click.echo(asyncio.run(ask()))
-    except HeadraceError as error:
+    except (HeadraceError, OSError) as error:
         click.echo(f"lag: not known ({error})")

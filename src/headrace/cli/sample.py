@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import logging
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from headrace.errors import HeadraceError
 
+from .producing import make_producer
 from .showing import say
 
 _TIMEOUT = 60.0
@@ -62,10 +62,6 @@ def _write(sample: ModuleType, servers: str, first: int, count: int) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    try:
-        from confluent_kafka import Producer
-    except ImportError:
-        raise HeadraceError("writing a sample needs confluent-kafka: pip install 'headrace[produce]'") from None
     refused: list[Any] = []
 
     def delivered(error: Any, _: Any) -> None:
@@ -73,10 +69,7 @@ def _write(sample: ModuleType, servers: str, first: int, count: int) -> None:
             refused.append(error)
 
     settings = {"linger.ms": 20, "compression.type": "lz4", "enable.idempotence": True}
-    quiet = logging.getLogger("headrace.librdkafka")
-    quiet.addHandler(logging.NullHandler())
-    quiet.propagate = False
-    producer = Producer({"bootstrap.servers": servers, "logger": quiet, **settings})
+    producer = make_producer({"bootstrap.servers": servers, **settings})
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"writing to {sample.TOPIC}", total=count)

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,10 +17,12 @@ from .connecting import Settings, cluster_options, format_option
 from .places import Place, chosen, parse_place
 
 if TYPE_CHECKING:
-    from headrace import Consumer, Records
+    from headrace import Consumer, Record, Records
     from headrace.types import TopicPartition
 
 _POLL = 0.5
+
+Limit = Callable[[], int | None]
 
 
 @click.command(
@@ -47,7 +49,7 @@ Exit code 0 also when whatever reads the pipe has had enough of it.
 @click.option("-k", "--keys", is_flag=True, help="Show keys.")
 @click.option("--headers", is_flag=True, help="Show headers.")
 @click.option("--offsets", is_flag=True, help="Show partition:offset and time.")
-@click.option("-g", "--group", metavar="GROUP", help="Read as a member of this group, and commit.")
+@click.option("-g", "--group", metavar="GROUP", help="Read as a member of this group, and commit what is shown.")
 @format_option("text", "json", "hex")
 @cluster_options
 def tail(
@@ -82,25 +84,43 @@ def tail(
         **settings,
         "allow.auto.create.topics": False,
         "default.api.timeout.ms": round(timeout * 1000),
-        **({"group.id": group, "auto.offset.reset": _reset(place)} if group else {}),
+        **(_membership(group, place) if group else {}),
     }
     out = sys.stdout.buffer
+    left = count
+
+    def at_most() -> int | None:
+        """How many records a poll should bring: without a filter, no more than are shown."""
+        return None if wanted else left
+
     with Consumer(config) as consumer:
-        polls = _member_polls(consumer, topic) if group else _polls(consumer, topic, partitions, place, exit_at_end)
-        left = count
+        if group:
+            polls = _member_polls(consumer, topic, at_most)
+        else:
+            polls = _polls(consumer, topic, partitions, place, exit_at_end, at_most)
         try:
             for records in polls:
                 found: Any = wanted(records) if wanted else records
-                if left is not None and len(found) > left:
+                if left is not None:
                     found = found[:left]
+                    left -= len(found)
                 if found:
                     out.write(render(found))
                     out.flush()
-                    if left is not None and (left := left - len(found)) == 0:
-                        return
+                if group:
+                    consumer.done(_seen(records, found) if left == 0 else records)
+                if left == 0:
+                    return
         except BrokenPipeError:
             # What is left in the buffer has nowhere to go, and must not be tried again when Python ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _seen(records: Records, shown: Sequence[Record]) -> Records:
+    """Up to the last one that was shown: others get those behind it."""
+    last = shown[-1]
+    place = (last.partition, last.offset)
+    return records[: 1 + next(at for at, it in enumerate(records) if (it.partition, it.offset) == place)]
 
 
 def _pattern(text: str | None, option: str) -> re.Pattern[bytes] | None:
@@ -110,20 +130,22 @@ def _pattern(text: str | None, option: str) -> re.Pattern[bytes] | None:
         raise click.BadParameter(f"{text!r} is no regular expression: {error}", param_hint=option) from None
 
 
-def _reset(place: Place) -> str:
-    return "earliest" if place.kind == "beginning" else "latest"
+def _membership(group: str, place: Place) -> Settings:
+    """What is committed is what was shown, or looked at by the filter, and not what a poll brought."""
+    reset = "earliest" if place.kind == "beginning" else "latest"
+    return {"group.id": group, "auto.offset.reset": reset, "commit.mode": "done"}
 
 
-def _member_polls(consumer: Consumer, topic: str) -> Iterator[Records]:
+def _member_polls(consumer: Consumer, topic: str, at_most: Limit) -> Iterator[Records]:
     if not consumer.partitions_for_topic(topic):
         raise _unknown(topic)
     consumer.subscribe([topic])
     while True:
-        yield consumer.poll(_POLL)
+        yield consumer.poll(_POLL, max_records=at_most())
 
 
 def _polls(
-    consumer: Consumer, topic: str, wanted: tuple[int, ...], place: Place, exit_at_end: bool
+    consumer: Consumer, topic: str, wanted: tuple[int, ...], place: Place, exit_at_end: bool, at_most: Limit
 ) -> Iterator[Records]:
     from headrace import TopicPartition
 
@@ -141,14 +163,29 @@ def _polls(
     if exit_at_end:
         consumer.pause([tp for tp in places if tp not in waiting])
     while waiting or not exit_at_end:
-        records = consumer.poll(_POLL)
+        records = consumer.poll(_POLL, max_records=at_most())
+        if not exit_at_end:
+            yield records
+            continue
+        # Without records too: the last offsets of a log may be those of transaction markers.
+        looked_at = records.partitions if records else tuple(waiting)
+        over = [tp for tp in looked_at if tp in waiting and consumer.position(tp) >= ends[tp]]
+        yield from _before(records, {tp: ends[tp] for tp in over})
+        waiting.difference_update(over)
+        consumer.pause(over)
+
+
+def _before(records: Records, ends: Mapping[TopicPartition, int]) -> Iterator[Records]:
+    """Without what was written behind these ends meanwhile."""
+    if all(records[tp][-1].offset < end for tp, end in ends.items() if records[tp]):
         yield records
-        if exit_at_end:
-            # Without records too: the last offsets of a log may be those of transaction markers.
-            looked_at = records.partitions if records else tuple(waiting)
-            over = [tp for tp in looked_at if tp in waiting and consumer.position(tp) >= ends[tp]]
-            waiting.difference_update(over)
-            consumer.pause(over)
+        return
+    for tp in records.partitions:
+        part = records[tp]
+        if tp in ends:
+            part = part[: sum(record.offset < ends[tp] for record in part)]
+        if part:
+            yield part
 
 
 def _starts(
