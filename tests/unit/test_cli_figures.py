@@ -7,12 +7,15 @@ import re
 import click
 import pytest
 
+from headrace.cli.lag import Threshold
+from headrace.cli.lag import shown as lag_table
 from headrace.cli.lag_figures import History, Row, Sample, plain_row, rows_of
 from headrace.cli.lines import Columns, Filter, renderer
 from headrace.cli.pipeline_child import one_line
 from headrace.cli.places import Place, parse_place, span_seconds
 from headrace.cli.run import cause_in
 from headrace.cli.showing import numbers, seconds, table
+from headrace.errors import HeadraceError
 from headrace.lane_marks import Mark
 from headrace.offsets import OffsetSet
 from headrace.protocol.admin_messages import ADMIN_APIS
@@ -45,6 +48,7 @@ TOKEN = Mark(100, OffsetSet(100, [(20, 50)]), "a")
         (TOKEN, Mark(30, OffsetSet(30), "b"), (0, 130), [("live", 100, 130, 30, 0), ("backlog", 20, 100, 30, 0)]),
         (TOKEN, Mark(100, OffsetSet(100), "a"), (0, 130), [("live", 100, 130, 30, 0)]),
         (TOKEN, None, (40, 130), [("live", 100, 130, 30, 0), ("backlog", 40, 100, 10, 20)]),
+        (TOKEN, None, (60, 130), [("live", 100, 130, 30, 0), ("backlog", 100, 100, 0, 30)]),
     ],
 )
 def test_what_the_two_logs_say(first: Mark, second: Mark | None, log: tuple[int, int], expected: list[object]) -> None:
@@ -54,6 +58,18 @@ def test_what_the_two_logs_say(first: Mark, second: Mark | None, log: tuple[int,
 def test_a_share_groups_lag_is_what_the_brokers_say() -> None:
     assert plain_row(TP, 10, Watermarks(0, 50), 7).lag == 7
     assert plain_row(TP, 10, Watermarks(0, 50)).lag == 40
+
+
+def test_a_threshold() -> None:
+    done, late = Row(TP, "", 5, 5, 0), Row(TP, "", 1, 5, 4, seconds=70.0)
+    assert not Threshold(records=4).is_passed(Sample(0, [done, late]))
+    assert Threshold(records=3).is_passed(Sample(0, [done, late]))
+    assert not Threshold(seconds=70).is_passed(Sample(0, [done, late]))
+    assert Threshold(seconds=60).is_passed(Sample(0, [done, late]))
+    unread = Row(TP, "", 1, 5, 4)
+    assert Threshold(seconds=60).is_passed(Sample(0, [unread, late]))
+    with pytest.raises(HeadraceError, match="how long t-0 waits is not known"):
+        Threshold(seconds=80).is_passed(Sample(0, [unread, late]))
 
 
 def sample(at: float, lag: int, end: int, backlog: int = 0) -> Sample:
@@ -158,6 +174,15 @@ def test_a_terminal_is_not_given_commands() -> None:
     assert renderer("text", Columns(keys=True), True)([RECORD]) == "k\t\ufffd[2Jv\ufffd\n".encode()
     assert renderer("text", Columns(), False)([RECORD]) == b"\x1b[2Jv\xff\n"
     assert renderer("text", Columns(keys=True), False)([RECORD]) == b"k\t\x1b[2Jv\xff\n"
+
+
+def test_nor_by_names_that_others_choose() -> None:
+    named = Record("t", 1, 2, timestamp=3, headers=[("h\x1b[2J", b"1")])
+    assert renderer("text", Columns(headers=True), True)([named]) == "h\ufffd[2J=1\t\n".encode()
+    assert "\x1b[2J" not in table(("client", "host"), [("me\x1b[2J", "h\x9b2J")]).splitlines()[1]
+    shown = lag_table("g\x1b[2J", Sample(0, [Row(TP, "", 1, 5, 4, owner="me\x1b[2J@x")]), None)
+    assert "\x1b[2J" not in shown
+    assert "me\ufffd[2J@x" in shown
 
 
 def test_a_filter() -> None:

@@ -15,8 +15,9 @@ from typing import Any, Self, TypeVar
 from kio.schema.errors import ErrorCode
 
 from ..config import ConsumerConfig
-from ..errors import HeadraceError, KafkaError
+from ..errors import HeadraceError, KafkaError, NetworkError, RequestTimeoutError
 from ..machines.cluster import Cluster
+from ..net.connection import Reply
 from ..protocol.admin_messages import (
     CONSUMER_GROUP_DESCRIBE,
     CREATE_TOPICS,
@@ -36,6 +37,7 @@ from .log_offsets import EARLIEST, LATEST, LogOffsets
 T = TypeVar("T")
 
 _LAST_BY_NAME = 9  # of OffsetFetch; from 10 on topics go by id
+_NOT_THERE = (ErrorCode.unknown_topic_or_partition, ErrorCode.invalid_topic_exception)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,17 +101,15 @@ class AsyncAdmin:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     async def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
-        """All topics, or those of these that exist."""
+        """All topics that one may know of, or those of these that exist. Raises AuthorizationError for one of these
+        that is denied."""
         asked = None if names is None else sorted(set(names))
 
         async def ask() -> dict[str, TopicDescription]:
-            answer = await self._client.learn(asked)
+            found = await self._existing(asked)
             return {
-                topic.name: TopicDescription(
-                    topic.name, topic.is_internal, tuple(self._cluster.partition_infos(topic.name))
-                )
-                for topic in sorted(answer.topics, key=lambda topic: topic.name or "")
-                if topic.name and topic.error_code == NONE
+                name: TopicDescription(name, topic.is_internal, tuple(self._cluster.partition_infos(name)))
+                for name, topic in sorted(found.items())
             }
 
         return await self._timed("Metadata", ask)
@@ -135,7 +135,7 @@ class AsyncAdmin:
 
     async def _change(self, api: Api, fields: Mapping[str, Any], doing: str) -> None:
         async def ask() -> None:
-            reply = await self._client.call((await self._brokers())[0], api, fields)
+            reply = await self._call_any(api, fields)
             for result in getattr(reply.body, "responses", None) or reply.body.topics:
                 if result.error_code != NONE:
                     error = kafka_error(result.error_code, doing, result.error_message)
@@ -146,12 +146,11 @@ class AsyncAdmin:
 
     async def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """First and next offset of the logs of those partitions that exist. With read_committed, the next offset is the
-        last stable one."""
+        last stable one. Raises AuthorizationError for a topic that is denied."""
         asked = sorted(set(partitions))
 
         async def ask() -> dict[TopicPartition, Watermarks]:
-            answer = await self._client.learn(sorted({tp.topic for tp in asked}))
-            there = {topic.name for topic in answer.topics if topic.error_code == NONE}
+            there = await self._existing(sorted({tp.topic for tp in asked}))
             known = [tp for tp in asked if tp.topic in there and self._cluster.partition(tp) is not None]
             low = await self._offsets.by_time(dict.fromkeys(known, EARLIEST))
             high = await self._offsets.by_time(dict.fromkeys(known, LATEST))
@@ -167,13 +166,26 @@ class AsyncAdmin:
 
         return await self._timed("ListOffsets", ask) if asked else {}
 
+    async def _existing(self, names: Iterable[str] | None) -> dict[str, Any]:
+        """Asks now. What keeps a topic from being described is raised, unless there is no such topic."""
+        answer = await self._client.learn(names)
+        found = {}
+        for topic in answer.topics:
+            if topic.error_code == NONE:
+                found[topic.name] = topic
+            elif topic.error_code not in _NOT_THERE:
+                raise kafka_error(topic.error_code, f"Metadata of {topic.name}")
+        return found
+
     # -- groups ------------------------------------------------------------------------------------------------------
 
     async def groups(self) -> list[GroupListing]:
-        """All groups of all coordinators."""
+        """All groups of all coordinators. A broker that cannot be reached is asked again until time is up: there may be
+        groups that only it knows."""
 
         async def ask() -> list[GroupListing]:
-            answers = await asyncio.gather(*(self._groups_at(node) for node in await self._brokers()))
+            await self._client.learn(())  # brokers come and go
+            answers = await asyncio.gather(*(self._groups_at(node) for node in self._cluster.brokers))
             return sorted((found for answer in answers for found in answer), key=lambda found: found.group)
 
         return await self._timed("ListGroups", ask)
@@ -287,14 +299,23 @@ class AsyncAdmin:
 
     # -- who is asked ------------------------------------------------------------------------------------------------
 
-    async def _brokers(self) -> list[int]:
-        if not self._cluster.brokers:
+    async def _call_any(self, api: Api, fields: Mapping[str, Any]) -> Reply:
+        """The answer of the first broker that gives one. Raises what the last one said."""
+        nodes = list(self._cluster.brokers)
+        if not nodes:
             await self._client.learn(())
-        return sorted(self._cluster.brokers)
+            nodes = list(self._cluster.brokers)
+        last: HeadraceError = NetworkError("no broker is known")
+        for node in nodes:
+            try:
+                return await self._client.call(node, api, fields)
+            except (NetworkError, RequestTimeoutError) as error:
+                last = error
+        await self._client.learn(())  # for the next try: it asks the bootstrap servers too
+        raise last
 
     async def _coordinator(self, group: str) -> int:
-        fields = {"key_type": 0, "coordinator_keys": (group,)}
-        reply = await self._client.call((await self._brokers())[0], FIND_COORDINATOR, fields)
+        reply = await self._call_any(FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": (group,)})
         found = reply.body.coordinators[0]
         if found.error_code != NONE:
             raise kafka_error(found.error_code, f"FindCoordinator of group {group}", found.error_message)

@@ -18,6 +18,8 @@ import click
 from headrace._version import __version__
 from headrace.errors import ConfigError, HeadraceError, NetworkError, RequestTimeoutError
 
+from .showing import printable
+
 # Loaded when asked for: `headrace status` need not wait for what `headrace tail` needs.
 _COMMANDS = {
     "up": "broker",
@@ -85,6 +87,8 @@ def run() -> None:
 def _fail(error: Exception, debug: bool, code: int, advice: str = "") -> None:
     if debug:
         raise error
+    # What a broker says of an error is part of it.
     text = " ".join(str(error).split()) if not isinstance(error, HeadraceError) else str(error)
-    click.echo(f"headrace: {text.removesuffix('.') if advice else text}{advice}", err=True)
+    lines = [printable(line) for line in f"headrace: {text.removesuffix('.') if advice else text}{advice}".split("\n")]
+    click.echo("\n".join(lines), err=True)
     sys.exit(code)

@@ -10,7 +10,7 @@ import click
 from headrace.errors import HeadraceError
 
 from .connecting import Settings, cluster_options, for_asking, format_option
-from .showing import document, numbers, table
+from .showing import document, numbers, printable, table
 
 
 @click.command(
@@ -75,7 +75,7 @@ async def _describe(settings: Settings, group: str) -> dict[str, Any]:
 
 
 def _shown(group: dict[str, Any]) -> str:
-    head = f"{group['group']}: {group['kind']}, {group['state']}, {group['assignor'] or 'no assignor'}"
+    head = printable(f"{group['group']}: {group['kind']}, {group['state']}, {group['assignor'] or 'no assignor'}")
     if not group["members"]:
         return f"{head}\nno members"
     rows = [

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.errors import HeadraceError
+
 from .connecting import Settings, cluster_options, for_asking, format_option
 from .places import span_seconds
-from .showing import document, is_terminal, seconds, table
+from .showing import document, is_terminal, printable, seconds, table
 
 if TYPE_CHECKING:
     from .lag_figures import Sample, Trend
@@ -29,9 +31,15 @@ class Threshold:
     seconds: float | None = None
 
     def is_passed(self, sample: Sample) -> bool:
-        if self.records is not None and sample.lag > self.records:
+        """Raises HeadraceError if it cannot be told."""
+        if self.records is not None:
+            return sample.lag > self.records
+        assert self.seconds is not None
+        if sample.seconds is not None and sample.seconds > self.seconds:
             return True
-        return self.seconds is not None and (sample.seconds or 0.0) > self.seconds
+        if unknown := next((row for row in sample.rows if row.lag and row.seconds is None), None):
+            raise HeadraceError(f"how long {unknown.tp} waits is not known: its next record could not be read")
+        return False
 
 
 class _ThresholdType(click.ParamType[Threshold]):
@@ -87,7 +95,8 @@ def lag(
     """Show how far behind a group is, partition by partition: of a consumer group, a share group, or CHECKPOINT, the
     directory of a Spark query.
 
-    The time is the age of the oldest record that is not done. Exit code: 0, or 3 if the threshold is passed at the end.
+    The time is the age of the oldest record that is not done. Of a partition that a member has, and of which nothing is
+    committed, all records count. Exit code: 0, or 3 if the threshold is passed at the end; 1 if that cannot be told.
     """
     if (checkpoint is None) == (group is None):
         raise click.UsageError("name a group with -g, or the directory of a checkpoint")
@@ -157,7 +166,7 @@ def _document(name: str, sample: Sample, trend: Trend | None) -> dict[str, Any]:
                 "topic": row.tp.topic,
                 "partition": row.tp.partition,
                 "lane": row.lane or None,
-                "next": row.next,
+                "next": row.next if row.is_committed else None,
                 "end": row.end,
                 "lag": row.lag,
                 "seconds": _rounded(row.seconds),
@@ -184,7 +193,7 @@ def shown(name: str, sample: Sample, trend: Trend | None) -> str:
             row.tp.topic,
             row.tp.partition,
             *([row.lane] if with_lanes else []),
-            row.next,
+            row.next if row.is_committed else None,
             row.end,
             row.lag,
             seconds(row.seconds),
@@ -193,7 +202,7 @@ def shown(name: str, sample: Sample, trend: Trend | None) -> str:
         ]
         for row in sample.rows
     ]
-    head = f"{name}: {sample.lag:,} records"
+    head = f"{printable(name)}: {sample.lag:,} records"
     if sample.seconds is not None:
         head += f", the oldest {seconds(sample.seconds)} old"
     lines = [head, table(heads, rows)]

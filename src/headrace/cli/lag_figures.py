@@ -1,6 +1,7 @@
 """How far a group is: figures out of offsets. Nothing here does I/O or reads a clock.
 
     plain commit       one row: from the committed offset to the end of the log
+    no commit          one row, of what a member has and has not committed: all of the log
     with a token       two rows (KIP-333): the live lane's, and one for what the backlog lane has still to read
     share group        one row: from the group's start offset; the lag is what the brokers say
     checkpoint         as a plain commit, or with a token if it has holes
@@ -29,13 +30,14 @@ class Row:
     lane: str
     """live, backlog, or empty where there is only one."""
     next: int
-    """The first offset that is not done."""
+    """The first offset that is not done; without a commit, the first of the log."""
     end: int
     lag: int
     lost: int = 0
     owner: str | None = None
     seconds: float | None = None
     """How old the record at `next` is; None without lag, or if it could not be read."""
+    is_committed: bool = True
 
 
 def rows_of(tp: TopicPartition, first: Mark, second: Mark | None, log: Watermarks, owner: str | None) -> list[Row]:
@@ -46,9 +48,10 @@ def rows_of(tp: TopicPartition, first: Mark, second: Mark | None, log: Watermark
         open_ranges = done.open(min(done.low, first.offset), first.offset)
         still = [(max(start, log.low), end) for start, end in open_ranges if end > log.low]
         lost = sum(end - start for start, end in open_ranges) - sum(end - start for start, end in still)
-        if still:
+        if still or lost:
+            following = still[0][0] if still else first.offset
             lag = sum(end - start for start, end in still)
-            rows.append(Row(tp, BACKLOG, still[0][0], first.offset, lag, lost, owner))
+            rows.append(Row(tp, BACKLOG, following, first.offset, lag, lost, owner))
     start = max(first.offset, log.low)
     end = max(log.high, start)
     ranges = done.open(start, end)
@@ -56,6 +59,11 @@ def rows_of(tp: TopicPartition, first: Mark, second: Mark | None, log: Watermark
     lane = LIVE if first.token else ""
     live = Row(tp, lane, following, end, sum(b - a for a, b in ranges), start - first.offset, owner)
     return [live, *rows]
+
+
+def uncommitted_row(tp: TopicPartition, log: Watermarks, owner: str) -> Row:
+    """Nobody has said how far it is: all that is there counts, so that an alert does not come too late."""
+    return Row(tp, "", log.low, log.high, log.high - log.low, owner=owner, is_committed=False)
 
 
 def done_rows(tp: TopicPartition, done: OffsetSet, log: Watermarks) -> list[Row]:

@@ -10,21 +10,23 @@ from pathlib import Path
 
 from headrace.aio import AsyncConsumer
 from headrace.aio.admin import AsyncAdmin, GroupDescription
-from headrace.errors import HeadraceError
+from headrace.errors import AuthorizationError, HeadraceError
 from headrace.lane_marks import BACKLOG_SUFFIX, Mark
 from headrace.types import OffsetAndMetadata, TopicPartition
 
 from .checkpoints import read_checkpoints, slowest
 from .connecting import Settings
-from .lag_figures import Row, Sample, done_rows, plain_row, rows_of
+from .lag_figures import Row, Sample, done_rows, plain_row, rows_of, uncommitted_row
 
 Ages = dict[tuple[TopicPartition, int], float]
 
-_LOOK_FOR = 5.0  # seconds to look for the records that are next
+_LOOK_FOR = 5.0  # seconds to look for the records that are next ...
+_LOOK_ON_FOR = 1.0  # ... and when some of them may not be read
+_LOOK_EVERY = 0.2
 
 
 async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics: Collection[str]) -> Sample:
-    """Raises HeadraceError if there is no such group, or it has committed nothing."""
+    """Raises HeadraceError if there is no such group, or it has neither committed anything nor a member that reads."""
     described = await admin.describe_group(group)
     if described is None:
         raise HeadraceError(f"there is no group {group!r}: `headrace groups` lists those that there are")
@@ -50,14 +52,15 @@ async def _group_rows(admin: AsyncAdmin, group: str, described: GroupDescription
     if any(mark.token for mark in marks.values()):
         found = await admin.committed(group + BACKLOG_SUFFIX)
         progress = {tp: _mark(tp, group + BACKLOG_SUFFIX, it) for tp, it in found.items()}
-    logs = await admin.bounds(marks)
     owners = _owners(described)
-    return [
-        row
-        for tp, mark in sorted(marks.items())
-        if tp in logs
-        for row in rows_of(tp, mark, progress.get(tp), logs[tp], owners.get(tp))
-    ]
+    logs = await admin.bounds(marks.keys() | owners.keys())
+    rows = []
+    for tp in sorted(logs):
+        if tp in marks:
+            rows += rows_of(tp, marks[tp], progress.get(tp), logs[tp], owners.get(tp))
+        else:
+            rows.append(uncommitted_row(tp, logs[tp], owners[tp]))
+    return rows
 
 
 def _mark(tp: TopicPartition, group: str, found: OffsetAndMetadata) -> Mark:
@@ -83,39 +86,50 @@ async def _complete(settings: Settings, rows: list[Row], topics: Collection[str]
     if unknown := sorted(set(topics) - {row.tp.topic for row in rows}):
         raise HeadraceError(f"nothing is known of topic {unknown[0]!r} here")
     chosen = [row for row in rows if not topics or row.tp.topic in topics]
-    ages = await _ages(settings, {(row.tp, row.next) for row in chosen if row.lag and row.next < row.end})
+    ages = await _ages(settings, [row for row in chosen if row.lag and row.next < row.end])
     aged = [dataclasses.replace(row, seconds=ages.get((row.tp, row.next)) if row.lag else None) for row in chosen]
     return Sample(time.time(), aged)
 
 
-async def _ages(settings: Settings, places: Collection[tuple[TopicPartition, int]]) -> Ages:
-    """Seconds since each of these records was written, of those that can be read quickly."""
-    first_lanes: dict[TopicPartition, int] = {}
-    others: dict[TopicPartition, int] = {}
-    for tp, offset in sorted(places):  # a partition with two lanes is looked at twice
-        (others if tp in first_lanes else first_lanes)[tp] = offset
+async def _ages(settings: Settings, rows: Collection[Row]) -> Ages:
+    """Seconds since the next record of each was written, of those that can be read quickly."""
+    first_lanes: dict[TopicPartition, Row] = {}
+    others: dict[TopicPartition, Row] = {}
+    for row in rows:  # a partition with two lanes is looked at twice
+        (others if row.tp in first_lanes else first_lanes)[row.tp] = row
     found: Ages = {}
     for wanted in filter(None, (first_lanes, others)):
         found.update(await _read_ages(settings, wanted))
     return found
 
 
-async def _read_ages(settings: Settings, wanted: Mapping[TopicPartition, int]) -> Ages:
+async def _read_ages(settings: Settings, wanted: Mapping[TopicPartition, Row]) -> Ages:
+    """None of what this client may look at but not read, or that does not come in time; 0 where there is no record but
+    only what transactions leave behind."""
     config = {**settings, "max.poll.records": -1, "auto.offset.reset": "earliest", "allow.auto.create.topics": False}
     found: Ages = {}
     deadline = asyncio.get_running_loop().time() + _LOOK_FOR
     async with AsyncConsumer(config) as consumer:
         consumer.assign(list(wanted))
-        for tp, offset in wanted.items():
-            consumer.seek(tp, offset)
+        for tp, row in wanted.items():
+            consumer.seek(tp, row.next)
         waiting = set(wanted)
         while waiting and (left := deadline - asyncio.get_running_loop().time()) > 0:
-            records = await consumer.poll(left)
-            for tp in records.partitions:
-                if tp in waiting:
-                    waiting.discard(tp)
-                    timestamp = records[tp][0].timestamp
-                    if timestamp >= 0:
-                        found[tp, wanted[tp]] = max(0.0, time.time() - timestamp / 1000)
+            try:
+                records = await consumer.poll(min(left, _LOOK_EVERY))
+                passed = [tp for tp in waiting if await consumer.position(tp) >= wanted[tp].end]
+            except AuthorizationError:
+                # It is told again and again, between what can be read.
+                deadline = min(deadline, asyncio.get_running_loop().time() + _LOOK_ON_FOR)
+                continue
+            except HeadraceError:
+                break
+            for tp in {*records.partitions, *passed} & waiting:
+                waiting.discard(tp)
+                timestamp = records[tp][0].timestamp if records[tp] else None
+                if timestamp is None:
+                    found[tp, wanted[tp].next] = 0.0
+                elif timestamp >= 0:
+                    found[tp, wanted[tp].next] = max(0.0, time.time() - timestamp / 1000)
             consumer.pause(list(records.partitions))
     return found

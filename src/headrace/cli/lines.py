@@ -17,11 +17,11 @@ from operator import attrgetter
 
 from headrace.records import Record
 
+from .showing import printable
+
 Render = Callable[[Iterable[Record]], bytes]
 
 _value_of = attrgetter("value")
-# What a terminal would take for a command, or would not show. Tabs stay.
-_UNSAFE = dict.fromkeys((*range(9), *range(10, 32), *range(127, 160)), 0xFFFD)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _text(data: bytes) -> str:
 
 
 def _safe(data: bytes) -> str:
-    return data.decode(errors="replace").translate(_UNSAFE)
+    return printable(data.decode(errors="replace"))
 
 
 def _row(record: Record, columns: Columns, text: Callable[[bytes], str]) -> str:
@@ -87,7 +87,7 @@ def _row(record: Record, columns: Columns, text: Callable[[bytes], str]) -> str:
     if columns.offsets:
         cells += [f"{record.partition}:{record.offset}", _time(record.timestamp)]
     if columns.headers:
-        cells.append(",".join(f"{name}={'' if value is None else text(value)}" for name, value in record.headers))
+        cells.append(",".join(f"{printable(name)}={text(value or b'')}" for name, value in record.headers))
     if columns.keys:
         cells.append(text(record.key or b""))
     cells.append(text(record.value or b""))

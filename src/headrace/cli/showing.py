@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+_UNSAFE = dict.fromkeys((*range(9), *range(10, 32), *range(127, 160)), 0xFFFD)
+
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Columns as wide as they have to be, whatever the terminal. Numbers stand on the right."""
@@ -34,7 +36,7 @@ def document(value: Any) -> str:
 
 def say(line: str) -> None:
     """A remark beside the result: on stderr, so that it does not get into a pipe."""
-    click.echo(line, err=True)
+    click.echo(printable(line), err=True)
 
 
 def is_terminal() -> bool:
@@ -48,7 +50,12 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return str(value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would take for a command, or would not show: it may come from anybody. Tabs stay."""
+    return text.translate(_UNSAFE)
 
 
 def seconds(value: float | None) -> str | None:

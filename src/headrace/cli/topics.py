@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import click
@@ -54,32 +55,37 @@ def topics(
     asking = for_asking(settings, timeout)
     if create:
         chosen = dict(name_and_value(text, "-c") for text in topic_config)
-        asyncio.run(_create(asking, names, partitions or -1, replication or -1, chosen))
+        asyncio.run(_create(asking, names, partitions or -1, replication or -1, chosen, form))
     elif delete:
-        asyncio.run(_delete(asking, names))
+        asyncio.run(_delete(asking, names, form))
     else:
         found = asyncio.run(_describe(asking, names, internal))
         click.echo(document(found) if form == "json" else _shown(found, bool(names)))
 
 
 async def _create(
-    settings: Settings, names: tuple[str, ...], partitions: int, replication: int, chosen: dict[str, str]
+    settings: Settings,
+    names: tuple[str, ...],
+    partitions: int,
+    replication: int,
+    chosen: dict[str, str],
+    form: str,
 ) -> None:
     from headrace.aio.admin import AsyncAdmin
 
     async with AsyncAdmin(settings) as admin:
         for name in names:
             await admin.create_topic(name, partitions, replication, chosen)
-            click.echo(f"created {name}")
+            click.echo(json.dumps({"created": name}) if form == "json" else f"created {name}")
 
 
-async def _delete(settings: Settings, names: tuple[str, ...]) -> None:
+async def _delete(settings: Settings, names: tuple[str, ...], form: str) -> None:
     from headrace.aio.admin import AsyncAdmin
 
     async with AsyncAdmin(settings) as admin:
         for name in names:
             await admin.delete_topic(name)
-            click.echo(f"deleted {name}")
+            click.echo(json.dumps({"deleted": name}) if form == "json" else f"deleted {name}")
 
 
 async def _describe(settings: Settings, names: tuple[str, ...], internal: bool) -> list[dict[str, Any]]:
