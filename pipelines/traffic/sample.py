@@ -49,7 +49,7 @@ def records(first: int, count: int) -> Iterator[tuple[bytes, bytes, int]]:
         }
         value = json.dumps(reading)
         if number % _BROKEN_EVERY == _BROKEN_EVERY - 1:
-            value = _broken(reading, value, number // _BROKEN_EVERY % 5)
+            value = _broken(reading, value, number // _BROKEN_EVERY % 6)
         yield sensor.encode(), value.encode(), round(at.timestamp() * 1000)
 
 
@@ -61,5 +61,6 @@ def _broken(reading: dict[str, object], value: str, kind: int) -> str:
         2: {"speed": 999.0},
         3: {"at": "now"},
         4: {"road": None},
+        5: {"limit": 0},
     }
     return json.dumps(reading | changes[kind])

@@ -17,6 +17,7 @@ REASONS = {
     "no time": "try_to_timestamp(reading.at) IS NULL",
     "no speed": "reading.speed IS NULL",
     "speed out of range": "reading.speed NOT BETWEEN 0 AND 250",
+    "limit out of range": "reading.limit NOT BETWEEN 1 AND 250",
     "occupancy out of range": "reading.occupancy IS NULL OR reading.occupancy NOT BETWEEN 0 AND 1",
 }
 
