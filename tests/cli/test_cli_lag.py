@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from cli.shell import headrace
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from support.admin import Admin, unique
 from support.lanes import crash, laned
-from support.produce import Outgoing, numbered, write
+from support.produce import Outgoing, Writer, numbered, write
 from support.share import poll_some, put, share_group
 
 pytest_plugins = ["support.share_fixtures"]
@@ -46,11 +47,13 @@ def test_a_group(servers: str, behind: tuple[str, str]) -> None:
     done = headrace("lag", "-b", servers, "-g", group)
     assert (done.code, done.err) == (0, "")
     head, *rows = done.text.splitlines()
-    assert head == f"{group}: 15 records, the oldest 59 min 55 s old" or head.startswith(f"{group}: 15 records, the")
-    assert [row.split()[:6] for row in rows] == [
-        ["topic", "partition", "next", "end", "lag", "time"],
-        [topic, "0", "20", "20", "0", "-"],
-        [topic, "1", "5", "20", "15", *rows[2].split()[5:6]],
+    # An hour old, but for five seconds, when it was written: some time before now.
+    age = re.fullmatch(rf"{group}: 15 records, the oldest (59 min 5\d s|1 h( \d min)?) old", head)
+    assert age is not None, head
+    assert [row.split() for row in rows] == [
+        ["topic", "partition", "next", "end", "lag", "time", "owner"],
+        [topic, "0", "20", "20", "0", "-", "-"],
+        [topic, "1", "5", "20", "15", *age[1].split(), "-"],
     ]
     found = lag(servers, "-g", group)
     assert (found["group"], found["lag"], found["lost"], found["trend"]) == (group, 15, 0, None)
@@ -69,16 +72,35 @@ def test_the_exit_code_by_a_threshold(servers: str, behind: tuple[str, str], thr
     assert headrace("lag", "-b", servers, "-g", behind[0], "--threshold", threshold).code == code
 
 
-def test_the_owner_of_a_partition(servers: str, admin: Admin) -> None:
-    topic, group = admin.create("owned"), unique("owners")
-    write(servers, topic, numbered(3))
-    commit(servers, group, {TopicPartition(topic, 0): 1})
-    with Consumer(bootstrap_servers=servers, group_id=group, client_id="owner-1") as consumer:
+def test_partitions_that_are_owned_with_and_without_a_commit(servers: str, admin: Admin) -> None:
+    topic, group = admin.create("owned", 2), unique("owners")
+    write(servers, topic, [*numbered(3), *numbered(5, 1)])
+    settings = {"group_id": group, "client_id": "owner-1", "enable_auto_commit": False}
+    with Consumer(bootstrap_servers=servers, **settings) as consumer:
         consumer.subscribe([topic])
-        while not consumer.poll(0.1):
-            pass
-        (row,) = lag(servers, "-g", group)["partitions"]
-    assert row["owner"] == "owner-1@127.0.0.1"
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        before = lag(servers, "-g", group)
+        consumer.commit({TopicPartition(topic, 0): 1})
+        after = lag(servers, "-g", group)
+        shown = headrace("lag", "-b", servers, "-g", group, "--threshold", "6")
+    assert [(it["next"], it["end"], it["lag"]) for it in before["partitions"]] == [(None, 3, 3), (None, 5, 5)]
+    assert [(it["next"], it["end"], it["lag"]) for it in after["partitions"]] == [(1, 3, 2), (None, 5, 5)]
+    assert {it["owner"] for it in after["partitions"]} == {"owner-1@127.0.0.1"}
+    assert after["partitions"][1]["seconds"] < 60
+    assert shown.code == 3
+    assert shown.rows[3][:5] == [topic, "1", "-", "5", "5"]
+
+
+def test_only_the_end_of_a_transaction_is_left(servers: str, admin: Admin) -> None:
+    topic, group = admin.create("transaction"), unique("readers")
+    writer = Writer(servers, transactional_id=unique("tx"))
+    writer.producer.begin_transaction()
+    writer.send(topic, numbered(3))
+    writer.producer.commit_transaction(30)
+    commit(servers, group, {TopicPartition(topic, 0): 3})
+    (row,) = lag(servers, "-g", group, "--threshold", "1s")["partitions"]
+    assert (row["next"], row["end"], row["lag"], row["seconds"]) == (3, 4, 1, 0.0)
 
 
 def test_what_was_deleted_before_it_was_read(servers: str, admin: Admin) -> None:

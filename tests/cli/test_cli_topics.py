@@ -52,6 +52,9 @@ def test_a_topic_is_made_shown_and_deleted(servers: str) -> None:
     assert (missing.code, missing.out) == (1, b"")
     assert missing.err == f"headrace: there is no topic {name!r}: `headrace topics` lists those that there are\n"
     assert headrace("topics", "-b", servers, "--delete", "-t", name).code == 1
+    made = headrace("topics", "-b", servers, "--create", "-t", name, "--format", "json")
+    gone = headrace("topics", "-b", servers, "--delete", "-t", name, "--format", "json")
+    assert (made.json, gone.json) == ({"created": name}, {"deleted": name})
 
 
 def test_internal_topics_only_when_asked_for(servers: str, admin: Admin) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 
-from headrace import Record, ShareConsumer
+from cli.shell import headrace
+from headrace import Consumer, Record, ShareConsumer, TopicPartition
 from headrace.errors import AuthorizationError
 from support.admin import unique
 from support.consumers import AnyConsumer, MakeConsumer, poll_until
@@ -144,3 +146,33 @@ def _despite(consumer: AnyConsumer, count: int) -> Iterable[Record]:
         except AuthorizationError:
             continue
     return records
+
+
+def test_what_the_command_line_may_not(secured: SecuredBroker, closed_topic: str, tmp_path: Path) -> None:
+    """Who watches a group need not be allowed to read its topics; what is denied is not passed over."""
+    seen, group = secured.create("seen", 20), unique("watched")
+    secured.allow("reader", "topic", seen, "describe")
+    secured.allow("reader", "group", group, "describe")
+    file = tmp_path / "reader.properties"
+    settings = secured.broker.config_of("reader")
+    file.write_text("".join(f"{name}={value}\n".replace("\\", "\\\\") for name, value in settings.items()))
+
+    denied = headrace("topics", "-F", str(file), "-t", closed_topic)
+    assert (denied.code, denied.out) == (1, b"")
+    assert denied.err == f"headrace: Metadata of {closed_topic}: TOPIC_AUTHORIZATION_FAILED (29)\n"
+    for number, topic in enumerate((closed_topic, seen)):
+        for name, text in (("offsets", f'v1\n{{}}\n{{"{topic}": {{"0": 3}}}}'), ("commits", "v1\n{}")):
+            (tmp_path / f"query-{number}" / name).mkdir(parents=True)
+            (tmp_path / f"query-{number}" / name / "0").write_text(text)
+    unseen = headrace("lag", "-F", str(file), str(tmp_path))
+    assert (unseen.code, closed_topic in unseen.err) == (1, True)
+
+    with Consumer(secured.broker.mutual_config, group_id=group) as consumer:
+        consumer.commit({TopicPartition(seen, 0): 5})
+    watched = headrace("lag", "-F", str(file), "-g", group, "--format", "json", "--threshold", "14")
+    assert (watched.code, watched.json["lag"], watched.json["seconds"]) == (3, 15, None)
+    aged = headrace("lag", "-F", str(file), "-g", group, "--threshold", "1d")
+    assert (aged.code, aged.err) == (
+        1,
+        f"headrace: how long {seen}-0 waits is not known: its next record could not be read\n",
+    )
