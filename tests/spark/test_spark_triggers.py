@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -69,19 +68,6 @@ def test_the_cap_in_proportion(stream: Stream, servers: str, topic: str) -> None
     query = stream.run()
     assert ends(query)[0] == {"0": 450, "1": 50}
     assert len(stream.places()) == len(set(stream.places())) == 1000
-
-
-def test_a_batch_that_is_too_small_comes_after_the_delay(stream: Stream) -> None:
-    stream.options |= {"minOffsetsPerTrigger": 1000, "maxTriggerDelay": "2s"}
-    began = time.monotonic()
-    query = stream.start(processingTime="100 milliseconds")
-    try:
-        wait_for("a batch", lambda: ends(query), DEADLINE)
-        assert time.monotonic() - began > 1.9
-        assert stream.places() == grid(2, 100)
-    finally:
-        query.stop()
-        query.awaitTermination(DEADLINE)
 
 
 def test_a_query_that_runs_sees_new_partitions(stream: Stream, servers: str, admin: Admin, topic: str) -> None:

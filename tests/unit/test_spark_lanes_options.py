@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.spark.group_options import GroupOptions, refuse_in_batch, with_lane
+from headrace.spark.group_options import GroupOptions, has_lane, refuse_in_batch
 from headrace.spark.lanes import LaneTerms
 from headrace.spark.options import OptionError, SourceOptions
 
@@ -95,5 +95,5 @@ def test_batch_queries() -> None:
 
 
 def test_the_schema() -> None:
-    assert with_lane({"INCLUDELANE": "true"})
-    assert not with_lane({"includeLane": "false"})
+    assert has_lane({"INCLUDELANE": "true"})
+    assert not has_lane({"includeLane": "false"})

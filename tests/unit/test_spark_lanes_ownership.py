@@ -55,6 +55,9 @@ def plain(offset: int, *, unread: bool = False) -> Checkpoint:
 def test_the_rule(start: Checkpoint, committed: OffsetSet | None, goes_on_at: OffsetSet) -> None:
     ownership, arrival = Ownership(), Arrival(committed)
     portion, end = look(ownership, start, given((T0, arrival)))
+    if portion.readable and not start.unread:
+        # It may have been killed before it could commit this.
+        assert portion.completed == {T0: goes_on_at}
     if not portion.readable:
         assert start.ranges_to(end) == [], "nobody reads on the way there"
         assert T0 in end.unread

@@ -95,6 +95,16 @@ def test_assign() -> None:
         (False, {"endingOffsets": "earliest"}, "would read nothing"),
         (False, {"startingOffsets": '{"t":{"0":-1}}'}, "would read nothing"),
         (False, {"endingOffsets": '{"t":{"0":-2}}'}, "would read nothing"),
+        (True, {"startingOffsets": '{"t":{"0":1.9}}'}, "1.9 is not a whole number"),
+        (True, {"startingOffsets": '{"t":{"0":true}}'}, "True is not a whole number"),
+        (True, {"startingOffsets": '{"t":{"0":Infinity}}'}, "inf is not a whole number"),
+        (False, {"startingOffsets": '{"t":{"0":9}}', "endingOffsets": '{"t":{"0":8}}'}, "9, which is after"),
+        (False, {"startingTimestamp": "9", "endingTimestamp": "8"}, "startingTimestamp=9 is after"),
+        (
+            False,
+            {"startingOffsetsByTimestamp": '{"t":{"0":9}}', "endingOffsetsByTimestamp": '{"t":{"0":8}}'},
+            "startingOffsetsByTimestamp of t-0 is 9, which is after",
+        ),
     ],
 )
 def test_refusals(streaming: bool, given: dict[str, Any], says: str) -> None:
@@ -107,6 +117,24 @@ def test_what_means_nothing_here_is_accepted(caplog: pytest.LogCaptureFixture) -
     assert "some.java.setting" in caplog.text
     assert "wholly.other" in caplog.text
     assert "some.java.setting" not in found.settings
+
+
+def test_starts_and_ends_that_are_in_order() -> None:
+    same = '{"t":{"0":9,"1":9}}'
+    options(streaming=False, startingOffsets=same, endingOffsets='{"t":{"0":9,"1":-1}}')
+    options(streaming=False, startingOffsetsByTimestamp=same, endingOffsetsByTimestamp=same)
+    options(streaming=False, startingTimestamp="9", endingTimestamp="9")
+
+
+def test_a_number_alone_is_milliseconds() -> None:
+    assert options(maxTriggerDelay="1500").max_trigger_delay == 1.5
+    assert options(fetchOffset__retryIntervalMs="0").attempt_pause == 0
+
+
+def test_a_space_may_be_part_of_a_password() -> None:
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
+    given = {f"kafka__{name}": value for name, value in login.items()}
+    assert options(**given, kafka__sasl__password=" p ").settings["sasl.password"] == " p "
 
 
 def test_it_is_picklable_and_shows_no_settings() -> None:

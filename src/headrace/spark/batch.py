@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from ..types import TopicPartition
+from .data_loss import report_loss
 from .filters import Pruning
 from .logs import Logs
-from .options import SourceOptions
+from .options import EARLIEST, AtEnd, AtOffsets, SourceOptions
 from .ranges import OffsetRange, Offsets, split
-from .reading import DataLossError, read_range
+from .reading import read_range
 from .unpacking import packed
 
 if TYPE_CHECKING:
@@ -64,9 +64,8 @@ class BatchReader(DataSourceReader):
     def _ranges(self, logs: Logs) -> list[OffsetRange]:
         chosen = logs.chosen()
         starts = logs.at(self._options.starting, chosen, "starting")
-        ends = logs.at(self._options.ending, chosen, "ending", is_end=True)
-        whole = [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(chosen)]
-        self._check(logs, whole)
+        ends = logs.at(self._options.ending, chosen, "ending")
+        whole = self._there(logs, [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(chosen)])
         kept = [self._pruning.cut(each) for each in whole if self._pruning.keeps(each.tp)]
         if (since := self._pruning.since) is not None:
             first: Offsets = logs.since(since, [each.tp for each in kept])
@@ -81,26 +80,27 @@ class BatchReader(DataSourceReader):
             )
         return kept
 
-    def _check(self, logs: Logs, ranges: list[OffsetRange]) -> None:
-        """Whether the log has what the options ask for. (Inside of the log it is found out when it is read.)"""
-        if not self._options.fail_on_data_loss:
-            return
-        begins = logs.earliest([each.tp for each in ranges])
+    def _there(self, logs: Logs, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """What the logs have of it: the options may ask for more. (What goes later is found out when it is read.)"""
+        found = []
+        begins = {} if self._options.starting == AtEnd(EARLIEST) else logs.earliest([each.tp for each in ranges])
+        ends = logs.latest([each.tp for each in ranges]) if isinstance(self._options.ending, AtOffsets) else {}
         for tp, start, end in ranges:
-            if start < begins[tp] and start < end:
-                raise DataLossError(_lost(tp, start, begins[tp]))
+            first, last = begins.get(tp, start), ends.get(tp, end)
+            if start < first and start < end:
+                report_loss(
+                    f"{tp} is to be read from offset {start}, but its log begins at {first}: records were deleted",
+                    self._options,
+                )
+            if last < end:
+                report_loss(f"{tp} is to be read to offset {end}, but its log ends at {last}", self._options)
+            found.append(OffsetRange(tp, max(start, first), min(end, last)))
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         if partition.value is None:
             return iter(())
         return read_range(partition.value, self._options, self._schema.names)
-
-
-def _lost(tp: TopicPartition, start: int, begins: int) -> str:
-    return (
-        f"{tp} is to be read from offset {start}, but its log begins at {begins}: records were deleted. With "
-        f"failOnDataLoss=false they are passed over"
-    )
 
 
 class _PushFilters:

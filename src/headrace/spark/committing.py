@@ -3,6 +3,9 @@
 The checkpoint is what a query goes on from; this is for those who look on. A commit that fails is a warning, and is
 tried again, with what is done by then. While a backlog is open (KIP-333) the lowest open offset is committed, and what
 is done beyond it is noted beside it, as in `offsets.py`.
+
+What does not change is committed again once a day: brokers forget the offsets of a group that nobody has committed to
+for offsets.retention.minutes (seven days).
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ..errors import HeadraceError
 from ..sync import Consumer
 from ..types import OffsetAndMetadata, TopicPartition
 from .checkpoint import Done
+from .consumer_settings import idle_consumer
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +28,7 @@ Commits = dict[TopicPartition, OffsetAndMetadata]
 _IN_TIME = 1.0  # how long a batch waits for a commit that is not known to fail, and how long the end of the query
 _TIMEOUT = 10.0
 _PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_AGAIN = 86_400.0
 
 
 def commits_of(done: Done) -> Commits:
@@ -34,8 +39,16 @@ class GroupCommits:
     """Commits from a thread of its own, which also owns the consumer. The thread of Spark's calls offers and closes;
     the two meet in what is behind `_changed`."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        connect: Callable[[Mapping[str, str]], Consumer] = idle_consumer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._settings = settings
+        self._connect = connect
+        self._clock = clock
+        self._all_committed_at = clock()
         self._changed = threading.Condition()
         self._wanted: Commits = {}
         self._committed: Commits = {}
@@ -48,7 +61,10 @@ class GroupCommits:
         """To be committed. Waits a little, so that it is seen when the query ends, unless commits fail at present."""
         wanted = commits_of(done)
         with self._changed:
-            if wanted == self._wanted:
+            if self._clock() - self._all_committed_at >= _AGAIN:
+                self._all_committed_at = self._clock()
+                self._committed = {}
+            elif wanted == self._wanted:
                 return
             self._wanted = wanted
             self._changed.notify_all()
@@ -67,7 +83,7 @@ class GroupCommits:
             while (wanted := self._next()) is not None:
                 try:
                     if consumer is None:
-                        consumer = Consumer(self._settings, enable_auto_commit=False, allow_auto_create_topics=False)
+                        consumer = self._connect(self._settings)
                     new = {tp: each for tp, each in wanted.items() if self._committed.get(tp) != each}
                     consumer.commit(new, timeout=_IN_TIME if self._closing else _TIMEOUT)
                 except HeadraceError as error:

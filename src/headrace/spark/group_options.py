@@ -21,33 +21,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ..config import ConsumerConfig
+from ..config import ConsumerConfig, dotted
 from ..errors import ConfigError
-from ..share_config import REFUSED as NOT_SHARED
-from ..share_config import ShareConsumerConfig
+from ..share_config import REFUSED, ShareConsumerConfig
+from .consumer_settings import OF_MEMBERS, check_settings
 from .lanes import LaneTerms
-from .options import Assigned, OptionError, SourceOptions, Subscribed
+from .option_values import OF_GROUPS, OptionError, flag, lowered
+from .options import Assigned, SourceOptions, Subscribed
 
-COMMIT = "commitOffsets"
-LANES = "enable.parallel.rebalance"
-MIN_LAG = "parallel.rebalance.min.lag"
-BACKLOG_SHARE = "parallel.rebalance.backlog.share"
-INCLUDE_LANE = "includeLane"
-MEMBERSHIP = "group.membership"
-SHARE = "share.group.id"
+COMMIT, LANES, MIN_LAG, BACKLOG_SHARE, INCLUDE_LANE, MEMBERSHIP, SHARE = OF_GROUPS
 
-NAMES = (COMMIT, LANES, MIN_LAG, BACKLOG_SHARE, INCLUDE_LANE, MEMBERSHIP, SHARE)
-
-# Of a member, so of the driver's consumer alone.
-_OF_MEMBERS = (
-    "session.timeout.ms",
-    "heartbeat.interval.ms",
-    "max.poll.interval.ms",
-    "partition.assignment.strategy",
-    "group.instance.id",
-    "group.protocol",
-    "group.remote.assignor",
-)
+NOT_SHARED = {dotted(name) for name in REFUSED}
+"""Settings that a member of a share group does not have."""
+LONGEST_LOCK_MS = "3600000"
+"""For how long the records of a batch are kept, without max.poll.interval.ms. Spark tells that a batch is complete by
+asking for the next one, so a trigger's interval is part of it: minutes are not rare."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +58,13 @@ class GroupOptions:
     @classmethod
     def of(cls, given: Mapping[str, str], source: SourceOptions) -> GroupOptions:
         """Raises OptionError."""
-        options = {str(name).lower(): str(value).strip() for name, value in given.items()}
+        options = lowered(given)
         share = options.get(SHARE)
         if share is not None:
-            return cls(share_group=share, settings=_share_settings(options, source, share))
-        group = options.get("kafka.group.id", "")
-        is_member = _flag(options, MEMBERSHIP)
-        commits = _flag(options, COMMIT)
+            return cls(share_group=share.strip(), settings=_share_settings(options, source, share.strip()))
+        group = options.get("kafka.group.id", "").strip()
+        is_member = flag(options, MEMBERSHIP)
+        commits = flag(options, COMMIT)
         if (is_member or commits) and not group:
             name = MEMBERSHIP if is_member else COMMIT
             raise OptionError(f"{name}=true needs the option kafka.group.id: it names the group")
@@ -84,14 +72,15 @@ class GroupOptions:
             raise OptionError(f"{COMMIT}=false: with {MEMBERSHIP}=true offsets are always committed to the group")
         if is_member and isinstance(source.strategy, Assigned):
             raise OptionError(f"assign: with {MEMBERSHIP}=true the group assigns partitions; use subscribe")
-        names = _OF_MEMBERS if is_member else ()
+        names = OF_MEMBERS if is_member else ()
         own = {name: options[f"kafka.{name}"] for name in names if f"kafka.{name}" in options}
         settings = {**source.settings, **own, "group.id": group} if is_member or commits else {}
-        _check(settings)
+        if settings:
+            check_settings(settings)
         return cls(
             commits=commits and not is_member,
             lanes=_lanes(options),
-            include_lane=_flag(options, INCLUDE_LANE),
+            include_lane=flag(options, INCLUDE_LANE),
             is_member=is_member,
             settings=settings,
         )
@@ -99,23 +88,19 @@ class GroupOptions:
 
 def refuse_in_batch(given: Mapping[str, str]) -> None:
     """Raises OptionError: a batch query has no part in any of this."""
-    known = {name.lower(): name for name in NAMES}
-    for name, value in given.items():
-        if name.lower() in known and str(value).strip().lower() != "false":
-            raise OptionError(
-                f"{known[name.lower()]} is for streaming queries: a batch query has nothing to go on with"
-            )
+    options = lowered(given)
+    for name in OF_GROUPS:
+        if options.get(name.lower(), "false").strip().lower() != "false":
+            raise OptionError(f"{name} is for streaming queries: a batch query has nothing to go on with")
 
 
-def with_lane(given: Mapping[str, str]) -> bool:
+def has_lane(given: Mapping[str, str]) -> bool:
     """Whether the schema has the column `lane`; what else is wrong is said later."""
-    return any(
-        name.lower() == INCLUDE_LANE.lower() and str(value).strip().lower() == "true" for name, value in given.items()
-    )
+    return lowered(given).get(INCLUDE_LANE.lower(), "").strip().lower() == "true"
 
 
 def _lanes(options: Mapping[str, str]) -> LaneTerms | None:
-    if not _flag(options, LANES):
+    if not flag(options, LANES):
         for name in (MIN_LAG, BACKLOG_SHARE):
             if name in options:
                 raise OptionError(f"{name} needs {LANES}=true")
@@ -132,7 +117,7 @@ def _share_settings(options: Mapping[str, str], source: SourceOptions, group: st
     if not group:
         raise OptionError(f"{SHARE} is empty: it names the share group")
     for name in (COMMIT, LANES, INCLUDE_LANE, MEMBERSHIP):
-        if _flag(options, name):
+        if flag(options, name):
             raise OptionError(
                 f"{name}=true and {SHARE} exclude each other: a share group has no offsets of its members"
             )
@@ -150,28 +135,11 @@ def _share_settings(options: Mapping[str, str], source: SourceOptions, group: st
     for name in ("minpartitions", "minoffsetspertrigger"):
         if name in options:
             raise OptionError(f"{name} means nothing with {SHARE}: a batch is what the group gives at a time")
-    refused = {name.replace("_", ".") for name in NOT_SHARED}
-    settings = {name: value for name, value in source.settings.items() if name not in refused}
-    settings |= {"group.id": group}
-    if (patience := options.get("kafka.max.poll.interval.ms")) is not None:
-        settings["max.poll.interval.ms"] = patience
+    settings = {name: value for name, value in source.settings.items() if name not in NOT_SHARED}
+    settings["group.id"] = group
+    settings["max.poll.interval.ms"] = options.get("kafka.max.poll.interval.ms", LONGEST_LOCK_MS)
     try:
         ShareConsumerConfig.parse(settings)
     except ConfigError as error:
         raise OptionError(f"kafka.{error}") from None
     return settings
-
-
-def _check(settings: Mapping[str, str]) -> None:
-    if settings:
-        try:
-            ConsumerConfig.parse(settings)
-        except ConfigError as error:
-            raise OptionError(f"kafka.{error}") from None
-
-
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    value = options.get(name.lower(), "false").lower()
-    if value not in ("true", "false"):
-        raise OptionError(f"{name}={value!r}: true or false is needed")
-    return value == "true"

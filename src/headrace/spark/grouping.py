@@ -37,7 +37,7 @@ class Grouping:
         self._before: Checkpoint | None = None  # where the batch began that was the last to be completed
 
     def prepare(self) -> None:
-        """An AvailableNow query reads what the group gives it at first, and what comes while it runs."""
+        """An AvailableNow query reads what the group gives it at first, for which it waits, and what comes later."""
         if self._groups.is_member and not self._membership.join(_JOINS_WITHIN):
             log.warning("the group has assigned nothing within %g s: nothing is read", _JOINS_WITHIN)
 

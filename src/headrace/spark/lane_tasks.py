@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from ..types import TopicPartition
 from .checkpoint import LIVE, LaneRange
 from .ranges import LONG_RANGE, split
 
@@ -26,7 +27,9 @@ class LaneTask(InputPartition):
 def in_tasks(ranges: Sequence[LaneRange], least: int | None, longest: int | None) -> list[tuple[LaneRange, ...]]:
     """As `split` has it; but what a batch reads of a partition at several places is one task, if it is not too long: a
     task costs more than a fetch. So a batch with two lanes takes about as long as one without."""
-    lanes = {each.tp: [other for other in ranges if other.tp == each.tp] for each in ranges}
+    lanes: dict[TopicPartition, list[LaneRange]] = {}
+    for each in ranges:
+        lanes.setdefault(each.tp, []).append(each)
     pieces = [
         LaneRange(*piece, next(each.lane for each in lanes[piece.tp] if each.start <= piece.start < each.end))
         for piece in split([each.offsets for each in ranges], least, longest)

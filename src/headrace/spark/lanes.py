@@ -1,6 +1,6 @@
 """KIP-333 in a streaming query: what the next batch reads, newest records first. No I/O, no clock, no memory.
 
-    offset    70 . . . . . . . . . . . 190 . . 200          a query comes back: it had read to 70, the log ends at 200
+    offset    70 . . . . . . . . . . . 170 . . 200          a query comes back: it had read to 70, the log ends at 200
               backlog >                > live               maxOffsetsPerTrigger=40, of which a quarter for the backlog
     batch 1   70 . 80                  170 . . 200          done: 200 but for 80 to 170
     batch 2        80 . 90                     200 . 230    done: 230 but for 90 to 170, and so on until nothing is open

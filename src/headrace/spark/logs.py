@@ -9,14 +9,15 @@ from typing import TypeVar
 
 from ..errors import HeadraceError
 from ..sync import Consumer
-from ..types import TopicPartition
+from ..types import TopicPartition, Watermarks
+from .consumer_settings import idle_consumer
+from .inside import topics_and_ends
 from .options import (
     EARLIEST,
     LATEST,
     Assigned,
     AtEnd,
     AtOffsets,
-    AtTime,
     Bound,
     Matching,
     OptionError,
@@ -36,6 +37,7 @@ class Logs:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._consumer: Consumer | None = None
+        self._known: frozenset[TopicPartition] = frozenset()
 
     def chosen(self) -> set[TopicPartition]:
         """The partitions that the options choose. Raises OptionError if they name what does not exist."""
@@ -48,17 +50,23 @@ class Logs:
 
     def present(self) -> set[TopicPartition]:
         """Those of them that exist now: a topic can be deleted while it is read."""
-        return self._tried(self._present)
+        return self._look(())[0]
 
-    def _present(self) -> set[TopicPartition]:
+    def ends(self) -> Offsets:
+        """Of those that exist now, where their logs end. Asks for those that were there last time as well while it asks
+        which there are."""
+        found, ends = self._look(self._known)
+        self._known = frozenset(found)
+        return {tp: ends[tp] for tp in found & ends.keys()} | self.latest(found - ends.keys())
+
+    def _look(self, known: Collection[TopicPartition]) -> tuple[set[TopicPartition], Offsets]:
         strategy = self._options.strategy
+        names = None if isinstance(strategy, Matching) else strategy.names
+        found, ends = self._tried(lambda: topics_and_ends(self._ask, names, known))
         if isinstance(strategy, Matching):
-            every = self._ask.list_topics()
-            found = {name: every[name] for name in every if strategy.pattern.search(name) and not _is_internal(name)}
-        else:
-            found = {topic: self._ask.partitions_for_topic(topic) for topic in strategy.names}
+            found = {name: found[name] for name in found if strategy.pattern.search(name) and not _is_internal(name)}
         there = {TopicPartition(topic, info.partition) for topic, infos in found.items() for info in infos}
-        return there & strategy.partitions if isinstance(strategy, Assigned) else there
+        return there & strategy.partitions if isinstance(strategy, Assigned) else there, ends
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
         return self._tried(lambda: self._ask.beginning_offsets(partitions)) if partitions else {}
@@ -66,49 +74,63 @@ class Logs:
     def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
         return self._tried(lambda: self._ask.end_offsets(partitions)) if partitions else {}
 
-    def at(self, bound: Bound, partitions: Collection[TopicPartition], what: str, *, is_end: bool = False) -> Offsets:
-        """The offsets that an option means. Raises OptionError if it does not fit these partitions."""
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """Of the logs themselves, open transactions included."""
+        return {tp: self._tried(lambda tp=tp: self._ask.watermarks(tp)) for tp in partitions}  # type: ignore[misc]
+
+    def not_before(self, known: Offsets) -> Offsets:
+        """Where the logs of these partitions end that were seen to end before `known`: a broker that has just become
+        the leader may say less than there is (KAFKA-7703), so it is asked again, as often as fetchOffset.* say."""
+        found = self.latest(known.keys())
+        for _ in range(self._options.attempts - 1):
+            if all(found[tp] >= end for tp, end in known.items()):
+                break
+            time.sleep(self._options.attempt_pause)
+            found = self.latest(known.keys())
+        return found
+
+    def at(self, bound: Bound, partitions: Collection[TopicPartition], what: str) -> Offsets:
+        """The offsets that an option means (`what` is starting or ending). Raises OptionError if it does not fit these
+        partitions."""
         if isinstance(bound, AtEnd):
             return self.latest(partitions) if bound.which == LATEST else self.earliest(partitions)
         if isinstance(bound, AtOffsets):
             _check_same(bound.offsets, partitions, f"{what}Offsets", "use -1 for latest and -2 for earliest")
-            return self._named(bound.offsets)
-        return self._by_time(bound, partitions, what, is_end)
-
-    def _named(self, offsets: Mapping[TopicPartition, int]) -> Offsets:
-        earliest = self.earliest([tp for tp, at in offsets.items() if at == EARLIEST])
-        latest = self.latest([tp for tp, at in offsets.items() if at == LATEST])
-        return {**offsets, **earliest, **latest}
-
-    def _by_time(self, bound: AtTime, partitions: Collection[TopicPartition], what: str, is_end: bool) -> Offsets:
+            return self._named(bound.offsets, what)
         if bound.everywhere is None:
             _check_same(bound.each, partitions, f"{what}OffsetsByTimestamp", "give a time for each")
-            times = dict(bound.each)
-        else:
-            times = dict.fromkeys(partitions, bound.everywhere)
+        times = bound.each if bound.everywhere is None else dict.fromkeys(partitions, bound.everywhere)
+        return self._by_time(times, falls_back=what == "ending" or self._options.falls_back_to_latest)
+
+    def _named(self, offsets: Mapping[TopicPartition, int], what: str) -> Offsets:
+        earliest = self.earliest([tp for tp, at in offsets.items() if at == EARLIEST])
+        latest = self.latest([tp for tp, at in offsets.items() if at == LATEST])
+        found = {**offsets, **earliest, **latest}
+        if what == "starting":
+            ends = self.latest([tp for tp, at in offsets.items() if at > 0])
+            for tp, each in self.bounds([tp for tp, end in ends.items() if end < found[tp]]).items():
+                if each.high < found[tp]:
+                    raise OptionError(f"startingOffsets of {tp} is {found[tp]}, and its log ends at {each.high}")
+        return found
+
+    def since(self, timestamp: int, partitions: Collection[TopicPartition]) -> Offsets:
+        """Where the first record at or after the time lies; the log's end if there is none."""
+        return self._by_time(dict.fromkeys(partitions, timestamp), falls_back=True)
+
+    def _by_time(self, times: Mapping[TopicPartition, int], *, falls_back: bool) -> Offsets:
         found = self._tried(lambda: self._ask.offsets_for_times(times)) if times else {}
         without = [tp for tp, at in found.items() if at is None]
-        if without and not is_end and not self._options.falls_back_to_latest:
+        if without and not falls_back:
             raise OptionError(
                 f"{without[0]} has no record at or after {times[without[0]]} ms; "
                 f"startingOffsetsByTimestampStrategy=latest would start at its end"
             )
         return {tp: at.offset for tp, at in found.items() if at is not None} | self.latest(without)
 
-    def since(self, timestamp: int, partitions: Collection[TopicPartition]) -> Offsets:
-        """Where the first record at or after the time lies; the log's end if there is none."""
-        if not partitions:
-            return {}
-        times = dict.fromkeys(partitions, timestamp)
-        found = self._tried(lambda: self._ask.offsets_for_times(times))
-        return {tp: at.offset for tp, at in found.items() if at is not None} | self.latest(
-            [tp for tp, at in found.items() if at is None]
-        )
-
     @property
     def _ask(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = Consumer(self._options.settings, enable_auto_commit=False, allow_auto_create_topics=False)
+            self._consumer = idle_consumer(self._options.settings)
         return self._consumer
 
     def _tried(self, ask: Callable[[], T]) -> T:

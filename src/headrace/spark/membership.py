@@ -59,6 +59,16 @@ class Standing:
     """Since it was asked before."""
 
 
+def member_consumer(settings: Mapping[str, str]) -> Consumer:
+    return Consumer(
+        settings,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",  # of positions that nobody reads
+        allow_auto_create_topics=False,
+        revoke_mode="deferred",
+    )
+
+
 class Member(RebalanceListener):
     """The consumer belongs to the thread `headrace-member`: nobody else calls it, but for wakeup(). Spark's calls come
     on another thread, and wait for this one only where they say so. What both touch is behind `_changed`."""
@@ -67,13 +77,7 @@ class Member(RebalanceListener):
         self._options = options
         config = ConsumerConfig.parse(settings)
         self._longest_absence = max(config.session_timeout_ms, config.max_poll_interval_ms) / 1000
-        self._consumer = Consumer(
-            settings,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",  # of positions that nobody reads
-            allow_auto_create_topics=False,
-            revoke_mode="deferred",
-        )
+        self._consumer = member_consumer(settings)
         self._changed = threading.Condition()
         self._last_call = time.monotonic()
         self._has_joined = False
@@ -100,12 +104,14 @@ class Member(RebalanceListener):
             return Standing(self._has_joined, dict(self._arrivals), self._asked_back, lost)
 
     def join(self, within: float) -> bool:
-        """Waits for the first assignment. Raises what ended the membership."""
+        """Waits for the first partitions. An assignment without any is not the last word: in a cooperative group a
+        newcomer's first one is always empty, until the others have given up what it gets. Raises what ended the
+        membership."""
         with self._changed:
             self._called()
-            self._changed.wait_for(lambda: self._has_joined or self._failure is not None, within)
+            self._changed.wait_for(lambda: self._arrivals or self._failure is not None, within)
             self._called()
-            return self._has_joined
+            return bool(self._arrivals)
 
     def is_done(self, done: Done, released: Partitions) -> None:
         """So much of these partitions is done, to be committed; those that are released are then given up."""
@@ -180,8 +186,7 @@ class Member(RebalanceListener):
     def _subscribe(self) -> None:
         strategy = self._options.strategy
         if isinstance(strategy, Matching):
-            # Spark's patterns are searched for, a consumer's have to fit the whole name.
-            self._consumer.subscribe(pattern=re.compile(f".*(?:{strategy.pattern.pattern}).*"), listener=self)
+            self._consumer.subscribe(pattern=whole_name(strategy.pattern), listener=self)
         else:
             self._consumer.subscribe(strategy.names, listener=self)
 
@@ -290,6 +295,14 @@ class Member(RebalanceListener):
                 self._offered.pop(tp, None)
             self._released -= partitions
             self._asked_back -= partitions
+
+
+def whole_name(searched: re.Pattern[str]) -> re.Pattern[str]:
+    """Spark's patterns are searched for, a consumer's have to fit the whole name. Flags such as `(?i)` may stand at the
+    beginning only; they are in `flags` as well. (The line break ends a comment, which there may be with `(?x)`.)"""
+    bare = re.sub(r"^(\(\?[aiLmsux]+\))+", "", searched.pattern)
+    end = "\n" if searched.flags & re.VERBOSE else ""
+    return re.compile(f".*(?:{bare}{end}).*", searched.flags)
 
 
 def _done(committed: OffsetAndMetadata) -> OffsetSet:

@@ -7,26 +7,17 @@ that only the JVM connector understands are accepted and logged; one that looks 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import json
-import logging
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import NoReturn
 
-from ..config import ConsumerConfig, dotted
-from ..errors import ConfigError
-from ..security.settings import FOREIGN, SYNONYMS
 from ..types import TopicPartition
-
-log = logging.getLogger(__name__)
+from .consumer_settings import consumer_settings
+from .option_values import KNOWN, check_names, choice, count, count_or, duration, flag, json_by_topic, lowered, whole
+from .option_values import OptionError as OptionError
 
 LATEST = -1
 EARLIEST = -2
-
-
-class OptionError(ConfigError, ValueError):
-    """An option of the source is missing, wrong, or contradicts another one."""
 
 
 # -- what to read --------------------------------------------------------------------------------------------------
@@ -107,8 +98,8 @@ class SourceOptions:
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         """Raises OptionError."""
-        options = {str(name).lower(): str(value) for name, value in given.items()}
-        _check_names(given, streaming)
+        check_names(given)
+        options = lowered(given)
         strategy = _strategy(options)
         starting = _bound(options, "starting", AtEnd(LATEST if streaming else EARLIEST))
         ending = _bound(options, "ending", AtEnd(LATEST))
@@ -116,81 +107,28 @@ class SourceOptions:
             _refuse_ending(options)
         else:
             _check_batch(starting, ending)
-        least, most = _count(options, "minoffsetspertrigger"), _count(options, "maxoffsetspertrigger")
+        least, most = count(options, "minoffsetspertrigger"), count(options, "maxoffsetspertrigger")
         if least is not None and most is not None and least > most:
             raise OptionError(f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}")
-        if not streaming and (least is not None or most is not None):
-            log.warning("minOffsetsPerTrigger and maxOffsetsPerTrigger mean nothing in a batch query")
         return cls(
             strategy=strategy,
             starting=starting,
             ending=ending,
-            falls_back_to_latest=_choice(options, "startingoffsetsbytimestampstrategy", ("error", "latest"), "error")
+            falls_back_to_latest=choice(options, "startingoffsetsbytimestampstrategy", ("error", "latest"), "error")
             == "latest",
-            fail_on_data_loss=_flag(options, "failondataloss", default=True),
-            include_headers=_flag(options, "includeheaders", default=False),
+            fail_on_data_loss=flag(options, "failOnDataLoss", default=True),
+            include_headers=flag(options, "includeHeaders"),
             max_offsets=most,
             min_offsets=least,
-            max_trigger_delay=_duration(options.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
-            shares=_choice(options, "maxoffsetspertriggershares", ("fair", "proportional"), "fair"),
-            min_partitions=_count(options, "minpartitions"),
-            max_records_per_partition=_count(options, "maxrecordsperpartition"),
-            attempts=_count(options, "fetchoffset.numretries") or 3,
-            attempt_pause=(_count(options, "fetchoffset.retryintervalms", low=0) or 10) / 1000,
-            poll_timeout=(_count(options, "kafkaconsumer.polltimeoutms") or 120_000) / 1000,
-            settings=_settings(options),
+            max_trigger_delay=duration(options.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
+            shares=choice(options, "maxoffsetspertriggershares", ("fair", "proportional"), "fair"),
+            min_partitions=count(options, "minpartitions"),
+            max_records_per_partition=count(options, "maxrecordsperpartition"),
+            attempts=count_or(options, "fetchoffset.numretries", 3),
+            attempt_pause=count_or(options, "fetchoffset.retryintervalms", 10, low=0) / 1000,
+            poll_timeout=count_or(options, "kafkaconsumer.polltimeoutms", 120_000) / 1000,
+            settings=consumer_settings(options),
         )
-
-
-# -- names ---------------------------------------------------------------------------------------------------------
-
-_KNOWN = {
-    name.lower(): name
-    for name in (
-        "assign",
-        "subscribe",
-        "subscribePattern",
-        "startingTimestamp",
-        "startingOffsetsByTimestamp",
-        "startingOffsetsByTimestampStrategy",
-        "startingOffsets",
-        "endingTimestamp",
-        "endingOffsetsByTimestamp",
-        "endingOffsets",
-        "failOnDataLoss",
-        "includeHeaders",
-        "maxOffsetsPerTrigger",
-        "minOffsetsPerTrigger",
-        "maxTriggerDelay",
-        "maxOffsetsPerTriggerShares",
-        "minPartitions",
-        "maxRecordsPerPartition",
-        "fetchOffset.numRetries",
-        "fetchOffset.retryIntervalMs",
-        "kafkaConsumer.pollTimeoutMs",
-        "groupIdPrefix",
-        "commitOffsets",
-        "enable.parallel.rebalance",
-        "parallel.rebalance.min.lag",
-        "parallel.rebalance.backlog.share",
-        "includeLane",
-        "group.membership",
-        "share.group.id",
-    )
-}
-# Of Spark itself, or of the JVM connector alone.
-_WITHOUT_MEANING = {"path", "useuninterruptiblethread", "useduplicatedconsumer", "checkpointlocation", "kafka.group.id"}
-
-
-def _check_names(given: Mapping[str, str], streaming: bool) -> None:
-    for name in given:
-        low = str(name).lower()
-        if low in _KNOWN or low.startswith("kafka.") or low in _WITHOUT_MEANING:
-            continue
-        close = difflib.get_close_matches(low, _KNOWN, n=1, cutoff=0.8)
-        if close:
-            raise OptionError(f"unknown option {name}: did you mean {_KNOWN[close[0]]}?")
-        log.warning("the option %s means nothing to this source", name)
 
 
 # -- single options ------------------------------------------------------------------------------------------------
@@ -199,7 +137,7 @@ def _check_names(given: Mapping[str, str], streaming: bool) -> None:
 def _strategy(options: Mapping[str, str]) -> Assigned | Subscribed | Matching:
     names = ("assign", "subscribe", "subscribepattern")
     chosen = [name for name in names if name in options]
-    shown = ", ".join(_KNOWN[name] for name in names)
+    shown = ", ".join(KNOWN[name] for name in names)
     if not chosen:
         raise OptionError(f"one of these options must be given: {shown}")
     if len(chosen) > 1:
@@ -217,9 +155,9 @@ def _strategy(options: Mapping[str, str]) -> Assigned | Subscribed | Matching:
             return Matching(re.compile(value))
         except re.error as error:
             raise OptionError(f"subscribePattern={value!r} is not a regular expression: {error}") from None
-    found = _json(value, "assign")
+    found = json_by_topic(value, "assign")
     partitions = [
-        TopicPartition(topic, _number(number, "assign"))
+        TopicPartition(topic, whole(number, "assign"))
         for topic, numbers in found.items()
         for number in (numbers if isinstance(numbers, list) else _refuse("assign", value))
     ]
@@ -228,7 +166,7 @@ def _strategy(options: Mapping[str, str]) -> Assigned | Subscribed | Matching:
     return Assigned(frozenset(partitions))
 
 
-def _refuse(name: str, value: str) -> Any:
+def _refuse(name: str, value: str) -> NoReturn:
     raise OptionError(f'{name}={value!r}: lists of partitions are needed, as {{"topic":[0,1]}}')
 
 
@@ -236,21 +174,21 @@ def _bound(options: Mapping[str, str], which: str, default: Bound) -> Bound:
     """By Spark's precedence: one time, times, offsets."""
     once, by_time, by_offset = f"{which}timestamp", f"{which}offsetsbytimestamp", f"{which}offsets"
     if once in options:
-        return AtTime(_number(options[once], _KNOWN[once], low=0), {})
+        return AtTime(whole(options[once], KNOWN[once], low=0), {})
     if by_time in options:
-        return AtTime(None, _by_partition(options[by_time], _KNOWN[by_time], low=0))
+        return AtTime(None, _by_partition(options[by_time], KNOWN[by_time], low=0))
     value = options.get(by_offset, "").strip()
     if not value:
         return default
     if value.lower() in ("latest", "earliest"):
         return AtEnd(LATEST if value.lower() == "latest" else EARLIEST)
-    return AtOffsets(_by_partition(value, _KNOWN[by_offset], low=EARLIEST))
+    return AtOffsets(_by_partition(value, KNOWN[by_offset], low=EARLIEST))
 
 
 def _refuse_ending(options: Mapping[str, str]) -> None:
     for name in ("endingtimestamp", "endingoffsetsbytimestamp", "endingoffsets"):
         if name in options:
-            raise OptionError(f"{_KNOWN[name]} cannot be given in a streaming query: it has no end")
+            raise OptionError(f"{KNOWN[name]} cannot be given in a streaming query: it has no end")
 
 
 def _check_batch(starting: Bound, ending: Bound) -> None:
@@ -262,118 +200,26 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
         raise OptionError(f"startingOffsets of {found[0]} is latest (-1): a batch query would read nothing")
     if isinstance(ending, AtOffsets) and (found := [tp for tp, at in ending.offsets.items() if at == EARLIEST]):
         raise OptionError(f"endingOffsets of {found[0]} is earliest (-2): a batch query would read nothing")
+    if isinstance(starting, AtOffsets) and isinstance(ending, AtOffsets):
+        _check_order(starting.offsets, ending.offsets, "Offsets")
+    elif isinstance(starting, AtTime) and isinstance(ending, AtTime):
+        first, last = starting.everywhere, ending.everywhere
+        if first is not None and last is not None and first > last:
+            raise OptionError(f"startingTimestamp={first} is after endingTimestamp={last}")
+        _check_order(starting.each, ending.each, "OffsetsByTimestamp")
+
+
+def _check_order(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], name: str) -> None:
+    for tp, start in starts.items():
+        if 0 <= ends.get(tp, LATEST) < start:
+            raise OptionError(f"starting{name} of {tp} is {start}, which is after ending{name}, {ends[tp]}")
 
 
 def _by_partition(text: str, name: str, low: int) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
-    for topic, numbers in _json(text, name).items():
+    for topic, numbers in json_by_topic(text, name).items():
         if not isinstance(numbers, dict):
             raise OptionError(f'{name}: write {{"topic":{{"0":23,"1":-1}}}}, not {text!r}')
         for number, value in numbers.items():
-            found[TopicPartition(topic, _number(number, name))] = _number(value, name, low=low)
+            found[TopicPartition(topic, whole(number, name))] = whole(value, name, low=low)
     return found
-
-
-def _json(text: str, name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise OptionError(f'{name}={text!r}: JSON by topic is needed, as {{"topic":{{"0":23,"1":-1}}}}')
-    return found
-
-
-def _number(value: Any, name: str, low: int = 0) -> int:
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        raise OptionError(f"{name}: {value!r} is not a whole number") from None
-    if number < low:
-        raise OptionError(f"{name}: {number} is too small")
-    return number
-
-
-def _count(options: Mapping[str, str], name: str, low: int = 1) -> int | None:
-    return None if name not in options else _number(options[name].strip(), _KNOWN[name], low)
-
-
-def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    value = options.get(name, str(default)).strip().lower()
-    if value not in ("true", "false"):
-        raise OptionError(f"{_KNOWN[name]}={value!r}: true or false is needed")
-    return value == "true"
-
-
-def _choice(options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
-    value = options.get(name, default).strip().lower()
-    if value not in choices:
-        raise OptionError(f"{_KNOWN[name]}={value!r}: {' or '.join(choices)} is needed")
-    return value
-
-
-_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
-
-
-def _duration(text: str, name: str) -> float:
-    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
-    if found is None or found[2] not in _UNITS:
-        raise OptionError(f"{name}={text!r}: a time is needed, as 15m, 90s or 500ms")
-    return int(found[1]) * _UNITS[found[2]]
-
-
-# -- the consumers' settings ---------------------------------------------------------------------------------------
-
-_SETTINGS = {dotted(field.name) for field in dataclasses.fields(ConsumerConfig)}
-# How a client logs in is never passed over: other clients' names are understood, or refused with what to use instead.
-_SECURITY = {dotted(name) for name in (*SYNONYMS, *FOREIGN)}
-_REFUSED = {
-    "auto.offset.reset": "use startingOffsets=earliest or latest",
-    "key.deserializer": "keys come as binary: cast them in the query",
-    "value.deserializer": "values come as binary: cast them in the query",
-    "enable.auto.commit": "offsets are kept in the query's checkpoint",
-    "interceptor.classes": "there are no interceptors",
-}
-# Of a group's member, or of what this source decides itself.
-_UNUSED = {
-    "group.id",
-    "max.poll.records",
-    "max.poll.interval.ms",
-    "session.timeout.ms",
-    "heartbeat.interval.ms",
-    "partition.assignment.strategy",
-    "group.instance.id",
-    "group.protocol",
-    "group.remote.assignor",
-    "auto.commit.interval.ms",
-    "commit.mode",
-    "enable.parallel.rebalance",
-    "poll.drain.strategy",
-}
-
-
-def _settings(options: Mapping[str, str]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for name, value in options.items():
-        if not name.startswith("kafka."):
-            continue
-        name = name.removeprefix("kafka.")
-        if name in _REFUSED:
-            raise OptionError(f"kafka.{name} is not supported: {_REFUSED[name]}")
-        if name in _UNUSED:
-            continue
-        if name in _SETTINGS or name in _SECURITY:
-            settings[name] = value
-            continue
-        close = difflib.get_close_matches(name, _SETTINGS, n=1, cutoff=0.9)
-        if close:
-            raise OptionError(f"unknown option kafka.{name}: did you mean kafka.{close[0]}?")
-        log.warning("the option kafka.%s is one of Java's client and means nothing here", name)
-    if not settings.get("bootstrap.servers", "").strip():
-        raise OptionError("the option kafka.bootstrap.servers must be given: host:port,host:port")
-    settings["client.id"] = settings.get("client.id", "headrace-spark")
-    try:
-        ConsumerConfig.parse(settings)
-    except ConfigError as error:
-        raise OptionError(f"kafka.{error}") from None
-    return settings

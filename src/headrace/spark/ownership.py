@@ -48,13 +48,10 @@ class Portion:
     def has(self, tp: TopicPartition) -> bool:
         return self.readable is None or tp in self.readable
 
-    def begins(self, start: Checkpoint, latest: Offsets) -> Done:
-        return {tp: start.done[tp] for tp in latest if self.has(tp)}
-
     def rest(self, start: Checkpoint, done: Done) -> Checkpoint:
         """The end of a batch after which `done` is done of what is readable."""
         if self.readable is None:
-            return Checkpoint(done)
+            return Checkpoint({**done, **self.placed}, frozenset(self.placed))
         unread = start.unread - self.readable | self.placed.keys()
         return Checkpoint({**start.done, **done, **self.placed}, unread)
 
@@ -79,7 +76,7 @@ class Ownership:
         """`start` is complete. `earliest` tells where logs begin, of partitions that are new."""
         arrivals = standing.arrivals
         self._adopted = {tp: stay for tp, stay in self._adopted.items() if arrivals.get(tp) is stay}
-        completed = {tp: start.done[tp] for tp in self._adopted if tp in start.done and tp not in start.unread}
+        had = set(self._adopted)
         waiting = {tp: stay for tp, stay in arrivals.items() if tp not in self._adopted}
         for tp in standing.asked_back:
             self._adopted.pop(tp, None)
@@ -97,6 +94,9 @@ class Ownership:
             else:
                 placed[tp] = OffsetSet(new[tp]) if place is None else place
         self._placed = {tp: (arrivals[tp], place) for tp, place in placed.items()}
+        # Of those adopted just now as well: one that was killed before it could commit has more than the group knows.
+        known = had | self._adopted.keys()
+        completed = {tp: start.done[tp] for tp in known if tp in start.done and tp not in start.unread}
         return Portion(frozenset(self._adopted), frozenset(arrived), placed, completed, standing.asked_back)
 
 

@@ -70,14 +70,13 @@ def split(ranges: Iterable[OffsetRange], least: int | None, longest: int | None)
         return found
     total = sum(each.size for each in found)
     # Those that are too small to be cut keep their task; the others share what is left.
-    small = [each for each in found if each.size / total * least < 1]
-    large_total = total - sum(each.size for each in small)
-    left = least - len(small)
-    return [
-        piece
-        for each in found
-        for piece in _cut(each, 1 if each in small else max(1, round(each.size / large_total * left)))
-    ]
+    large = [each.size for each in found if each.size / total * least >= 1]
+    left, to_share = least - (len(found) - len(large)), sum(large)
+
+    def count(size: int) -> int:
+        return 1 if size / total * least < 1 else max(1, round(size / to_share * left))
+
+    return [piece for each in found for piece in _cut(each, count(each.size))]
 
 
 def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from ..errors import HeadraceError, OffsetOutOfRangeError, OffsetResetError
 from ..records import Records
 from ..sync import Consumer
+from . import inside
+from .data_loss import report_loss
 from .options import SourceOptions
 from .ranges import OffsetRange
 from .source import arrow_schema
@@ -33,15 +35,12 @@ _BYTES = 16 * 2**20
 # A task reads one partition: in larger steps than a consumer of many, so that its Arrow batches are larger.
 _FETCH_BYTES = 2 * 2**20
 _POLL = 0.5
+_ANSWERS_WITHIN = 10.0
 
 # Idle consumers of this process, by their settings, the last used last. Only its main thread is here: a worker has one
 # task at a time.
 _MOST_IDLE = 4
 _idle: dict[tuple[int, tuple[tuple[str, str], ...]], Consumer] = {}
-
-
-class DataLossError(HeadraceError):
-    """Records of a range are not in the log any more, and failOnDataLoss is true."""
 
 
 def read_range(wanted: OffsetRange, options: SourceOptions, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
@@ -73,9 +72,9 @@ def _bounded(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
 def _records(consumer: Consumer, wanted: OffsetRange, options: SourceOptions) -> Iterator[Records]:
     tp = wanted.tp
     consumer.assign([tp])
-    consumer._aio._intake.read_range(tp, wanted.start, wanted.end)
-    deadline = time.monotonic() + options.poll_timeout
+    inside.read_range(consumer, tp, wanted.start, wanted.end)
     position = wanted.start
+    deadline = time.monotonic() + options.poll_timeout
     while position < wanted.end:
         try:
             records = consumer.poll(_POLL, max_records=_ROWS)
@@ -85,20 +84,18 @@ def _records(consumer: Consumer, wanted: OffsetRange, options: SourceOptions) ->
         except OffsetResetError as error:
             # The topic is not the one that this consumer knows by this name: it was made again, or cut short.
             if position > wanted.start:
-                _lost(f"{tp} is not the log any more that was read to offset {position}", options, error)
-            consumer._aio._intake.read_range(tp, position, wanted.end)
+                report_loss(f"{tp} is not the log any more that was read to offset {position}", options, error)
+            inside.read_range(consumer, tp, position, wanted.end)
             continue
         reached = consumer.position(tp)
-        if reached > position:
-            position = reached
-            deadline = time.monotonic() + options.poll_timeout
-        elif time.monotonic() > deadline:
-            raise TimeoutError(
-                f"nothing came of {tp} at offset {position} for {options.poll_timeout:g} s: is its broker there? "
-                f"kafkaConsumer.pollTimeoutMs is how long to wait"
-            )
+        if reached == position and time.monotonic() > deadline:
+            _explain_silence(consumer, wanted, position, options)
+            return
         if len(records):
             yield records
+        if reached > position:  # a consumer of the records that takes its time does not count
+            position = reached
+            deadline = time.monotonic() + options.poll_timeout
 
 
 def _pass_over(
@@ -108,23 +105,41 @@ def _pass_over(
     tp = wanted.tp
     begins = consumer.beginning_offsets([tp])[tp]
     gone = min(begins, wanted.end) if begins > position else wanted.end
-    _lost(f"{tp}: the records from {position} to before {gone} are not in the log any more", options, error)
+    report_loss(f"{tp}: the records from {position} to before {gone} are not in the log any more", options, error)
     if not position < begins < wanted.end:
         return wanted.end
-    consumer._aio._intake.read_range(tp, begins, wanted.end)
+    inside.read_range(consumer, tp, begins, wanted.end)
     return begins
 
 
-def _lost(text: str, options: SourceOptions, error: HeadraceError) -> None:
-    if options.fail_on_data_loss:
-        raise DataLossError(f"{text}. With failOnDataLoss=false the query goes on") from error
-    log.warning("%s", text)
+def _explain_silence(consumer: Consumer, wanted: OffsetRange, position: int, options: SourceOptions) -> None:
+    """Nothing comes of the rest of a range. It may be gone: the topic was deleted since the batch was planned, or its
+    log ends here since an election lost records. Raises TimeoutError if that is not so."""
+    tp = wanted.tp
+    late = TimeoutError(
+        f"nothing came of {tp} at offset {position} for {options.poll_timeout:g} s: is its broker there? "
+        f"kafkaConsumer.pollTimeoutMs is how long to wait"
+    )
+    try:
+        there = {info.partition for info in consumer.partitions_for_topic(tp.topic, timeout=_ANSWERS_WITHIN)}
+        end = consumer.watermarks(tp, timeout=_ANSWERS_WITHIN).high if tp.partition in there else None
+    except HeadraceError as error:
+        raise late from error
+    rest = f"records from {position} to before {wanted.end}"
+    if end is None:
+        report_loss(f"{tp} is gone: it was deleted, and its {rest} were not read", options, late)
+    elif end <= position:
+        report_loss(f"{tp} ends at offset {end}: the {rest} are not in the log any more", options, late)
+    else:
+        raise late
 
 
 def _borrow(settings: Mapping[str, str]) -> Consumer:
     consumer = _idle.pop(_key(settings), None)
-    if consumer is not None:
-        return consumer
+    return reading_consumer(settings) if consumer is None else consumer
+
+
+def reading_consumer(settings: Mapping[str, str]) -> Consumer:
     return Consumer(
         {"max.partition.fetch.bytes": _FETCH_BYTES, **settings},
         enable_auto_commit=False,

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ..acknowledge import AcknowledgeType
@@ -31,8 +31,9 @@ from ..sync.share_consumer import ShareConsumer
 from ..types import TopicPartition
 from .checkpoint import METRICS
 from .ending import end_in_order
-from .group_options import GroupOptions
+from .group_options import SHARE, GroupOptions
 from .logs import Logs
+from .option_values import OptionError
 from .options import SourceOptions, Subscribed
 from .ranges import Offsets
 from .source import arrow_schema
@@ -102,6 +103,10 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logs.close()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if isinstance(limit, ReadAllAvailable):  # the default limit is another one
+            raise OptionError(
+                f"trigger(once=True) has one batch, and with {SHARE} it is accepted by the next: use availableNow=True"
+            )
         number = self._number_in(start)
         if self._number == number + 1:
             return self._offset(number + 1)  # Spark has not begun it

@@ -19,8 +19,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from .group_options import GroupOptions, refuse_in_batch, with_lane
+from .group_options import GroupOptions, has_lane, refuse_in_batch
+from .option_values import OptionError
 from .options import SourceOptions
+from .unused_options import log_unused
 
 _COLUMNS = [
     StructField("key", BinaryType()),
@@ -50,7 +52,7 @@ class HeadraceSource(DataSource):
     def schema(self) -> StructType:
         flags = [value for name, value in self._given.values.items() if name.lower() == "includeheaders"]
         with_headers = bool(flags) and flags[-1].strip().lower() == "true"
-        lane = [_LANE] if with_lane(self._given.values) else []
+        lane = [_LANE] if has_lane(self._given.values) else []
         return StructType([*_COLUMNS, *([_HEADERS] if with_headers else []), *lane])
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -58,7 +60,10 @@ class HeadraceSource(DataSource):
 
         _let_speak()
         refuse_in_batch(self._given.values)
-        return BatchReader(SourceOptions.of(self._given.values, streaming=False), schema)
+        options = SourceOptions.of(self._given.values, streaming=False)
+        self._check_schema(schema)
+        log_unused(self._given.values, None)
+        return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from .shares import ShareReader
@@ -67,7 +72,18 @@ class HeadraceSource(DataSource):
         _let_speak()
         options = SourceOptions.of(self._given.values, streaming=True)
         groups = GroupOptions.of(self._given.values, options)
+        self._check_schema(schema)
+        log_unused(self._given.values, groups)
         return (ShareReader if groups.share_group else StreamReader)(options, schema, groups)
+
+    def _check_schema(self, given: StructType) -> None:
+        """Spark hands over what schema() says, or what a user has set by .schema(…)."""
+        own = self.schema()
+        if [(each.name, each.dataType) for each in given] != [(each.name, each.dataType) for each in own]:
+            raise OptionError(
+                f"the schema is a fixed one and cannot be set: leave .schema({given.simpleString()!r}) out, and cast "
+                f"the columns of {own.simpleString()}"
+            )
 
 
 def _let_speak() -> None:

@@ -11,9 +11,11 @@ of a query. So it is by latestOffset() that a group learns what is done.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,18 +28,21 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..offsets import OffsetSet
+from ..offsets import LAST_OFFSET, OffsetSet
 from ..types import TopicPartition
 from .checkpoint import METRICS, Checkpoint, Done
-from .group_options import GroupOptions
+from .data_loss import report_loss
+from .group_options import MEMBERSHIP, GroupOptions
 from .grouping import Grouping
 from .lane_tasks import LANE, LaneTask, in_tasks, with_lane
 from .lanes import MOST_BESIDE_BACKLOG, planned, to_jump
 from .logs import Logs
+from .option_values import OptionError
 from .options import LATEST, AtEnd, AtOffsets, SourceOptions
 from .ownership import Portion
 from .ranges import Offsets
-from .reading import DataLossError, read_range
+from .reading import read_range
+from .shortened import CutShort, MadeAgain, what_happened
 from .unpacking import packed
 
 if TYPE_CHECKING:
@@ -61,7 +66,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None  # of an AvailableNow query
         self._latest: Offsets | None = None
         self._metrics: dict[str, int] = {}
-        self._last_batch = time.monotonic()
+        self._clock = time.monotonic
+        self._last_batch = -math.inf  # of those that minOffsetsPerTrigger has let through
 
     def __reduce__(self) -> tuple[Any, ...]:
         return packed(StreamReader, self._options, self._schema, self._groups)
@@ -82,13 +88,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(MOST_BESIDE_BACKLOG)
         if self._options.min_offsets is not None:
             return ReadMinRows(self._options.min_offsets)
-        return ReadAllAvailable()
+        # Only trigger(once=True) asks a member for all that is available: so it is known.
+        return ReadMaxRows(LAST_OFFSET) if self._groups.is_member else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._grouping.prepare()
-        self._target = self._kafka.latest(self._kafka.present())
+        self._target = self._kafka.ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if self._groups.is_member and isinstance(limit, ReadAllAvailable):
+            raise OptionError(
+                f"trigger(once=True) has one batch, and with {MEMBERSHIP}=true a partition takes one to arrive: use "
+                f"availableNow=True"
+            )
         is_new, self._initial = start == self._initial, None
         self._is_restarted = self._is_restarted and not is_new
         if is_new and self._starts_anew:
@@ -97,21 +109,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         portion = self._grouping.look(before, self._kafka.earliest, is_new=is_new, is_last=self._target is not None)
         if portion is None:
             return start
-        latest = self._ends(portion)
-        begins = self._begins(before.done, latest) if portion.readable is None else portion.begins(before, latest)
+        latest = {tp: end for tp, end in self._ends().items() if portion.has(tp)}
+        begins, again = self._begins(before, portion, latest)
+        portion = dataclasses.replace(portion, placed={**portion.placed, **again})
         self._pass_over_deleted(begins)
         if self._is_restarted and portion.readable is None:
             self._arrived |= set(begins)
         self._arrived |= portion.arrived
         done = self._planned(begins, latest, limit)
-        if done is None:
+        self._note(latest, begins if done is None else done)
+        if done is None and not portion.placed:
             return start
         self._is_restarted = False
-        self._note(latest, done)
-        end = portion.rest(before, done)
-        if end != before:
-            self._last_batch = time.monotonic()
-        return end.to_json()
+        return portion.rest(before, begins if done is None else done).to_json()
 
     @property
     def _starts_anew(self) -> bool:
@@ -122,47 +132,72 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return True
         return LATEST in starting.offsets.values() if isinstance(starting, AtOffsets) else starting == AtEnd(LATEST)
 
-    def _ends(self, portion: Portion) -> Offsets:
-        if self._target is not None:
-            return {tp: end for tp, end in self._target.items() if portion.has(tp)}
-        return self._kafka.latest(self._kafka.present() if portion.readable is None else portion.readable)
+    def _ends(self) -> Offsets:
+        return self._kafka.ends() if self._target is None else self._target
 
-    def _begins(self, before: Done, latest: Offsets) -> Done:
-        """Where a batch begins: where the last one ended. Partitions that are new, or were made again, at their
-        beginning; deleted ones are gone."""
-        if gone := sorted(set(before) - set(latest)):
-            self._lost(f"{gone[0]} is gone: it was deleted, and records of it may not have been read")
-        for tp in sorted(set(before) & set(latest)):
-            if latest[tp] < (read := before[tp].frontier):
-                self._lost(f"{tp} was read to offset {read}, and its log ends at {latest[tp]}: it was made again")
-        begins = {tp: done for tp, done in before.items() if done.frontier <= latest.get(tp, -1)}
-        for tp, offset in self._kafka.earliest(sorted(set(latest) - set(begins))).items():
+    def _begins(self, before: Checkpoint, portion: Portion, latest: Offsets) -> tuple[Done, Done]:
+        """Where a batch begins: where the last one ended, and partitions that are new at their beginning. Deleted ones
+        are gone. And where those begin, in the batch after this one, that were made again: a batch that reads them
+        would be one that ends before it starts."""
+        own = {tp: done for tp, done in before.done.items() if portion.has(tp)}
+        gone = own.keys() - latest.keys()
+        if gone and portion.readable is not None and self._target is not None:
+            gone -= self._kafka.present()  # what a group gives may be younger than an AvailableNow query
+        if gone:
+            report_loss(f"{min(gone)} is gone: it was deleted, and records of it may not have been read", self._options)
+        begins = {tp: done for tp, done in own.items() if tp in latest}
+        again = self._after_shortening(begins, latest)
+        begins = {tp: done for tp, done in begins.items() if tp not in again}
+        return begins | self._first_of(latest.keys() - own.keys()), again
+
+    def _after_shortening(self, begins: Done, latest: Offsets) -> Done:
+        """Looks at logs that end before the place where the query stands, and changes both. Returns where those begin
+        that were made again."""
+        behind = {tp: done.frontier for tp, done in begins.items() if latest[tp] < done.frontier}
+        if not behind:
+            return {}
+        again: Done = {}
+        ends = self._kafka.not_before(behind)
+        logs = self._kafka.bounds([tp for tp, end in ends.items() if end < behind[tp]])
+        for tp, log in logs.items():
+            found = what_happened(tp, begins[tp], log)
+            if isinstance(found, MadeAgain):
+                report_loss(found.said, self._options)
+                again[tp] = OffsetSet(log.low)
+            elif isinstance(found, CutShort):
+                report_loss(found.said, self._options)
+                begins[tp], latest[tp] = found.done, log.high
+        return again
+
+    def _first_of(self, new: Collection[TopicPartition]) -> Done:
+        """Partitions that are new begin at their beginning."""
+        found = self._kafka.earliest(sorted(new))
+        for tp, offset in found.items():
             if offset > 0:
-                self._lost(f"{tp} is new, and its log begins at {offset}: records before it were not read")
-            begins[tp] = OffsetSet(offset)
-        return begins
+                report_loss(
+                    f"{tp} is new, and its log begins at {offset}: records before it were not read", self._options
+                )
+        return {tp: OffsetSet(offset) for tp, offset in found.items()}
 
     def _pass_over_deleted(self, begins: Done) -> None:
         """Retention can be faster than the work on a backlog. (At the frontier it is found out when it is read.)"""
         for tp, first in self._kafka.earliest([tp for tp, done in begins.items() if done.holes]).items():
-            if first > begins[tp].low:
-                self._lost(f"{tp}: records of its backlog, from {begins[tp].low} to before {first}, were deleted")
+            if (low := begins[tp].low) < first:
+                report_loss(f"{tp}: records of its backlog, from {low} to before {first}, were deleted", self._options)
                 begins[tp] |= OffsetSet(first)
-
-    def _lost(self, text: str) -> None:
-        if self._options.fail_on_data_loss:
-            raise DataLossError(f"{text}. With failOnDataLoss=false the query goes on")
-        log.warning("%s", text)
 
     def _planned(self, begins: Done, latest: Offsets, limit: ReadLimit) -> Done | None:
         """What is done after the batch. None if there is none yet."""
         options, lanes = self._options, self._groups.lanes
         if isinstance(limit, ReadAllAvailable):
             return planned(begins, latest, None, options.shares)
-        waiting = sum(max(0, latest[tp] - done.frontier) + done.count_open for tp, done in begins.items())
-        is_young = time.monotonic() - self._last_batch < options.max_trigger_delay
-        if waiting < (options.min_offsets or 0) and self._target is None and is_young:
-            return None
+        if options.min_offsets is not None and self._target is None:
+            waiting = sum(max(0, latest[tp] - done.frontier) + done.count_open for tp, done in begins.items())
+            # As in Spark: the first batch of a run does not wait.
+            is_due = self._clock() - self._last_batch >= options.max_trigger_delay
+            if waiting < options.min_offsets and not is_due:
+                return None
+            self._last_batch = self._clock()
         if lanes is None:
             return planned(begins, latest, options.max_offsets, options.shares)
         jumping = to_jump(begins, latest, self._arrived, lanes)
@@ -193,13 +228,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if is_new and self._starts_anew:
             return []
         before, after = Checkpoint.read(start), Checkpoint.read(end)
-        # A batch that ends before it starts is one of a topic that was made again.
-        new = [
-            tp
-            for tp, done in after.done.items()
-            if tp not in after.unread and (tp not in before.done or done.frontier < before.done[tp].frontier)
-        ]
-        begins = Checkpoint({**before.done, **Checkpoint.plain(self._kafka.earliest(new)).done})
+        new = self._first_of([tp for tp in after.done if tp not in after.unread and tp not in before.done])
+        begins = Checkpoint({**before.done, **new})
         options = self._options
         tasks = in_tasks(begins.ranges_to(after), options.min_partitions, options.max_records_per_partition)
         return [LaneTask(each) for each in tasks]

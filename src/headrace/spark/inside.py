@@ -1,0 +1,36 @@
+"""What this package uses of a consumer beside its public methods: all of it is here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from ..aio.log_offsets import LATEST
+from ..errors import HeadraceError
+from ..sync import Consumer
+from ..types import PartitionInfo, TopicPartition
+
+Topics = dict[str, list[PartitionInfo]]
+
+
+def read_range(consumer: Consumer, tp: TopicPartition, start: int, end: int) -> None:
+    """From now on `consumer` hands out these offsets of its partition, and fetches nothing from `end` on."""
+    consumer._aio._intake.read_range(tp, start, end)
+
+
+def topics_and_ends(
+    consumer: Consumer, names: list[str] | None, partitions: Collection[TopicPartition]
+) -> tuple[Topics, dict[TopicPartition, int]]:
+    """What is there of these topics (None: all topics), and at the same time, so that a trigger has one round trip to
+    wait for and not two, where the logs of these partitions end. Those that did not tell are left out."""
+    aio = consumer._aio
+
+    async def ask() -> tuple[Topics, dict[TopicPartition, int]]:
+        engine = aio._start()
+        topics, found = await asyncio.gather(
+            engine.describe_topics(names), engine.offsets.by_time(dict.fromkeys(partitions, LATEST))
+        )
+        return topics, {tp: end.offset for tp, end in found.items() if not isinstance(end, HeadraceError)}
+
+    with consumer._alone():
+        return consumer._portal.run(aio._timed("Metadata and ListOffsets", None, ask))

@@ -1,0 +1,361 @@
+"""What readers decide, against the real broker and without a session: that is quick, so the odd cases are here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Consumer, TopicPartition
+from headrace.errors import ClosedError
+from headrace.spark import reading
+from headrace.spark.batch import BatchReader
+from headrace.spark.data_loss import DataLossError
+from headrace.spark.logs import Logs
+from headrace.spark.options import OptionError, SourceOptions
+from headrace.spark.source import HeadraceSource
+from support.admin import Admin, unique
+from support.produce import Writer, numbered, write
+from support.spark_readers import Run
+from support.spark_streams import grid
+from support.waiting import wait_for
+
+FAST = {"kafka.heartbeat.interval.ms": 100, "kafka.session.timeout.ms": 6000}
+COOPERATIVE = {"kafka.partition.assignment.strategy": "cooperative-sticky"}
+
+Runs = Callable[..., Run]
+
+
+@pytest.fixture
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("read", 2)
+    write(servers, topic, [*numbered(100, 0), *numbered(100, 1)])
+    return topic
+
+
+@pytest.fixture
+def run(servers: str, topic: str) -> Iterator[Runs]:
+    made: list[Run] = []
+
+    def make(checkpoint: dict[str, Any] | None = None, **options: Any) -> Run:
+        given = {name.replace("__", "."): value for name, value in options.items()}
+        if not given.keys() & {"assign", "subscribePattern"}:
+            given.setdefault("subscribe", topic)
+        made.append(Run(servers, given, checkpoint))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture
+def member(run: Runs) -> Runs:
+    """A run of a query that is a member of one group."""
+    group = unique("readers")
+    return lambda checkpoint=None, **more: run(
+        checkpoint, **{"group.membership": "true", "kafka.group.id": group, **FAST, **more}
+    )
+
+
+def deleted(admin: Admin, topic: str, again: int | None = None) -> None:
+    """The topic is gone, or made again with so many partitions."""
+    admin.delete(topic)
+    if again is not None:
+        wait_for("the topic to be made again", lambda: _make_again(admin, topic, again), 60, every=0.1)
+
+
+def _make_again(admin: Admin, topic: str, partitions: int) -> bool:
+    try:
+        admin.create("", partitions, name=topic)
+    except Exception:  # noqa: BLE001  # the old one is still being deleted
+        return False
+    return True
+
+
+class TestLogsThatEndBeforeTheQuery:
+    def test_a_few_lost_records_do_not_bring_back_the_others(self, run: Runs, topic: str) -> None:
+        ahead = {topic: {"0": 105, "1": 100}}
+        with pytest.raises(DataLossError, match=r"read to offset 105, and its log ends at 100: records were lost"):
+            run(ahead).to_the_end()
+        query = run(ahead, failOnDataLoss="false")
+        assert query.to_the_end() == []
+        assert query.at == {topic: {"0": 100, "1": 100}}, "it goes on at the end of the log, in Spark's own form"
+
+    def test_open_transactions_are_no_loss(self, run: Runs, servers: str, topic: str) -> None:
+        writer = Writer(servers, transactional_id=unique("tx"))
+        writer.producer.begin_transaction()
+        writer.send(topic, numbered(5))
+        writer.flush()
+        uncommitted = run()
+        assert len(uncommitted.to_the_end()) == 205
+        query = run(uncommitted.at, kafka__isolation__level="read_committed")
+        assert query.to_the_end() == []
+        writer.producer.commit_transaction(30)
+        write(servers, topic, numbered(1))
+        assert query.at == uncommitted.at
+        assert run(query.at, kafka__isolation__level="read_committed").to_the_end() == [(0, 106)]
+
+    def test_a_topic_that_is_made_again(self, run: Runs, servers: str, admin: Admin, topic: str) -> None:
+        before = {topic: {"0": 100, "1": 100}}
+        deleted(admin, topic, again=2)
+        write(servers, topic, numbered(5))
+        with pytest.raises(DataLossError, match="it was made again"):
+            run(before).to_the_end()
+        query = run(before, failOnDataLoss="false")
+        query.begin()
+        assert query.trigger() == [], "where it begins is written down first"
+        again = run(query.at, failOnDataLoss="false")  # the query is started again here
+        assert again.to_the_end() == [(0, offset) for offset in range(5)]
+        assert again.at == {topic: {"0": 5, "1": 0}}
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_a_start_beyond_the_end(self, run: Runs, topic: str, fails: bool) -> None:
+        given = {"startingOffsets": f'{{"{topic}":{{"0":100,"1":101}}}}', "failOnDataLoss": fails}
+        with pytest.raises(OptionError, match=r"startingOffsets of read-.*-1 is 101, and its log ends at 100"):
+            run(**given).begin()
+
+
+class TestMembersAndDataLoss:
+    def test_a_topic_that_is_made_again(self, member: Runs, servers: str, admin: Admin, topic: str) -> None:
+        first = member()
+        assert first.to_the_end() == grid(2, 100)
+        first.stop()
+        deleted(admin, topic, again=2)
+        write(servers, topic, numbered(5))
+        failing = member(first.at)
+        with pytest.raises(DataLossError, match="it was made again"):
+            failing.to_the_end()
+        failing.stop()
+        query = member(first.at, failOnDataLoss="false")
+        assert query.to_the_end() == [(0, offset) for offset in range(5)]
+
+    def test_a_topic_that_is_gone(self, member: Runs, servers: str, admin: Admin, topic: str) -> None:
+        """While the query is a member, and still has its partitions. The other topic is read on."""
+        other = admin.create("stays")
+        write(servers, other, numbered(5))
+        fails, goes_on = (
+            member(subscribe=f"{topic},{other}", failOnDataLoss=fails, kafka__group__id=unique("gone"))
+            for fails in (True, False)
+        )
+        for each in (fails, goes_on):
+            each.begin()
+            _until_read(each, 205)
+        deleted(admin, topic)
+        wait_for("it to be gone", lambda: topic not in goes_on.reader._kafka._ask.list_topics(), 30)
+        with pytest.raises(DataLossError, match="is gone"):
+            fails.trigger()
+        write(servers, other, numbered(3))
+        assert goes_on.trigger() == [(0, offset) for offset in range(5, 8)]
+
+    def test_what_it_had_completed_is_told_to_the_group(self, member: Runs, servers: str, topic: str) -> None:
+        """A query that was killed before it could commit, and that finds nothing new."""
+        query = member({topic: {"0": 100, "1": 100}})
+        assert query.to_the_end() == []
+        settings = query.reader._groups.settings
+        query.stop()
+        with Consumer(bootstrap_servers=servers, group_id=settings["group.id"]) as consumer:
+            found = consumer.committed([TopicPartition(topic, number) for number in range(2)])
+        assert [each and each.offset for each in found.values()] == [100, 100]
+
+
+def _until_read(query: Run, count: int) -> None:
+    rows: list[tuple[int, int]] = []
+
+    def read() -> bool:
+        rows.extend(query.trigger() or [])
+        return len(rows) >= count
+
+    wait_for("its records", read, 60, every=0.05)
+
+
+class TestMembers:
+    def test_the_least_of_a_batch_does_not_hold_up_partitions_that_arrive(
+        self, member: Runs, servers: str, topic: str
+    ) -> None:
+        query = member(minOffsetsPerTrigger=1000, maxTriggerDelay="10m")
+        with Consumer(bootstrap_servers=servers, group_id=query.reader._groups.settings["group.id"]) as consumer:
+            consumer.commit({TopicPartition(topic, number): 30 + number for number in range(2)})
+        query.begin()
+        query.reader._grouping.prepare()
+        query.reader._last_batch = query.reader._clock()  # as if a batch had just been
+        for _ in range(3):
+            query.trigger()
+        assert query.at is not None
+        assert [query.at[topic][number]["frontier"] for number in "01"] == [30, 31], "they have arrived"
+
+    def test_available_now_waits_for_what_a_cooperative_group_gives(
+        self, member: Runs, servers: str, topic: str
+    ) -> None:
+        """A newcomer's first assignment is empty, until others have given up what it gets."""
+        query = member(**COOPERATIVE)
+        settings = {name.removeprefix("kafka."): value for name, value in (FAST | COOPERATIVE).items()}
+        group = query.reader._groups.settings["group.id"]
+        over = threading.Event()
+        has_partitions = threading.Event()
+
+        def be_a_member() -> None:
+            with Consumer(settings, bootstrap_servers=servers, group_id=group, enable_auto_commit=False) as other:
+                other.subscribe([topic])
+                while not over.is_set():
+                    other.poll(0.05)
+                    if other.assignment():
+                        has_partitions.set()
+
+        other = threading.Thread(target=be_a_member)
+        other.start()
+        try:
+            assert has_partitions.wait(30)
+            assert len(query.to_the_end()) == 100
+        finally:
+            over.set()
+            other.join()
+
+    @pytest.mark.parametrize("change", [str.upper, lambda topic: topic[1:]])
+    def test_patterns(self, member: Runs, topic: str, change: Callable[[str], str]) -> None:
+        assert member(subscribePattern=f"(?i){change(topic)}$").to_the_end() == grid(2, 100)
+
+    def test_newest_records_first(self, member: Runs, servers: str, topic: str) -> None:
+        """group.membership and enable.parallel.rebalance: the group gives the partitions, both lanes are read."""
+        lanes = {"enable.parallel.rebalance": "true", "maxOffsetsPerTrigger": 40}
+        query = member({topic: {"0": 10, "1": 100}}, **lanes)
+        query.begin(available_now=True)
+        first = query.trigger()
+        assert first is not None
+        assert (0, 99) in first
+        assert query.at is not None
+        assert query.at[topic]["0"]["holes"]
+        rest = query.to_the_end()
+        assert sorted(first + rest) == [(0, offset) for offset in range(10, 100)]
+        settings = query.reader._groups.settings
+        query.stop()
+        with Consumer(bootstrap_servers=servers, group_id=settings["group.id"]) as consumer:
+            found = consumer.committed([TopicPartition(topic, number) for number in range(2)])
+        assert [each and each.offset for each in found.values()] == [100, 100]
+
+
+class TestTheLeastOfABatch:
+    def test_the_first_does_not_wait_and_the_next_does(self, run: Runs, servers: str, topic: str) -> None:
+        """As in Spark. And the progress shows how far behind it is while it waits."""
+        query = run(minOffsetsPerTrigger=1000, maxTriggerDelay="2s")
+        now = [100.0]
+        query.reader._clock = lambda: now[0]
+        query.begin()
+        assert query.trigger() == grid(2, 100)
+        write(servers, topic, numbered(10, 1))
+        now[0] += 1.9
+        assert query.trigger() is None
+        assert query.reader.reportLatestOffset() == {topic: {"0": 100, "1": 110}}
+        now[0] += 0.2
+        assert query.trigger() == [(1, offset) for offset in range(100, 110)]
+        write(servers, topic, numbered(1000, 0))
+        assert len(query.trigger() or []) == 1000
+
+    def test_a_new_partition_whose_beginning_is_gone_when_its_batch_is_run_again(
+        self, run: Runs, admin: Admin, topic: str
+    ) -> None:
+        query, end = run({topic: {"0": 100}}), {topic: {"0": 100, "1": 100}}
+        assert len(query.tasks(end)) == 1
+        admin.delete_records(topic, 4, partition=1)
+        with pytest.raises(DataLossError, match="its log begins at 4"):
+            query.tasks(end)
+
+
+class TestPatterns:
+    def test_they_are_searched_for_and_leave_out_kafka_s_own(self, servers: str, admin: Admin, topic: str) -> None:
+        with Consumer(bootstrap_servers=servers, group_id=unique("any")) as consumer:
+            consumer.commit({TopicPartition(topic, 0): 1})  # so that there is a topic of Kafka's own
+            assert "__consumer_offsets" in consumer.list_topics()
+        for pattern in (topic[1:-1], f"consumer_offsets|{topic}"):
+            given = {"kafka.bootstrap.servers": servers, "subscribePattern": pattern}
+            logs = Logs(SourceOptions.of(given, streaming=True))
+            try:
+                assert topic in {tp.topic for tp in logs.present()}
+                assert "__consumer_offsets" not in {tp.topic for tp in logs.present()}
+                assert logs.ends() == logs.ends(), "also when it knows where to ask"
+            finally:
+                logs.close()
+
+
+class TestRangesThatAreNotThere:
+    def test_an_end_beyond_the_log(self, servers: str, topic: str) -> None:
+        ends = f'{{"{topic}":{{"0":50,"1":120}}}}'
+        with pytest.raises(DataLossError, match=r"is to be read to offset 120, but its log ends at 100"):
+            planned(servers, topic, endingOffsets=ends)
+        assert planned(servers, topic, endingOffsets=ends, failOnDataLoss="false") == [(0, 0, 50), (1, 0, 100)]
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_a_log_that_ends_inside_of_the_range(self, servers: str, topic: str, fails: bool) -> None:
+        """As after an election that has lost records, since the batch was planned."""
+        options = options_of(servers, topic, failOnDataLoss=fails, **{"kafkaConsumer.pollTimeoutMs": 300})
+        wanted = reading.OffsetRange(TopicPartition(topic, 0), 90, 120)
+        if fails:
+            with pytest.raises(DataLossError, match=r"ends at offset 100: the records from 100 to before 120"):
+                rows(wanted, options)
+        else:
+            assert rows(wanted, options) == list(range(90, 100))
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_a_topic_that_is_deleted(self, servers: str, admin: Admin, topic: str, fails: bool) -> None:
+        options = options_of(servers, topic, failOnDataLoss=fails, **{"kafkaConsumer.pollTimeoutMs": 300})
+        wanted = reading.OffsetRange(TopicPartition(topic, 0), 0, 100)
+        deleted(admin, topic)
+        with Consumer(bootstrap_servers=servers, allow_auto_create_topics=False) as consumer:
+            wait_for("it to be gone", lambda: not consumer.partitions_for_topic(topic), 30)
+        if fails:
+            with pytest.raises(DataLossError, match="is gone: it was deleted"):
+                rows(wanted, options)
+        else:
+            assert rows(wanted, options) == []
+
+    def test_a_broker_that_is_not_there_is_no_loss(self, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(reading, "_ANSWERS_WITHIN", 0.3)
+        given = {"kafkaConsumer.pollTimeoutMs": 300, "kafka.default.api.timeout.ms": 300}
+        options = options_of("localhost:9", topic, failOnDataLoss="false", **given)
+        with pytest.raises(TimeoutError, match="is its broker there"):
+            rows(reading.OffsetRange(TopicPartition(topic, 0), 0, 100), options)
+
+
+def options_of(servers: str, topic: str, **given: Any) -> SourceOptions:
+    named = {"kafka.bootstrap.servers": servers, "subscribe": topic, **given}
+    return SourceOptions.of({name: str(value) for name, value in named.items()}, streaming=True)
+
+
+def planned(servers: str, topic: str, **given: Any) -> list[tuple[int, int, int]]:
+    """The ranges of a batch query."""
+    source = HeadraceSource({"kafka.bootstrap.servers": servers, "subscribe": topic, **given})
+    reader = source.reader(source.schema())
+    assert isinstance(reader, BatchReader)
+    return [(task.value.tp.partition, task.value.start, task.value.end) for task in reader.partitions()]
+
+
+def rows(wanted: reading.OffsetRange, options: SourceOptions) -> list[int]:
+    return [
+        offset for batch in reading.read_range(wanted, options, ["offset"]) for offset in batch["offset"].to_pylist()
+    ]
+
+
+class TestConnections:
+    def test_a_worker_keeps_them(self, servers: str, topic: str) -> None:
+        options = options_of(servers, topic)
+        own = reading._key(options.settings)
+        wanted = reading.OffsetRange(TopicPartition(topic, 0), 0, 10)
+        assert rows(wanted, options) == list(range(10))
+        kept = reading._idle[own]
+        assert rows(wanted, options) == list(range(10))
+        assert reading._idle[own] is kept
+        for number in range(reading._MOST_IDLE):
+            rows(wanted, options_of(servers, topic, **{"kafka.client.id": f"other-{number}"}))
+        assert len(reading._idle) <= reading._MOST_IDLE
+        assert own not in reading._idle, "the one that was not used for the longest time is closed"
+        with pytest.raises(ClosedError):
+            kept.poll(0.0)
+
+    def test_one_that_failed_is_not_used_again(self, servers: str, topic: str) -> None:
+        options = options_of(servers, topic)
+        found = reading.read_range(reading.OffsetRange(TopicPartition(topic, 0), 0, 100), options, ["offset"])
+        next(found)
+        found.close()  # type: ignore[attr-defined]  # Spark does not read to the end, as with limit()
+        assert reading._key(options.settings) not in reading._idle

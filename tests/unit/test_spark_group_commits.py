@@ -1,0 +1,61 @@
+"""commitOffsets: what is offered is committed, once; what does not change, once a day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace.offsets import OffsetSet
+from headrace.spark.committing import GroupCommits
+from headrace.types import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+DAY = 86_400.0
+
+
+class Group:
+    """Stands for the consumer that commits."""
+
+    def __init__(self) -> None:
+        self.commits: list[dict[TopicPartition, int]] = []
+        self.now = 0.0
+
+    def commit(self, offsets: Any, timeout: float) -> None:
+        self.commits.append({tp: each.offset for tp, each in offsets.items()})
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+@pytest.fixture
+def commits(group: Group) -> Iterator[GroupCommits]:
+    commits = GroupCommits({}, lambda settings: group, lambda: group.now)  # type: ignore[arg-type,return-value]
+    yield commits
+    commits.close()
+
+
+def test_only_what_has_changed(group: Group, commits: GroupCommits) -> None:
+    done = {T0: OffsetSet(5), T1: OffsetSet(7)}
+    commits.offer(done)
+    commits.offer(done)
+    commits.offer({**done, T1: OffsetSet(8)})
+    assert group.commits == [{T0: 5, T1: 7}, {T1: 8}]
+
+
+def test_all_of_it_once_a_day(group: Group, commits: GroupCommits) -> None:
+    """Else brokers forget the offsets of a query that waits for records for longer than offsets.retention.minutes."""
+    done = {T0: OffsetSet(5), T1: OffsetSet(7)}
+    commits.offer(done)
+    group.now = DAY - 1
+    commits.offer(done)
+    group.now = DAY
+    commits.offer(done)
+    commits.offer(done)
+    assert group.commits == [{T0: 5, T1: 7}, {T0: 5, T1: 7}]
