@@ -1,5 +1,7 @@
 """The dependencies are the few that were chosen, each with its exact version; what is installed is what is pinned.
 
+The extra `spark` alone has ranges: it is installed beside a Spark that is there already. Development pins them.
+
 Works offline: nothing is asked of a registry or a database of advisories.
 """
 
@@ -17,11 +19,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Each of these was looked at before it was let in. Whoever adds one adds it here, and says why in the commit.
 CORE = {"kio"}
 OF_CORE = {"crc32c", "kio", "typing-extensions"}
+RANGES = "spark"
 _PINNED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?==(?P<version>[0-9][^*;,\s]*)")
 
 
 def pins() -> dict[str, str]:
-    extras = PROJECT["optional-dependencies"].values()
+    extras = [items for name, items in PROJECT["optional-dependencies"].items() if name != RANGES]
     every = [*PROJECT["dependencies"], *(item for items in extras for item in items)]
     found: dict[str, str] = {}
     for item in every:
@@ -54,6 +57,12 @@ def needed_by(name: str, seen: set[str]) -> set[str]:
 
 def test_every_version_is_exact() -> None:
     assert len(pins()) > 10
+
+
+def test_what_has_a_range_is_exact_in_development() -> None:
+    ranged = {re.split("[<>=]", item)[0] for item in PROJECT["optional-dependencies"][RANGES]}
+    assert ranged == {"pyspark", "pyarrow"}
+    assert ranged <= {_PINNED.fullmatch(item)["name"] for item in PROJECT["optional-dependencies"]["dev"]}  # type: ignore[index]
 
 
 def test_the_library_needs_one_package() -> None:
