@@ -5,6 +5,10 @@ every step: whatever the two commit logs together call done was delivered before
 one life of a consumer no record is delivered twice, and none that was committed when it began. At the end, a consumer
 that is left alone delivers what is missing.
 
+The log can be truncated, too, by an unclean election, and grow again: then other records lie at the old offsets. Each
+lane notices in its own time. A commit names the epoch of the log that it speaks of (KIP-320), and counts as far as that
+one is still there.
+
     python -m simulation.crashes --seeds 100000
 """
 
@@ -18,7 +22,7 @@ from typing import Any
 
 from headrace.lane_marks import Mark, standing
 from headrace.machines.lanes import Lanes, beginning
-from headrace.offsets import OffsetSet
+from headrace.offsets import LAST_OFFSET, OffsetSet
 from headrace.types import OffsetAndMetadata
 
 
@@ -32,6 +36,8 @@ class World:
         self.first: OffsetAndMetadata | None = None
         self.second: OffsetAndMetadata | None = None
         self.generation = 0
+        self.epoch = 0
+        self.cuts: list[int] = []  # where the epochs before ended
         self.delivered: list[int] = []  # how often, by offset
         self.longest_text = 0
 
@@ -50,9 +56,29 @@ class World:
             return None
         return Mark.read(self.first), None if self.second is None else Mark.read(self.second)
 
+    def still_true(self, first: Mark) -> Mark:
+        """What of it is about the log as it is now."""
+        return first if first.leader_epoch is None else first.below(self.same_until(first.leader_epoch))
+
+    def same_until(self, epoch: int) -> int:
+        """Up to where the log is still that of the epoch."""
+        return min(self.cuts[epoch:], default=LAST_OFFSET)
+
+    def truncate(self, offset: int) -> None:
+        """What is written from there on, from now on, was delivered to nobody."""
+        self.end = offset
+        self.cuts.append(offset)
+        self.epoch += 1
+        del self.delivered[offset:]
+
+    @property
+    def has_epoch(self) -> bool:
+        """Without one in its commits, a group cannot know of a truncation."""
+        return self.first is None or self.first.leader_epoch is not None
+
     def done(self) -> OffsetSet:
         found = self.read()
-        return OffsetSet(0) if found is None else standing(*found)
+        return OffsetSet(0) if found is None else standing(self.still_true(found[0]), found[1])
 
     def deliver(self, offset: int) -> None:
         assert self.start <= offset < self.end
@@ -92,20 +118,25 @@ class LanedConsumer:
         self.beyond = OffsetSet(0)
         self.seen: set[int] = set()  # in this life
         self.before = OffsetSet(0)  # committed before it
+        self.epoch = world.epoch  # of the log that the live lane reads
 
     def begin(self) -> Iterator[str]:
         """Yields where a crash can come."""
-        found = self.world.read()
-        self.before = self.world.done()
+        found, before, then = self.world.read(), self.world.done(), self.world.epoch
         yield "read"
+        end, self.epoch = self.world.end, self.world.epoch
+        yield "where the log ends"
+        self.before = before & OffsetSet(self.world.same_until(then))
         if found is None:
             self.live = self.world.start
             return
-        start = beginning(*found, self.world.end, self.min_lag)
+        first, second = self.world.still_true(found[0]), found[1]
+        start = beginning(first, second, end, self.min_lag)
         if not start.holes:
             self.live, self.beyond = start.live, start.beyond
             return
-        lanes = Lanes(f"t{self.world.chance.getrandbits(32)}", start)
+        epoch = self.epoch if start.live <= end else first.leader_epoch
+        lanes = Lanes(f"t{self.world.chance.getrandbits(32)}", start, epoch)
         yield "token is made"
         if not self.world.commit_first(lanes.first, self.generation):
             return
@@ -114,25 +145,49 @@ class LanedConsumer:
         self.beside = lanes.within.low
 
     def poll(self, count: int) -> None:
+        is_valid = False
         for _ in range(count):
             if self.lanes is not None and self.world.chance.random() < 0.5:
                 self._poll_beside(self.lanes)
             elif self.live >= 0:
+                if not is_valid:
+                    self._validate()
+                    is_valid = True
                 at = max(self.beyond.next_open(self.live), self.world.start)
                 if at < self.world.end:
                     self._take(at)
                     self.live = at + 1
+
+    def _validate(self) -> None:
+        """Goes back to where the log is another one."""
+        same = self.world.same_until(self.epoch)
+        self.epoch = self.world.epoch
+        if same < LAST_OFFSET:
+            self.seen = {offset for offset in self.seen if offset < same}
+            self.before &= OffsetSet(same)
+            if same < self.live:
+                self.live = same
+                self.beyond &= OffsetSet(same)
+                if self.lanes is not None:
+                    self.lanes.cut(same)
 
     def _poll_beside(self, lanes: Lanes) -> None:
         if self.beside < self.world.start:
             lanes.log_begins(self.world.start, self.beside)
             self.beside = self.world.start
         at = lanes.within.next_open(self.beside)
-        if at < lanes.stop:
+        if at >= lanes.stop:
+            self.beside = lanes.stop
+        elif at < self.world.end:
             self._take(at)
             self.beside = at + 1
-        else:
-            self.beside = lanes.stop
+        elif self.beside > self.world.end:
+            lanes.log_ends(self.beside)
+            self.beside = self.world.end
+
+    @property
+    def is_through(self) -> bool:
+        return self.live >= self.world.end and (self.lanes is None or self.beside >= self.lanes.stop)
 
     def _take(self, offset: int) -> None:
         assert offset not in self.seen, f"{offset} came from both lanes: {self.world}"
@@ -143,10 +198,11 @@ class LanedConsumer:
     def commit(self) -> Iterator[str]:
         if self.live < 0:
             return
-        done = self.beyond | OffsetSet(self.live)
+        done = (self.lanes.beyond if self.lanes is not None else self.beyond) | OffsetSet(self.live)
+        epoch = self.epoch
         lanes = self.lanes
         if lanes is None:
-            self.world.commit_first(Mark(done.low, done), self.generation)
+            self.world.commit_first(Mark(done.low, done, leader_epoch=epoch), self.generation)
             yield "plain commit"
             return
         mark = lanes.backlog_mark(OffsetSet(self.beside))
@@ -155,7 +211,7 @@ class LanedConsumer:
             self.world.commit_second(mark)
             lanes.progress = mark.done
         yield "between the logs"
-        mark = lanes.live_mark(done)
+        mark = lanes.live_mark(done, leader_epoch=epoch)
         if self.world.commit_first(mark, self.generation):
             lanes.first = mark
         yield "after both"
@@ -174,19 +230,24 @@ class PlainConsumer:
         self.is_foreign = is_foreign
         world.generation += 1
         self.generation = world.generation
+        self.epoch = world.epoch
         self.done: OffsetSet | None = None
 
     def begin(self) -> Iterator[str]:
-        yield "read"
         found = self.world.read()
+        yield "read"
+        self.epoch = self.world.epoch
         if found is None:
             self.done = OffsetSet(self.world.start)
         else:
-            self.done = OffsetSet(found[0].offset) if self.is_foreign else standing(*found)
+            first = self.world.still_true(found[0])
+            self.done = OffsetSet(first.offset) if self.is_foreign else standing(first, found[1])
 
     def poll(self, count: int) -> None:
         if self.done is None:
             return
+        self.done &= OffsetSet(self.world.same_until(self.epoch))
+        self.epoch = self.world.epoch
         for _ in range(count):
             self.done |= OffsetSet(self.world.start)
             at = self.done.next_open(0)
@@ -197,7 +258,7 @@ class PlainConsumer:
     def commit(self) -> Iterator[str]:
         if self.done is not None:
             kept = OffsetSet(self.done.low) if self.is_foreign else self.done
-            self.world.commit_first(Mark(kept.low, kept), self.generation)
+            self.world.commit_first(Mark(kept.low, kept, leader_epoch=self.epoch), self.generation)
             yield "committed"
 
     def close(self) -> Iterator[str]:
@@ -216,8 +277,10 @@ def run(seed: int, steps: int = 60) -> World:
         event = chance.random()
         if event < 0.3:
             world.end += chance.randrange(8)
-        elif event < 0.33:
+        elif event < 0.32:
             world.start = min(world.end, world.start + chance.randrange(12))
+        elif event < 0.33 and world.has_epoch:
+            world.truncate(chance.randrange(max(world.start, world.end - 20), world.end + 1))
         elif event < 0.40:  # a crash, wherever it is
             if isinstance(consumer, LanedConsumer):
                 zombies.append(consumer)
@@ -228,7 +291,8 @@ def run(seed: int, steps: int = 60) -> World:
             consumer = _new(world, chance, was_closed)
             under_way = consumer.begin()
         elif event < 0.43 and under_way is None:
-            for _point in [*consumer.commit(), *consumer.close()]:
+            commits = chance.random() < 0.7
+            for _point in [*(consumer.commit() if commits else ()), *consumer.close()]:
                 pass
             was_closed = True
             consumer = _new(world, chance, was_closed)
@@ -262,6 +326,8 @@ def _finish(world: World, chance: random.Random) -> None:
         pass
     for _ in range(200):
         last.poll(20)
+        if last.is_through:
+            break
     for _ in range(2):
         for _point in last.commit():
             pass

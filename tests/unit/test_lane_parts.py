@@ -7,10 +7,14 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import pytest
+
 from headrace import AsyncConsumer, OffsetAndMetadata, TopicPartition
+from headrace.aio.log_offsets import EpochEnd, Found
+from headrace.errors import HeadraceError, LogTruncationError, NetworkError
 from headrace.lane_marks import Mark
 from headrace.machines.lanes import Beginning, Lanes
-from headrace.machines.partition import Position
+from headrace.machines.partition import Phase, Position
 from headrace.offsets import OffsetSet
 from support.fake_broker import run
 
@@ -104,3 +108,90 @@ class TestFarewell:
                 assert at.first.has[TP] == OffsetAndMetadata(125)
 
         run(main())
+
+
+class Log:
+    """Its end, and where epochs end in it."""
+
+    def __init__(self, end: int, epoch_end: EpochEnd | HeadraceError) -> None:
+        self.end = end
+        self.epoch_end = epoch_end
+
+    async def by_time(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
+        return dict.fromkeys(timestamps, Found(self.end, -1, 7))
+
+    async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, object]:
+        assert epochs == {TP: 5}
+        return dict.fromkeys(epochs, self.epoch_end)
+
+
+class TestTruncation:
+    """Of a log that was cut off and has grown again while nobody was there (KIP-320)."""
+
+    def start(self, first: Mark, second: Mark | None, log: Log, **settings: Any) -> tuple[Scene, HeadraceError | None]:
+        """The consumer and its partition after their start, and what has to be tried again."""
+
+        async def main() -> tuple[Scene, HeadraceError | None]:
+            async with scene(**settings) as at:
+                at.intake.assign([])
+                at.intake.assign([TP])
+                at.state = at.intake.assignment.state(TP)
+                at.first.has[TP] = first.commit
+                at.engine.positions._offsets = log  # type: ignore[assignment]
+
+                async def read(_: object) -> dict[TopicPartition, object]:
+                    return {TP: (first, second)}
+
+                at.engine.positions._logs.read = read  # type: ignore[assignment,method-assign]
+                again = await at.engine.positions._from_commits({TP: at.state.continuity})
+                if TP in at.backlog.lanes:
+                    at.lanes = at.backlog.lanes[TP]
+                    assert at.mark == at.lanes.first
+                return at, again
+
+        return run(main())  # type: ignore[no-any-return]
+
+    @pytest.mark.parametrize(
+        ("first", "second", "holes"),
+        [
+            pytest.param(Mark(140, OffsetSet(140), "", "", 5), None, [(100, 190)], id="a plain commit"),
+            pytest.param(
+                Mark(140, OffsetSet(140, [(70, 120)]), "t", "", 5),
+                Mark(110, OffsetSet(110), "t"),
+                [(100, 190)],
+                id="a range, and progress beyond the cut",
+            ),
+            pytest.param(
+                Mark(140, OffsetSet(140, [(70, 80)]), "t", "", 5), None, [(70, 80), (100, 190)], id="a range before it"
+            ),
+        ],
+    )
+    def test_what_has_taken_the_place_of_the_old_records_is_read(
+        self, first: Mark, second: Mark | None, holes: list[tuple[int, int]]
+    ) -> None:
+        at, again = self.start(first, second, Log(190, EpochEnd(5, 100)))
+        assert (again, at.lanes.open) == (None, holes)
+        assert at.state.position == Position(190, 7)
+        assert (at.lanes.first.leader_epoch, at.mark.leader_epoch) == (7, 7), (
+            "its epoch is in the token, and the farewell"
+        )
+
+    def test_a_log_that_is_whole(self) -> None:
+        at, _ = self.start(Mark(140, OffsetSet(140), "", "", 5), None, Log(190, EpochEnd(5, 150)))
+        assert at.lanes.open == [(140, 190)]
+
+    def test_an_epoch_that_nobody_knows_leaves_it_to_the_reset_policy(self) -> None:
+        at, _ = self.start(Mark(140, OffsetSet(140), "", "", 5), None, Log(190, EpochEnd(-1, -1)))
+        assert (at.state.phase, at.state.reset_to) == (Phase.RESET, "latest")
+
+    def test_without_such_a_policy_the_user_decides(self) -> None:
+        log = Log(190, EpochEnd(5, 100))
+        at, _ = self.start(Mark(140, OffsetSet(140), "", "", 5), None, log, auto_offset_reset="none")
+        assert isinstance(at.state.fault, LogTruncationError)
+        assert at.state.fault.divergence == {TP: 100}
+
+    def test_a_leader_that_does_not_answer_is_asked_again(self) -> None:
+        gone = NetworkError("gone")
+        at, again = self.start(Mark(140, OffsetSet(140), "", "", 5), None, Log(190, gone))
+        assert again is gone
+        assert at.state.phase is Phase.UNKNOWN

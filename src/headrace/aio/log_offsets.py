@@ -31,6 +31,10 @@ class EpochEnd(NamedTuple):
     leader_epoch: int
     end_offset: int
 
+    @property
+    def is_known(self) -> bool:
+        return self.leader_epoch >= 0 and self.end_offset >= 0
+
 
 class LogOffsets:
     """Asks all leaders at once. Answers are given partition by partition: an offset, or the error."""

@@ -20,10 +20,11 @@ import time
 from collections.abc import Mapping
 
 from ..config import reset_duration_ms
-from ..errors import CommitFailedError, HeadraceError, LogTruncationError, OffsetResetError
+from ..errors import CommitFailedError, HeadraceError, LogTruncationError
 from ..lane_marks import Mark, standing
 from ..machines.lanes import Lanes, beginning
 from ..machines.partition import PartitionState, Phase, Position
+from ..offsets import OffsetSet
 from ..types import TopicPartition
 from .client import Client
 from .intake import Intake
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 Continuities = Mapping[TopicPartition, int]
 Both = tuple[Mark, Mark | None]
+Committed = Mapping[TopicPartition, Both | HeadraceError]
 
 
 class Positions:
@@ -103,14 +105,17 @@ class Positions:
     async def _from_commits(self, continuities: Continuities) -> HeadraceError | None:
         if not continuities:
             return None
-        committed: Mapping[TopicPartition, Both | OffsetResetError] = {}
+        committed: Committed = {}
         settled: set[TopicPartition] = set()
         again: HeadraceError | None = None
         if self._client.config.group_id is not None:
             try:
                 committed = await self._logs.read(continuities)
+                # Before what is said of epochs: a truncation in between is then found out by that, or by the live lane.
+                ends = {} if self._intake.backlog is None else await self._ends(committed)
+                committed = await self._of_the_same_log(committed)
                 if self._intake.backlog is not None:
-                    settled, again = await self._in_two_lanes(committed, continuities)
+                    settled, again = await self._in_two_lanes(committed, ends, continuities)
             except HeadraceError as error:
                 return self._retry_or_raise(error, continuities, Phase.UNKNOWN)
         with self._intake.lock:
@@ -119,13 +124,17 @@ class Positions:
                 if state is None:
                     continue
                 found = committed.get(tp)
+                if isinstance(found, HeadraceError):
+                    if found.retriable:
+                        again = found
+                    else:
+                        state.fault = found
+                    continue
                 if found is None:
                     self._intake.assignment.no_committed_offset(state)
-                elif isinstance(found, OffsetResetError):
-                    state.fault = found
                 else:
                     self._go_on(state, *found)
-        self._wanted.set()  # RESET and VALIDATE come next; a commit without an epoch needs neither
+                self._wanted.set()  # RESET and VALIDATE come next; a commit without an epoch needs neither
         self._intake.fetch_soon()
         return again
 
@@ -135,24 +144,63 @@ class Positions:
         state.seek(Position(done.low, epoch))
         state.known = done
 
+    async def _of_the_same_log(self, committed: Committed) -> Committed:
+        """KIP-320: of a log that was truncated since, a commit counts up to there only. Without lanes and ranges it is
+        but a position, and validated as any other (VALIDATE)."""
+        has_lanes = self._intake.backlog is not None
+        read = {tp: it for tp, it in committed.items() if isinstance(it, tuple)}
+        asked = {
+            tp: first.leader_epoch
+            for tp, (first, second) in read.items()
+            if first.leader_epoch is not None and (has_lanes or standing(first, second) != OffsetSet(first.offset))
+        }
+        kept = dict(committed)
+        for tp, end in (await self._offsets.epoch_ends(asked)).items() if asked else ():
+            if isinstance(end, HeadraceError):
+                kept[tp] = end
+                continue
+            first, second = read[tp]
+            reached = max(first.offset, first.done.frontier)
+            if end.is_known and end.end_offset >= reached:
+                continue
+            if not self._intake.assignment.may_reset:
+                kept[tp] = _truncated(tp, reached, end)
+            elif end.is_known:
+                log.warning("%s was truncated: its commit counts up to %d instead of %d", tp, end.end_offset, reached)
+                kept[tp] = first.below(end.end_offset), second
+            else:
+                log.warning("%s: the epoch of the committed %d is unknown: resetting", tp, reached)
+                del kept[tp]
+        return kept
+
+    async def _ends(self, committed: Committed) -> Mapping[TopicPartition, Found | HeadraceError]:
+        """Where the logs of those that have a commit end."""
+        return await self._offsets.by_time({tp: LATEST for tp, it in committed.items() if isinstance(it, tuple)})
+
     async def _in_two_lanes(
-        self, committed: Mapping[TopicPartition, Both | OffsetResetError], continuities: Continuities
+        self,
+        committed: Committed,
+        ends: Mapping[TopicPartition, Found | HeadraceError],
+        continuities: Continuities,
     ) -> tuple[set[TopicPartition], HeadraceError | None]:
         """Starts the partitions that lie behind the end of their log, in two lanes: none of their records is handed out
         before their token is committed. Returns those that need nothing else now, and what has to be tried again."""
-        read = {tp: it for tp, it in committed.items() if isinstance(it, tuple)}
-        ends = await self._offsets.by_time(dict.fromkeys(read, LATEST))
         settled: set[TopicPartition] = set()
         lanes: dict[TopicPartition, Lanes] = {}
         again: HeadraceError | None = None
         for tp, end in ends.items():
+            found = committed.get(tp)
+            if not isinstance(found, tuple):
+                continue
             if isinstance(end, HeadraceError):
                 again = self._retry_or_raise(end, {tp: continuities[tp]}, Phase.UNKNOWN) or again
                 settled.add(tp)
                 continue
-            start = beginning(*read[tp], end.offset, self._client.config.parallel_rebalance_min_lag)
+            start = beginning(*found, end.offset, self._client.config.parallel_rebalance_min_lag)
             if start.holes:
-                lanes[tp] = Lanes(secrets.token_urlsafe(6), start)
+                is_there = end.leader_epoch >= 0 and start.live <= end.offset
+                epoch = end.leader_epoch if is_there else found[0].leader_epoch
+                lanes[tp] = Lanes(secrets.token_urlsafe(6), start, epoch)
         if lanes:
             settled |= lanes.keys()
             try:
@@ -172,7 +220,8 @@ class Positions:
             for tp, two in lanes.items():
                 state = self._current(tp, continuities, Phase.UNKNOWN)
                 if state is not None:
-                    self._settle(state, Position(two.live_start))
+                    epoch = two.first.leader_epoch
+                    self._settle(state, Position(two.live_start, -1 if epoch is None else epoch))
                     state.known = two.beyond
                     backlog.open(state, two)
         backlog.wake_all()
@@ -266,7 +315,7 @@ class Positions:
         return again
 
     def _judge(self, state: PartitionState, end: EpochEnd, leader_epoch: int) -> None:
-        known = end.leader_epoch >= 0 and end.end_offset >= 0
+        known = end.is_known
         if known and end.end_offset >= state.fetch_offset:
             state.validated(leader_epoch)
             return
@@ -278,11 +327,7 @@ class Positions:
             state.validated(leader_epoch)
             return
         if not self._intake.assignment.may_reset:
-            text = (
-                f"the log of {state.tp} was truncated below the position {state.position.offset}"
-                f"{f' to {end.end_offset}' if known else ''} and auto.offset.reset is none: seek() to where to go on"
-            )
-            state.fault = LogTruncationError(text, {state.tp: end.end_offset if known else None})
+            state.fault = _truncated(state.tp, state.position.offset, end)
         elif known:
             log.warning(
                 "%s was truncated: going on at %d instead of %d", state.tp, end.end_offset, state.position.offset
@@ -294,6 +339,14 @@ class Positions:
             log.warning("%s: the epoch of position %d is unknown: resetting", state.tp, state.position.offset)
             self._intake.assignment.out_of_range(state, state.position.offset)
             self._wanted.set()
+
+
+def _truncated(tp: TopicPartition, position: int, end: EpochEnd) -> LogTruncationError:
+    text = (
+        f"the log of {tp} was truncated below the position {position}"
+        f"{f' to {end.end_offset}' if end.is_known else ''} and auto.offset.reset is none: seek() to where to go on"
+    )
+    return LogTruncationError(text, {tp: end.end_offset if end.is_known else None})
 
 
 def _timestamp(reset_to: str | None) -> int:

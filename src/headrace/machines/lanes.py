@@ -48,7 +48,8 @@ def beginning(first: Mark, second: Mark | None, end: int, min_lag: int) -> Begin
 class Lanes:
     """A partition with a backlog. Guarded by whoever owns it."""
 
-    def __init__(self, token: str, start: Beginning) -> None:
+    def __init__(self, token: str, start: Beginning, leader_epoch: int | None = None) -> None:
+        """`leader_epoch` is that of the log in which the live lane starts there."""
         self.token = token
         self.live_start = start.live
         self.beyond = start.beyond
@@ -56,7 +57,7 @@ class Lanes:
         self.first_open = start.holes[0][0]
         self.stop = start.holes[-1][1]
         self.known = start.beyond & self.within
-        self.first = Mark(start.live, self.known, token)  # what the first log has
+        self.first = Mark(start.live, self.known, token, leader_epoch=leader_epoch)  # what the first log has
         self.progress = OffsetSet(self.first_open)  # what the second log has
         self.is_tidy = False  # what the second log had is deleted there
         self._log_start = 0
@@ -100,7 +101,7 @@ class Lanes:
     def farewell(self) -> Mark:
         """The first log's last commit, for whoever comes next: plain, at the lowest open offset."""
         done = standing(self.first, Mark(self.progress.low, self.progress, self.token))
-        return Mark(done.low, done, "", self.first.note)
+        return Mark(done.low, done, "", self.first.note, self.first.leader_epoch)
 
     # -- what becomes of the log -----------------------------------------------------------------------------------
 
