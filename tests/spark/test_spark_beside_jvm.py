@@ -30,6 +30,12 @@ REFUSED_BY_BOTH: dict[str, dict[str, str]] = {
     "earliest as the end": {"subscribe": "TOPIC", "endingOffsets": "earliest"},
     "-1 as a start": {"subscribe": "TOPIC", "startingOffsets": '{"TOPIC":{"0":-1}}'},
     "-2 as an end": {"subscribe": "TOPIC", "endingOffsets": '{"TOPIC":{"0":-2}}'},
+    "an end before the start": {
+        "subscribe": "TOPIC",
+        "startingOffsets": '{"TOPIC":{"0":5,"1":5,"2":3}}',
+        "endingOffsets": '{"TOPIC":{"0":5,"1":4,"2":3}}',
+    },
+    "a time before the start": {"subscribe": "TOPIC", "startingTimestamp": "5", "endingTimestamp": "4"},
     "offsets that are no JSON": {"subscribe": "TOPIC", "startingOffsets": "{"},
     "a topic that is not there": {"subscribe": "nowhere"},
     "a commit": {"subscribe": "TOPIC", "kafka.enable.auto.commit": "true"},

@@ -57,6 +57,7 @@ def test_a_share_group() -> None:
     assert found.share_group == "s"
     assert found.settings["group.id"] == "s"
     assert found.settings["max.poll.interval.ms"] == "1000"
+    assert options(share__group__id="s").settings["max.poll.interval.ms"] == "3600000", "triggers may be minutes apart"
 
 
 @pytest.mark.parametrize(
