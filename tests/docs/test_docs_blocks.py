@@ -1,8 +1,8 @@
 """Every Python block of README.md and docs/ runs, against a real broker; every `headrace` command in them makes sense.
 
 A block that goes on for ever is ended when it has polled a few times; one that defines tests has them called. What a
-block takes for granted (`consumer`, `work`) is what the text around it says. Blocks that need Spark run with the tests
-of the source, and those of the page about security with the tests of that.
+block takes for granted (`consumer`, `work`) is what the text around it says. Blocks that need Spark are run by
+`test_docs_spark.py`, those of the page about security with a broker that has users and certificates.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import contextlib
 import inspect
 import re
 import shlex
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,16 +24,17 @@ import pytest
 
 from headrace import AcknowledgeType, AsyncConsumer, Consumer, ShareConsumer
 from headrace.cli.app import headrace as command_line
+from headrace.cli.properties import parse_properties
+from support.secure import SecuredBroker, TokenServer, unsigned_token
 
 pytest_plugins = ["support.share_fixtures"]
 pytestmark = pytest.mark.timeout(200)
 
 ROOT = Path(__file__).parent.parent.parent
-# Their blocks need a Spark session, or a broker with users and certificates.
-_ELSEWHERE = ("spark", "security")
-PAGES = [ROOT / "README.md", *(it for it in sorted((ROOT / "docs").glob("*.md")) if not it.name.startswith(_ELSEWHERE))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SECURITY = "security.md"
 _BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
-_NEEDS_SPARK = re.compile(r"\bspark\.")
+_NEEDS_SPARK = re.compile(r"\bspark\.|^\.option\(", re.MULTILINE)
 _POLLS = 4
 _RUN_FOR = 1.0
 
@@ -131,7 +134,12 @@ def taken_for_granted(block: Block, servers: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("block", [it for it in blocks("python") if not needs_spark(it)], ids=str)
+def by_itself(block: Block) -> bool:
+    """Whether it runs with a broker and nothing else."""
+    return not needs_spark(block) and block.page != SECURITY
+
+
+@pytest.mark.parametrize("block", list(filter(by_itself, blocks("python"))), ids=str)
 def test_a_python_block(
     block: Block,
     documented: str,
@@ -141,6 +149,7 @@ def test_a_python_block(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # a block sets it
     text = block.text.replace("localhost:9092", documented)
     names = taken_for_granted(block, documented)
     given = dict(names)
@@ -156,6 +165,22 @@ def test_a_python_block(
         for value in names.values():
             if isinstance(value, (Consumer, ShareConsumer)):
                 value.close()
+
+
+@pytest.mark.parametrize("block", [it for it in blocks("python", "properties") if it.page == SECURITY], ids=str)
+def test_a_block_about_security(block: Block, secured: SecuredBroker, token_server: TokenServer) -> None:
+    """Whoever it makes is let in."""
+    config = secured.broker.client_config
+    text = block.text.replace("broker1:9093", config["bootstrap.servers"]).replace("billing", "admin")
+    text = text.replace("/etc/kafka/ca.pem", config["ssl.ca.location"])
+    names: dict[str, Any] = {"password": config["sasl.password"]}
+    names["ask_the_vault"] = lambda: (unsigned_token("admin"), time.time() + 3600)
+    if "bootstrap.servers=" in text:
+        names["consumer"] = Consumer({**parse_properties(text), **token_server.config})
+    else:
+        exec(compile("\n" * (block.line - 1) + text, block.page, "exec", dont_inherit=True), names)
+    with names["consumer"] as consumer:
+        consumer.list_topics(timeout=20)
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
