@@ -15,6 +15,7 @@ from headrace.spark.batch import BatchReader
 from headrace.spark.data_loss import DataLossError
 from headrace.spark.logs import Logs
 from headrace.spark.options import OptionError, SourceOptions
+from headrace.spark.ranges import OffsetRange
 from headrace.spark.source import HeadraceSource
 from support.admin import Admin, unique
 from support.produce import Writer, numbered, write
@@ -290,7 +291,7 @@ class TestRangesThatAreNotThere:
     def test_a_log_that_ends_inside_of_the_range(self, servers: str, topic: str, fails: bool) -> None:
         """As after an election that has lost records, since the batch was planned."""
         options = options_of(servers, topic, failOnDataLoss=fails, **{"kafkaConsumer.pollTimeoutMs": 300})
-        wanted = reading.OffsetRange(TopicPartition(topic, 0), 90, 120)
+        wanted = OffsetRange(TopicPartition(topic, 0), 90, 120)
         if fails:
             with pytest.raises(DataLossError, match=r"ends at offset 100: the records from 100 to before 120"):
                 rows(wanted, options)
@@ -300,7 +301,7 @@ class TestRangesThatAreNotThere:
     @pytest.mark.parametrize("fails", [True, False])
     def test_a_topic_that_is_deleted(self, servers: str, admin: Admin, topic: str, fails: bool) -> None:
         options = options_of(servers, topic, failOnDataLoss=fails, **{"kafkaConsumer.pollTimeoutMs": 300})
-        wanted = reading.OffsetRange(TopicPartition(topic, 0), 0, 100)
+        wanted = OffsetRange(TopicPartition(topic, 0), 0, 100)
         deleted(admin, topic)
         with Consumer(bootstrap_servers=servers, allow_auto_create_topics=False) as consumer:
             wait_for("it to be gone", lambda: not consumer.partitions_for_topic(topic), 30)
@@ -315,7 +316,7 @@ class TestRangesThatAreNotThere:
         given = {"kafkaConsumer.pollTimeoutMs": 300, "kafka.default.api.timeout.ms": 300}
         options = options_of("localhost:9", topic, failOnDataLoss="false", **given)
         with pytest.raises(TimeoutError, match="is its broker there"):
-            rows(reading.OffsetRange(TopicPartition(topic, 0), 0, 100), options)
+            rows(OffsetRange(TopicPartition(topic, 0), 0, 100), options)
 
 
 def options_of(servers: str, topic: str, **given: Any) -> SourceOptions:
@@ -331,7 +332,7 @@ def planned(servers: str, topic: str, **given: Any) -> list[tuple[int, int, int]
     return [(task.value.tp.partition, task.value.start, task.value.end) for task in reader.partitions()]
 
 
-def rows(wanted: reading.OffsetRange, options: SourceOptions) -> list[int]:
+def rows(wanted: OffsetRange, options: SourceOptions) -> list[int]:
     return [
         offset for batch in reading.read_range(wanted, options, ["offset"]) for offset in batch["offset"].to_pylist()
     ]
@@ -341,7 +342,7 @@ class TestConnections:
     def test_a_worker_keeps_them(self, servers: str, topic: str) -> None:
         options = options_of(servers, topic)
         own = reading._key(options.settings)
-        wanted = reading.OffsetRange(TopicPartition(topic, 0), 0, 10)
+        wanted = OffsetRange(TopicPartition(topic, 0), 0, 10)
         assert rows(wanted, options) == list(range(10))
         kept = reading._idle[own]
         assert rows(wanted, options) == list(range(10))
@@ -355,7 +356,7 @@ class TestConnections:
 
     def test_one_that_failed_is_not_used_again(self, servers: str, topic: str) -> None:
         options = options_of(servers, topic)
-        found = reading.read_range(reading.OffsetRange(TopicPartition(topic, 0), 0, 100), options, ["offset"])
+        found = reading.read_range(OffsetRange(TopicPartition(topic, 0), 0, 100), options, ["offset"])
         next(found)
         found.close()  # type: ignore[attr-defined]  # Spark does not read to the end, as with limit()
         assert reading._key(options.settings) not in reading._idle
