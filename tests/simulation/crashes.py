@@ -294,7 +294,7 @@ def run(seed: int, steps: int = 60) -> World:
             commits = chance.random() < 0.7
             for _point in [*(consumer.commit() if commits else ()), *consumer.close()]:
                 pass
-            was_closed = True
+            was_closed |= commits or isinstance(consumer, LanedConsumer)
             consumer = _new(world, chance, was_closed)
             under_way = consumer.begin()
         elif event < 0.48 and zombies:
