@@ -116,7 +116,20 @@ def test_a_token_of_an_endpoint(
     assert token_server.asked == [{"grant_type": "client_credentials", "scope": "kafka"}], "one for all connections"
 
 
-def test_a_share_consumer(secured: SecuredBroker, topic: str) -> None:
+def test_a_java_client_s_settings_of_an_endpoint(
+    make_sync: MakeConsumer, secured: SecuredBroker, topic: str, token_server: TokenServer
+) -> None:
+    login = (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+        f'clientId="{token_server.CLIENT}" clientSecret="{token_server.SECRET}" scope="kafka" extension_traceId="7";'
+    )
+    config = secured.oauth_config | {"sasl.oauthbearer.token.endpoint.url": token_server.url, "sasl.jaas.config": login}
+    reads(make_sync, topic, config)
+    assert token_server.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
+
+
+def test_a_share_consumer(secured: SecuredBroker) -> None:
+    topic = secured.create("shared")
     with ShareConsumer(secured.broker.client_config, group_id=unique("shares")) as consumer:
         consumer.subscribe([topic])
         producer, deadline = secured.producer(), time.monotonic() + 20

@@ -12,7 +12,7 @@ from .kerberos import kerberos_exchange
 from .scram import SaltedPasswords, Scram
 from .settings import SecuritySettings, login_options
 from .tls import TlsContexts, trust_of
-from .tokens import Ask, TokenEndpoint, Tokens, from_callback
+from .tokens import Ask, TokenEndpoint, Tokens, from_callback, in_time
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -103,7 +103,7 @@ def token_source(settings: SecuritySettings) -> Ask:
     if callback is not None and url is not None:
         raise ConfigError("sasl.oauthbearer.token.callback and …token.endpoint.url both give tokens: choose one")
     if callback is not None:
-        return from_callback(callback, extensions)
+        return in_time(from_callback(callback, extensions))
     if url is None:
         raise ConfigError(
             "sasl.mechanism=OAUTHBEARER needs sasl.oauthbearer.token.callback, or sasl.oauthbearer.token.endpoint.url "
@@ -117,4 +117,5 @@ def token_source(settings: SecuritySettings) -> Ask:
     assert client_id is not None
     assert client_secret is not None
     scope = settings.sasl_oauthbearer_scope or options.get("scope")
-    return TokenEndpoint(url, client_id, client_secret, scope, extensions, lambda: trust_of(settings)).ask
+    endpoint = TokenEndpoint(url, client_id, client_secret, scope, extensions, lambda: trust_of(settings))
+    return in_time(endpoint.ask)

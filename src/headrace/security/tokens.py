@@ -4,7 +4,8 @@
     that fails, and the old one is still good          -> the old one, and a warning
     that fails otherwise                               -> an error: final if it was refused, else to be tried again
 
-Whoever asks while somebody else is asking waits for the same answer.
+Whoever asks while somebody else is asking waits for the same answer, for half a minute at most. What is asked on a
+thread may take longer, but holds nothing up: nor does the end of the process wait for it.
 """
 
 from __future__ import annotations
@@ -12,25 +13,31 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
+import contextvars
 import inspect
 import json
 import logging
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import AuthenticationError, HeadraceError, NetworkError
 from .exchanges import quoted
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _REFRESH_AFTER = 0.8
-_WITHIN = 10.0
+_TOKEN_WITHIN = 30.0  # whatever the source
+_WITHIN = 10.0  # of an endpoint
 _LARGEST_ANSWER = 256 * 1024
 
 
@@ -88,6 +95,45 @@ class Tokens:
         return token
 
 
+def in_time(ask: Ask) -> Ask:
+    """The same, with an end."""
+
+    async def asked() -> OAuthToken:
+        try:
+            async with asyncio.timeout(_TOKEN_WITHIN):
+                return await ask()
+        except HeadraceError:
+            raise
+        except TimeoutError:
+            raise NetworkError(f"there was no token within {_TOKEN_WITHIN:g} s") from None
+
+    return asked
+
+
+async def _on_a_thread(work: Callable[[], T]) -> T:
+    """As asyncio.to_thread(), on a thread of its own that the end of the process does not wait for."""
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    over: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    def tell(outcome: tuple[Any, BaseException | None]) -> None:
+        if not over.done():
+            over.set_result(outcome)
+
+    def run() -> None:
+        try:
+            outcome: tuple[Any, BaseException | None] = (context.run(work), None)
+        except BaseException as error:  # noqa: BLE001  # it is raised where it is waited for
+            outcome = (None, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, outcome)
+
+    threading.Thread(target=run, name="headrace-token", daemon=True).start()
+    result, error = await over
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
+
+
 def from_callback(callback: Callable[[], Any], extensions: Mapping[str, str]) -> Ask:
     """A function may be a coroutine function; any other is called on a thread, since it may have to ask somebody."""
 
@@ -96,7 +142,7 @@ def from_callback(callback: Callable[[], Any], extensions: Mapping[str, str]) ->
             if inspect.iscoroutinefunction(callback):
                 given = await callback()
             else:
-                given = await asyncio.to_thread(callback)
+                given = await _on_a_thread(callback)
         except HeadraceError:
             raise
         except Exception as error:
@@ -154,7 +200,7 @@ class TokenEndpoint:
     trust: Callable[[], ssl.SSLContext]
 
     async def ask(self) -> OAuthToken:
-        return await asyncio.to_thread(self._ask)
+        return await _on_a_thread(self._ask)
 
     def _ask(self) -> OAuthToken:
         began = time.time()
@@ -191,7 +237,7 @@ class TokenEndpoint:
             handlers.append(urllib.request.HTTPSHandler(context=self.trust()))
         try:
             with urllib.request.build_opener(*handlers).open(request, timeout=_WITHIN) as answer:
-                body = answer.read(_LARGEST_ANSWER + 1)
+                body = self._read(answer, time.monotonic() + _WITHIN)
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
         except (OSError, ValueError) as error:  # the former with timeouts and TLS, the latter with nonsense for HTTP
@@ -204,9 +250,20 @@ class TokenEndpoint:
             raise AuthenticationError(f"the token endpoint at {self._where} does not answer in JSON", step="token")
         return found
 
+    def _read(self, answer: Any, deadline: float) -> bytes:
+        """All of it, up to a byte too much. The timeout of a socket begins anew with every byte."""
+        body = b""
+        while len(body) <= _LARGEST_ANSWER and (part := answer.read1(_LARGEST_ANSWER + 1 - len(body))):
+            body += part
+            if time.monotonic() > deadline:
+                raise TimeoutError("its answer does not end in time")
+        return body
+
     def _refused(self, error: urllib.error.HTTPError) -> HeadraceError:
-        with error:
-            found = _json(error.read(_LARGEST_ANSWER))
+        body = b""
+        with error, contextlib.suppress(OSError):
+            body = self._read(error.fp, time.monotonic() + _WITHIN)
+        found = _json(body)
         said = found.get("error") if isinstance(found, dict) else None
         reason = f": {quoted(said)}" if isinstance(said, str) and self.client_secret not in said else ""
         text = f"the token endpoint at {self._where} answered {error.code}{reason}"
