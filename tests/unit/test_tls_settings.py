@@ -78,6 +78,22 @@ def test_both_consumers_have_them() -> None:
         ({"sasl_mechanism": "PLAIN", "sasl_jaas_config": f'{PLAIN} password="{SECRET}";'}, "must be of the form"),
         ({"sasl_mechanism": "PLAIN", "sasl_jaas_config": f'a.B required password="{SECRET}";'}, "B is not known here"),
         (
+            {"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": f"{SCRAM} required tokenauth=true;"},
+            "tokenauth of ScramLoginModule has no effect here: delegation tokens are not supported",
+        ),
+        (
+            {"sasl_jaas_config": "x.Krb5LoginModule required useTicketCache=true keyTab='/etc/me' serviceName=kafka;"},
+            "keyTab of Krb5LoginModule has no effect here: the environment's KRB5_CLIENT_KTNAME names the keytab",
+        ),
+        ({"sasl_jaas_config": "x.Krb5LoginModule required useKeyTab=true;"}, "useKeyTab of Krb5LoginModule"),
+        (
+            {
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_jaas_config": f"x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub={SECRET};",
+            },
+            "unsecuredLoginStringClaim_sub of OAuthBearerLoginModule has no effect here",
+        ),
+        (
             {
                 "sasl_mechanism": "PLAIN",
                 "sasl_username": "u",

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .exchanges import Exchange, Rejected
-from .settings import SecuritySettings
+from .settings import SecuritySettings, login_options
 
 _NO_LAYER = 1
 
@@ -25,7 +25,7 @@ def kerberos_exchange(settings: SecuritySettings) -> Callable[[str], Exchange]:
             "sasl.mechanism=GSSAPI needs the package gssapi and the system's Kerberos library: "
             "pip install 'headrace[kerberos]'. Other mechanisms are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"
         ) from None
-    service = settings.sasl_kerberos_service_name
+    service = login_options(settings).get("serviceName") or settings.sasl_kerberos_service_name
     return lambda host: Kerberos(gssapi, f"{service}@{host}")
 
 

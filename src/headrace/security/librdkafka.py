@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import ConfigError
 from . import stores
 from .access import token_source, user_and_password
-from .settings import FIELDS, SecuritySettings
+from .settings import FIELDS, SecuritySettings, login_options
 
 _UNTOLD_LIFE = 300.0  # seconds; of tokens that do not tell their end
 
@@ -84,7 +84,8 @@ def _identity(settings: SecuritySettings) -> dict[str, str]:
 def _sasl(settings: SecuritySettings) -> dict[str, Any]:
     mechanism = settings.sasl_mechanism
     if mechanism == "GSSAPI":
-        return {"sasl.mechanism": mechanism, "sasl.kerberos.service.name": settings.sasl_kerberos_service_name}
+        service = login_options(settings).get("serviceName") or settings.sasl_kerberos_service_name
+        return {"sasl.mechanism": mechanism, "sasl.kerberos.service.name": service}
     if mechanism == "OAUTHBEARER":
         return {"sasl.mechanism": mechanism, "oauth_cb": _oauth_callback(settings)}
     username, password = user_and_password(settings)

@@ -251,6 +251,37 @@ _MODULES = {
 }
 
 
+# What of each module is used, and what is as this client does it anyway.
+_USED = {
+    "PlainLoginModule": {"username", "password"},
+    "ScramLoginModule": {"username", "password"},
+    "OAuthBearerLoginModule": {"clientId", "clientSecret", "scope"},
+    "Krb5LoginModule": {"serviceName"},
+}
+_AS_IT_IS = {
+    "ScramLoginModule": {"tokenauth": "false"},
+    "Krb5LoginModule": {"useTicketCache": "true", "useKeyTab": "false", "storeKey": "false", "doNotPrompt": "true"},
+}
+_INSTEAD = {
+    "tokenauth": "delegation tokens are not supported",
+    "useKeyTab": "the environment's KRB5_CLIENT_KTNAME names the keytab",
+    "keyTab": "the environment's KRB5_CLIENT_KTNAME names the keytab",
+    "principal": "whose ticket it is, the ticket cache or KRB5_CLIENT_KTNAME says",
+    "ticketCache": "the environment's KRB5CCNAME names it",
+}
+
+
+def _check_options(login: Login) -> None:
+    """Java ignores what it does not know, too; but who writes an option means something by it."""
+    for name, value in login.options.items():
+        if name in _USED[login.module] or _AS_IT_IS.get(login.module, {}).get(name) == value.lower():
+            continue
+        if login.module == "OAuthBearerLoginModule" and name.startswith("extension_"):
+            continue
+        instead = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise ConfigError(f"sasl.jaas.config: {name} of {login.module} has no effect here{instead}")
+
+
 def _check_login(settings: SecuritySettings) -> None:
     login, mechanism = settings.sasl_jaas_config, settings.sasl_mechanism
     if login is not None:
@@ -260,6 +291,7 @@ def _check_login(settings: SecuritySettings) -> None:
             raise ConfigError("sasl.jaas.config: for MSK IAM use OAUTHBEARER with a callback: see examples/msk_iam.py")
         if mechanism not in _MODULES[login.module]:
             raise ConfigError(f"sasl.jaas.config has {login.module}, which does not fit sasl.mechanism={mechanism}")
+        _check_options(login)
         if settings.sasl_username or settings.sasl_password:
             raise ConfigError("sasl.jaas.config and sasl.username say the same thing: give one of them")
     if mechanism == "PLAIN" and not settings.uses_tls:
