@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from headrace import AsyncConsumer, OffsetAndMetadata, TopicPartition
+from headrace.aio import two_logs
 from headrace.aio.log_offsets import EpochEnd, Found
-from headrace.errors import HeadraceError, LogTruncationError, NetworkError
+from headrace.errors import HeadraceError, LogTruncationError, NetworkError, RequestTimeoutError
 from headrace.lane_marks import Mark
 from headrace.machines.lanes import Beginning, Lanes
 from headrace.machines.partition import Phase, Position
@@ -27,15 +28,24 @@ class CommitLog:
     """A coordinator that takes commits. While `gate` is closed, they wait."""
 
     def __init__(self) -> None:
+        self.group = "g"
         self.has: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.refuses: HeadraceError | None = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
+        self.taken = asyncio.Event()
 
     async def commit(self, offsets: Offsets) -> None:
         self.asked.set()
         await self.gate.wait()
         self.has.update(offsets)
+        self.taken.set()
+
+    async def committed(self, partitions: Any) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        if isinstance(self.refuses, HeadraceError):
+            raise self.refuses
+        return {tp: self.has.get(tp) for tp in partitions}
 
     async def forget(self, partitions: Any) -> None:
         for tp in partitions:
@@ -106,6 +116,46 @@ class TestFarewell:
                 at.consumer.commit_async()
                 await at.consumer._farewell(frozenset({TP}))
                 assert at.first.has[TP] == OffsetAndMetadata(125)
+
+        run(main())
+
+
+class TestCommits:
+    def test_the_live_lane_does_not_wait_for_a_second_log_that_does_not_answer(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.second.gate.clear()
+                told: list[HeadraceError | None] = []
+                for live, beside in ((125, 85), (130, 120)):
+                    at.read(live, beside)
+                    at.consumer.commit_async(None, lambda _, error: told.append(error))
+                    await at.first.taken.wait()
+                    at.first.taken.clear()
+                    assert at.mark.offset == live
+                assert at.mark.token == "token", "nobody knows what became of the other one"
+                at.second.gate.set()
+                await at.consumer.commit()
+                assert at.lanes.is_closed
+                assert at.first.has[TP] == OffsetAndMetadata(130)
+                assert [type(error) for error in told] == [RequestTimeoutError, RequestTimeoutError]
+
+        monkeypatch.setattr(two_logs, "_PATIENCE", 0.05)
+        monkeypatch.setattr(two_logs, "_LAST_PATIENCE", 0.01)
+        run(main())
+
+    def test_partitions_without_ranges_do_not_wait_for_the_second_log(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                plain = TopicPartition("t", 1)
+                at.first.has[plain] = OffsetAndMetadata(7)
+                at.second.refuses = NetworkError("gone")
+                found = await at.engine.logs.read([TP, plain])
+                assert found[TP] is at.second.refuses
+                assert found[plain] == (Mark(7, OffsetSet(7)), None)
+                with pytest.raises(NetworkError):
+                    await at.engine.logs.committed([TP, plain])
 
         run(main())
 

@@ -3,17 +3,19 @@
 Without lanes there is only the first. It is read as if there might be others all the same, for a consumer that was not
 told of `enable.parallel.rebalance` must not skip what one that was has left open.
 
-A commit of both writes the second one first. Nothing hangs on the order: what the second says counts only beside the
-token in the first, and the first goes on repeating the token until the second has acknowledged that it is done.
+A commit of both writes the second one first, and does not wait long for it: each has a coordinator of its own, and the
+live lane's commits must not wait for the backlog's. Nothing hangs on the order: what the second says counts only beside
+the token in the first, and the first goes on repeating that until the second has acknowledged that it is done.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from ..errors import HeadraceError, OffsetResetError
+from ..errors import HeadraceError, OffsetResetError, RequestTimeoutError
 from ..lane_marks import Mark, standing
 from ..machines.lanes import Lanes
 from ..offsets import OffsetSet
@@ -22,6 +24,9 @@ from .coordinator import Coordinator
 from .intake import Intake
 
 log = logging.getLogger(__name__)
+
+_PATIENCE = 0.25  # seconds for the second log to answer, before the first is written ...
+_LAST_PATIENCE = 5.0  # ... and after it: so long wait the next commits
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ class TwoLogs:
         self._second = second
         self._lock = intake.lock
         self._backlog = intake.backlog
+        self._writing: asyncio.Task[HeadraceError | None] | None = None  # to the second log
 
     @property
     def is_member(self) -> bool:
@@ -88,20 +94,25 @@ class TwoLogs:
 
     async def read(
         self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, tuple[Mark, Mark | None] | OffsetResetError]:
-        """What both logs say of the partitions that have a commit; an error where that cannot be understood."""
+    ) -> dict[TopicPartition, tuple[Mark, Mark | None] | HeadraceError]:
+        """What both logs say of the partitions that have a commit; an error where that cannot be understood, or where
+        the second log is needed and cannot be read."""
         return await self._marks(await self._first.committed(partitions))
 
     async def _marks(
         self, found: Mapping[TopicPartition, OffsetAndMetadata | None]
-    ) -> dict[TopicPartition, tuple[Mark, Mark | None] | OffsetResetError]:
-        result: dict[TopicPartition, tuple[Mark, Mark | None] | OffsetResetError] = {}
+    ) -> dict[TopicPartition, tuple[Mark, Mark | None] | HeadraceError]:
+        result: dict[TopicPartition, tuple[Mark, Mark | None] | HeadraceError] = {}
         for tp, committed in found.items():
             if committed is not None:
                 result[tp] = _read(tp, committed)
         with_token = [tp for tp, it in result.items() if isinstance(it, tuple) and it[0].token]
         if with_token:
-            for tp, progress in (await self._second.committed(with_token)).items():
+            try:
+                beside = await self._second.committed(with_token)
+            except HeadraceError as error:
+                return {**result, **dict.fromkeys(with_token, error)}
+            for tp, progress in beside.items():
                 both = result[tp]
                 if progress is not None and isinstance(both, tuple):
                     try:
@@ -114,7 +125,7 @@ class TwoLogs:
         """As a user is told: while a range is open the backlog's offset, so that all before is done."""
         found = await self._first.committed(partitions)
         for tp, both in (await self._marks(found)).items():
-            if isinstance(both, OffsetResetError):
+            if isinstance(both, HeadraceError):
                 raise both
             first, second = both
             if first.token:
@@ -123,22 +134,11 @@ class TwoLogs:
         return found
 
     async def commit(self, plan: Plan) -> None:
-        """If the second log cannot be written, the first one is, before that is raised."""
-        failure: HeadraceError | None = None
+        """If the second log cannot be written, or does not answer, the first one is written before that is raised."""
         with self._lock:
             progress = {tp: share.lanes.backlog_mark(share.done, share.note) for tp, share in plan.backlog.items()}
             progress = {tp: mark for tp, mark in progress.items() if mark.done != plan.backlog[tp].lanes.progress}
-        if progress:
-            try:
-                await self._second.commit({tp: mark.commit for tp, mark in progress.items()})
-            except HeadraceError as error:
-                failure = error
-            else:
-                with self._lock:
-                    for tp, mark in progress.items():
-                        plan.backlog[tp].lanes.progress = mark.done
-                    if self._backlog is not None:
-                        self._backlog.committed(progress)
+        begun = await self._begin_second(plan, progress) if progress else None
         with self._lock:
             marks = {
                 tp: share.lanes.live_mark(share.done, share.note, share.leader_epoch) for tp, share in plan.live.items()
@@ -149,7 +149,50 @@ class TwoLogs:
                 for tp, mark in marks.items():
                     plan.live[tp].lanes.first = mark
             await self._tidy_up({tp: plan.live[tp].lanes for tp, mark in marks.items() if not mark.token})
-        if failure is not None:
+        if progress:
+            await self._end_second(begun)
+
+    async def _begin_second(
+        self, plan: Plan, progress: Mapping[TopicPartition, Mark]
+    ) -> asyncio.Task[HeadraceError | None] | None:
+        """Nobody's end or impatience takes back what is under way, so the next one has to wait for it. None: it still
+        is."""
+        commits = {tp: mark.commit for tp, mark in progress.items()}
+        if self._writing is not None:
+            await asyncio.wait({self._writing}, timeout=_PATIENCE)
+            if not self._writing.done():
+                return None
+        lanes = {tp: plan.backlog[tp].lanes for tp in progress}
+        self._writing = asyncio.create_task(self._write_second(lanes, progress, commits), name="backlog commit")
+        await asyncio.wait({self._writing}, timeout=_PATIENCE)
+        return self._writing
+
+    async def _write_second(
+        self,
+        lanes: Mapping[TopicPartition, Lanes],
+        progress: Mapping[TopicPartition, Mark],
+        commits: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> HeadraceError | None:
+        try:
+            await self._second.commit(commits)
+        except HeadraceError as error:
+            return error
+        with self._lock:
+            for tp, mark in progress.items():
+                lanes[tp].progress = mark.done
+            if self._backlog is not None:
+                self._backlog.committed(progress)
+        return None
+
+    async def _end_second(self, begun: asyncio.Task[HeadraceError | None] | None) -> None:
+        if begun is not None:
+            await asyncio.wait({begun}, timeout=_LAST_PATIENCE)
+        if begun is None or not begun.done():
+            raise RequestTimeoutError(
+                f"OffsetCommit to group {self._second.group}: no answer yet. The backlog's progress is not known to be "
+                f"committed, the rest is"
+            )
+        if (failure := begun.result()) is not None:
             raise failure
 
     async def _tidy_up(self, closed: Mapping[TopicPartition, Lanes]) -> None:
