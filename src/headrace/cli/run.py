@@ -138,7 +138,7 @@ def _own_broker(directory: Path, state: Path, sample: int | None) -> Iterator[st
     say("starting Apache Kafka on this machine ...")
     with LocalBroker(data_dir=str(state / "broker")) as broker:
         if found is not None:
-            write_sample(found, broker.bootstrap_servers, sample, FIRST_SAMPLE, LATER_SAMPLE)
+            write_sample(found, broker.bootstrap_servers, sample, FIRST_SAMPLE, LATER_SAMPLE, state)
         yield broker.bootstrap_servers
 
 

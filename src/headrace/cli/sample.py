@@ -1,9 +1,16 @@
-"""The sample of a pipeline's project, written to its own broker: so many records the first time, more later."""
+"""The sample of a pipeline's project, written to its own broker: so many records the first time, more later.
+
+state/sample.json    while it is written: the first record, how many, and where the partitions ended before
+"""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +20,12 @@ from headrace.errors import HeadraceError
 from .producing import make_producer
 from .showing import say
 
+Item = tuple[bytes, bytes, int]
+"""Key, value, timestamp."""
+
 _TIMEOUT = 60.0
+_END_WITHIN = 5.0
+_BEGUN = "sample.json"
 
 
 def load_sample(directory: Path) -> ModuleType | None:
@@ -34,18 +46,71 @@ def load_sample(directory: Path) -> ModuleType | None:
     return module
 
 
-def write_sample(sample: ModuleType, servers: str, count: int | None, first_time: int, later: int) -> None:
-    """From the first record on that is not there yet."""
-    there = asyncio.run(_there(sample, servers))
-    if count is None:
+def write_sample(sample: ModuleType, servers: str, count: int | None, first_time: int, later: int, state: Path) -> None:
+    """From the first record on that is not there yet. What was interrupted is brought to its end first."""
+    ends = asyncio.run(_ends(sample, servers))
+    written = _finish(sample, servers, ends, state / _BEGUN)
+    there = sum(ends.values()) + written
+    if count is None and written:
+        count = 0
+    elif count is None:
         count = later if there else first_time
     if count:
-        _write(sample, servers, there, count)
-    say(f"{there + count:,} records in {sample.TOPIC}, {count:,} of them new")
+        begun = {"first": there, "count": count, "ends": ends if not written else asyncio.run(_ends(sample, servers))}
+        _note(state / _BEGUN, begun)
+        _write(sample, servers, sample.records(there, count), count)
+        (state / _BEGUN).unlink()
+    say(f"{there + count:,} records in {sample.TOPIC}, {written + count:,} of them new")
 
 
-async def _there(sample: ModuleType, servers: str) -> int:
-    """How many there are. Makes the topic if there is none; records of any age are kept."""
+def _finish(sample: ModuleType, servers: str, ends: dict[int, int], path: Path) -> int:
+    """Writes what is missing of a write that was interrupted: no prefix of it, since partitions are written side by
+    side. Returns how many records that were."""
+    try:
+        begun = json.loads(path.read_text())
+    except FileNotFoundError:
+        return 0
+    before = {int(number): end for number, end in begun["ends"].items()}
+    missing: list[Item] = []
+    if all(before.get(number, 0) <= end for number, end in ends.items()):  # else the topic is another one by now
+        there = _between(sample.TOPIC, servers, before, ends)
+        for item in sample.records(begun["first"], begun["count"]):
+            if there[item]:
+                there[item] -= 1
+            else:
+                missing.append(item)
+        say(f"the last sample was interrupted: {len(missing):,} of its {begun['count']:,} records are missing")
+        _write(sample, servers, missing, len(missing))
+    path.unlink()
+    return len(missing)
+
+
+def _between(topic: str, servers: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> Counter[Item]:
+    from headrace import Consumer, TopicPartition
+
+    found: Counter[Item] = Counter()
+    deadline = time.monotonic() + _TIMEOUT
+    with Consumer(bootstrap_servers=servers, max_poll_records=-1) as consumer:
+        waiting = {TopicPartition(topic, number) for number, end in ends.items() if starts.get(number, 0) < end}
+        consumer.assign(list(waiting))
+        for tp in waiting:
+            consumer.seek(tp, starts.get(tp.partition, 0))
+        while waiting:
+            found.update((it.key or b"", it.value or b"", it.timestamp) for it in consumer.poll(1.0))
+            waiting = {tp for tp in waiting if consumer.position(tp) < ends[tp.partition]}
+            if waiting and time.monotonic() > deadline:
+                raise HeadraceError(f"what is in {topic} could not be read within {_TIMEOUT:g} s")
+    return found
+
+
+def _note(path: Path, begun: dict[str, Any]) -> None:
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(begun))
+    draft.rename(path)
+
+
+async def _ends(sample: ModuleType, servers: str) -> dict[int, int]:
+    """The next offset of each partition. Makes the topic if there is none; records of any age are kept."""
     from headrace.aio.admin import AsyncAdmin
     from headrace.types import TopicPartition
 
@@ -53,15 +118,12 @@ async def _there(sample: ModuleType, servers: str) -> int:
         found = (await admin.topics([sample.TOPIC])).get(sample.TOPIC)
         if found is None:
             await admin.create_topic(sample.TOPIC, sample.PARTITIONS, 1, {"retention.ms": "-1"})
-            return 0
+            return dict.fromkeys(range(sample.PARTITIONS), 0)
         bounds = await admin.bounds(TopicPartition(it.topic, it.partition) for it in found.partitions)
-        return sum(each.high for each in bounds.values())
+        return {tp.partition: each.high for tp, each in bounds.items()}
 
 
-def _write(sample: ModuleType, servers: str, first: int, count: int) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-
+def _write(sample: ModuleType, servers: str, records: Iterable[Item], count: int) -> None:
     refused: list[Any] = []
 
     def delivered(error: Any, _: Any) -> None:
@@ -70,13 +132,31 @@ def _write(sample: ModuleType, servers: str, first: int, count: int) -> None:
 
     settings = {"linger.ms": 20, "compression.type": "lz4", "enable.idempotence": True}
     producer = make_producer({"bootstrap.servers": servers, **settings})
+    try:
+        _hand_over(producer, sample.TOPIC, records, count, delivered)
+    except BaseException:
+        # What is under way arrives, or does not: nothing is to be written behind the back of who looks next.
+        producer.purge(in_flight=False)
+        producer.flush(_END_WITHIN)
+        raise
+    left = producer.flush(_TIMEOUT)
+    if refused or left:
+        raise HeadraceError(f"the sample was not written: {refused[0] if refused else f'{left} records are left'}")
+
+
+def _hand_over(
+    producer: Any, topic: str, records: Iterable[Item], count: int, delivered: Callable[[Any, Any], None]
+) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"writing to {sample.TOPIC}", total=count)
-        for number, (key, value, timestamp) in enumerate(sample.records(first, count), 1):
+        task = bar.add_task(f"writing to {topic}", total=count)
+        for number, (key, value, timestamp) in enumerate(records, 1):
             while True:
                 try:
-                    producer.produce(sample.TOPIC, value, key, timestamp=timestamp, on_delivery=delivered)
+                    producer.produce(topic, value, key, timestamp=timestamp, on_delivery=delivered)
                 except BufferError:
                     producer.poll(0.1)
                     continue
@@ -84,6 +164,3 @@ def _write(sample: ModuleType, servers: str, first: int, count: int) -> None:
             if number % 1000 == 0:
                 producer.poll(0)
                 bar.update(task, completed=number)
-    left = producer.flush(_TIMEOUT)
-    if refused or left:
-        raise HeadraceError(f"the sample was not written: {refused[0] if refused else f'{left} records are left'}")
