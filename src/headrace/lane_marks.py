@@ -23,7 +23,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from .offsets import OffsetSet, note_in
+from .offsets import OffsetSet, looks_like_ours, note_in
 from .types import OffsetAndMetadata
 
 BACKLOG_SUFFIX = ".backlog"
@@ -77,6 +77,15 @@ class Mark:
             return cls(found.offset, OffsetSet(found.offset), "", note, found.leader_epoch)
         done = OffsetSet.unpacked(parts["packed"], int(parts["low"]))
         return cls(found.offset, done, parts["token"], note, found.leader_epoch)
+
+
+def is_unused(found: OffsetAndMetadata) -> bool:
+    """Whether a commit has a text of headrace's that says nothing of it: it is damaged, of a form that is not known
+    here, or was written with another offset."""
+    text = found.metadata
+    if text.startswith(f"{_FORM} "):
+        return not Mark.read(found).token
+    return looks_like_ours(text) and OffsetSet.in_text(text, found.offset) is None
 
 
 def standing(first: Mark, second: Mark | None) -> OffsetSet:

@@ -196,15 +196,15 @@ class OffsetSet:
         used = len(note.encode())
         if used > limit:
             raise ValueError(f"metadata of {used} bytes, {limit} are allowed")
-        looks_like_ours = note.startswith(_MARK)
-        if len(self._bounds) == 1 and not looks_like_ours:
+        is_like_ours = looks_like_ours(note)
+        if len(self._bounds) == 1 and not is_like_ours:
             return note
         head = f"{_FORM} {self.low} "
         tail = f" {note}" if note else ""
         packed = self.packed(limit - len(head) - len(tail.encode()))
         if packed is not None:
             return f"{head}{packed}{tail}"
-        if looks_like_ours:
+        if is_like_ours:
             raise ValueError(f"metadata that looks like headrace's own needs more room than {limit} bytes")
         return note
 
@@ -232,20 +232,30 @@ class OffsetSet:
         all below it is done. What the user wrote is had by `note_in(text)`. Raises ValueError only if `committed` is
         no offset.
         """
-        plain = cls(committed)
+        plain, found = cls(committed), cls.in_text(text, committed)
+        return plain if found is None else found
+
+    @classmethod
+    def in_text(cls, text: str, committed: int) -> OffsetSet | None:
+        """The same; None for any other text."""
         found = _TEXT.fullmatch(text)
         if found is None or found["offset"] != str(committed):
-            return plain
+            return None
         try:
             return cls.unpacked(found["packed"], committed)
         except ValueError:
-            return plain
+            return None
 
 
 def note_in(text: str) -> str:
     """The user's own part of a commit's metadata."""
     found = _TEXT.fullmatch(text)
     return text if found is None else found["note"] or ""
+
+
+def looks_like_ours(text: str) -> bool:
+    """Whether a commit's metadata begins as headrace's does, in whichever form."""
+    return text.startswith(_MARK)
 
 
 def check_range(start: int, end: int) -> None:

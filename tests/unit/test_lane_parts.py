@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
-from headrace import AsyncConsumer, OffsetAndMetadata, TopicPartition
-from headrace.aio import two_logs
+from headrace import AsyncConsumer, OffsetAndMetadata, TopicPartition, Watermarks
+from headrace.aio import backlog, two_logs
 from headrace.aio.log_offsets import EpochEnd, Found
-from headrace.errors import HeadraceError, LogTruncationError, NetworkError, RequestTimeoutError
+from headrace.errors import (
+    CommitFailedError,
+    CorruptRecordError,
+    HeadraceError,
+    LogTruncationError,
+    NetworkError,
+    RequestTimeoutError,
+)
 from headrace.lane_marks import Mark
 from headrace.machines.lanes import Beginning, Lanes
 from headrace.machines.partition import Phase, Position
 from headrace.offsets import OffsetSet
+from headrace.records import decode
+from support.batches import Entry, encode_batch
 from support.fake_broker import run
 
 TP = TopicPartition("t", 0)
@@ -145,6 +156,68 @@ class TestCommits:
         monkeypatch.setattr(two_logs, "_LAST_PATIENCE", 0.01)
         run(main())
 
+    def test_an_offset_in_a_range_that_is_worked_off_is_a_plain_one(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.read(125, 120)
+                await at.consumer.commit()
+                assert at.lanes.is_closed
+                await at.consumer.commit({TP: 100})
+                assert at.first.has[TP] == OffsetAndMetadata(100)
+                assert at.lanes.is_closed
+
+        run(main())
+
+    def test_metadata_that_leaves_no_room_for_the_ranges(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.read(125, 85)
+                long = OffsetAndMetadata(122, "x" * 4090)
+                with pytest.raises(CommitFailedError, match="leaves no room"):
+                    await at.consumer.commit({TP: long})
+                told: list[HeadraceError | None] = []
+                at.consumer.commit_async({TP: long}, lambda _, error: told.append(error))
+                at.consumer.commit_async({TP: 123}, lambda _, error: told.append(error))
+                await at.first.taken.wait()
+                at.consumer._commits.run_callbacks()
+                assert isinstance(told[0], CommitFailedError)
+
+        run(main())
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "headrace/1 7 Q(?;G0{{",
+            "headrace/1 9 damaged",
+            "headrace/3 9 what comes later",
+            Mark(7, OffsetSet(9, [(7, 8)]), "t").commit.metadata,
+        ],
+    )
+    def test_texts_that_say_nothing_of_their_commit_are_reported(
+        self, text: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.first.has[TP] = OffsetAndMetadata(9, text)
+                (first, _) = (await at.engine.logs.read([TP]))[TP]  # type: ignore[misc]
+                assert (first.offset, first.done, first.token) == (9, OffsetSet(9), "")
+                at.backlog.drop([TP])
+
+        run(main())
+        (said,) = [each for each in caplog.messages if "read as a plain one" in each]
+        assert "t-0 at 9" in said
+
+    @pytest.mark.parametrize("mark", [Mark(9, OffsetSet(9), "", "mine"), Mark(9, OffsetSet(12, [(9, 10)]))])
+    def test_and_others_are_not(self, mark: Mark, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.first.has[TP] = mark.commit
+                assert await at.engine.logs.read([TP]) == {TP: (mark, None)}
+                at.backlog.drop([TP])
+
+        run(main())
+        assert not [each for each in caplog.messages if "read as a plain one" in each]
+
     def test_partitions_without_ranges_do_not_wait_for_the_second_log(self) -> None:
         async def main() -> None:
             async with scene() as at:
@@ -156,6 +229,102 @@ class TestCommits:
                 assert found[plain] == (Mark(7, OffsetSet(7)), None)
                 with pytest.raises(NetworkError):
                     await at.engine.logs.committed([TP, plain])
+
+        run(main())
+
+
+class TestBacklog:
+    def test_what_the_log_tells(self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(backlog, "_TELL_EVERY", 0.0)
+        caplog.set_level(logging.INFO, backlog.__name__)
+
+        async def main() -> None:
+            async with scene((70, 80), (90, 120)) as at:
+                at.read(125, 78)
+                at.state.readable_end = 131
+                at.intake.take(10)
+                at.backlog.log_begins(TP, 95)
+                at.read(125, 120)
+                await at.consumer.commit()
+
+        run(main())
+        begun, told, *lost, done = caplog.messages
+        assert begun == "t-0: live from 120 on, 40 offsets of backlog in [70, 80), [90, 120) beside it"
+        assert re.fullmatch(
+            r"backlog: 32 of 40 offsets are open, done in about \d+ s; the live lane is 6 behind", told
+        ), told
+        assert [each.split(" is ")[0] for each in lost] == [
+            "t-0: [78, 80) of the backlog",
+            "t-0: [90, 95) of the backlog",
+        ]
+        assert done == "the backlog of t-0 is done"
+
+    def test_what_was_handed_out_is_told_while_something_is_open(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.read(125, 85)
+                assert at.intake.handed_out() == {TP: Watermarks(70, 125)}
+                at.read(125, 120)
+                await at.consumer.commit()
+                assert at.intake.handed_out() == {}
+
+        run(main())
+
+    def test_a_log_that_was_cut_off_before_the_lane(self) -> None:
+        """What is lost is what was not handed out; from there on come others, until the live lane takes it over."""
+
+        async def main() -> None:
+            async with scene() as at:
+                at.read(125, 95)
+                at.backlog.log_ends(TP, 90)
+                assert list(at.backlog.lost) == [(TP, 95, 120)]
+                assert at.backlog.position(TP) == 90
+                at.backlog.cut(TP, 90)
+                at.state.seek(Position(90))
+                at.read(92, at.backlog.position(TP))
+                await at.consumer.commit()
+                assert at.first.has[TP] == OffsetAndMetadata(92)
+
+        run(main())
+
+    def test_damage_in_it_is_told_once_although_the_live_lane_has_records(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.backlog.assignment.state(TP).fault = CorruptRecordError("damaged", TP, 80)
+                data = encode_batch([Entry(value=b"x")] * 3, base_offset=120)
+                at.state.arrived(100, 123)
+                at.state.decoded(120, 100, decode(data, topic="t", partition=0, position=120), 123)
+                with pytest.raises(CorruptRecordError):
+                    at.intake.take(2)
+                for count in (2, 1):
+                    records = at.intake.take(2)
+                    assert records is not None
+                    assert len(records) == count
+                with pytest.raises(CorruptRecordError):
+                    at.intake.take(2)
+
+        run(main())
+
+    def test_a_lane_that_cannot_even_be_stopped_comes_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                lane = at.engine.second_lane
+                assert lane is not None
+                stop, start, back = lane._stop, lane._start, asyncio.Event()
+
+                async def broken() -> None:
+                    monkeypatch.setattr(lane, "_stop", stop)
+                    raise RuntimeError("a bug")
+
+                def started() -> None:
+                    start()
+                    back.set()
+
+                monkeypatch.setattr(lane, "_stop", broken)
+                monkeypatch.setattr(lane, "_start", started)
+                lane._failed(RuntimeError("another"))
+                await back.wait()
+                assert lane._failures == 2
 
         run(main())
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from ..config import ConsumerConfig
+from ..errors import HeadraceError
 from ..machines.assignment import Assignment
 from ..machines.cluster import Cluster
 from ..machines.lanes import Lanes
@@ -56,6 +57,7 @@ class Backlog(Lane):
         self._since = 0.0  # when it got its last work, how much there was then, and what was told of it
         self._size = 0
         self._told = 0.0
+        self._last_fault: HeadraceError | None = None
 
     def crashed(self, error: BaseException) -> None:
         """The live lane goes on. This one resumes from what it has committed."""
@@ -148,6 +150,8 @@ class Backlog(Lane):
         """The records of one poll of both lanes: live ones first, but not all of them if that left no share here."""
         if not len(self.assignment):
             return live.take(limit)
+        if self._has_new_fault():
+            return []  # so that this poll raises it: with steady live data there might be none without records
         if limit < 0:
             taken = live.take(limit) + self.assignment.take(limit)
         else:
@@ -158,8 +162,15 @@ class Backlog(Lane):
                 taken += self.assignment.take(left)
         if any(isinstance(state.fault, OutOfRange) and state.is_drained for state in self.assignment):
             self.wake_all()
-        self._tell()
+        self._tell(live)
         return taken
+
+    def _has_new_fault(self) -> bool:
+        due = (state.fault for state in self.assignment if state.is_drained and not state.silence)
+        fault = next((it for it in due if isinstance(it, HeadraceError)), None)
+        is_new = fault is not None and fault is not self._last_fault
+        self._last_fault = fault
+        return is_new
 
     def _reserve(self, limit: int) -> int:
         self._credit += limit * self._share
@@ -248,7 +259,7 @@ class Backlog(Lane):
             },
         }
 
-    def _tell(self) -> None:
+    def _tell(self, live: Assignment) -> None:
         now = time.monotonic()
         if now < self._told + _TELL_EVERY and self._size:
             return
@@ -257,7 +268,8 @@ class Backlog(Lane):
         if left:
             expected = self.expected_seconds()
             end = "" if expected is None else f", done in about {expected:.0f} s"
-            log.info("backlog: %d of %d records are open%s", left, self._size, end)
+            lag = sum(state.lag or 0 for state in live if state.tp in self.lanes)
+            log.info("backlog: %d of %d offsets are open%s; the live lane is %d behind", left, self._size, end, lag)
 
 
 def _shown(ranges: Collection[Range]) -> str:

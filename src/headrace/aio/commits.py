@@ -20,6 +20,7 @@ from ..machines.lanes import Lanes
 from ..machines.partition import Position
 from ..offsets import OffsetSet
 from ..types import OffsetAndMetadata, TopicPartition
+from .backlog import Backlog
 from .completions import Completions
 from .intake import Intake
 from .two_logs import Plan, Share
@@ -95,26 +96,20 @@ class Commits:
         plain: dict[TopicPartition, OffsetAndMetadata] = {}
         live: dict[TopicPartition, Share] = {}
         beside: dict[TopicPartition, Share] = {}
-        for tp, position in self._intake.positions().items():
-            done = None if self._completions is None else self._completions.committable(tp)
-            known, lanes = self._intake.begun(tp)
-            if lanes is None:
-                plain[tp] = _plain(position, known, done)
-            else:
-                live[tp], beside[tp] = self._shares(tp, position, lanes, done)
-        return Plan(plain, live, beside)
-
-    def _shares(
-        self, tp: TopicPartition, position: Position, lanes: Lanes, done: OffsetSet | None
-    ) -> tuple[Share, Share]:
+        done: dict[TopicPartition, OffsetSet | None] = {}
+        if self._completions is not None:  # behind a lock of its own
+            done = {tp: self._completions.committable(tp) for tp in self._intake.partitions()}
         backlog = self._intake.backlog
-        assert backlog is not None
-        if done is not None:
-            return Share(lanes, done | OffsetSet(lanes.live_start)), Share(lanes, done)
-        epoch = None if position.epoch < 0 else position.epoch
         with self._intake.lock:
-            reached = backlog.position(tp)
-        return Share(lanes, lanes.beyond | OffsetSet(position.offset), "", epoch), Share(lanes, OffsetSet(reached))
+            for state in self._intake.assignment:
+                tp, position = state.tp, state.position
+                if position is None:
+                    continue
+                if backlog is None or tp not in backlog.lanes:
+                    plain[tp] = _plain(position, state.known, done.get(tp))
+                else:
+                    live[tp], beside[tp] = _shares(backlog, tp, position, done.get(tp))
+        return Plan(plain, live, beside)
 
     def _split(self, chosen: Offsets) -> Plan:
         """By the lane that each offset speaks of."""
@@ -255,6 +250,15 @@ class Commits:
                 for tp, lanes in self._intake.backlog.lanes.items()
                 if (partitions is None or tp in partitions) and not lanes.is_closed
             }
+
+
+def _shares(backlog: Backlog, tp: TopicPartition, position: Position, done: OffsetSet | None) -> tuple[Share, Share]:
+    lanes = backlog.lanes[tp]
+    epoch = None if position.epoch < 0 else position.epoch
+    if done is not None:
+        return Share(lanes, done | OffsetSet(lanes.live_start), "", epoch), Share(lanes, done)
+    live = lanes.beyond | OffsetSet(position.offset)
+    return Share(lanes, live, "", epoch), Share(lanes, OffsetSet(backlog.position(tp)))
 
 
 def _plain(position: Position, known: OffsetSet | None, done: OffsetSet | None) -> OffsetAndMetadata:

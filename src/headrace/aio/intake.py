@@ -224,13 +224,15 @@ class Intake(Lane):
             return None if state is None else state.known, None
 
     def handed_out(self) -> dict[TopicPartition, Watermarks]:
-        """From where to where partitions with two lanes were read, if anything was handed out of them."""
+        """From where to where partitions with an open backlog were read, if anything was handed out of them."""
         if self.backlog is None:
             return {}
         with self.lock:
             positions = self.assignment.positions()
             spans = {
-                tp: self.backlog.handed_out(tp, positions[tp].offset) for tp in self.backlog.lanes if tp in positions
+                tp: self.backlog.handed_out(tp, positions[tp].offset)
+                for tp, lanes in self.backlog.lanes.items()
+                if tp in positions and not lanes.is_closed
             }
             return {tp: span for tp, span in spans.items() if span is not None}
 

@@ -91,14 +91,17 @@ class SecondLane:
         if self._revival is None:
             self._failures += 1
             log.error("the backlog lane failed and resumes from its last commit: %r", error)
-            self._revival = asyncio.create_task(self._revive(), name="backlog revival")
+            task = asyncio.create_task(self._revive(), name="backlog revival")
+            self._revival = self._backlog.watch(task)  # should it fail itself, this begins anew
 
     async def _revive(self) -> None:
-        await self._stop()
-        await asyncio.sleep(self._client.retry_pause(self._failures))
-        with self._backlog.lock:
-            self._backlog.resume_all()
-        self._revival = None
+        try:
+            await self._stop()
+            await asyncio.sleep(self._client.retry_pause(self._failures))
+            with self._backlog.lock:
+                self._backlog.resume_all()
+        finally:
+            self._revival = None
         self.wake()
 
     # -- ranges that are not in the log any more -------------------------------------------------------------------

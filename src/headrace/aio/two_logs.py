@@ -15,10 +15,13 @@ import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from ..errors import HeadraceError, OffsetResetError, RequestTimeoutError
-from ..lane_marks import Mark, standing
+from kio.schema.errors import ErrorCode
+
+from ..errors import CommitFailedError, HeadraceError, OffsetResetError, RequestTimeoutError
+from ..lane_marks import Mark, is_unused, standing
 from ..machines.lanes import Lanes
 from ..offsets import OffsetSet
+from ..protocol.codes import kafka_error
 from ..types import OffsetAndMetadata, TopicPartition
 from .coordinator import Coordinator
 from .intake import Intake
@@ -97,7 +100,18 @@ class TwoLogs:
     ) -> dict[TopicPartition, tuple[Mark, Mark | None] | HeadraceError]:
         """What both logs say of the partitions that have a commit; an error where that cannot be understood, or where
         the second log is needed and cannot be read."""
-        return await self._marks(await self._first.committed(partitions))
+        found = await self._first.committed(partitions)
+        marks = await self._marks(found)
+        for tp, committed in found.items():
+            if committed is not None and isinstance(marks[tp], tuple) and is_unused(committed):
+                log.warning(
+                    "the commit of %s at %d is read as a plain one: the text beside it, %.40r, is damaged, or was not "
+                    "written with this offset",
+                    tp,
+                    committed.offset,
+                    committed.metadata,
+                )
+        return marks
 
     async def _marks(
         self, found: Mapping[TopicPartition, OffsetAndMetadata | None]
@@ -144,7 +158,7 @@ class TwoLogs:
                 tp: share.lanes.live_mark(share.done, share.note, share.leader_epoch) for tp, share in plan.live.items()
             }
         if plan.plain or marks:
-            await self._first.commit({**plan.plain, **{tp: mark.commit for tp, mark in marks.items()}})
+            await self._first.commit({**plan.plain, **_commits(marks, self._first.group)})
             with self._lock:
                 for tp, mark in marks.items():
                     plan.live[tp].lanes.first = mark
@@ -157,7 +171,7 @@ class TwoLogs:
     ) -> asyncio.Task[HeadraceError | None] | None:
         """Nobody's end or impatience takes back what is under way, so the next one has to wait for it. None: it still
         is."""
-        commits = {tp: mark.commit for tp, mark in progress.items()}
+        commits = _commits(progress, self._second.group)
         if self._writing is not None:
             await asyncio.wait({self._writing}, timeout=_PATIENCE)
             if not self._writing.done():
@@ -217,6 +231,18 @@ class TwoLogs:
             marks = {tp: it.farewell() for tp, it in lanes.items()}
         if marks:
             await self._first.commit({tp: mark.commit for tp, mark in marks.items()})
+
+
+def _commits(marks: Mapping[TopicPartition, Mark], group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Raises CommitFailedError if a user's note leaves no room."""
+    made: dict[TopicPartition, OffsetAndMetadata] = {}
+    for tp, mark in marks.items():
+        try:
+            made[tp] = mark.commit
+        except ValueError as error:
+            code = ErrorCode.offset_metadata_too_large
+            raise kafka_error(code, f"OffsetCommit of {tp} to group {group}", str(error), CommitFailedError) from None
+    return made
 
 
 def _read(tp: TopicPartition, committed: OffsetAndMetadata) -> tuple[Mark, None] | OffsetResetError:

@@ -93,8 +93,9 @@ class Lanes:
 
     def is_backlog(self, offset: int, position: int) -> bool:
         """Whether a commit of this offset speaks of the backlog. The end of a range is also where done or live offsets
-        begin: it is the backlog's only when that lane (its position is given) has handed out all before it."""
-        return any(
+        begin: it is the backlog's only when that lane (its position is given) has handed out all before it. If nothing
+        is open any more, all commits are plain."""
+        return not self.is_closed and any(
             start <= offset < end or (offset == end and position >= end) for start, end in self._open(OffsetSet(0))
         )
 
