@@ -20,7 +20,7 @@ from headrace.types import TopicPartition
 
 TOPIC = uuid.UUID(int=1)
 LOCK = 30.0
-NO_SESSION, BAD_EPOCH, BAD_STATE = 122, 123, 121
+NO_SESSION, BAD_EPOCH, BAD_STATE, BUSY = 122, 123, 121, 7
 
 
 def slot(number: int) -> Slot:
@@ -68,6 +68,7 @@ class Model:
         self.session: set[int] = set()
         self.accepted: list[tuple[int, int]] = []
         self.complaints: list[str] = []
+        self.troubles: dict[int, int] = {}  # partitions that cannot be used now, and the error's code
 
     # -- what happens to it --------------------------------------------------------------------------------------
 
@@ -133,6 +134,8 @@ class Model:
         return self._body(request, self._acquire(fields, now), codes)
 
     def _acknowledge(self, number: int, batches: list[dict[str, Any]], now: float) -> int:
+        if number in self.troubles:
+            return self.troubles[number]
         last = -1
         found = []
         for batch in batches:
@@ -161,7 +164,7 @@ class Model:
         """In record_limit exactly so many offsets, else to the end of the batch."""
         left = fields["max_records"]
         found: dict[int, list[tuple[int, int, int]]] = {}
-        for number in sorted(self.session):
+        for number in sorted(self.session - self.troubles.keys()):
             for offset, entry in enumerate(self.logs[number]):
                 in_batch = found.get(number) and offset % self.batch and found[number][-1][1] == offset - 1
                 if entry.state != "available" or (left <= 0 and (fields["share_acquire_mode"] or not in_batch)):
@@ -181,7 +184,7 @@ class Model:
         partitions = [
             SimpleNamespace(
                 partition_index=number,
-                error_code=codes.get(number, 0) if request.api is not SHARE_FETCH else 0,
+                error_code=codes.get(number, 0) if request.api is not SHARE_FETCH else self.troubles.get(number, 0),
                 error_message=None,
                 acknowledge_error_code=codes.get(number, 0),
                 acknowledge_error_message=None,
@@ -192,7 +195,7 @@ class Model:
                     for first, last, count in acquired.get(number, ())
                 ),
             )
-            for number in sorted({*acquired, *codes})
+            for number in sorted({*acquired, *codes, *(self.troubles if request.api is SHARE_FETCH else ())})
         ]
         return SimpleNamespace(
             error_code=0,

@@ -19,7 +19,7 @@ from headrace.machines.share_planner import Planner
 from headrace.protocol.messages import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from headrace.types import TopicPartition
 from support.machines import cluster_of, partition, topic
-from support.share_model import LOCK, TOPIC, Model, Offsets, slot
+from support.share_model import BUSY, LOCK, TOPIC, Model, Offsets, slot
 
 T0 = TopicPartition("t", 0)
 
@@ -242,6 +242,18 @@ def test_in_record_limit_brokers_are_asked_in_turn() -> None:
     assert desk.plan(1) is None
 
 
+def test_in_record_limit_nothing_is_asked_for_while_an_answer_is_being_decoded() -> None:
+    desk = Desk(Model({0: 4}), Model({1: 4}), is_strict=True)
+    desk.planner.poll_begins(desk.now)
+    desk.planner.wait(4, desk.now + 1.0)
+    first = desk.plan(1)
+    assert first is not None
+    (arrival,) = answered(desk.planner, first, desk.models[1].answer(first, desk.now), desk.now).arrivals
+    assert desk.plan(2) is None
+    arrived(desk.planner, arrival, [], [(0, 3)], desk.now)
+    assert desk.plan(2) is not None, "there was no record in it"
+
+
 # -- acknowledgements ----------------------------------------------------------------------------------------------
 
 
@@ -377,6 +389,26 @@ def test_the_locks_of_a_session_that_was_closed_are_renewed_in_a_new_one() -> No
     assert renewal.is_renewal
 
 
+@pytest.mark.parametrize("renews", [False, True], ids=["in stock", "in hand"])
+@pytest.mark.parametrize("trouble", ["partition", "session"])
+def test_a_renewal_that_fails_is_tried_again_before_the_lock_ends(renews: bool, trouble: str) -> None:
+    desk = Desk(Model({0: 10}, batch=10), is_explicit=True, renews=renews)
+    desk.poll(10 if renews else 5)
+    desk.now = desk.planner.next_wake(1, desk.now)
+    model = desk.models[1]
+    if trouble == "session":
+        model.forgets_session()
+    else:
+        model.troubles = {0: BUSY}
+    desk.step()
+    model.troubles = {}
+    desk.now = desk.planner.next_wake(1, desk.now)
+    assert desk.now < 100 + 0.6 * LOCK
+    for _ in range(2):
+        desk.step()
+    assert {entry.until for entry in model.logs[0][0 if renews else 5 :]} == {desk.now + LOCK}
+
+
 @pytest.mark.parametrize("renews", [False, True])
 def test_a_broker_that_cannot_renew_is_not_looked_at_all_the_time(renews: bool) -> None:
     desk = Desk(Model({0: 10}, batch=10), can_renew=False, renews=renews)
@@ -432,6 +464,18 @@ def test_a_lost_connection_takes_everything_with_it() -> None:
     again = desk.poll(10)
     assert offsets(again) == list(range(10))
     assert again[0].delivery_count == 2
+
+
+def test_a_partition_that_cannot_be_read_does_not_hold_up_the_others_of_its_broker() -> None:
+    desk = Desk(Model({0: 10, 1: 10}, batch=10))
+    desk.models[1].troubles = {1: BUSY}
+    assert offsets(desk.poll(10)) == list(range(10))
+    assert desk.planner.places[1].not_before <= desk.now
+    desk.planner.wait(10, desk.now + 1.0)
+    again = desk.plan()
+    assert again is not None
+    desk.finish(again)
+    assert desk.planner.places[1].not_before > desk.now, "but it is not asked for all the time"
 
 
 def test_commits_hear_of_a_lost_connection() -> None:

@@ -10,9 +10,9 @@ import uuid
 from collections.abc import Coroutine
 from typing import Any
 
-from ..errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError
+from ..errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError, UnsupportedVersionError
 from ..machines.membership import Send
-from ..machines.share_member import ShareState
+from ..machines.share_member import NEEDS, ShareState
 from ..protocol.codes import kafka_error
 from ..share_config import ShareConsumerConfig
 from .client import Client
@@ -83,7 +83,7 @@ class ShareEngine:
         member = self.intake.member
         try:
             await self._check_versions()
-            body = await self.coordinator.ask(action)
+            body = await self._ask(action)
         except ClosedError:
             return
         except HeadraceError as error:
@@ -100,6 +100,12 @@ class ShareEngine:
         if is_news:
             self.streams.wake()
             self.intake.doorbell.ring()
+
+    async def _ask(self, action: Send) -> Any:
+        try:
+            return await self.coordinator.ask(action)
+        except UnsupportedVersionError as error:
+            raise UnsupportedVersionError(f"{error} ({NEEDS})") from None
 
     async def _check_versions(self) -> None:
         """Before joining, so that the first poll tells what is missing, and not one after the first assignment."""

@@ -66,12 +66,17 @@ def answered(planner: Planner, request: ShareRequest, body: Any, now: float) -> 
     arrivals: list[Arrival] = []
     if request.api is SHARE_FETCH:
         nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in body.node_endpoints]
+        has_failed = False
         for slot, item in found.items():
-            is_stale |= _partition(planner, place, request, slot, item, nodes, now)
+            has_failed |= _partition(planner, place, request, slot, item, nodes)
             if item.acquired_records:
                 arrivals += _arrival(planner, request, slot, item)
+        got = sum(map(_size, arrivals))
+        planner.arriving += got
+        is_stale |= has_failed
+        if has_failed and not got:  # else the others of this broker are not to wait for it
+            planner.pause(place, now)
         if asked := request.ask.records:
-            got = sum(last - first + 1 for each in arrivals for first, last, _ in each.acquired)
             # Locks that are not given back yet leave less room than was asked for.
             place.was_full = 2 * got >= asked or got >= MOST
             if got:
@@ -88,6 +93,7 @@ def arrived(
 ) -> None:
     """The acquired records of a partition, in order, and the offsets among them that have none."""
     holding, lease = arrival.holding, arrival.lease
+    planner.arriving -= _size(arrival)
     if holding.lost is not None:
         return
     if outcome := holding.acquired((first, last) for first, last, _ in arrival.acquired):
@@ -123,6 +129,8 @@ def _refused(planner: Planner, place: Place, request: ShareRequest, body: Any, n
     error = kafka_error(code, doing, body.error_message)
     if planner.terms.is_strict and request.ask.records:
         planner.turn_over(True)
+    if request.is_renewal:  # what is still to be renewed is found once more
+        place.renew_at = now
     if code in REFUSED and code != ErrorCode.invalid_request:
         for holding in request.acknowledged:
             holding.not_looked_at()
@@ -156,7 +164,7 @@ def _acknowledged(planner: Planner, request: ShareRequest, found: Mapping[Slot, 
         if request.is_renewal:
             outcome = holding.renewed(error, request.sent_at + lock_time)
             place = planner.places[holding.node]
-            place.renew_at = min(place.renew_at, request.sent_at + lock_time / 2)
+            place.renew_at = min(place.renew_at, request.sent_at + lock_time / 2 if error is None else now)
         else:
             outcome = holding.answered(code, error, now)
         if outcome is not None:
@@ -175,9 +183,8 @@ def _ack_code(request: ShareRequest, item: Any) -> tuple[int, str | None]:
     return item.error_code, item.error_message
 
 
-def _partition(
-    planner: Planner, place: Place, request: ShareRequest, slot: Slot, item: Any, nodes: list[Node], now: float
-) -> bool:
+def _partition(planner: Planner, place: Place, request: ShareRequest, slot: Slot, item: Any, nodes: list[Node]) -> bool:
+    """Whether it cannot be read, at this time or here."""
     code = item.error_code
     if code == NONE:
         return False
@@ -187,8 +194,11 @@ def _partition(
     if code not in _STALE and not is_retriable(code) and code != ErrorCode.unknown_server_error:
         doing = f"ShareFetch of {tp} in group {planner.terms.group_id} from broker {place.node}"
         planner.fault = kafka_error(code, doing, item.error_message)
-    planner.pause(place, now)
     return True
+
+
+def _size(arrival: Arrival) -> int:
+    return sum(last - first + 1 for first, last, _ in arrival.acquired)
 
 
 def _arrival(planner: Planner, request: ShareRequest, slot: Slot, item: Any) -> list[Arrival]:

@@ -243,12 +243,13 @@ class Holding:
         return self._outcome([run.offsets for run in sent if run.value.is_users], error)
 
     def not_looked_at(self) -> None:
-        """The request was refused as a whole: all that was in it is to be sent again."""
+        """The request was refused as a whole: all that was in it is to be sent again. Renewals that no user asked for
+        are noted once more by the planner."""
         if self._sent:
             self._apart.appendleft(self._sent)
             self._sent = []
         renewing, self._renewing = self._renewing, []
-        for run in renewing:
+        for run in (each for each in renewing if each.value.is_users):
             for part in self.in_hand.within(run.first, run.last):
                 self._renewals.set(part.first, part.last, run.value)
 

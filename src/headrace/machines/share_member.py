@@ -210,8 +210,6 @@ class ShareMember:
         self._heard = None
         if error.retriable:
             self._times.retry_later(now)
-        elif isinstance(error, UnsupportedVersionError) and "4." not in str(error):
-            self._fail(UnsupportedVersionError(f"{error} ({NEEDS})"))
         else:
             self._fail(error)
 

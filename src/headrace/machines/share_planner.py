@@ -51,6 +51,8 @@ class Planner:
         self.lock_time: float | None = None
         """How long a lock lasts, as the broker said."""
         self.topics: frozenset[str] = frozenset()
+        self.arriving = 0
+        """Offsets that were acquired and are being decoded: not in stock yet."""
         self._backoff = backoff
         self._dice = dice
         self._wanted: dict[int, dict[Slot, TopicPartition]] = {}
@@ -330,7 +332,7 @@ class Planner:
         return self._pace.portion(self._last_limit, len(self._wanted[place.node]), place.asked)
 
     def _ask_in_turn(self, place: Place, wait: float, now: float) -> Ask | None:
-        if any(each.in_flight is not None and each.in_flight.ask.records for each in self.places.values()):
+        if self.arriving or any(each.in_flight and each.in_flight.ask.records for each in self.places.values()):
             return None
         able = [
             node for node in sorted(self._wanted) if self.places[node].is_up and self.places[node].not_before <= now
