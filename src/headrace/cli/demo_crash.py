@@ -27,6 +27,7 @@ RATE = 1000  # records a second
 PACE = 15_000  # that a reader can work on in a second
 BACKLOG = 200_000
 _READ_FOR = 4.0
+_SESSION = 6.0
 _DEAD_FOR = 7.0  # at least: until the coordinator has seen it
 _AFTER = 2.0
 _DEADLINE = 120.0
@@ -152,7 +153,7 @@ def _start(servers: str, topic: str, name: str) -> ReaderProcess:
         "enable.parallel.rebalance": name == "lanes",
         "auto.offset.reset": "latest",
         "auto.commit.interval.ms": 500,
-        "session.timeout.ms": 6000,
+        "session.timeout.ms": round(_SESSION * 1000),
         "heartbeat.interval.ms": 500,
     }
     return ReaderProcess(command(config, topic, PACE))

@@ -26,6 +26,7 @@ not known yet."""
 PARTITIONS = 12
 RATE = 12_000  # records/s written
 BEFORE, WORK, AFTER = 3.0, 3.0, 2.0  # seconds
+_SETTLE = 4.0  # until what was written before the group stood is read
 BIN = 0.1
 _DEADLINE = 30.0
 
@@ -127,7 +128,7 @@ def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Run:
             reads += ((now, tp, len(records[tp])) for tp in records.partitions)
             if watch is not None:
                 watch(now - began, _doing(joined, requested, completed), len(records))
-            if not joined and now > began + BEFORE + 4:  # what was written before the group stood is read by then
+            if not joined and now > began + _SETTLE + BEFORE:
                 joined = now
                 other.start()
             if deferred and not completed:

@@ -1,0 +1,47 @@
+"""The demos in their shortest form: the whole story, its table and its picture."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cli.shell import headrace
+from headrace.cli import demo_crash, demo_revoking
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.soak  # processes that are killed when they have committed: not to be hurried
+def test_crash(servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"_READ_FOR": 3.0, "_SESSION": 1.0, "_DEAD_FOR": 1.5, "_AFTER": 0.5}.items():
+        monkeypatch.setattr(demo_crash, name, seconds)
+    picture = tmp_path / "crash.png"
+    done = headrace("demo", "crash", "-b", servers, "--backlog", "20000", "--png", str(picture))
+    assert done.code == 0, done.err
+    head, _, one, two, last = done.text.splitlines()
+    assert re.fullmatch(r"killed, and back after \d+ s with 20,000 records to read:", head)
+    assert re.fullmatch(r"one lane +\d+\.\d\d s +\d+\.\d s", one)
+    assert re.fullmatch(r"two lanes \(KIP-333\) +\d+\.\d\d s +\d+\.\d s", two)
+    first_live, backlog_done = (float(two.split()[at]) for at in (-4, -2))
+    assert first_live < backlog_done
+    assert last == f"picture: {picture}"
+    assert picture.read_bytes().startswith(PNG)
+    assert "both are killed; 20,000 records are written meanwhile\n" in done.err
+
+
+def test_rebalance(servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"BEFORE": 1.0, "WORK": 0.8, "AFTER": 0.2, "_SETTLE": 0.3}.items():
+        monkeypatch.setattr(demo_revoking, name, seconds)
+    picture = tmp_path / "rebalance.png"
+    done = headrace("demo", "rebalance", "-b", servers, "--png", str(picture))
+    assert done.code == 0, done.err
+    head, _, blocking, delayed, last = done.text.splitlines()
+    assert head == "records/s of the partitions that the member keeps:"
+    assert re.fullmatch(r"blocking listener +[\d,]+ +[\d,]+ +\d+%", blocking)
+    assert re.fullmatch(r"delayed revoke \(KIP-983\) +[\d,]+ +[\d,]+ +\d+%", delayed)
+    share = [int(row.split()[-1].rstrip("%")) for row in (blocking, delayed)]
+    assert share[0] < share[1]
+    assert last == f"picture: {picture}"
+    assert picture.read_bytes().startswith(PNG)
