@@ -59,8 +59,9 @@ def answered(planner: Planner, request: ShareRequest, body: Any, now: float) -> 
     if body.error_code != NONE:
         return _refused(planner, place, request, body, now)
     place.failures = 0
-    if seconds := body.acquisition_lock_timeout.total_seconds():
-        planner.lock_time = seconds
+    lock_time = getattr(body, "acquisition_lock_timeout", None)  # not in version 1 of ShareAcknowledge
+    if lock_time:
+        planner.lock_time = lock_time.total_seconds()
     found = {Slot(topic.topic_id, item.partition_index): item for topic in body.responses for item in topic.partitions}
     is_stale = _acknowledged(planner, request, found, now)
     arrivals: list[Arrival] = []
