@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import click
 import pytest
 
+from headrace.cli.checkpoints import read_checkpoints
 from headrace.cli.lag import Threshold
 from headrace.cli.lag import shown as lag_table
 from headrace.cli.lag_figures import History, Row, Sample, plain_row, rows_of
 from headrace.cli.lines import Columns, Filter, renderer
-from headrace.cli.pipeline_child import one_line
+from headrace.cli.pipeline_child import main_table, one_line
 from headrace.cli.places import Place, parse_place, span_seconds
-from headrace.cli.run import cause_in
+from headrace.cli.run import Outcome, cause_in, report, taken
 from headrace.cli.showing import numbers, seconds, table
 from headrace.errors import HeadraceError
 from headrace.lane_marks import Mark
@@ -204,6 +206,31 @@ def test_a_filter() -> None:
 )
 def test_the_cause_of_a_failure(message: str, cause: str) -> None:
     assert cause_in(message) == cause
+
+
+def test_the_table_that_matters_most(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "_checkpoints" / "spark_catalog" / "default" / "orders").mkdir(parents=True)
+    names = ["daily", "orders", "totals"]
+    assert main_table(names, "SELECT * FROM orders", tmp_path) == "orders"
+    assert main_table(names, None, tmp_path) == "totals"
+    assert main_table(["orders"], "SELECT 1", tmp_path) == "orders"
+    assert main_table([], None, tmp_path) is None
+
+
+def test_a_run_whose_checkpoints_and_tables_are_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert taken(tmp_path) is None
+    report(tmp_path, Outcome([{"name": "totals", "rows": 4, "before": 1}], 2.0, None, None), None, 10.0)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "totals     4    3",
+        "",
+        "2.0 s, 10.0 s with all that had to be started",
+        "log: run.log",
+    ]
+    with pytest.raises(HeadraceError, match="is no checkpoint"):
+        read_checkpoints(tmp_path / "checkpoints")
 
 
 def test_what_an_exception_says_in_one_line() -> None:

@@ -91,7 +91,7 @@ def _run(task: Task, diary: _Diary) -> None:
         seconds = time.monotonic() - started
         tables = [{"name": name, "before": before.get(name, 0), "rows": count} for name, count in rows.items()]
         query = configuration.get(SHOW)
-        location = None if _is_elsewhere(task) else _location(spark, _main_table(list(rows), query))
+        location = None if _is_elsewhere(task) else _location(spark, main_table(list(rows), query, Path(task.state)))
         diary.tell(tables=tables, seconds=seconds, shown=_shown(spark, query), location=location)
     finally:
         spark.stop()
@@ -197,10 +197,12 @@ def _rows(spark: Any) -> Iterator[tuple[str, int]]:
             yield row.tableName, spark.table(row.tableName).count()
 
 
-def _main_table(names: list[str], query: str | None) -> str | None:
-    """The one that is shown; else any."""
+def main_table(names: list[str], query: str | None, state: Path) -> str | None:
+    """The one that is shown; else a view rather than a streaming table, which has a checkpoint."""
     named = [name for name in names if re.search(rf"\b{re.escape(name)}\b", query or "")]
-    return next(iter(named or names), None)
+    streaming = {path.name for path in (state / "checkpoints").glob("_checkpoints/*/*/*")}
+    views = [name for name in names if name not in streaming]
+    return next(iter([*named, *reversed(views), *reversed(names)]), None)
 
 
 def _location(spark: Any, table: str | None) -> str | None:

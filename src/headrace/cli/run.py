@@ -92,12 +92,12 @@ def run(
     with _alone(state), contextlib.ExitStack() as stack:
         if own_broker:
             settings["bootstrap.servers"] = stack.enter_context(_own_broker(directory, state, sample))
-        before = _taken(state)
+        before = taken(state) or 0
         configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
         outcome = _spark(spec, state, master, configuration)
-        taken = None if (after := _taken(state)) is None else after - (before or 0)
-        _report(state, outcome, taken, time.monotonic() - begun)
-        if taken is not None:
+        after = taken(state)
+        report(state, outcome, None if after is None else after - before, time.monotonic() - begun)
+        if after is not None:
             _report_lag(state, settings)
 
 
@@ -142,7 +142,7 @@ def _own_broker(directory: Path, state: Path, sample: int | None) -> Iterator[st
         yield broker.bootstrap_servers
 
 
-def _taken(state: Path) -> int | None:
+def taken(state: Path) -> int | None:
     """How many offsets the checkpoints say were read. None if there are none here: of a pipeline without streaming
     tables, or on a Connect server elsewhere."""
     from .checkpoints import read_checkpoints, slowest
@@ -222,15 +222,15 @@ def _follow(events: Path, process: Any) -> Iterator[dict[str, Any]]:
                 over = process.wait(_LOOK_EVERY)
 
 
-def _report(state: Path, outcome: Outcome, taken: int | None, seconds: float) -> None:
+def report(state: Path, outcome: Outcome, new: int | None, seconds: float) -> None:
     rows = [(each["name"], each["rows"], each["rows"] - each["before"]) for each in outcome.tables]
     click.echo(table(("table", "rows", "new"), rows))
     if outcome.shown:
         click.echo("\n" + table(outcome.shown["columns"], outcome.shown["rows"]))
     took = f"{outcome.seconds:.1f} s"
-    if taken is not None:
-        rate = taken / outcome.seconds if outcome.seconds else 0.0
-        took = f"{taken:,} new records in {took} ({rate:,.0f} records/s)"
+    if new is not None:
+        rate = new / outcome.seconds if outcome.seconds else 0.0
+        took = f"{new:,} new records in {took} ({rate:,.0f} records/s)"
     click.echo(f"\n{took}, {seconds:.1f} s with all that had to be started")
     log = os.path.relpath(state / "run.log")
     if outcome.location is None:
