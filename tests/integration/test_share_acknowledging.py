@@ -9,6 +9,7 @@ import pytest
 
 from headrace import AcknowledgeType, TopicPartition
 from headrace.errors import KafkaError, StateError
+from headrace.machines.share_holding import Holding
 from support.admin import Admin
 from support.produce import numbered
 from support.share import MakeShareConsumer, offsets, poll_nothing, poll_some, put, share_group
@@ -81,8 +82,17 @@ def test_only_explicit_consumers_acknowledge(make_share: MakeShareConsumer, shar
 
 
 def test_a_million_acknowledgements_are_ranges(
-    make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin
+    make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sent: list[int] = []
+    send = Holding.send
+
+    def counted(holding: Holding) -> list[dict[str, Any]]:
+        batches = send(holding)
+        sent.append(len(batches))
+        return batches
+
+    monkeypatch.setattr(Holding, "send", counted)
     topic = share_admin.create("many")
     put(share_servers, topic, numbered(20_000))
     consumer = explicit(make_sync_share, share_servers, share_group(share_servers), topic, max_poll_records=2000)
@@ -93,6 +103,8 @@ def test_a_million_acknowledgements_are_ranges(
         consumer.acknowledge(records)
     assert set(consumer.commit().values()) == {None}
     assert consumer.metrics()["acknowledged"] == 20_000
+    assert set(sent) == {1}, "one range in each request"
+    assert len(sent) < 50
 
 
 def test_a_lock_that_ends_gives_the_record_to_others_and_refuses_late_acknowledgements(

@@ -11,6 +11,7 @@ import pytest
 from headrace import Record
 from headrace.aio import share_streams
 from headrace.machines.share_answers import Answer
+from headrace.machines.share_place import Place
 from support.admin import Admin
 from support.produce import Writer, numbered
 from support.share import MakeShareConsumer, offsets, poll_nothing, poll_some, put, share_group
@@ -69,6 +70,34 @@ def test_the_example_of_the_proposal(
             assert acquired == [[(0, 5, 1)], [(6, 9, 1), (10, 11, 1)], [(12, 14, 1)]]
             assert found[:2] == polls
         consumer.close()
+
+
+def test_batches_of_two_as_the_proposal_has_them(
+    make_sync_share: MakeShareConsumer,
+    share_servers: str,
+    share_admin: Admin,
+    acquired: Acquired,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """BatchSize says how large the ranges are that the broker keeps, not how much is acquired; we ask for one."""
+    topic = share_admin.create("ranges")
+    batches_of_five(share_servers, topic)
+    fetch = Place.fetch
+
+    def of_two(*args: Any) -> Any:
+        request = fetch(*args)
+        request.fields["batch_size"] = 2  # type: ignore[index]
+        return request
+
+    monkeypatch.setattr(Place, "fetch", of_two)
+    settings = {"bootstrap_servers": share_servers, "max_poll_records": 6, "topics": [topic]}
+    found = {}
+    for mode in ("batch_optimized", "record_limit"):
+        acquired.clear()
+        consumer = make_sync_share(group_id=share_group(share_servers), share_acquire_mode=mode, **settings)
+        assert offsets(poll_some(consumer)) == [0, 1, 2, 3, 4, 5]
+        found[mode] = [(first, last) for first, last, _ in acquired[0]]
+    assert found == {"batch_optimized": [(0, 4), (5, 9)], "record_limit": [(0, 5)]}
 
 
 def test_the_first_of_two_consumers_gets_ten_of_five_hundred(

@@ -108,3 +108,14 @@ def commit_plainly(servers: str, group: str, tp: TopicPartition, offset: int) ->
     other = ConfluentConsumer({**client_settings(servers), "group.id": group, "enable.auto.commit": False})
     other.commit(offsets=[ConfluentPartition(tp.topic, tp.partition, offset)], asynchronous=False)
     other.close()
+
+
+def read_by_confluent(servers: str, group: str, tp: TopicPartition, count: int) -> list[int]:
+    """The offsets of the next records, as a client of another make goes on in the group's place."""
+    other = ConfluentConsumer(
+        {**client_settings(servers), "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"}
+    )
+    other.assign([ConfluentPartition(tp.topic, tp.partition)])
+    messages = other.consume(count, _TIMEOUT)
+    other.close()
+    return [message.offset() for message in messages]
