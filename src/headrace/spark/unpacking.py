@@ -31,6 +31,7 @@ def unpack(version: str, contents: bytes) -> Any:
     try:
         import headrace
         import headrace.spark.source
+        from headrace.spark.prompt_acks import acknowledge_at_once
     except ImportError as error:
         raise RuntimeError(
             f"{where}, has no headrace ({error}): install it there, or set PYSPARK_PYTHON or spark.pyspark.python to "
@@ -38,6 +39,7 @@ def unpack(version: str, contents: bytes) -> Any:
         ) from None
     if headrace.__version__ != version:
         raise RuntimeError(f"{where}, has headrace {headrace.__version__}, and the driver has {version}")
+    acknowledge_at_once()
     make, args = pickle.loads(contents)
     return make(*args)
 
