@@ -112,6 +112,17 @@ class TestLogsThatEndBeforeTheQuery:
         assert again.to_the_end() == [(0, offset) for offset in range(5)]
         assert again.at == {topic: {"0": 5, "1": 0}}
 
+    def test_a_topic_that_is_gone(self, run: Runs, admin: Admin, topic: str) -> None:
+        other = admin.create("stays")
+        before = {topic: {"0": 100, "1": 100}, other: {"0": 0}}
+        deleted(admin, topic)
+        query = run(before, subscribe=f"{topic},{other}", failOnDataLoss="false")
+        wait_for("it to be gone", lambda: topic not in query.reader._kafka._ask.list_topics(), 30)
+        with pytest.raises(DataLossError, match="is gone"):
+            run(before, subscribe=f"{topic},{other}").to_the_end()
+        assert query.to_the_end() == []
+        assert query.at == {other: {"0": 0}}
+
     @pytest.mark.parametrize("fails", [True, False])
     def test_a_start_beyond_the_end(self, run: Runs, topic: str, fails: bool) -> None:
         given = {"startingOffsets": f'{{"{topic}":{{"0":100,"1":101}}}}', "failOnDataLoss": fails}

@@ -139,26 +139,3 @@ def test_what_is_not_there_is_said_at_the_start(stream: Stream, topic: str, opti
     stream.options |= {name: value.replace("TOPIC", topic) for name, value in options.items()}
     with pytest.raises(StreamingQueryException, match=says):
         stream.run()
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_topic_that_is_deleted(stream: Stream, servers: str, admin: Admin, topic: str, again: bool) -> None:
-    """Under a query that has read it; or deleted and made again, with fewer records."""
-    stream.run()
-    admin.delete(topic)
-    if again:
-        wait_for("the topic to be made again", lambda: _make_again(admin, topic), DEADLINE, every=0.1)
-        write(servers, topic, numbered(5, 0))
-    with pytest.raises(StreamingQueryException, match="made again" if again else "is gone"):
-        stream.run()
-    stream.options["failOnDataLoss"] = "false"
-    stream.run()
-    assert stream.places() == sorted(grid(2, 100) + grid(1, 5 if again else 0))
-
-
-def _make_again(admin: Admin, topic: str) -> bool:
-    try:
-        admin.create("", 2, name=topic)
-    except Exception:  # noqa: BLE001  # the old one is still being deleted
-        return False
-    return True
