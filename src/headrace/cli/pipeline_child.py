@@ -223,6 +223,8 @@ def _shown(spark: Any, query: str | None) -> dict[str, Any] | None:
 
 def one_line(error: BaseException) -> str:
     """The first line that says something: not where it was called from, and without a stack."""
+    if of_rpc := re.search(r'^\s*details = "(.+)"$', str(error), re.MULTILINE):
+        return of_rpc[1]
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("An error occurred while calling", "Traceback", "at "))]
     return telling[0] if telling else type(error).__name__
