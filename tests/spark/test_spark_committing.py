@@ -112,6 +112,7 @@ def test_a_batch_query_has_no_part_in_it(spark: SparkSession, servers: str, topi
         reader.option("commitOffsets", "true").option("kafka.group.id", "g").load().count()
 
 
+@pytest.mark.soak
 def test_a_first_batch_from_the_end_is_the_same_when_it_is_run_again(stream: Stream, servers: str, topic: str) -> None:
     """The end of a log moves, and Spark keeps only where a batch ends: so the first one only says where it starts."""
     stream.options["startingOffsets"] = "latest"

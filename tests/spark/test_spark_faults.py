@@ -62,6 +62,7 @@ def long_topic(servers: str, create: Callable[..., str], **settings: Any) -> str
     return topic
 
 
+@pytest.mark.soak
 def test_a_broker_dies(spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, gate: Gate) -> None:
     servers = whole_cluster.bootstrap_servers
     topic = long_topic(servers, cluster_admin.create, replication=3)
@@ -93,6 +94,7 @@ class TestRetentionOvertakesATask:
         assert 200 <= rows < RECORDS, "what was read before, and the last hundred"
 
 
+@pytest.mark.soak
 def test_nothing_comes(spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, gate: Gate) -> None:
     """The only broker that has the partition is gone: the task says so after kafkaConsumer.pollTimeoutMs."""
     servers = whole_cluster.bootstrap_servers

@@ -114,7 +114,9 @@ def test_one_member(queries: Queries, servers: str, topic: str, protocol: dict[s
     assert batches.places()[70:75] == [(0, offset) for offset in range(115, 120)]
 
 
-@pytest.mark.parametrize("strategy", [None, "range"], ids=["consumer", "range"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param(None, id="consumer"), pytest.param("range", id="range", marks=pytest.mark.soak)]
+)
 def test_two_queries_and_a_java_member(queries: Queries, servers: str, admin: Admin, strategy: str | None) -> None:
     """One joins and leaves. Every record lands once."""
     topic = admin.create("mixed", 6)
