@@ -236,7 +236,7 @@ def test_a_run_whose_checkpoints_and_tables_are_elsewhere(
 def test_what_an_exception_says_in_one_line() -> None:
     java = "An error occurred while calling None.X.\n: java.net.BindException: in use\n\tat java.base/x"
     assert one_line(RuntimeError(java)) == "java.net.BindException: in use"
-    rpc = '<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.X\n\tdetails = "No token"\n\tmore = "y"\n>'
+    rpc = '<_InactiveRpcError of RPC that terminated with:\n\tstatus = X\n\tdetails = "No token"\n\tmore = "y"\n>'
     assert one_line(RuntimeError(rpc)) == "No token"
     assert one_line(KeyError()) == "KeyError"
 
