@@ -30,6 +30,7 @@ from ..protocol.admin_messages import (
 from ..protocol.codes import NONE, kafka_error
 from ..protocol.group_data import read_assignment
 from ..protocol.messages import FIND_COORDINATOR, OFFSET_FETCH, Api
+from ..security.exchanges import quoted
 from ..types import Node, OffsetAndMetadata, PartitionInfo, TopicPartition, Watermarks
 from .client import Client
 from .log_offsets import EARLIEST, LATEST, LogOffsets
@@ -138,7 +139,7 @@ class AsyncAdmin:
             reply = await self._call_any(api, fields)
             for result in getattr(reply.body, "responses", None) or reply.body.topics:
                 if result.error_code != NONE:
-                    error = kafka_error(result.error_code, doing, result.error_message)
+                    error = kafka_error(result.error_code, doing, quoted(result.error_message or ""))
                     error.retriable &= result.error_code != ErrorCode.unknown_topic_or_partition  # deleted, so it stays
                     raise error
 
@@ -236,7 +237,9 @@ class AsyncAdmin:
             fields = {"groups": [{"group_id": group, "topics": None}]}
             (answer,) = (await self._client.call(node, DESCRIBE_SHARE_GROUP_OFFSETS, fields)).body.groups
             if answer.error_code != NONE:
-                raise kafka_error(answer.error_code, f"offsets of share group {group}", answer.error_message)
+                raise kafka_error(
+                    answer.error_code, f"offsets of share group {group}", quoted(answer.error_message or "")
+                )
             found = {}
             for topic in answer.topics:
                 for item in topic.partitions:
@@ -318,7 +321,7 @@ class AsyncAdmin:
         reply = await self._call_any(FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": (group,)})
         found = reply.body.coordinators[0]
         if found.error_code != NONE:
-            raise kafka_error(found.error_code, f"FindCoordinator of group {group}", found.error_message)
+            raise kafka_error(found.error_code, f"FindCoordinator of group {group}", quoted(found.error_message or ""))
         self._cluster.brokers.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
         return int(found.node_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import sys
@@ -11,8 +12,8 @@ import click
 
 from headrace.errors import HeadraceError, NetworkError
 
-from .connecting import Settings, cluster_options, format_option, name_and_value
-from .producing import make_producer
+from .connecting import Settings, cluster_options, for_asking, format_option, name_and_value
+from .producing import for_getting_in, make_producer
 from .showing import say
 
 _QUEUE_FULL_WAIT = 0.1
@@ -77,6 +78,7 @@ class _Writer:
         self._topic = topic
         self._failed: str | None = None
         self._handed_over = self._written = 0
+        asyncio.run(_try_the_door(for_asking(for_getting_in(settings), timeout)))
         self._producer = make_producer({"linger.ms": 5, "compression.type": compression, **settings})
         from confluent_kafka import KafkaException
 
@@ -121,6 +123,14 @@ class _Writer:
     def check(self) -> None:
         if self._failed is not None:
             raise HeadraceError(self._failed)
+
+
+async def _try_the_door(settings: Settings) -> None:
+    """By a client of our own: it says what is wrong, and does not try a wrong password again and again."""
+    from headrace.aio.admin import AsyncAdmin
+
+    async with AsyncAdmin(settings) as admin:
+        await admin.topics(())
 
 
 def _read_text(line: bytes, where: str, key_delimiter: str | None) -> dict[str, Any]:

@@ -25,10 +25,15 @@ def make_producer(settings: Mapping[str, Any]) -> Any:
         raise ConfigError(f"confluent-kafka: {error.args[0].str()}") from None
 
 
+def for_getting_in(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of them that this project's own clients understand: where the cluster is, and how to get in."""
+    return {name: value for name, value in settings.items() if name == "bootstrap.servers" or _is_of_security(name)}
+
+
 def _translated(settings: Mapping[str, Any]) -> dict[str, Any]:
-    security = {name: value for name, value in settings.items() if _is_of_security(name)}
-    parsed = ConsumerConfig.parse({"bootstrap.servers": settings["bootstrap.servers"], **security})
-    others = {name: value for name, value in settings.items() if name not in security}
+    security = for_getting_in(settings)
+    parsed = ConsumerConfig.parse(security)
+    others = {name: value for name, value in settings.items() if name not in security or name == "bootstrap.servers"}
     translated = librdkafka_settings(parsed)
     if "oauth_cb" in translated:  # then tokens are asked for here, whatever the method
         others.pop("sasl.oauthbearer.method", None)
