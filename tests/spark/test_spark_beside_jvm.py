@@ -35,7 +35,11 @@ REFUSED_BY_BOTH: dict[str, dict[str, str]] = {
         "startingOffsets": '{"TOPIC":{"0":5,"1":5,"2":3}}',
         "endingOffsets": '{"TOPIC":{"0":5,"1":4,"2":3}}',
     },
-    "a time before the start": {"subscribe": "TOPIC", "startingTimestamp": "5", "endingTimestamp": "4"},
+    "a time before the start": {
+        "subscribe": "TOPIC",
+        "startingOffsetsByTimestamp": '{"TOPIC":{"0":5,"1":5,"2":5}}',
+        "endingOffsetsByTimestamp": '{"TOPIC":{"0":5,"1":4,"2":5}}',
+    },
     "offsets that are no JSON": {"subscribe": "TOPIC", "startingOffsets": "{"},
     "a topic that is not there": {"subscribe": "nowhere"},
     "a commit": {"subscribe": "TOPIC", "kafka.enable.auto.commit": "true"},
