@@ -1,7 +1,7 @@
 """The blocks of README.md and docs/ that need Spark, in the session that there is, or a small one.
 
-A block that has only `.option(…)`s is what a query of the topic `orders` has besides, and is run as one. Tables of a
-pipeline are resolved.
+Of a block that has only `.option(…)`s it is seen that the source takes them: what they do takes its time, and is tested
+with the source. Tables of a pipeline are resolved.
 """
 
 from __future__ import annotations
@@ -20,17 +20,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 
 from docs.test_docs_blocks import Block, blocks, needs_spark
+from headrace.spark.group_options import GroupOptions
+from headrace.spark.options import SourceOptions
+from headrace.spark.unused_options import unused
 
 pytest_plugins = ["support.share_fixtures"]
 pytestmark = pytest.mark.timeout(300)
-
-_QUERY = """query = (
-spark.readStream.format("headrace").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders")
-{block}.load()
-.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-)
-query.awaitTermination(100)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +54,33 @@ class Defined(GraphElementRegistry):
     def register_sql(self, sql_text: str, file_path: Path) -> None: ...
 
 
-@pytest.mark.parametrize("block", list(filter(needs_spark, blocks("python"))), ids=str)
-def test_a_block(
-    block: Block, documented: str, session: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    names: dict[str, Any] = {"spark": session, "checkpoint": str(tmp_path)}
-    text = _QUERY.format(block=block.text) if block.text.startswith(".option(") else block.text
+class Options(dict[str, str]):
+    """As a reader collects them."""
+
+    def option(self, name: str, value: str) -> Options:
+        self[name] = value
+        return self
+
+
+def has_options_only(block: Block) -> bool:
+    return block.text.startswith(".option(")
+
+
+@pytest.mark.parametrize("block", list(filter(has_options_only, blocks("python"))), ids=str)
+def test_options(block: Block) -> None:
+    given = Options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"})
+    eval(compile(f"(given\n{block.text})", block.page, "eval"), {"given": given})
+    groups = GroupOptions.of(given, SourceOptions.of(given, streaming=True))
+    assert unused(given, groups) == []
+
+
+@pytest.mark.parametrize(
+    "block", [it for it in blocks("python") if needs_spark(it) and not has_options_only(it)], ids=str
+)
+def test_a_block(block: Block, documented: str, session: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"spark": session}
     defined = Defined()
-    text = text.replace("localhost:9092", documented)
+    text = block.text.replace("localhost:9092", documented)
     with graph_element_registration_context(defined):
         exec(compile("\n" * (block.line - 1) + text, block.page, "exec", dont_inherit=True), names)
     for flow in defined.flows:
