@@ -9,6 +9,7 @@
     kerberos     GSSAPI, with an extra
     tokens       where OAUTHBEARER's tokens come from
     access       all of it, as a connection asks for it
+    librdkafka   the same settings for a producer of confluent-kafka's
 
 Whatever is secret is kept in fields that no repr shows, and no message here contains it.
 """
