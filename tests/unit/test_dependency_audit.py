@@ -1,6 +1,6 @@
 """The dependencies are the few that were chosen, each with its exact version; what is installed is what is pinned.
 
-The extra `spark` alone has ranges: it is installed beside a Spark that is there already. Development pins them.
+PySpark and pyarrow alone have ranges: they may be there already, as a cluster's. Development pins them.
 
 Works offline: nothing is asked of a registry or a database of advisories.
 """
@@ -19,15 +19,17 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Each of these was looked at before it was let in. Whoever adds one adds it here, and says why in the commit.
 CORE = {"kio"}
 OF_CORE = {"crc32c", "kio", "typing-extensions"}
-RANGES = "spark"
+RANGES = {"pyspark>=4.2,<5", "pyarrow>=18"}
 _PINNED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?==(?P<version>[0-9][^*;,\s]*)")
 
 
 def pins() -> dict[str, str]:
-    extras = [items for name, items in PROJECT["optional-dependencies"].items() if name != RANGES]
+    extras = PROJECT["optional-dependencies"].values()
     every = [*PROJECT["dependencies"], *(item for items in extras for item in items)]
     found: dict[str, str] = {}
     for item in every:
+        if item in RANGES:
+            continue
         pin = _PINNED.fullmatch(item.strip())
         assert pin is not None, f"{item} is not pinned to one version"
         name = pin["name"].lower()
@@ -60,8 +62,7 @@ def test_every_version_is_exact() -> None:
 
 
 def test_what_has_a_range_is_exact_in_development() -> None:
-    ranged = {re.split("[<>=]", item)[0] for item in PROJECT["optional-dependencies"][RANGES]}
-    assert ranged == {"pyspark", "pyarrow"}
+    ranged = {re.split("[<>=]", item)[0] for item in RANGES}
     assert ranged <= {_PINNED.fullmatch(item)["name"] for item in PROJECT["optional-dependencies"]["dev"]}  # type: ignore[index]
 
 
