@@ -13,9 +13,9 @@ SEEDS ?= 1000
 SHORT_LIVED := -XX:TieredStopAtLevel=1
 PYTEST := JAVA_TOOL_OPTIONS=$(SHORT_LIVED) $(BIN)/python -m pytest -q
 # Three parts of about the same length. The second is what the others leave, so that nothing is left out.
-FIRST_PART := $(wildcard tests/integration/test_[a-l]*.py)
+FIRST_PART := tests/unit $(wildcard tests/integration/test_[a-l]*.py)
 THIRD_PART := tests/docs tests/spark
-SECOND_PART := tests --ignore-glob='*/integration/test_[a-l]*' $(addprefix --ignore=,$(THIRD_PART))
+SECOND_PART := tests --ignore-glob='*/integration/test_[a-l]*' $(addprefix --ignore=,tests/unit $(THIRD_PART))
 SECONDS ?= 60
 KILLS ?= 50
 SPARK_KILLS ?= 20
@@ -74,6 +74,7 @@ format: setup ## Format Python and Rust
 bench: setup ## Compare with other clients; prints a table
 	$(BIN)/python -m benchmarks $(ARGS)
 
+soak: export SOAK = 1
 soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups, many rounds of brokers that die
 	@rustup toolchain list | grep -q nightly || { echo "fuzzing needs: rustup toolchain install nightly"; exit 1; }
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet cargo-fuzz --version $(CARGO_FUZZ)
@@ -88,7 +89,7 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/integration/test_group_failover.py
 	ROUNDS=$(KILLS) $(BIN)/python -m pytest -q tests/integration/test_lanes_killed.py
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/test_orderly_handovers.py
-	SOAK=1 ROUNDS=$(SPARK_KILLS) $(BIN)/python -m pytest -q -m soak tests
+	ROUNDS=$(SPARK_KILLS) $(BIN)/python -m pytest -q -m soak tests
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) site rust/target rust/fuzz/target src/headrace/*.so

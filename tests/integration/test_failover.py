@@ -66,6 +66,7 @@ def test_the_leader_is_killed_in_the_middle_of_a_million_records(
     assert cluster_admin.leader(million) != leader
 
 
+@pytest.mark.soak
 def test_a_rolling_restart_while_records_are_written(
     make_async: MakeConsumer, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
@@ -107,6 +108,7 @@ def test_a_rolling_restart_while_records_are_written(
     assert values == list(range(written))
 
 
+@pytest.mark.soak
 def test_a_leader_hands_over(
     make_sync: MakeConsumer,
     million: str,
@@ -159,6 +161,7 @@ def test_the_coordinator_is_killed(make_sync: MakeConsumer, whole_cluster: Local
     assert consumer.committed([tp], timeout=30) == {tp: OffsetAndMetadata(7, "after")}
 
 
+@pytest.mark.soak
 def test_all_brokers_go_and_come_back(
     make_async: MakeConsumer, whole_cluster: LocalBroker, cluster_admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:

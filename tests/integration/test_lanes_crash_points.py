@@ -214,6 +214,7 @@ def test_crashes_of_a_lone_member(admin: Admin, way: str) -> None:
     at_once({point: functools.partial(play, point) for point in ALONE})
 
 
+@pytest.mark.soak
 def test_crashes_in_half_filled_holes(admin: Admin) -> None:
     """Each leaves a hole of its own above what is left of the one before."""
 

@@ -176,6 +176,7 @@ class TestOneBroker:
             with pytest.raises(LocalBrokerError, match="running already"):
                 again.start()
 
+    @pytest.mark.soak
     def test_kept_data_survives_a_port_that_was_taken_meanwhile(self, tmp_path: Path) -> None:
         with LocalBroker(data_dir=tmp_path) as cluster:
             port = int(cluster.bootstrap_servers.rpartition(":")[2])
@@ -222,6 +223,7 @@ class TestThreeBrokers:
         assert kafka.pid(leader) != pid
         assert sorted(metadata(kafka).brokers) == [1, 2, 3]
 
+    @pytest.mark.soak
     def test_a_graceful_stop_hands_over(self, kafka: LocalBroker) -> None:
         create_topic(kafka, "handed-over", replicas=3)
         leader = metadata(kafka).topics["handed-over"].partitions[0].leader
@@ -240,6 +242,7 @@ class TestThreeBrokers:
         with pytest.raises(LocalBrokerError, match="there is no broker 4"):
             kafka.kill(4)
 
+    @pytest.mark.soak
     def test_without_a_quorum_it_still_stops(self, kafka: LocalBroker) -> None:
         """The last test of the class: two killed, one paused, and kept data, for which an orderly stop is tried."""
         kafka.kill(1)
@@ -288,7 +291,7 @@ class TestNoOrphans:
         assert eventually(lambda: not any(is_running(pid) for pid in pids))
         assert eventually(lambda: not data.exists())
 
-    @pytest.mark.parametrize("then", ["pass", "raise SystemExit(3)", "1 / 0"])
+    @pytest.mark.parametrize("then", ["pass", "1 / 0"])
     def test_the_parent_forgets_to_stop(self, then: str) -> None:
         process, data, pids = self.run("cluster.start()", then)
         process.communicate(timeout=30)
@@ -316,6 +319,7 @@ class TestNoOrphans:
         assert not is_running(int(pid))
         assert not Path(data).exists()
 
+    @pytest.mark.soak
     def test_killed_in_the_middle_of_a_start(self, tmp_path: Path) -> None:
         program = f"""
             from headrace.local import LocalBroker

@@ -38,7 +38,6 @@ class TestReadOnlyDisk:
         with pytest.raises(LocalBrokerError, match=f"the data directory {disk}/data is not writable"):
             LocalBroker(data_dir=disk / "data").start()
 
-    @pytest.mark.soak
     def test_of_the_cache(self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
         disk = mount("ro")
         monkeypatch.setenv("HEADRACE_CACHE", str(disk))
@@ -54,6 +53,7 @@ class TestFullDisk:
             LocalBroker(data_dir=disk / "data").start()
         assert not brokers_below(disk)
 
+    @pytest.mark.soak
     def test_of_the_cache(self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
         disk = mount("size=3m")
         monkeypatch.setenv("HEADRACE_CACHE", str(disk))

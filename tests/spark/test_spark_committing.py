@@ -47,6 +47,7 @@ def test_tools_see_the_lag(stream: Stream, servers: str, topic: str) -> None:
     assert seen.state.members == 0, "it commits, and is no member"
 
 
+@pytest.mark.soak
 def test_the_last_batch_of_a_query_that_waits_for_records(stream: Stream, servers: str, topic: str) -> None:
     group = stream.options["kafka.group.id"]
     stream.options["maxOffsetsPerTrigger"] = 50

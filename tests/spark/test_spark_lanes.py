@@ -78,6 +78,7 @@ def test_switched_off_it_works_off_what_is_open_first(query: Batches, servers: s
     assert query.places() == sorted(grid(2, 500) + [(1, offset) for offset in range(500, 600)])
 
 
+@pytest.mark.soak
 def test_retention_eats_into_the_backlog(query: Batches, admin: Admin, topic: str) -> None:
     query.stream.options["maxOffsetsPerTrigger"] = 60
     query.break_off(after=2)

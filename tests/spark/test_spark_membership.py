@@ -84,7 +84,9 @@ def all_before(ends: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
     return sorted((number, offset) for (_, number), end in ends.items() for offset in range(end))
 
 
-@pytest.mark.parametrize("protocol", [FAST, MODERN], ids=["classic", "consumer"])
+@pytest.mark.parametrize(
+    "protocol", [pytest.param(FAST, id="classic", marks=pytest.mark.soak), pytest.param(MODERN, id="consumer")]
+)
 def test_one_member(queries: Queries, servers: str, topic: str, protocol: dict[str, Any]) -> None:
     """It goes on where the group is, commits, and leaves when it ends: the next one need not wait."""
     with Consumer(bootstrap_servers=servers, group_id=queries.group) as consumer:
@@ -181,6 +183,7 @@ def test_a_long_batch_keeps_its_partitions(queries: Queries, servers: str, topic
         assert len(batches.is_run_again) == 0
 
 
+@pytest.mark.soak
 def test_a_batch_that_is_too_long_loses_them(queries: Queries, servers: str, topic: str) -> None:
     batches = queries.new(topic, **SHORT, **{"kafka.max.poll.interval.ms": 2000})
     begun, may_end = threading.Event(), threading.Event()

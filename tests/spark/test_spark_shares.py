@@ -89,6 +89,7 @@ def test_a_batch_that_fails_is_released(shared: Shared) -> None:
     assert shared.batches.places() == grid(2, 100)
 
 
+@pytest.mark.soak
 def test_a_batch_longer_than_a_lock(shared: Shared, share_servers: str, topic: str) -> None:
     """Its records are not given to anybody else, and are accepted when it is complete."""
     begun, may_end = threading.Event(), threading.Event()
@@ -122,6 +123,7 @@ def offsets(consumer: ShareConsumer) -> list[tuple[int, int]]:
     return [(message.partition(), message.offset()) for message in consumer.poll(0.2) if not message.error()]
 
 
+@pytest.mark.soak
 def test_beside_another_consumer(shared: Shared, share_servers: str, topic: str) -> None:
     """A query and confluent-kafka's ShareConsumer share the work: every record once, with one or the other."""
     shared.options["maxOffsetsPerTrigger"] = 40

@@ -70,6 +70,7 @@ def test_new_partitions_are_read_from_their_beginning(stream: Stream, servers: s
     assert stream.places() == sorted(grid(2, 100) + [(2, offset) for offset in range(7)])
 
 
+@pytest.mark.soak
 def test_new_topics_of_a_pattern(spark: SparkSession, servers: str, admin: Admin, tmp_path: Path) -> None:
     first = admin.create("growing")
     stream = Stream(spark, servers, "", tmp_path)
@@ -82,6 +83,7 @@ def test_new_topics_of_a_pattern(spark: SparkSession, servers: str, admin: Admin
     assert stream.table().count() == 8
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fails", [True, False])
 def test_retention_overtakes_the_query(stream: Stream, servers: str, admin: Admin, topic: str, fails: bool) -> None:
     stream.run()
@@ -96,6 +98,7 @@ def test_retention_overtakes_the_query(stream: Stream, servers: str, admin: Admi
     assert stream.places() == sorted(grid(2, 100) + [(0, offset) for offset in range(150, 200)])
 
 
+@pytest.mark.soak
 def test_a_deleted_topic(stream: Stream, servers: str, admin: Admin, topic: str) -> None:
     other = admin.create("other")
     write(servers, other, numbered(5))

@@ -57,6 +57,7 @@ def test_another_version_says_so(packed: bytes, monkeypatch: pytest.MonkeyPatch)
         cloudpickle.loads(packed)
 
 
+@pytest.mark.soak
 def test_spark_shows_what_the_worker_says(other_python: str, tmp_path: Path) -> None:
     with Driver("spark_without_headrace.py", {"python": other_python}, tmp_path / "driver.log") as driver:
         assert "has no headrace" in driver.told("error")
