@@ -163,13 +163,17 @@ class LanedConsumer:
         same = self.world.same_until(self.epoch)
         self.epoch = self.world.epoch
         if same < LAST_OFFSET:
-            self.seen = {offset for offset in self.seen if offset < same}
-            self.before &= OffsetSet(same)
+            self._forget(same)
             if same < self.live:
                 self.live = same
                 self.beyond &= OffsetSet(same)
                 if self.lanes is not None:
                     self.lanes.cut(same)
+
+    def _forget(self, offset: int) -> None:
+        """From there on other records lie at the old offsets."""
+        self.seen = {each for each in self.seen if each < offset}
+        self.before &= OffsetSet(offset)
 
     def _poll_beside(self, lanes: Lanes) -> None:
         if self.beside < self.world.start:
@@ -184,6 +188,7 @@ class LanedConsumer:
         elif self.beside > self.world.end:
             lanes.log_ends(self.beside)
             self.beside = self.world.end
+            self._forget(self.beside)
 
     @property
     def is_through(self) -> bool:
