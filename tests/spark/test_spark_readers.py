@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from headrace import Consumer, TopicPartition
 from headrace.errors import ClosedError
@@ -71,7 +72,7 @@ def deleted(admin: Admin, topic: str, again: int | None = None) -> None:
 def _make_again(admin: Admin, topic: str, partitions: int) -> bool:
     try:
         admin.create("", partitions, name=topic)
-    except Exception:  # noqa: BLE001  # the old one is still being deleted
+    except KafkaException:  # the old one is still being deleted
         return False
     return True
 

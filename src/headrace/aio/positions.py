@@ -125,10 +125,7 @@ class Positions:
                     continue
                 found = committed.get(tp)
                 if isinstance(found, HeadraceError):
-                    if found.retriable:
-                        again = found
-                    else:
-                        state.fault = found
+                    again = _refused(state, found) or again
                     continue
                 if found is None:
                     self._intake.assignment.no_committed_offset(state)
@@ -259,10 +256,7 @@ class Positions:
                 if state is None:
                     continue
                 if isinstance(result, HeadraceError):
-                    if result.retriable:
-                        again = result
-                    else:
-                        state.fault = result
+                    again = _refused(state, result) or again
                     continue
                 log.info("%s starts at offset %d (%s)", tp, result.offset, state.reset_to)
                 self._settle(state, Position(result.offset))
@@ -304,10 +298,7 @@ class Positions:
                     self._wanted.set()
                     continue
                 if isinstance(result, HeadraceError):
-                    if result.retriable:
-                        again = result
-                    else:
-                        state.fault = result
+                    again = _refused(state, result) or again
                     continue
                 leader = leaders[tp]
                 self._judge(state, result, leader.epoch if leader else -1)
@@ -347,6 +338,14 @@ def _truncated(tp: TopicPartition, position: int, end: EpochEnd) -> LogTruncatio
         f"{f' to {end.end_offset}' if end.is_known else ''} and auto.offset.reset is none: seek() to where to go on"
     )
     return LogTruncationError(text, {tp: end.end_offset if end.is_known else None})
+
+
+def _refused(state: PartitionState, error: HeadraceError) -> HeadraceError | None:
+    """The error, if it is to be tried again. Else it is the partition's."""
+    if error.retriable:
+        return error
+    state.fault = error
+    return None
 
 
 def _timestamp(reset_to: str | None) -> int:

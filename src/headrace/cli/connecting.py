@@ -29,7 +29,7 @@ def name_and_value(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         # What follows the name may be a password.
-        word = re.match(r"[\w.\-]*", text.strip())[0]  # type: ignore[index]  # it always matches
+        word = re.split(r"[^\w.\-]", text.strip(), maxsplit=1)[0]
         raise click.BadParameter(f"{word or '…'} is not of the form NAME=VALUE", param_hint=option)
     return name.strip(), value.strip()
 
