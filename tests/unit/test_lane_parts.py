@@ -24,8 +24,8 @@ from headrace.errors import (
 )
 from headrace.lane_marks import Mark
 from headrace.machines.lanes import Beginning, Lanes
-from headrace.machines.partition import Phase, Position
-from headrace.offsets import OffsetSet
+from headrace.machines.partition import PartitionState, Phase, Position
+from headrace.offsets import LAST_OFFSET, OffsetSet
 from headrace.records import decode
 from support.batches import Entry, encode_batch
 from support.fake_broker import run
@@ -99,6 +99,14 @@ async def scene(*holes: tuple[int, int], live: int = 120, **settings: Any) -> As
     mine = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "enable_auto_commit": False, **settings}
     async with AsyncConsumer(**mine, enable_parallel_rebalance=True) as consumer:
         yield Scene(consumer, *holes, live=live)
+
+
+def _fill(state: PartitionState, offset: int, count: int) -> None:
+    data = encode_batch([Entry(value=b"x")] * count, base_offset=offset)
+    lane = "live" if state.stop == LAST_OFFSET else "backlog"
+    state.arrived(100, offset + count)
+    records = decode(data, topic="t", partition=0, position=offset, lane=lane)
+    state.decoded(offset, 100, records, offset + count)
 
 
 class TestFarewell:
@@ -287,13 +295,26 @@ class TestBacklog:
 
         run(main())
 
+    def test_a_share_that_could_not_be_used_is_not_owed(self) -> None:
+        async def main() -> None:
+            async with scene(parallel_rebalance_backlog_share=0.25) as at:
+                beside = at.backlog.assignment.state(TP)
+                _fill(at.state, 120, 40)
+                for _ in range(7):
+                    taken = at.intake.take(1)  # nothing of the backlog is there yet
+                    assert taken is not None
+                _fill(beside, 70, 40)
+                taken = at.intake.take(16)
+                assert taken is not None
+                assert [record.lane for record in taken].count("backlog") == 4
+
+        run(main())
+
     def test_damage_in_it_is_told_once_although_the_live_lane_has_records(self) -> None:
         async def main() -> None:
             async with scene() as at:
                 at.backlog.assignment.state(TP).fault = CorruptRecordError("damaged", TP, 80)
-                data = encode_batch([Entry(value=b"x")] * 3, base_offset=120)
-                at.state.arrived(100, 123)
-                at.state.decoded(120, 100, decode(data, topic="t", partition=0, position=120), 123)
+                _fill(at.state, 120, 3)
                 with pytest.raises(CorruptRecordError):
                     at.intake.take(2)
                 for count in (2, 1):

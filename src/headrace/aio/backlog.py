@@ -22,7 +22,7 @@ from ..errors import HeadraceError
 from ..machines.assignment import Assignment
 from ..machines.cluster import Cluster
 from ..machines.lanes import Lanes
-from ..machines.partition import Chunk, OutOfRange, PartitionState, Position
+from ..machines.partition import Chunk, PartitionState, Position
 from ..offsets import OffsetSet, Range
 from ..types import TopicPartition, Watermarks
 from .doorbell import Doorbell
@@ -42,7 +42,8 @@ class LostRange(NamedTuple):
 
 
 class Backlog(Lane):
-    """The lane above. `revive` is set by the engine."""
+    """The lane above. The engine sets `get_ready`, for partitions that are about to come, and `revive`; both are called
+    on the loop."""
 
     def __init__(
         self, config: ConsumerConfig, lock: threading.Lock, cluster: Cluster, doorbell: Doorbell, budget: int
@@ -51,6 +52,7 @@ class Backlog(Lane):
         self.lanes: dict[TopicPartition, Lanes] = {}
         self.lost: collections.deque[LostRange] = collections.deque()  # not told to the user yet
         self.lost_count = 0
+        self.get_ready: Callable[[Collection[TopicPartition]], None] = lambda partitions: None
         self.revive: Callable[[BaseException], None] | None = None
         self._share = config.parallel_rebalance_backlog_share
         self._credit = 0.0  # what of its share the lane has not had yet, below one record
@@ -160,14 +162,13 @@ class Backlog(Lane):
             left = limit - sum(map(len, taken))
             if left:
                 taken += self.assignment.take(left)
-        if any(isinstance(state.fault, OutOfRange) and state.is_drained for state in self.assignment):
+        if not self.assignment.is_faultless and self.assignment.out_of_range_offsets():
             self.wake_all()
         self._tell(live)
         return taken
 
     def _has_new_fault(self) -> bool:
-        due = (state.fault for state in self.assignment if state.is_drained and not state.silence)
-        fault = next((it for it in due if isinstance(it, HeadraceError)), None)
+        fault = next((error for _, error in self.assignment.due_faults()), None)
         is_new = fault is not None and fault is not self._last_fault
         self._last_fault = fault
         return is_new
@@ -175,18 +176,10 @@ class Backlog(Lane):
     def _reserve(self, limit: int) -> int:
         self._credit += limit * self._share
         kept = min(int(self._credit), limit, self.assignment.available)
-        self._credit = min(self._credit - kept, 1.0)
+        self._credit = (self._credit - kept) % 1.0  # a share for which there was nothing is not owed later
         return kept
 
     # -- what the log has lost ---------------------------------------------------------------------------------------
-
-    def out_of_range(self) -> dict[TopicPartition, int]:
-        """The partitions that cannot be read where they are, with that offset: all before it is handed out."""
-        return {
-            state.tp: state.fault.offset
-            for state in self.assignment
-            if isinstance(state.fault, OutOfRange) and state.is_drained
-        }
 
     def log_begins(self, tp: TopicPartition, offset: int) -> None:
         """Retention has deleted what is before."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from ..errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError
@@ -46,6 +47,7 @@ class Fetcher:
         self.bytes_fetched = 0
         self._loop = asyncio.get_running_loop()
         self._streams: dict[tuple[int, int], _Stream] = {}
+        self._all_streams: tuple[_Stream, ...] = ()  # the same, for other threads: replaced, never changed
         self._woken = False  # a wake is on its way to the loop: set by any thread, cleared by the loop's
 
     def wake(self) -> None:
@@ -53,19 +55,30 @@ class Fetcher:
         self._woken = False
         with self.lane.lock:
             nodes = self.lane.fetching.nodes(self._loop.time())
+        self.connect(nodes)
+        for stream in self._streams.values():
+            stream.look.set()
+
+    def connect(self, nodes: Iterable[int]) -> None:
+        """Makes the streams to these brokers, also before there is something to fetch. On the loop's thread."""
         for node in nodes:
             if (node, 0) not in self._streams:
                 first = _Stream(self, node, 0, None)
                 self._streams[node, 0] = first
                 self._streams[node, 1] = _Stream(self, node, 1, first)
-        for stream in self._streams.values():
-            stream.look.set()
+                self._all_streams = tuple(self._streams.values())
 
     def wake_from_any_thread(self) -> None:
-        if not self._woken:
+        """Only if a stream has nothing to do. To interrupt the loop for less than that costs a poll as much as a
+        thousand records: it waits until the loop's thread gives the interpreter lock back."""
+        if not self._woken and any(stream.is_listening for stream in self._all_streams):
             self._woken = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is to be fetched any more
                 self._loop.call_soon_threadsafe(self.wake)
+
+    def knows(self, nodes: set[int]) -> bool:
+        """Whether all of these brokers have their streams."""
+        return all((node, 0) in self._streams for node in nodes)
 
     async def close(self) -> None:
         for stream in self._streams.values():
@@ -84,6 +97,9 @@ class _Stream:
         self._node = node
         self._purpose = f"fetch {number}" if fetcher.lane.name is None else f"{fetcher.lane.name} fetch {number}"
         self._ahead = ahead  # the stream that has to be parked before this one is used
+        # Other threads read these two, and the loop's writes them where it plans, with the lane's lock held. So whoever
+        # makes a partition hungry, with the lock held, is seen by the next plan or sees that there is none to come.
+        self._is_asleep = False
         self._parked = False
         self._has_freed = False  # a request has ended since the last look of the stream ahead
         wait = self._client.config.fetch_max_wait_ms
@@ -102,6 +118,10 @@ class _Stream:
                 self._connection.start(FETCH, self._fields(last, 0))
 
     async def _run(self) -> None:
+        if self._ahead is None:
+            # While positions are still being asked for. If it fails, the first fetch tries again, and says so.
+            with contextlib.suppress(HeadraceError):
+                await self._connect()
         while True:
             self.look.clear()
             plan = self._plan()
@@ -111,7 +131,6 @@ class _Stream:
                 await self._sleep()
                 continue
             self._has_freed = True
-            self._parked = plan.parked
             try:
                 connection = await self._connect()
                 answer = connection.start(FETCH, self._fields(self._session.request(plan.wants), plan.max_bytes))
@@ -140,11 +159,19 @@ class _Stream:
             self._has_freed = False
             self._ahead.look.set()
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether it would send a fetch now if there were one. One that is under way looks by itself at its end."""
+        return self._is_asleep and (self._ahead is None or self._ahead._parked)
+
     def _plan(self) -> Plan | None:
-        if self._ahead is not None and not self._ahead._parked:
-            return None
         with self._lane.lock:
-            return self._lane.fetching.plan(self._node, self._fetcher._loop.time())
+            plan = None
+            if self._ahead is None or self._ahead._parked:
+                plan = self._lane.fetching.plan(self._node, self._fetcher._loop.time())
+            self._is_asleep = plan is None
+            self._parked = plan is not None and plan.parked
+        return plan
 
     async def _sleep(self) -> None:
         now = self._fetcher._loop.time()
@@ -216,13 +243,13 @@ class _Stream:
             for asked, data in with_records:
                 self._fetcher.bytes_fetched += len(data.records)
                 arrivals.append(fetching.arrived(asked, data, next_offset(data.records, asked.offset)))
-            moved = bool(self._lane.fetching.nodes(self._fetcher._loop.time()) - {self._node})
+            nodes = self._lane.fetching.nodes(self._fetcher._loop.time())
             refused, fetching.was_refused = fetching.was_refused, False
         if refused:
             self._lane.positions_soon()
         if stale:
             self._client.refresh_soon()
-        if moved and (stale or not arrivals):
+        if not self._fetcher.knows(nodes) or ((stale or not arrivals) and nodes - {self._node}):
             self._fetcher.wake()
         return arrivals
 

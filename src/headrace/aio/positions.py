@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 Continuities = Mapping[TopicPartition, int]
 Both = tuple[Mark, Mark | None]
 Committed = Mapping[TopicPartition, Both | HeadraceError]
+Ends = Mapping[TopicPartition, Found | HeadraceError]
 
 
 class Positions:
@@ -110,9 +111,15 @@ class Positions:
         again: HeadraceError | None = None
         if self._client.config.group_id is not None:
             try:
-                committed = await self._logs.read(continuities)
-                # Before what is said of epochs: a truncation in between is then found out by that, or by the live lane.
-                ends = {} if self._intake.backlog is None else await self._ends(committed)
+                ends: Ends = {}
+                if self._intake.backlog is None:
+                    committed = await self._logs.read(continuities)
+                else:
+                    # The ends before what is said of epochs: a truncation in between is then found out by that, or by
+                    # the live lane.
+                    committed, ends = await asyncio.gather(
+                        self._logs.read(continuities), self._offsets.by_time(dict.fromkeys(continuities, LATEST))
+                    )
                 committed = await self._of_the_same_log(committed)
                 if self._intake.backlog is not None:
                     settled, again = await self._in_two_lanes(committed, ends, continuities)
@@ -170,15 +177,8 @@ class Positions:
                 del kept[tp]
         return kept
 
-    async def _ends(self, committed: Committed) -> Mapping[TopicPartition, Found | HeadraceError]:
-        """Where the logs of those that have a commit end."""
-        return await self._offsets.by_time({tp: LATEST for tp, it in committed.items() if isinstance(it, tuple)})
-
     async def _in_two_lanes(
-        self,
-        committed: Committed,
-        ends: Mapping[TopicPartition, Found | HeadraceError],
-        continuities: Continuities,
+        self, committed: Committed, ends: Ends, continuities: Continuities
     ) -> tuple[set[TopicPartition], HeadraceError | None]:
         """Starts the partitions that lie behind the end of their log, in two lanes: none of their records is handed out
         before their token is committed. Returns those that need nothing else now, and what has to be tried again."""
@@ -200,6 +200,8 @@ class Positions:
                 lanes[tp] = Lanes(secrets.token_urlsafe(6), start, epoch)
         if lanes:
             settled |= lanes.keys()
+            assert self._intake.backlog is not None
+            self._intake.backlog.get_ready(lanes.keys())
             try:
                 await self._logs.begin(lanes)
             except CommitFailedError as error:

@@ -263,9 +263,10 @@ class Run(RunLoop[Job[Record], Progress]):
 
     def progress(self) -> Progress:
         figures = self._consumer.metrics()
-        known = [lag for each in figures["partitions"].values() if (lag := each["lag"]) is not None]
+        lags = [each["lag"] for each in figures["partitions"].values()]
         if figures["backlog"] is not None:
-            known.append(figures["backlog"]["open"])
+            lags.append(figures["backlog"]["open"])
+        is_known = bool(lags) and None not in lags
         with self._lock:
             work = self._workload
             return Progress(
@@ -275,6 +276,6 @@ class Run(RunLoop[Job[Record], Progress]):
                 dropped=work.dropped,
                 running=work.running,
                 in_flight=work.in_flight,
-                lag=sum(known) + work.in_flight if known else None,
+                lag=sum(lags) + work.in_flight if is_known else None,
                 seconds=time.monotonic() - self._began,
             )

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Collection
 
 from ..errors import HeadraceError
+from ..types import TopicPartition
 from .backlog import Backlog
 from .client import Client
 from .fetcher import Fetcher
@@ -34,6 +36,7 @@ class SecondLane:
         self._failures = 0
         backlog.wake_all = self._from_any_thread
         backlog.positions_soon = self._look.set
+        backlog.get_ready = self._get_ready
         backlog.revive = self._failed
 
     @property
@@ -43,6 +46,17 @@ class SecondLane:
     @property
     def fetches(self) -> int:
         return self._fetcher.fetches if self._fetcher is not None else 0
+
+    def _get_ready(self, partitions: Collection[TopicPartition]) -> None:
+        """Connects while their token is being committed."""
+        if self._revival is not None:
+            return
+        if self._fetcher is None:
+            self._start()
+        assert self._fetcher is not None
+        with self._backlog.lock:
+            leaders = [self._backlog.cluster.leader(tp) for tp in partitions]
+        self._fetcher.connect({leader.node for leader in leaders if leader is not None})
 
     def wake(self) -> None:
         if self._revival is not None:
@@ -122,7 +136,7 @@ class SecondLane:
 
     async def _pass_over(self) -> None:
         with self._backlog.lock:
-            stuck = self._backlog.out_of_range()
+            stuck = self._backlog.assignment.out_of_range_offsets()
         if not stuck:
             return
         starts = await self._offsets.by_time(dict.fromkeys(stuck, EARLIEST))
@@ -134,7 +148,7 @@ class SecondLane:
                 if isinstance(start, HeadraceError) or isinstance(end, HeadraceError):
                     failure = start if isinstance(start, HeadraceError) else failure
                     failure = end if isinstance(end, HeadraceError) else failure
-                elif self._backlog.out_of_range().get(tp) != offset:
+                elif self._backlog.assignment.out_of_range_offsets().get(tp) != offset:
                     continue  # the user has sought, or the partition is gone
                 elif end.offset < offset:
                     self._backlog.log_ends(tp, end.offset)

@@ -18,7 +18,8 @@ class Assignment:
         self, reset_policy: str, drain_strategy: str, prefetch_bytes: int, *, checks_epochs: bool = True
     ) -> None:
         self._states: dict[TopicPartition, PartitionState] = {}
-        self._filled: dict[PartitionState, None] = {}  # kept by the states themselves
+        self._filled: dict[PartitionState, None] = {}  # this and the next are kept by the states themselves
+        self._faulty: dict[PartitionState, None] = {}
         self._prefetch_bytes = prefetch_bytes
         self.has_appetite = False  # a poll has left a partition with too little, and nothing is on its way
         self._reset_policy = reset_policy
@@ -49,9 +50,11 @@ class Assignment:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Exactly these from now on; those that stay keep their position and their buffer."""
-        self._states = {tp: self._states.get(tp) or PartitionState(tp, self._filled) for tp in partitions}
-        for state in [state for state in self._filled if self._states.get(state.tp) is not state]:
-            del self._filled[state]
+        before = self._states
+        self._states = {tp: before.get(tp) or PartitionState(tp, self._filled, self._faulty) for tp in partitions}
+        for tp in before.keys() - self._states.keys():
+            self._filled.pop(before[tp], None)
+            self._faulty.pop(before[tp], None)
 
     def state(self, tp: TopicPartition) -> PartitionState:
         """Raises StateError if the partition is not assigned."""
@@ -137,6 +140,8 @@ class Assignment:
     def take(self, limit: int) -> list[Chunk]:
         """The records of one poll, at most `limit` of them (-1: all that is there)."""
         taken: list[Chunk] = []
+        if not self._filled:
+            return taken
         for state, share in self._turns(limit):
             if share or not state.available:  # without records it passes markers
                 taken += state.take(share)
@@ -184,14 +189,31 @@ class Assignment:
         """How many records a poll could take."""
         return sum(state.available for state in self._filled if not state.silence)
 
+    @property
+    def is_faultless(self) -> bool:
+        return not self._faulty
+
+    def out_of_range_offsets(self) -> dict[TopicPartition, int]:
+        """The partitions that cannot be read where they are, with that offset: all before it is handed out."""
+        return {
+            state.tp: state.fault.offset
+            for state in self._faulty
+            if isinstance(state.fault, OutOfRange) and state.is_drained
+        }
+
     def resolve_out_of_range(self) -> bool:
         """Applies the reset policy where a fetch was out of range and all before it is handed out.
         True if some partition needs another position now."""
-        found = [state for state in self if isinstance(state.fault, OutOfRange) and state.is_drained]
-        for state in found:
-            assert isinstance(state.fault, OutOfRange)
-            self.out_of_range(state, state.fault.offset)
+        found = self.out_of_range_offsets()
+        for tp, offset in found.items():
+            self.out_of_range(self._states[tp], offset)
         return bool(found)
+
+    def due_faults(self) -> Iterator[tuple[PartitionState, HeadraceError]]:
+        """Those with nothing buffered before them, of partitions that are handed out at all."""
+        for state in self._faulty:
+            if isinstance(state.fault, HeadraceError) and state.is_drained and not state.silence:
+                yield state, state.fault
 
     def pending_error(self) -> HeadraceError | None:
         """What a poll without records has to raise: the first fault with nothing buffered before it.
@@ -199,10 +221,8 @@ class Assignment:
         A missing position and damaged records stay until the user seeks; the rest is raised once and then tried
         again.
         """
-        for state in self:
-            if isinstance(state.fault, HeadraceError) and state.is_drained and not state.silence:
-                error = state.fault
-                if not isinstance(error, (OffsetResetError, CorruptRecordError)):
-                    state.fault = None
-                return error
+        for state, error in self.due_faults():
+            if not isinstance(error, (OffsetResetError, CorruptRecordError)):
+                state.fault = None
+            return error
         return None

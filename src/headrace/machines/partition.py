@@ -92,10 +92,17 @@ _continuities = itertools.count(1)
 class PartitionState:
     """The state above. Guarded, like all machines, by whoever owns it."""
 
-    def __init__(self, tp: TopicPartition, filled: dict[PartitionState, None] | None = None) -> None:
+    def __init__(
+        self,
+        tp: TopicPartition,
+        filled: dict[PartitionState, None] | None = None,
+        faulty: dict[PartitionState, None] | None = None,
+    ) -> None:
         self.tp = tp
-        # The partitions with something buffered, in the order of their turns: this one, too, while it has.
+        # The partitions with something buffered, in the order of their turns: this one, too, while it has. And those
+        # with a fault.
         self._filled = {} if filled is None else filled
+        self._faulty = {} if faulty is None else faulty
         self.topic_id: uuid.UUID | None = None
         self.phase = Phase.UNKNOWN
         self.reset_to: str | None = None
@@ -112,7 +119,7 @@ class PartitionState:
         self.fetch_offset = -1
         self.fetch_epoch = -1  # the epoch of the last batch that was fetched
         self.in_flight = False
-        self.fault: HeadraceError | OutOfRange | None = None
+        self._fault: HeadraceError | OutOfRange | None = None
         self.backoff_until = 0.0
         self.failures = 0
         self.preferred: PreferredReplica | None = None
@@ -144,6 +151,18 @@ class PartitionState:
     @withheld.setter
     def withheld(self, withheld: bool) -> None:
         self.silence = self.silence | WITHHELD if withheld else self.silence & ~WITHHELD
+
+    @property
+    def fault(self) -> HeadraceError | OutOfRange | None:
+        return self._fault
+
+    @fault.setter
+    def fault(self, fault: HeadraceError | OutOfRange | None) -> None:
+        self._fault = fault
+        if fault is None:
+            self._faulty.pop(self, None)
+        else:
+            self._faulty[self] = None
 
     # -- positions -------------------------------------------------------------------------------------------
 
