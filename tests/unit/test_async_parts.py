@@ -32,6 +32,7 @@ from headrace.errors import (
 )
 from headrace.machines.cluster import Leader, Partition, Topic
 from headrace.machines.partition import Phase, Position
+from headrace.offsets import LAST_OFFSET, OffsetSet
 from headrace.protocol.messages import API_VERSIONS, FETCH, METADATA
 from headrace.records import decode
 from headrace.types import Node
@@ -74,14 +75,14 @@ def test_wakeup_in_a_signal_handler_ends_the_poll_that_it_interrupts():
     before = signal.signal(signal.SIGALRM, lambda *_: consumer.wakeup())
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
     try:
-        deadline = time.monotonic() + 1.0
+        began = time.monotonic()
         woken = 0
-        while time.monotonic() < deadline:
+        while time.monotonic() < began + 1.0 or woken <= 10:
+            assert time.monotonic() < began + 60
             try:
                 consumer.poll(0.0001)
             except WakeupError:
                 woken += 1
-        assert woken > 10
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -94,7 +95,7 @@ def test_a_call_after_close_starts_no_thread():
     before = threading.active_count()
     with pytest.raises(ClosedError):
         consumer.list_topics()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
     consumer.close()
 
 
@@ -160,6 +161,26 @@ def test_an_epoch_that_moved_while_its_end_was_asked_for_is_asked_again():
     assert state.phase is Phase.VALIDATE
 
 
+@pytest.mark.parametrize(
+    ("known", "stop", "still"),
+    [
+        (OffsetSet(300, [(120, 130), (210, 220)]), LAST_OFFSET, OffsetSet(170, [(120, 130)])),
+        (OffsetSet(LAST_OFFSET, [(0, 200)]), 200, OffsetSet(LAST_OFFSET, [(0, 200)])),
+        (None, LAST_OFFSET, None),
+    ],
+    ids=["done beyond the position", "a range with an end", "nothing"],
+)
+def test_a_log_cut_off_behind_the_position_keeps_what_is_known_before(known, stop, still):
+    shared = intake()
+    state = shared.assignment.state(TP)
+    state.seek(Position(100))
+    state.known, state.stop = known, stop
+    state.arrived(100, 180)
+    positions = Positions(None, shared, None, None)
+    positions._judge(state, EpochEnd(1, 170), 2)
+    assert (state.position, state.fetch_offset, state.known, state.stop) == (Position(100), 100, still, stop)
+
+
 def test_a_duration_from_before_1970_is_the_beginning():
     assert _timestamp("by_duration:p30000d") == 0
 
@@ -193,7 +214,7 @@ def test_a_task_that_ends_by_a_bug_of_ours_is_told_by_poll(caplog):
 
             engine.positions._round = broken
             with pytest.raises(HeadraceError, match="nobody thought of this"):
-                await consumer.poll(5.0)
+                await consumer.poll(50.0)
 
     run(main())
 
@@ -286,7 +307,7 @@ def test_records_of_a_throttled_answer_do_not_wait_for_the_throttle():
         async with ScriptedCluster(on_fetch) as servers, AsyncConsumer(bootstrap_servers=servers) as consumer:
             consumer.assign([TP])
             consumer.seek(TP, 0)
-            assert len(await consumer.poll(5.0)) == 500
+            assert len(await consumer.poll(50.0)) == 500
 
     run(main())
 
@@ -304,10 +325,10 @@ def test_a_fetch_beside_one_that_waits_at_the_broker_waits_only_shortly_itself()
             consumer.assign([TP])
             consumer.seek(TP, 0)
             await consumer.poll(0.0)
-            assert await asyncio.wait_for(asked.get(), 5) == ([0], 0.5)
+            assert await asyncio.wait_for(asked.get(), 50) == ([0], 0.5)
             consumer.assign([TP, TopicPartition("t", 1)])
             consumer.seek(TopicPartition("t", 1), 0)
-            assert await asyncio.wait_for(asked.get(), 5) == ([1], 0.02)
+            assert await asyncio.wait_for(asked.get(), 50) == ([1], 0.02)
 
     run(main())
 

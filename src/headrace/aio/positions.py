@@ -316,8 +316,9 @@ class Positions:
         if known and end.end_offset >= state.position.offset:
             # Only what was fetched ahead is gone; nobody has seen it.
             log.info("%s was truncated to %d: fetching again from %d", state.tp, end.end_offset, state.position.offset)
-            state.seek(Position(state.position.offset))
+            state.cut_ahead(end.end_offset)
             state.validated(leader_epoch)
+            self._cut_backlog(state.tp, end.end_offset)
             return
         if not self._intake.assignment.may_reset:
             state.fault = _truncated(state.tp, state.position.offset, end)

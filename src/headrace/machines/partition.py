@@ -193,6 +193,15 @@ class PartitionState:
             self.seek(self.position)
             self.known = known
 
+    def cut_ahead(self, end: int) -> None:
+        """The log was cut off there, behind the position. What was fetched ahead, and what was known to be done from
+        there on, is not in it any more; other records will be."""
+        assert self.position is not None
+        known = self.known
+        self.seek(Position(self.position.offset))
+        if known is not None:
+            self.known = (known & OffsetSet(end)).with_done(self.stop, LAST_OFFSET)
+
     def _restart(self, phase: Phase) -> None:
         self.phase = phase
         self.known = None
