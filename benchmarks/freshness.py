@@ -82,7 +82,7 @@ class Results:
         return lanes / plain
 
 
-class _Writer:
+class Writer:
     """Writes to all partitions in turn. Knows how many of its records are older than a time."""
 
     def __init__(self, servers: str, topic: str) -> None:
@@ -149,7 +149,7 @@ def measure(servers: str, backlogs: Sequence[int], repeat: int, say: Say) -> Res
     for backlog in backlogs:
         topic = f"freshness-{backlog}"
         create_topic(topic, PARTITIONS, servers)
-        writer = _Writer(servers, topic)
+        writer = Writer(servers, topic)
         outage = backlog * 1000 / RATE
         for client, freshness in _first_lives(servers, topic, writer, outage).items():
             before[backlog, client] = freshness
@@ -177,7 +177,7 @@ def _group(topic: str, client: str) -> str:
     return f"{topic}-{client}"
 
 
-def _first_lives(servers: str, topic: str, writer: _Writer, outage: float) -> dict[str, float]:
+def _first_lives(servers: str, topic: str, writer: Writer, outage: float) -> dict[str, float]:
     """All at once, until they are killed."""
     writer.begin(set_back=outage)
     readers = {client: ReaderProcess(command(client, servers, topic, _group(topic, client))) for client in CLIENTS}
@@ -201,7 +201,7 @@ def _return(
     servers: str,
     topic: str,
     group: str,
-    writer: _Writer,
+    writer: Writer,
     committed: Offsets,
     after: float,
 ) -> Run:

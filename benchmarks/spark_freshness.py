@@ -28,7 +28,7 @@ from headrace.local import LocalBroker
 
 from . import machine
 from .datasets import create_topic
-from .freshness import PARTITIONS, RATE, _Writer
+from .freshness import PARTITIONS, RATE, Writer
 from .markdown import markdown_table
 
 BACKLOG = 2_000_000
@@ -171,7 +171,7 @@ def measure(repeat: int) -> tuple[list[Run], float]:
 
 def _one(spark: Any, servers: str, topic: str, way: str, where: Path, backlog: int = BACKLOG) -> Run:
     create_topic(topic, PARTITIONS, servers)
-    writer = _Writer(servers, topic)
+    writer = Writer(servers, topic)
     writer.write_backlog(PARTITIONS, now() - backlog * 1000 / RATE)
     query = Query(spark, servers, topic, way, where)
     query.first_life()
