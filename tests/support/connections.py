@@ -46,7 +46,7 @@ def received(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def connect(broker: FakeBroker, **settings: Any) -> tuple[Connection, Link]:
-    opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(**settings), 5.0))
+    opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(**settings), 30.0))
     link = await broker.accept()
     await link.negotiate()
     connection = await opening

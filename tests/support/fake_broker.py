@@ -208,7 +208,7 @@ def run(work: typing.Coroutine[Any, Any, T]) -> T:
     """A test's event loop: with an end, so that a wait for what never comes is a failure and not a hang."""
 
     async def limited() -> T:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await work
 
     return asyncio.run(limited())

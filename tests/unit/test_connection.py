@@ -27,7 +27,7 @@ from support.fake_broker import FakeBroker, api_versions, frame, run
 def test_versions_are_learned_first() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
             link = await broker.accept()
             request = await link.negotiate(unknown_tags=True)
             assert (request.version, request.client_id) == (4, "tester")
@@ -46,7 +46,7 @@ def test_a_broker_that_does_not_know_the_version_answers_in_version_0(
 ) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
             link = await broker.accept()
             await link.reply(await link.receive(), api_versions(0, told, error_code=35))
             request = await link.receive()
@@ -68,7 +68,7 @@ def test_a_broker_that_does_not_know_the_version_answers_in_version_0(
 def test_a_broker_that_refuses(version: int, told: dict[int, tuple[int, int]], code: int, name: str) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
             link = await broker.accept()
             await link.reply(await link.receive(), api_versions(version, told, error_code=code))
             error = await failure(opening)
@@ -91,7 +91,7 @@ def test_a_broker_that_refuses(version: int, told: dict[int, tuple[int, int]], c
 def test_something_else_listens_there(first_bytes: bytes) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
             link = await broker.accept()
             await link.send(first_bytes)
             error = await failure(opening)
@@ -106,7 +106,7 @@ def test_something_else_listens_there(first_bytes: bytes) -> None:
 def test_a_broker_that_never_answers() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            error = await failure(Connection.open(broker.host, broker.port, config(request_timeout_ms=50), 5.0))
+            error = await failure(Connection.open(broker.host, broker.port, config(request_timeout_ms=50), 30.0))
             assert isinstance(error, RequestTimeoutError)
             assert str(error) == f"ApiVersions to {broker.name}: no answer in 0.1 s"
             assert error.retriable
@@ -118,9 +118,10 @@ def test_a_broker_that_never_answers() -> None:
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", None), ("no..such", 9092), ("127.0.0.1", 99_999)])
 def test_nobody_listens_there(host: str, port: int | None) -> None:
     async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as unused:
-            free = unused.getsockname()[1]
-        error = await failure(Connection.open(host, port or free, config(), 5.0))
+        with socket.socket() as silent:  # it has the port, lest another process takes it, and does not listen
+            silent.bind(("127.0.0.1", 0))
+            free = silent.getsockname()[1]
+            error = await failure(Connection.open(host, port or free, config(), 30.0))
         assert isinstance(error, NetworkError)
         assert str(error).startswith(f"cannot connect to {host}:{port or free}: ")
         assert error.retriable
@@ -131,7 +132,7 @@ def test_nobody_listens_there(host: str, port: int | None) -> None:
 def test_an_opening_that_is_cancelled_leaves_no_connection_behind() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
             link = await broker.accept()
             await link.receive()
             opening.cancel()

@@ -22,6 +22,7 @@ from headrace.protocol.messages import FETCH, METADATA, OFFSET_COMMIT
 from support.connections import ALL_TOPICS, NO_FETCH, config, connect, failure, metadata
 from support.connections import received as received  # a fixture, for every test here
 from support.fake_broker import FakeBroker, Link, api_versions, frame, run, sized
+from support.patience import patiently
 
 # -- failures ----------------------------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ def test_dropped_in_a_large_frame() -> None:
 async def threads_end() -> None:
     for thread in threading.enumerate():
         if thread.name.startswith("headrace-receive"):
-            await asyncio.to_thread(thread.join, 5)
+            await asyncio.to_thread(thread.join, 50)
             assert not thread.is_alive()
 
 
@@ -144,17 +145,17 @@ def test_a_late_answer_ends_the_connection(stalled: bytes) -> None:
 
 
 def test_an_answer_in_time_ends_its_deadline() -> None:
-    async def main() -> None:
+    async def main(scale: float) -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
-            call = connection.start(METADATA, ALL_TOPICS, timeout=0.05)
+            call = connection.start(METADATA, ALL_TOPICS, timeout=0.1 * scale)
             await link.reply(await link.receive(), metadata())
             await call
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2 * scale)
             assert connection.is_open
             connection.close()
 
-    run(main())
+    patiently(lambda scale: run(main(scale)))
 
 
 def test_closing_fails_what_is_in_flight() -> None:
@@ -173,7 +174,7 @@ def test_closing_fails_what_is_in_flight() -> None:
 def test_a_request_that_the_broker_does_not_know_leaves_the_connection_alone() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
             link = await broker.accept()
             await link.reply(await link.receive(), api_versions(4, {METADATA.key: (0, 13)}))
             connection = await opening
@@ -230,23 +231,24 @@ def test_failures_that_nobody_awaits_are_silent() -> None:
 
 
 def test_a_throttled_client_is_quiet() -> None:
-    async def main() -> None:
+    async def main(scale: float) -> None:
+        throttle = 0.2 * scale
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
             loop = asyncio.get_running_loop()
             first, second = connection.start(METADATA, ALL_TOPICS), connection.start(METADATA, ALL_TOPICS)
             answered = loop.time()
-            await link.reply(await link.receive(), metadata(throttle=200))
+            await link.reply(await link.receive(), metadata(throttle=round(1000 * throttle)))
             await link.reply(await link.receive(), metadata(throttle=10))
             await first
             await second
-            assert 0.1 < connection.throttled_for <= 0.2, "a shorter throttle does not end a longer one"
+            assert throttle / 2 < connection.throttled_for <= throttle, "a shorter throttle does not end a longer one"
             third = asyncio.create_task(connection.call(METADATA, ALL_TOPICS))
             request = await link.receive()
-            assert loop.time() - answered >= 0.2
+            assert loop.time() - answered >= throttle
             await link.reply(request, metadata())
             await third
             assert connection.throttled_for == 0
             connection.close()
 
-    run(main())
+    patiently(lambda scale: run(main(scale)))

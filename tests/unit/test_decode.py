@@ -277,24 +277,28 @@ def test_in_one_call_too_other_objects_will_not_do():
 def test_other_threads_run_while_it_decodes():
     one = encode_batch([Entry(value=bytes(1000))] * 200, compressed=True)
     data = b"".join(struct.pack(">q", 200 * i) + one[8:] for i in range(200))
-    times = {}
 
-    def work():
-        times["start"] = time.perf_counter()
-        batch = decode(data, topic="t", partition=0, position=0)
-        times["end"] = time.perf_counter()
-        times["count"] = len(batch)
+    def another_runs():
+        times = {}
 
-    thread = threading.Thread(target=work)
-    ticks = []
-    thread.start()
-    while thread.is_alive():
-        ticks.append(time.perf_counter())
-        time.sleep(0)
-    thread.join()
-    assert times["count"] == 40_000
-    tenth = (times["end"] - times["start"]) / 10
-    assert any(times["start"] + tenth < tick < times["end"] - tenth for tick in ticks)
+        def work():
+            times["start"] = time.perf_counter()
+            batch = decode(data, topic="t", partition=0, position=0)
+            times["end"] = time.perf_counter()
+            times["count"] = len(batch)
+
+        thread = threading.Thread(target=work)
+        ticks = []
+        thread.start()
+        while thread.is_alive():
+            ticks.append(time.perf_counter())
+            time.sleep(0)
+        thread.join()
+        assert times["count"] == 40_000
+        tenth = (times["end"] - times["start"]) / 10
+        return any(times["start"] + tenth < tick < times["end"] - tenth for tick in ticks)
+
+    assert any(another_runs() for _ in range(5)), "other processes may have the processors once, not each time"
 
 
 def test_entries_may_share_nothing_with_the_batch_they_are_compared_to():

@@ -17,7 +17,7 @@ from headrace.errors import ClosedError, ForkedError, WakeupError
 from headrace.sync.portal import Portal
 from support.fake_broker import run
 
-LONG = 15.0  # nobody waits that long unless something is broken
+LONG = 50.0  # nobody waits that long unless something is broken
 
 
 # -- the doorbell ------------------------------------------------------------------------------------------------

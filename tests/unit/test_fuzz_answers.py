@@ -49,12 +49,12 @@ def test_damaged_answers() -> None:
         api, version, data = chance.choice(CORPUS)
         bad = mutated(data, chance, _OTHERS)
         count += 1
-        began = time.monotonic()
+        began = time.thread_time()  # of its own: others may have the processor meanwhile
         try:
             decode_response(api, version, memoryview(bad))
         except ProtocolError:
             refused += 1
-        assert time.monotonic() - began < _LONGEST, (api, bad)
+        assert time.thread_time() - began < _LONGEST, (api, bad)
     assert 0.3 < refused / count < 0.99, "mutations that are all refused, or none, test nothing"
 
 

@@ -35,7 +35,7 @@ def server(kind: str, where: Path) -> tuple[FakeBroker, dict[str, str]]:
 
 
 async def connected(broker: FakeBroker, **settings: object) -> tuple[Connection, Link]:
-    opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(**settings), 5.0))
+    opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(**settings), 30.0))
     link = await broker.accept()
     await link.negotiate()
     connection = await opening
@@ -115,12 +115,13 @@ def test_a_frame_that_is_announced_again_and_again(tmp_path: Path, kind: str) ->
                 connection, link = await connected(broker, **settings, receive_message_max_bytes=announced)
                 call = connection.start(FETCH, NO_FETCH, timeout=0.05)
                 await link.receive()
-                await link.send(struct.pack(">i", announced))
+                with contextlib.suppress(ConnectionError):  # on a busy machine it may be over already
+                    await link.send(struct.pack(">i", announced))
                 assert isinstance(await failure(call), RequestTimeoutError)
                 assert await link.is_closed_by_client()
             for thread in threading.enumerate():
                 if thread.name.startswith("headrace-receive"):
-                    await asyncio.to_thread(thread.join, 5)
+                    await asyncio.to_thread(thread.join, 50)
             await asyncio.sleep(0)
             kept, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()

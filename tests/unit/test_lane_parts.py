@@ -154,6 +154,8 @@ class TestCommits:
                     at.first.taken.clear()
                     assert at.mark.offset == live
                 assert at.mark.token == "token", "nobody knows what became of the other one"
+                monkeypatch.setattr(two_logs, "_PATIENCE", 30.0)
+                monkeypatch.setattr(two_logs, "_LAST_PATIENCE", 30.0)
                 at.second.gate.set()
                 await at.consumer.commit()
                 assert at.lanes.is_closed

@@ -313,7 +313,7 @@ def test_forged_as_it_should_be() -> None:
     assert OffsetSet.from_text(forged(bytes([50, 10]), 70), 70) == OffsetSet(130, [(70, 120)])
 
 
-@pytest.mark.timeout(20)  # each takes milliseconds to read, unless what it unfolds to is believed
+@pytest.mark.timeout(60)  # each takes milliseconds to read, unless what it unfolds to is believed
 @pytest.mark.parametrize(
     "body",
     [

@@ -15,6 +15,7 @@ from headrace.net.connection import Connection
 from headrace.protocol.messages import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from support.connections import ALL_TOPICS, config, failure, metadata
 from support.fake_broker import FakeBroker, Link, Request, answer, run, sized
+from support.patience import patiently
 
 PLAIN = {
     "security_protocol": "SASL_PLAINTEXT",
@@ -26,7 +27,7 @@ PLAIN = {
 
 def opening(broker: FakeBroker, **settings: Any) -> asyncio.Task[Connection]:
     made = config(**{**PLAIN, **settings})
-    return asyncio.create_task(Connection.open(broker.host, broker.port, made, 5.0))
+    return asyncio.create_task(Connection.open(broker.host, broker.port, made, 30.0))
 
 
 async def asked(link: Link, api: Api) -> Request:
@@ -124,12 +125,12 @@ def test_a_login_that_is_refused() -> None:
 
 
 def test_requests_are_held_back_while_the_login_is_renewed() -> None:
-    async def main() -> None:
+    async def main(scale: float) -> None:
         async with FakeBroker() as broker:
             task = opening(broker)
             link = await broker.accept()
             await link.negotiate()
-            await let_in(link, lifetime=1300)
+            await let_in(link, lifetime=round(1300 * scale))
             connection = await task
             before = connection.start(METADATA, ALL_TOPICS)  # parked at the broker until after the renewal begins
             parked = await asked(link, METADATA)
@@ -147,7 +148,7 @@ def test_requests_are_held_back_while_the_login_is_renewed() -> None:
             assert connection.is_open
             connection.close()
 
-    run(main())
+    patiently(lambda scale: run(main(scale)))
 
 
 def test_a_renewal_that_is_refused_fails_everything() -> None:

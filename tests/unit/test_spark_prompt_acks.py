@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import statistics
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ import time
 import pytest
 
 from headrace.spark.prompt_acks import acknowledge_at_once
+from support.patience import quickest
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no TCP_QUICKACK")
 
@@ -43,14 +45,16 @@ def second_piece(*, promptly: bool) -> float:
 
 
 def test_the_second_piece_does_not_wait() -> None:
-    best = min(second_piece(promptly=True) for _ in range(5))
+    best = quickest(lambda: second_piece(promptly=True), 0.02, tries=20)
     assert best < 0.02
-    assert min(second_piece(promptly=False) for _ in range(3)) > best, "it is this that makes the difference"
+    # The middle one: a thread that has to wait for a processor finds the second piece there when it looks at the clock.
+    usual = statistics.median(second_piece(promptly=False) for _ in range(5))
+    assert usual > best, "it is this that makes the difference"
 
 
 def test_it_leaves_no_files_open() -> None:
     one, other = socket.socketpair()
     with one, other, open(os.devnull):
-        before = sorted(os.listdir("/proc/self/fd"))
+        before = set(os.listdir("/proc/self/fd"))
         acknowledge_at_once()
-        assert sorted(os.listdir("/proc/self/fd")) == before
+        assert set(os.listdir("/proc/self/fd")) <= before

@@ -28,7 +28,7 @@ A_DAY = datetime.timedelta(days=1)
 
 async def connect(broker: FakeBroker, host: str | None = None, **settings: Any) -> tuple[Connection, Link]:
     secured = config(security_protocol="SSL", **settings)
-    opening = asyncio.create_task(Connection.open(host or broker.host, broker.port, secured, 5.0))
+    opening = asyncio.create_task(Connection.open(host or broker.host, broker.port, secured, 30.0))
     link = asyncio.create_task(broker.accept())
     await asyncio.wait([opening, link], return_when=asyncio.FIRST_COMPLETED)
     if not link.done():
@@ -40,7 +40,7 @@ async def connect(broker: FakeBroker, host: str | None = None, **settings: Any) 
 
 async def refused(broker: FakeBroker, host: str | None = None, **settings: Any) -> HeadraceError:
     secured = config(security_protocol="SSL", **settings)
-    return await failure(Connection.open(host or broker.host, broker.port, secured, 5.0))
+    return await failure(Connection.open(host or broker.host, broker.port, secured, 30.0))
 
 
 def trusting(where: Path, authority: Authority = AUTHORITY) -> dict[str, str]:
@@ -143,7 +143,7 @@ def test_certificates_that_are_renewed_on_disk(tmp_path: Path, caplog: pytest.Lo
         access = Access(secured)
 
         async def try_once(broker: FakeBroker) -> None:
-            opening = asyncio.create_task(Connection.open(broker.host, broker.port, secured, 5.0, access))
+            opening = asyncio.create_task(Connection.open(broker.host, broker.port, secured, 30.0, access))
             accepting = asyncio.create_task(broker.accept())
             await asyncio.wait([opening, accepting], return_when=asyncio.FIRST_COMPLETED)
             if accepting.done():
@@ -194,7 +194,7 @@ def test_a_handshake_that_goes_wrong(tmp_path: Path, answer: bytes, kind: type[H
         server = await serve(answer)
         port = server.sockets[0].getsockname()[1]
         settings = config(security_protocol="SSL", **trusting(tmp_path))
-        error = await failure(Connection.open("127.0.0.1", port, settings, 5.0))
+        error = await failure(Connection.open("127.0.0.1", port, settings, 30.0))
         assert isinstance(error, kind), error
         assert f"127.0.0.1:{port}" in str(error)
         server.close()

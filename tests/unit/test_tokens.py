@@ -16,6 +16,7 @@ from headrace.config import ConsumerConfig
 from headrace.errors import HeadraceError, NetworkError
 from headrace.security import tokens
 from headrace.security.access import token_source
+from support.patience import patiently
 
 OAUTH = {"bootstrap.servers": "b:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
 
@@ -31,11 +32,11 @@ def test_a_function_that_does_not_return(monkeypatch: pytest.MonkeyPatch) -> Non
     over = threading.Event()
 
     def stuck() -> str:
-        over.wait(30)
+        over.wait(100)
         return "too late"
 
     async def stuck_too() -> str:
-        await asyncio.sleep(30)
+        await asyncio.sleep(100)
         return "too late"
 
     began = time.monotonic()
@@ -43,17 +44,17 @@ def test_a_function_that_does_not_return(monkeypatch: pytest.MonkeyPatch) -> Non
         error = failure({"sasl.oauthbearer.token.callback": callback})
         assert isinstance(error, NetworkError)
         assert str(error) == "there was no token within 0.1 s"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50
     over.set()
 
 
 def test_a_process_ends_without_waiting_for_it() -> None:
     program = (
         "import asyncio, time\nfrom headrace.security import tokens\ntokens._TOKEN_WITHIN = 0.1\n"
-        "ask = tokens.in_time(tokens.from_callback(lambda: time.sleep(60), {}))\n"
+        "ask = tokens.in_time(tokens.from_callback(lambda: time.sleep(200), {}))\n"
         "try: asyncio.run(ask())\nexcept Exception as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout == "there was no token within 0.1 s\n"
 
 
@@ -83,16 +84,19 @@ def dripping() -> Iterator[Callable[[bytes], str]]:
 
 @pytest.mark.parametrize("status", [b"200 OK", b"400 Bad Request"])
 def test_an_answer_that_drips(dripping: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch, status: bytes) -> None:
-    monkeypatch.setattr(tokens, "_WITHIN", 0.2)
-    url = dripping(b"HTTP/1.1 " + status + b"\r\nContent-Length: 10000\r\n\r\n")
-    began = time.monotonic()
-    error = failure(
-        {
-            "sasl.oauthbearer.token.endpoint.url": url,
-            "sasl.oauthbearer.client.id": "me",
-            "sasl.oauthbearer.client.secret": "hush",
-        }
-    )
-    assert time.monotonic() - began < 5
-    said = "its answer does not end in time" if status.startswith(b"200") else "answered 400"
-    assert said in str(error)
+    def scenario(scale: float) -> None:
+        monkeypatch.setattr(tokens, "_WITHIN", 0.2 * scale)
+        url = dripping(b"HTTP/1.1 " + status + b"\r\nContent-Length: 10000\r\n\r\n")
+        began = time.monotonic()
+        error = failure(
+            {
+                "sasl.oauthbearer.token.endpoint.url": url,
+                "sasl.oauthbearer.client.id": "me",
+                "sasl.oauthbearer.client.secret": "hush",
+            }
+        )
+        assert time.monotonic() - began < 20
+        said = "its answer does not end in time" if status.startswith(b"200") else "answered 400"
+        assert said in str(error)
+
+    patiently(scenario)
