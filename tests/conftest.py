@@ -7,18 +7,31 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from headrace import LocalBroker
 from support.admin import Admin
 from support.consumers import KINDS, MakeConsumer, closing_all
+from support.groups import SESSION
 
 pytest_plugins = ("support.secure",)
 
 # A runner that was started in the background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Whether a property holds is not a matter of how busy the machine is, nor of luck: the same examples each time. The
+# long forms try others.
+settings.register_profile(
+    "headrace",
+    deadline=None,
+    derandomize=not os.environ.get("SOAK"),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("headrace")
+
 # Kafka does its housekeeping every few minutes; the tests wait for it. Nor do they want to wait for newcomers to a
-# group, nor for the timeouts that only larger settings of Kafka's allow.
+# group, nor for the timeouts that only larger settings of Kafka's allow. Sessions are long, for members that a busy
+# machine holds up; a group may ask for a shorter one.
 _EAGER = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 500,
@@ -26,11 +39,12 @@ _EAGER = {
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 100,
     "group.consumer.min.session.timeout.ms": 500,
-    "group.consumer.session.timeout.ms": 1500,
+    "group.consumer.session.timeout.ms": round(SESSION * 1000),
     "log.cleaner.backoff.ms": 200,
     "log.initial.task.delay.ms": 500,
     "log.retention.check.interval.ms": 500,
 }
+_STARTS_WITHIN = 100.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[LocalBroker]:
-    with LocalBroker(properties=_EAGER) as broker:
+    with LocalBroker(properties=_EAGER, start_timeout=_STARTS_WITHIN) as broker:
         yield broker
 
 
@@ -62,7 +76,7 @@ def admin(servers: str) -> Iterator[Admin]:
 def cluster() -> Iterator[LocalBroker]:
     """Three brokers in the racks a, b and c. Tests that stop one of them start it again."""
     eager = _EAGER | {"auto.leader.rebalance.enable": False, "replica.fetch.wait.max.ms": 50}
-    with LocalBroker(3, racks=["a", "b", "c"], properties=eager) as cluster:
+    with LocalBroker(3, racks=["a", "b", "c"], properties=eager, start_timeout=_STARTS_WITHIN) as cluster:
         yield cluster
 
 

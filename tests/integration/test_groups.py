@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.errors import ConfigError, KafkaError, StateError
 from support.admin import Admin, unique
 from support.consumers import MakeConsumer, poll_until
-from support.groups import WAYS, Diary, all_of, at_rest, member, numbered_topic, poll_all, shared_out
+from support.groups import SESSION, WAYS, Diary, all_of, at_rest, member, numbered_topic, poll_all, shared_out
 from support.produce import numbered, write
 from support.waiting import wait_for
 
@@ -56,7 +57,7 @@ def test_two_members_share_and_a_leaver_s_partitions_move_at_once(
     read += poll_all([first, second], shared_out([first, second], PARTITIONS))
     kept = second.assignment()
     first.close()
-    read += poll_all([second], shared_out([second], PARTITIONS), timeout=1.4)  # less than the session timeout
+    read += poll_all([second], shared_out([second], PARTITIONS), timeout=SESSION / 2)
     assert kept <= second.assignment()
     read += poll_all([second], lambda: all(second.position(tp) == RECORDS for tp in all_of(topic, PARTITIONS)))
     places = [(r.partition, r.offset) for r in read]
@@ -128,7 +129,7 @@ def test_a_pattern_that_the_coordinator_matches_finds_new_topics(
     poll_all([consumer], shared_out([consumer], 1))
     second = admin.create("", name=f"{first}-second")
     write(servers, second, numbered(5))
-    assert len(poll_until(consumer, 5, timeout=60)) == 5
+    assert len(poll_until(consumer, 5)) == 5
     assert consumer.subscription() == {first, second}
 
 
@@ -165,7 +166,7 @@ def test_unsubscribe_leaves_the_group(make: MakeConsumer, servers: str, topic: s
     with pytest.raises(StateError, match="nothing is subscribed"):
         consumer.poll(0.0)
     other = member(make, servers, group, [topic], **way)
-    poll_all([other], shared_out([other], PARTITIONS), timeout=1.4)  # less than the session timeout
+    poll_all([other], shared_out([other], PARTITIONS), timeout=SESSION / 2)
     other.close()
     consumer.assign([TopicPartition(topic, 0)])  # it can be used further, in another way ...
     assert consumer.position(TopicPartition(topic, 0)) >= 0
@@ -178,6 +179,7 @@ def test_no_thread_without_work(servers: str, topic: str) -> None:
     def threads() -> set[str]:
         return {thread.name for thread in threading.enumerate() if thread.name.startswith("headrace")}
 
+    gc.collect()  # of consumers that nobody closed
     wait_for("the end of other tests' threads", lambda: not threads())
     consumer = Consumer(bootstrap_servers=servers, group_id=unique("g"))
     consumer.subscribe([topic])
@@ -193,14 +195,13 @@ def test_static_members_come_back_to_their_partitions(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     group = unique("g")
-    patient = way if way is WAYS["consumer"] else way | {"session_timeout_ms": 10_000}
     diary = Diary()
-    stays = member(make, servers, group, [topic], group_instance_id="stays", listener=diary, **patient)
-    goes = member(make, servers, group, [topic], group_instance_id="goes", **patient)
+    stays = member(make, servers, group, [topic], group_instance_id="stays", listener=diary, **way)
+    goes = member(make, servers, group, [topic], group_instance_id="goes", **way)
     poll_all([stays, goes], at_rest([stays, goes], PARTITIONS))
     mine, heard = goes.assignment(), len(diary.events)
     goes.close()
-    back = member(make, servers, group, [topic], group_instance_id="goes", **patient)
+    back = member(make, servers, group, [topic], group_instance_id="goes", **way)
     poll_all([back, stays], lambda: back.assignment() == mine)
     assert diary.events[heard:] == [], "the other one has not noticed"
     assert back.group_metadata().group_instance_id == "goes"
@@ -214,7 +215,7 @@ def test_a_second_one_of_the_same_instance_fences_the_first(make_sync: MakeConsu
     second = member(make_sync, servers, group, [topic], group_instance_id="me", **way)
     poll_all([second], shared_out([second], PARTITIONS))
     with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
-        poll_all([first], lambda: False, timeout=5)
+        poll_all([first], lambda: False)
     with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
         first.poll(0.1)
     assert first.assignment() == set()
@@ -226,7 +227,7 @@ def test_with_kip_848_the_second_one_is_refused(make_sync: MakeConsumer, servers
     poll_all([first], shared_out([first], PARTITIONS))
     second = member(make_sync, servers, group, [topic], group_instance_id="me", **way)
     with pytest.raises(KafkaError, match="UNRELEASED_INSTANCE_ID"):
-        poll_all([second], lambda: False, timeout=5)
+        poll_all([second], lambda: False)
     first.poll(0.0)
     assert first.assignment() == all_of(topic, PARTITIONS)
 

@@ -17,6 +17,7 @@ from headrace import Consumer, TopicPartition
 from headrace.lane_marks import BACKLOG_SUFFIX
 from headrace.offsets import OffsetSet
 from support.admin import Admin, unique
+from support.burial import bury
 from support.consumers import AnyConsumer
 from support.group_command import describe
 from support.group_events import milliseconds
@@ -38,10 +39,10 @@ MORE = 5
 """And when it is dead."""
 ENOUGH = {"live": 5, "backlog": 12}
 """What it has got of each lane when it commits."""
-_WORK = 0.01
-"""Seconds for the few records of a poll: its backlog lasts longer than what is done meanwhile."""
+_WORK = 0.03
+"""Seconds for the few records of a poll: its backlog lasts much longer than what is done meanwhile."""
 
-# A static member is replaced at once; for the other a session has to end.
+# A static member is replaced at once; the other has to be buried.
 LONE = {
     "static": {"group_instance_id": "one", "session_timeout_ms": 30_000},
     "consumer": WAYS["consumer"],
@@ -99,6 +100,11 @@ class Scene:
     def wait_crashed(self, member: LaneMember, point: str) -> None:
         self.members.wait_gone(member)
         assert f"dies: {point}" in member.other, self.members.report()
+
+    def bury(self, member: LaneMember) -> None:
+        """From now on others can have what it had."""
+        if "group_instance_id" not in self.settings:
+            bury(self.servers, self.group, member.name)
 
     def logs(self) -> Logs:
         return Logs(lane_commits(self.servers, self.group))
@@ -208,6 +214,7 @@ def test_crashes_of_a_lone_member(admin: Admin, way: str) -> None:
             logs = scene.logs()
             for partition in range(PARTITIONS):
                 ALONE[point](logs, partition)
+            scene.bury(first)
             scene.write(MORE)
             scene.next_start(scene.member())
 
@@ -225,6 +232,7 @@ def test_crashes_in_half_filled_holes(admin: Admin) -> None:
                 member = scene.start_half_way()
                 member.kill()
                 scene.members.wait_gone(member)
+                scene.bury(member)
                 scene.write(MORE)
                 holes = sum(len(scene.logs().done(p).open(0, scene.end)) for p in range(PARTITIONS))
                 assert holes >= PARTITIONS + number
@@ -252,6 +260,7 @@ def test_crashes_in_a_hand_over(admin: Admin, way: str) -> None:
             logs = scene.logs()
             is_plain = {p: mark.token == "" for p in range(PARTITIONS) if (mark := logs.first(p)) is not None}
             assert any(is_plain.values()) == (point == "after the farewell")
+            scene.bury(first)
             scene.write(MORE)
             scene.next_start(second)
 
@@ -261,7 +270,7 @@ def test_crashes_in_a_hand_over(admin: Admin, way: str) -> None:
 # -- many ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_twenty_crashes_in_a_row(admin: Admin) -> None:
     """All with the first one's hole open. What is committed stays small, and the last start gets what is open."""
     scene = Scene(admin, LONE["static"])
@@ -270,7 +279,7 @@ def test_twenty_crashes_in_a_row(admin: Admin) -> None:
         settings = {"limit": 100_000, "first": scene.end, "enable_idempotence": True}
         with SteadyWriter(scene.servers, scene.topic, PARTITIONS, **settings) as writer:
             crashing = scene.members.start(settings=scene.settings, work=_WORK, lives=lives)
-            scene.members.wait("twenty crashes", lambda: crashing.is_gone, 60.0)
+            scene.members.wait("twenty crashes", lambda: crashing.is_gone, 200.0)
             scene.end = max(writer.finish().values())
         assert crashing.other.count("dies: in the middle of it") == 20, scene.members.report()
         scene.next_start(scene.member())

@@ -9,6 +9,7 @@ import pytest
 
 from headrace import OffsetAndMetadata, Record, TopicPartition
 from support.admin import Admin, unique
+from support.burial import bury
 from support.consumers import MakeConsumer, poll_until
 from support.groups import WAYS, poll_all, shared_out
 from support.lanes import (
@@ -78,7 +79,7 @@ class TestComingAndGoing:
             return bool(progress.handled >= 50)
 
         consumer.run(
-            lambda _: may_go_on.wait(10), concurrency=2, max_in_flight=4, order="none", **until(consumer, enough)
+            lambda _: may_go_on.wait(60), concurrency=2, max_in_flight=4, order="none", **until(consumer, enough)
         )
         assert may_go_on.is_set()
         assert max(looks) == 4
@@ -94,7 +95,7 @@ class TestComingAndGoing:
         consumer.commit({tp: 125})
         crash(consumer)
         plain = laned(make, servers, group, tp.topic, enable_parallel_rebalance=False, max_poll_records=10)
-        assert offsets(plain.poll(10)) == list(range(70, 80))
+        assert offsets(plain.poll(60)) == list(range(70, 80))
         plain.commit()
         crash(plain)
         again = laned(make, servers, group, tp.topic)
@@ -114,7 +115,7 @@ class TestGroups:
             commit_plainly(servers, group, tp, 10)
         first = laned_member(make_sync, servers, group, topic, way, max_poll_records=20)
         seen = poll_all([first], lambda: len(first.assignment()) == 2)
-        while len(seen) < 40:
+        while len(seen) < 40 or len({record.partition for record in seen}) < 2:
             seen += first.poll(1)
         assert {record.lane for record in seen} == {"backlog"}
         first.commit()
@@ -137,13 +138,14 @@ class TestGroups:
         self, make_sync: MakeConsumer, servers: str, tp: TopicPartition, way: str
     ) -> None:
         group = behind(servers, tp, 10, 100)
-        first = laned_member(make_sync, servers, group, tp.topic, way, max_poll_records=20)
+        first = laned_member(make_sync, servers, group, tp.topic, way, max_poll_records=20, client_id="first")
         seen = poll_all([first], lambda: bool(first.assignment()))
         while len(seen) < 20:
             seen += first.poll(1)
         first.commit()
         seen += first.poll(1)
         crash(first)
+        bury(servers, group, "first")
         grow(servers, tp, 110, 100)
         second = laned_member(make_sync, servers, group, tp.topic, way)
         again = poll_all([second], lambda: bool(second.assignment()))
@@ -185,16 +187,19 @@ class TestGroups:
             commit_plainly(servers, group, TopicPartition(topic, number), 10)
         first = laned_member(make_sync, servers, group, topic, "cooperative", max_poll_records=10)
         poll_all([first], lambda: len(first.assignment()) == 2)
+        first.pause(first.assignment())  # however long it takes, there is something left to be read
         second = laned_member(make_sync, servers, group, topic, "cooperative")
         after: list[Record] = []
         while not (asked := first.to_be_revoked_partitions()):
             first.poll(0.05)
             second.poll(0.05)
-        for _ in range(5):
+        first.resume(first.paused())
+        rounds = 0
+        while rounds < 5 or not after:
+            rounds += 1
             assert first.delay_revoke(asked)
             after += first.poll(0.1)
             second.poll(0.05)
-        assert after
         assert not [record for record in after if (record.topic, record.partition) in asked]
         pair = [first, second]
         poll_all(pair, shared_out(pair, 2))

@@ -11,13 +11,28 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs l
 )
 
 from .admin import client_settings
+from .waiting import wait_for
 
-_TIMEOUT = 30.0
+_TIMEOUT = 60.0
 
 
 def set_session_timeout(bootstrap_servers: str, group: str, milliseconds: int) -> None:
     """For a group of KIP-848, whose members cannot choose it themselves."""
-    entry = ConfigEntry("consumer.session.timeout.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
+    configure_group(bootstrap_servers, group, consumer_session_timeout_ms=milliseconds)
+
+
+def configure_group(bootstrap_servers: str, group: str, **settings: object) -> None:
+    """Sets what is given (`share_isolation_level="read_committed"`), and waits until the broker has heard of it: the
+    answer comes from the controller, and who joins at once may be earlier."""
+    wanted = {name.replace("_", "."): str(value) for name, value in settings.items()}
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()]
     client = AdminClient(client_settings(bootstrap_servers))
-    client.incremental_alter_configs([resource])[resource].result(_TIMEOUT)
+    changed = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+    client.incremental_alter_configs([changed])[changed].result(_TIMEOUT)
+    asked = ConfigResource(ResourceType.GROUP, group)
+
+    def is_known() -> bool:
+        found = client.describe_configs([asked])[asked].result(_TIMEOUT)
+        return all(name in found and found[name].value == value for name, value in wanted.items())
+
+    wait_for(f"the settings of {group}", is_known)

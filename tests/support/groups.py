@@ -9,10 +9,13 @@ from typing import Any
 from headrace import RebalanceListener, Record, TopicPartition
 
 from .consumers import AnyConsumer, MakeConsumer
+from .group_settings import set_session_timeout
 from .produce import numbered, write
 
-# What makes a consumer a member by each way of sharing partitions out. Short times: tests wait for them.
-_CLASSIC: dict[str, Any] = {"session_timeout_ms": 1500, "heartbeat_interval_ms": 100}
+# What makes a consumer a member by each way of sharing partitions out. Members hear of a rebalance with a heartbeat, so
+# these are frequent. A session is longer than a busy machine holds anybody up: that of KIP-848 is the broker's affair.
+SESSION = 30.0
+_CLASSIC: dict[str, Any] = {"session_timeout_ms": round(SESSION * 1000), "heartbeat_interval_ms": 100}
 WAYS: dict[str, dict[str, Any]] = {
     "eager": {**_CLASSIC, "partition_assignment_strategy": "range"},
     "cooperative": {**_CLASSIC, "partition_assignment_strategy": "cooperative-sticky"},
@@ -46,6 +49,14 @@ class Diary(RebalanceListener):
         return [kind for kind, _ in self.told()]
 
 
+def with_session(servers: str, group: str, way: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The settings of a member of this group, whose session timeout is that long."""
+    if way.get("group_protocol") == "consumer":
+        set_session_timeout(servers, group, round(seconds * 1000))
+        return way
+    return {**way, "session_timeout_ms": round(seconds * 1000)}
+
+
 def numbered_topic(servers: str, topic: str, partitions: int, records: int) -> str:
     """Fills a topic: so many records in each partition, each with its number."""
     for partition in range(partitions):
@@ -65,7 +76,7 @@ def member(make: MakeConsumer, servers: str, group: str, topics: Iterable[str], 
 
 
 def poll_all(
-    members: Sequence[AnyConsumer], until: Callable[[], bool], timeout: float = 20.0, each: float = 0.05
+    members: Sequence[AnyConsumer], until: Callable[[], bool], timeout: float = 60.0, each: float = 0.05
 ) -> list[Record]:
     """Polls the members in turn until something is true. Returns what they read."""
     deadline = time.monotonic() + timeout

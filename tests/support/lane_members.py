@@ -21,7 +21,7 @@ class LaneMember(Child):
         self.plan = plan
         self.words: list[str] = []
         """What it said, without the details."""
-        self.other: deque[str] = deque(maxlen=40)
+        self.other: deque[str] = deque(maxlen=200)
         """Lines that are no words of it: a log, a traceback, where it kills itself."""
         self.handed: dict[str | None, int] = {}
         self.is_gone = False
@@ -37,8 +37,10 @@ class LaneMembers:
         self._all: list[tuple[LaneMember, threading.Thread]] = []
         self._news = threading.Condition()
 
-    def start(self, **plan: Any) -> LaneMember:
-        member = LaneMember(f"member {len(self._all) + 1}", self.topic, plan)
+    def start(self, *, settings: Mapping[str, Any], **plan: Any) -> LaneMember:
+        """Its name is its client id, unless the settings have another one."""
+        name = f"member-{len(self._all) + 1}"
+        member = LaneMember(name, self.topic, {"settings": {"client_id": name, **settings}, **plan})
         reader = threading.Thread(target=self._read, args=(member,), name=member.name, daemon=True)
         self._all.append((member, reader))
         reader.start()
