@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace import TopicPartition
 from headrace.errors import OffsetOutOfRangeError, OffsetResetError
 from support.admin import Admin, unique
-from support.consumers import AnyConsumer, MakeConsumer, assigned, poll_until, read_rows
+from support.consumers import AnyConsumer, MakeConsumer, assigned, is_fetching, poll_until, read_rows
 from support.produce import numbered, write
 from support.waiting import wait_for
 
@@ -22,16 +22,22 @@ def half_read(make: MakeConsumer, servers: str, topic: str, policy: str) -> AnyC
     consumer = assigned(
         make, servers, topic, auto_offset_reset=policy, max_partition_fetch_bytes=100 * SIZE, max_poll_records=100
     )
-    consumer.seek((topic, 0), 0)
-    assert len(consumer.poll(10)) > 0
+    tp = TopicPartition(topic, 0)
+    consumer.seek(tp, 0)
+    poll_until(consumer, 1)
 
     def has_some() -> bool:
-        consumer.beginning_offsets([(topic, 0)])  # an asynchronous consumer makes progress in calls only
+        consumer.beginning_offsets([tp])  # an asynchronous consumer makes progress in calls only
         return bool(consumer.metrics()["buffered_records"])
 
+    def is_settled() -> bool:
+        consumer.beginning_offsets([tp])
+        return not is_fetching(consumer, tp)
+
     wait_for("records fetched ahead", has_some)
-    consumer.pause([(topic, 0)])
-    assert len(consumer.poll(0.3)) == 0
+    consumer.pause([tp])
+    wait_for("what is on its way", is_settled)
+    assert len(consumer.poll(0.1)) == 0
     return consumer
 
 
@@ -76,7 +82,7 @@ def test_the_log_start_moves_past_a_paused_consumer(
     else:
         for _ in range(2):
             with pytest.raises(OffsetOutOfRangeError, match=f"{position + buffered}") as caught:
-                consumer.poll(10)
+                consumer.poll(60)
             assert caught.value.offsets == {tp: position + buffered}
         consumer.seek_to_beginning()
         assert poll_until(consumer, 1)[0].offset >= start
@@ -101,7 +107,7 @@ def test_a_topic_that_is_made_again(make: MakeConsumer, admin: Admin, servers: s
 
     values: list[int] = []
     error: OffsetResetError | None = None
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while error is None and values[-1:] != [1199]:
         assert time.monotonic() < deadline, values
         try:

@@ -17,7 +17,7 @@ import pytest
 
 from headrace import Consumer, Record
 from support.admin import Admin, unique
-from support.groups import WAYS
+from support.groups import WAYS, with_session
 from support.produce import numbered, write
 from support.waiting import wait_for
 
@@ -70,7 +70,7 @@ class Worker(threading.Thread):
             with ThreadPoolExecutor(_THREADS) as pool, self._consumer:
                 while not self.leaves.is_set():
                     self._round(pool)
-                assert self._consumer.in_flight(timeout=5) == {}
+                assert self._consumer.in_flight(timeout=60) == {}
                 self._consumer.commit()
         except BaseException as error:  # noqa: BLE001  # raised where the test is
             self.failure = error
@@ -100,18 +100,17 @@ def come_and_go(servers: str, admin: Admin, way: str, mode: str) -> Diary:
     topic, diary = admin.create("handovers", PARTITIONS), Diary()
     for partition in range(PARTITIONS):
         write(servers, topic, numbered(RECORDS, partition))
+    group = unique("g")
     settings = {
-        **WAYS[way],
+        **with_session(servers, group, WAYS[way], seconds=30),
         "bootstrap_servers": servers,
-        "group_id": unique("g"),
+        "group_id": group,
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
         "commit_mode": "done",
         "revoke_mode": mode,
         "max_poll_records": 16,
     }
-    if way != "consumer":
-        settings["session_timeout_ms"] = 10_000
     numbers = iter(range(1000))
     workers: list[Worker] = []
 
@@ -121,7 +120,7 @@ def come_and_go(servers: str, admin: Admin, way: str, mode: str) -> Diary:
 
     def go(worker: Worker) -> None:
         worker.leaves.set()
-        worker.join(30)
+        worker.join(90)
         assert not worker.is_alive()
         if worker.failure is not None:
             raise worker.failure
@@ -132,12 +131,14 @@ def come_and_go(servers: str, admin: Admin, way: str, mode: str) -> Diary:
         ends = time.monotonic() + SECONDS
         while time.monotonic() < ends:
             enough = min(len(diary) + 100, PARTITIONS * RECORDS)
-            wait_for("some work", lambda enough=enough: len(diary) >= enough, timeout=20)
+            wait_for("some work", lambda enough=enough: len(diary) >= enough)
             come()
             wait_for("its share", workers[-1].has_share)
             go(workers.pop(0))
         wait_for("the rest", lambda: len(diary) == PARTITIONS * RECORDS, timeout=60 + 2 * SECONDS)
     finally:
+        for worker in workers:
+            worker.leaves.set()
         for worker in workers:
             go(worker)
     return diary

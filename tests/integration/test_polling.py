@@ -14,7 +14,15 @@ import pytest
 from headrace import AsyncConsumer, Consumer, TopicPartition
 from headrace.errors import ClosedError, ConcurrentUseError, WakeupError
 from support.admin import Admin, unique
-from support.consumers import AnyConsumer, BlockingAsyncConsumer, MakeConsumer, assigned, poll_until, read_rows
+from support.consumers import (
+    AnyConsumer,
+    BlockingAsyncConsumer,
+    MakeConsumer,
+    assigned,
+    is_fetching,
+    poll_until,
+    read_rows,
+)
 from support.produce import Outgoing, numbered, write
 from support.waiting import wait_for
 
@@ -115,20 +123,13 @@ def test_what_is_retained_of_one_partition_does_not_hold_up_another(
     topic = admin.create("retained", 2)
     write(servers, topic, (Outgoing(bytes(1000), partition=0) for _ in range(5000)))
     consumer = assigned(make_sync, servers, topic, 2, max_poll_records=10)
-    assert len(consumer.poll(10)) == 10
-    fetched = -1
-
-    def has_enough() -> bool:
-        nonlocal fetched
-        before, fetched = fetched, consumer.metrics()["bytes_fetched"]
-        return before == fetched
-
-    wait_for("the prefetch", has_enough, every=0.2)
+    assert len(poll_until(consumer, 1)) == 10
+    wait_for("the prefetch", lambda: not is_fetching(consumer, TopicPartition(topic, 0)))
+    fetched = consumer.metrics()["bytes_fetched"]
     retained = consumer.metrics()["partitions"][f"{topic}-0"]["buffered_records"]
     assert 1000 <= retained < 4000
     write(servers, topic, (Outgoing(bytes(1000), partition=1) for _ in range(10)))
-    wait_for_buffers(consumer, topic, 2)
-    assert consumer.metrics()["partitions"][f"{topic}-1"]["buffered_records"] == 10
+    wait_for("those of B", lambda: consumer.metrics()["partitions"][f"{topic}-1"]["buffered_records"] == 10)
     assert consumer.metrics()["partitions"][f"{topic}-0"]["buffered_records"] == retained
     assert consumer.metrics()["bytes_fetched"] - fetched < 12_000, "only what B has"
     assert {record.partition for record in consumer.poll(1)} == {0, 1}
@@ -214,8 +215,8 @@ def test_wakeup(make: MakeConsumer, admin: Admin, servers: str) -> None:
     timer = soon(consumer.wakeup)
     began = time.monotonic()
     with pytest.raises(WakeupError):
-        consumer.poll(30)
-    assert time.monotonic() - began < 2
+        consumer.poll(60)
+    assert time.monotonic() - began < 30
     timer.join()
 
     consumer.wakeup()  # nobody waits: the next poll is told
@@ -231,8 +232,8 @@ def test_wakeup_of_another_call(make: MakeConsumer, servers: str) -> None:
     timer = soon(consumer.wakeup)
     began = time.monotonic()
     with pytest.raises(WakeupError):
-        consumer.position(next(iter(consumer.assignment())), timeout=30)
-    assert time.monotonic() - began < 2
+        consumer.position(next(iter(consumer.assignment())), timeout=60)
+    assert time.monotonic() - began < 30
     timer.join()
 
 
@@ -240,14 +241,14 @@ def test_two_threads_in_one_consumer(admin: Admin, servers: str) -> None:
     topic = admin.create("threads")
     with assigned(Consumer, servers, topic) as consumer:
         consumer.position((topic, 0))
-        inside = threading.Thread(target=consumer.poll, args=(2.0,))
+        inside = threading.Thread(target=consumer.poll, args=(60.0,))
         inside.start()
         wait_for("the other thread", lambda: consumer.metrics()["polls"])
         for call in (lambda: consumer.poll(0), lambda: consumer.seek((topic, 0), 0), consumer.commit, consumer.close):
             with pytest.raises(ConcurrentUseError):
                 call()
         write(servers, topic, numbered(1))
-        inside.join(5)
+        inside.join(60)
         assert not inside.is_alive()
         assert consumer.position((topic, 0)) == 1, "the consumer was not harmed"
 
@@ -278,7 +279,7 @@ def test_a_cancelled_poll_loses_nothing(admin: Admin, servers: str) -> None:
             bootstrap_servers=servers, auto_offset_reset="earliest", max_poll_records=7
         ) as consumer:
             consumer.assign([(topic, 0)])
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             turns = 0
             while len(offsets) < count:
                 assert time.monotonic() < deadline, len(offsets)
@@ -338,4 +339,4 @@ def test_a_partition_that_was_asked_for_beside_a_waiting_request_is_asked_for_ag
         consumer.assign([TopicPartition(topic, number % 2)])
         consumer.poll(0.5)  # nothing is there yet, or all of it was read before
         write(servers, topic, numbered(1, number % 2), acks=1)
-        poll_until(consumer, 1, timeout=5)
+        poll_until(consumer, 1)

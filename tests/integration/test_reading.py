@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
 
@@ -9,9 +10,9 @@ import pytest
 
 from headrace import LocalBroker, TopicPartition
 from support.admin import Admin
-from support.consumers import MakeConsumer, assigned, read_rows
+from support.consumers import AnyConsumer, MakeConsumer, assigned, read_rows
 from support.java import console_producer, performance_producer, verifiable_producer
-from support.oracle import oracle_rows
+from support.oracle import Row, oracle_rows
 from support.produce import Outgoing, Writer, numbered, write
 from support.waiting import wait_for
 
@@ -116,15 +117,20 @@ def test_a_compacted_topic(make: MakeConsumer, admin: Admin, servers: str) -> No
         write(servers, topic, [Outgoing(b"tick", b"tick")])
         return len(oracle_rows(servers, topic)) < wrote // 2
 
-    wait_for("compaction", compacted, 30.0, every=0.3)
-    # The cleaner may be at work between the two reads: what one of them saw has to be what both saw.
+    wait_for("compaction", compacted, every=0.3)
     consumer = assigned(make, servers, topic)
-    for _ in range(10):
+
+    def rows_at_rest() -> list[Row] | None:
+        """None if the cleaner was at work meanwhile: what the oracle sees before has to be what it sees afterwards."""
         consumer.seek_to_beginning()
         before, rows = oracle_rows(servers, topic), read_rows(consumer, consumer.assignment())
-        if before == oracle_rows(servers, topic):
-            break
-    assert rows == before
+        if before != oracle_rows(servers, topic):
+            return None
+        assert rows == before
+        return rows
+
+    rows = wait_for("the cleaner's rest", rows_at_rest)
+    assert rows is not None
     assert len(rows) < wrote // 2
     offsets = [each.offset for each in rows]
     assert offsets != list(range(offsets[0], offsets[-1] + 1))
@@ -147,6 +153,12 @@ def test_records_larger_than_every_limit(make: MakeConsumer, admin: Admin, serve
     assert rows == oracle_rows(servers, topic, 2)
 
 
+def all_are_over(consumer: AnyConsumer, admin: Admin, topic: str) -> bool:
+    """Whether no transaction of the topic is open. The broker writes a marker after it has said that one is over."""
+    stable = consumer.end_offsets(consumer.assignment())
+    return stable == {tp: admin.bounds(topic, tp.partition)[1] for tp in stable}
+
+
 def test_written_by_javas_tools(make_sync: MakeConsumer, admin: Admin, servers: str) -> None:
     """Plain numbers with given times, and transactions that Java commits again and again."""
     topics = [admin.create("verifiable", PARTITIONS, retention_ms=-1), admin.create("transactional", PARTITIONS)]
@@ -163,6 +175,7 @@ def test_written_by_javas_tools(make_sync: MakeConsumer, admin: Admin, servers: 
         run.finish()
     for topic, count in zip(topics, (2000, 20_000), strict=True):
         consumer = assigned(make_sync, servers, topic, PARTITIONS, isolation_level="read_committed")
+        wait_for("the last markers", functools.partial(all_are_over, consumer, admin, topic))
         rows = read_rows(consumer, consumer.assignment())
         assert len(rows) == count
         assert rows == oracle_rows(servers, topic, PARTITIONS, "read_committed")

@@ -11,8 +11,11 @@ from headrace import LocalBroker, TopicPartition
 from support.admin import Admin
 from support.consumers import AnyConsumer, MakeConsumer, assigned, poll_until, read_rows
 from support.produce import numbered, write
+from support.waiting import wait_for
 
 COUNT = 20_000
+SESSION = 3.5
+"""Seconds, a little less than those after which a broker that stands still is taken for dead."""
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +36,14 @@ def preferred(consumer: AnyConsumer, topic: str) -> int | None:
     return None if found is None else int(found.node)
 
 
+def led_by_the_first(cluster_admin: Admin, topic: str) -> None:
+    """As in the beginning, whatever happened to the brokers since."""
+    cluster_admin.wait_in_sync(topic, 2)
+    if cluster_admin.leader(topic) != 1:
+        cluster_admin.elect_preferred(topic)
+        wait_for("the first as the leader", lambda: cluster_admin.leader(topic) == 1)
+
+
 def reading_from_the_follower(make: MakeConsumer, cluster: LocalBroker, topic: str) -> tuple[AnyConsumer, list[int]]:
     """A consumer that has begun, with the offsets that it has read so far."""
     consumer = near_b(make, cluster, topic)
@@ -47,14 +58,25 @@ def test_the_follower_is_read_while_the_leader_stands_still(
     make: MakeConsumer, topic: str, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
     tp = TopicPartition(topic, 0)
-    cluster_admin.wait_in_sync(topic, 2)
+    led_by_the_first(cluster_admin, topic)
     assert len(read_rows(near_b(make, whole_cluster, topic), [tp])) == COUNT
-    consumer, offsets = reading_from_the_follower(make, whole_cluster, topic)
-    assert len(offsets) < COUNT // 2
-    whole_cluster.pause(1)  # before its session ends, nobody but the follower can answer
-    offsets += [record.offset for record in poll_until(consumer, COUNT - len(offsets), timeout=3)]
-    whole_cluster.resume(1)
-    assert offsets == list(range(COUNT))
+
+    def is_read_meanwhile() -> bool:
+        """False if it took so long that the leader's session has ended, and the follower was made the leader."""
+        led_by_the_first(cluster_admin, topic)
+        consumer, offsets = reading_from_the_follower(make, whole_cluster, topic)
+        assert len(offsets) < COUNT // 2
+        whole_cluster.pause(1)  # before its session ends, nobody but the follower can answer
+        began = time.monotonic()
+        try:
+            offsets += [record.offset for record in poll_until(consumer, COUNT - len(offsets))]
+        finally:
+            took = time.monotonic() - began
+            whole_cluster.resume(1)
+        assert offsets == list(range(COUNT))
+        return took < SESSION
+
+    assert any(is_read_meanwhile() for _ in range(4))
 
 
 def test_one_partition_here_and_one_there(make: MakeConsumer, cluster: LocalBroker, cluster_admin: Admin) -> None:
@@ -65,7 +87,7 @@ def test_one_partition_here_and_one_there(make: MakeConsumer, cluster: LocalBrok
     consumer = assigned(make, cluster.bootstrap_servers, topic, 2, client_rack="b")
     began = time.monotonic()
     assert len(read_rows(consumer, consumer.assignment())) == 2000
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
     assert preferred(consumer, topic) == 2
 
 
@@ -78,11 +100,11 @@ def test_without_a_rack_the_leader_is_read(make: MakeConsumer, topic: str, clust
 def test_the_follower_is_killed(
     make: MakeConsumer, topic: str, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
-    cluster_admin.wait_in_sync(topic, 2)
+    led_by_the_first(cluster_admin, topic)
     consumer, offsets = reading_from_the_follower(make, whole_cluster, topic)
     whole_cluster.kill(2)
     began = time.monotonic()
     offsets += [record.offset for record in poll_until(consumer, COUNT - len(offsets))]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 40
     assert offsets == list(range(COUNT))
     assert preferred(consumer, topic) != 2

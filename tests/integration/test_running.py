@@ -15,12 +15,14 @@ from headrace import Record, TopicPartition
 from headrace.offsets import OffsetSet
 from support.admin import Admin, unique
 from support.consumers import KINDS, poll_until
-from support.groups import WAYS, Diary
+from support.groups import WAYS, Diary, with_session
 from support.produce import Outgoing, numbered, write
 from support.run_kinds import DEADLINE, Kind, committed, in_thread, until
 from support.waiting import wait_for
 
 PARTITIONS = 6
+PATIENT = 30.0
+"""Seconds of a session that a busy machine does not end."""
 
 
 @pytest.fixture(params=list(KINDS))
@@ -155,7 +157,7 @@ def test_a_slow_partition_leaves_room_for_the_others(kind: Kind, servers: str, m
 
     def begin(record: Record) -> float | None:
         started[record.partition] += 1
-        return None if record.partition != slow.partition else 0.01
+        return None if record.partition != slow.partition else 0.05
 
     def enough(progress: Any) -> bool:
         if paused in kind.plain(consumer).assignment():
@@ -186,9 +188,10 @@ def test_it_rests_while_there_is_no_room(kind: Kind, servers: str, many_keys: st
         polls.append(kind.plain(consumer).metrics()["polls"])
         return 0.1
 
-    progress = consumer.run(
-        kind.handler(begin), concurrency=4, max_in_flight=8, **until(consumer, lambda it: it.handled >= 24)
-    )
+    def enough(progress: Any) -> bool:
+        return progress.handled >= 24 and polls[-1] - polls[0] > 5
+
+    progress = consumer.run(kind.handler(begin), concurrency=4, max_in_flight=8, **until(consumer, enough))
     assert progress.seconds > 0.6
     assert 5 < polls[-1] - polls[0] < 40 * progress.seconds + 40
 
@@ -211,17 +214,24 @@ def topic(admin: Admin, servers: str) -> str:
 def test_partitions_move_without_repeats(kind: Kind, servers: str, topic: str, way: str, auto_commit: bool) -> None:
     """A second member comes while the first works, and goes before the end."""
     group, total = unique("g"), PARTITIONS * COUNT
+    settings = with_session(servers, group, WAYS[way], PATIENT)
+    guard = threading.Lock()
     handled: Counter[tuple[int, int]] = Counter()
     by: Counter[str] = Counter()
     dice = random.Random(5)
 
+    def seconds(_: Record) -> float:
+        # The first one takes its time until the other is there: on a busy machine nothing would be left for it.
+        return 0.3 if by["first"] > 50 and not by["second"] else dice.random() * 0.02
+
     def start(name: str, is_enough: Callable[[], bool]) -> Future[Any]:
         def end(record: Record) -> None:
-            handled[record.partition, record.offset] += 1
-            by[name] += 1
+            with guard:
+                handled[record.partition, record.offset] += 1
+                by[name] += 1
 
-        consumer = kind.member(servers, group, topic, enable_auto_commit=auto_commit, **WAYS[way])
-        handler = kind.handler(lambda _: dice.random() * 0.02, end)
+        consumer = kind.member(servers, group, topic, enable_auto_commit=auto_commit, **settings)
+        handler = kind.handler(seconds, end)
 
         def work() -> Any:
             try:
@@ -233,10 +243,10 @@ def test_partitions_move_without_repeats(kind: Kind, servers: str, topic: str, w
 
     first = start("first", lambda: len(handled) == total)
     wait_for("the first member's work", lambda: by["first"] > 50)
-    second = start("second", lambda: by["second"] > 150)
-    figures = second.result(DEADLINE)
-    assert figures.handled == by["second"] > 150
-    assert first.result(DEADLINE).handled == by["first"]
+    second = start("second", lambda: by["second"] > 50)
+    figures = second.result(DEADLINE + 5)
+    assert figures.handled == by["second"] > 50
+    assert first.result(DEADLINE + 5).handled == by["first"]
     assert len(handled) == total
     assert set(handled.values()) == {1}, "handled twice"
 
@@ -244,27 +254,32 @@ def test_partitions_move_without_repeats(kind: Kind, servers: str, topic: str, w
 def test_a_partition_that_is_lost(kind: Kind, servers: str, topic: str) -> None:
     """Work that takes longer than the group waits for: it goes on, but counts for nothing; others do it again."""
     group, total = unique("g"), PARTITIONS * COUNT
-    settings = {**WAYS["eager"], "max_poll_interval_ms": 1500}
+    settings = {**WAYS["eager"], "session_timeout_ms": 1500}
     diary = Diary()
-    first = kind.member(servers, group, topic, listener=diary, **settings)
+    first = kind.member(servers, group, topic, listener=diary, max_poll_interval_ms=1500, **settings)
     began: list[tuple[int, int]] = []
     handled: Counter[tuple[int, int]] = Counter()
+    is_over = threading.Event()
 
-    def begin(record: Record) -> float:
+    def begin(record: Record) -> float | None:
         began.append((record.partition, record.offset))
-        return 3.0
+        if kind.name == "async":
+            return 2 * DEADLINE  # or until run() ends
+        is_over.wait(2 * DEADLINE)
+        return None
+
+    def is_lost(_: Any) -> bool:
+        return bool(began) and "lost" in diary.kinds()
 
     def work() -> Any:
         try:
-            return first.run(
-                kind.handler(begin), concurrency=1, drain=0.0, **until(first, lambda _: "lost" in diary.kinds())
-            )
+            return first.run(kind.handler(begin), concurrency=1, drain=0.0, **until(first, is_lost))
         finally:
             first.close()
 
     stuck = in_thread(work)
     wait_for("the first record", lambda: began)
-    second = kind.member(servers, group, topic, **settings)
+    second = kind.member(servers, group, topic, **(settings | {"session_timeout_ms": round(1000 * PATIENT)}))
 
     def handle(record: Record) -> None:
         handled[record.partition, record.offset] += 1
@@ -272,10 +287,11 @@ def test_a_partition_that_is_lost(kind: Kind, servers: str, topic: str) -> None:
     other = in_thread(
         lambda: second.run(kind.handler(lambda _: None, handle), **until(second, lambda _: len(handled) == total))
     )
-    figures = stuck.result(DEADLINE)
+    figures = stuck.result(DEADLINE + 5)
+    is_over.set()
     assert (figures.handled, figures.running) == (0, 1)
     assert figures.dropped > 0
     assert len(began) == 1, "one place, and it was taken"
-    other.result(DEADLINE)
+    other.result(DEADLINE + 5)
     assert len(handled) == total
     assert set(handled.values()) == {1}

@@ -15,9 +15,10 @@ from headrace.cli.connecting import read_properties
 from headrace.errors import AuthenticationError, HeadraceError
 from headrace.local.certificates import Authority
 from support.admin import unique
-from support.consumers import MakeConsumer, poll_until
+from support.consumers import AnyConsumer, MakeConsumer, poll_until
 from support.run_kinds import until
 from support.secure import PASSWORDS, SecuredBroker, TokenServer, unsigned_token
+from support.waiting import wait_for
 
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
@@ -37,6 +38,16 @@ def refusal(call: Callable[[], object]) -> AuthenticationError:
     with pytest.raises(AuthenticationError) as caught:
         call()
     return caught.value
+
+
+def what_it_tries_again(consumer: AnyConsumer, said: str) -> str:
+    """What a call says when its time is up; on a busy machine a second may be over before the first try is."""
+    for timeout in (1, 5, 30):
+        with pytest.raises(HeadraceError) as caught:
+            consumer.list_topics(timeout=timeout)
+        if said in str(caught.value):
+            break
+    return str(caught.value)
 
 
 # -- right -----------------------------------------------------------------------------------------------------------
@@ -60,12 +71,12 @@ def test_a_java_client_s_settings(make_sync: MakeConsumer, secured: SecuredBroke
 def test_a_password_with_everything_in_it(make_sync: MakeConsumer, secured: SecuredBroker) -> None:
     for mechanism in ("PLAIN", "SCRAM-SHA-512"):
         consumer = make_sync(secured.broker.config_of("reader", mechanism))
-        consumer.list_topics(timeout=10)
+        consumer.list_topics(timeout=60)
     quoted = PASSWORDS["reader"].replace("\\", "\\\\").replace('"', '\\"')
     config = secured.broker.config_of("reader")
     del config["sasl.username"], config["sasl.password"]
     login = f'{_SCRAM} required username="reader" password="{quoted}";'
-    make_sync(config, sasl_jaas_config=login).list_topics(timeout=10)
+    make_sync(config, sasl_jaas_config=login).list_topics(timeout=60)
 
 
 def test_pkcs12_stores(make_sync: MakeConsumer, secured: SecuredBroker, topic: str, tmp_path: Path) -> None:
@@ -132,11 +143,11 @@ def test_a_share_consumer(secured: SecuredBroker) -> None:
     topic = secured.create("shared")
     with ShareConsumer(secured.broker.client_config, group_id=unique("shares")) as consumer:
         consumer.subscribe([topic])
-        producer, deadline = secured.producer(), time.monotonic() + 20
+        producer, deadline = secured.producer(), time.monotonic() + 60
         values: list[bytes | None] = []
         while not values and time.monotonic() < deadline:  # the group begins at the end of when it was made
             producer.produce(topic, b"shared")
-            producer.flush(10)
+            producer.flush(60)
             values = [record.value for record in consumer.poll(0.5)]
         assert set(values) == {b"shared"}
 
@@ -170,11 +181,11 @@ def test_dead_letters(make_sync: MakeConsumer, secured: SecuredBroker, way: str)
 def test_a_wrong_password_is_tried_once(make: MakeConsumer, secured: SecuredBroker, topic: str, mechanism: str) -> None:
     before = secured.log().count("Failed authentication")
     config = secured.broker.config_of("admin", mechanism) | {"sasl.password": "not-the-one-9"}
-    consumer = make(config, group_id="g", default_api_timeout_ms=5_000)
+    consumer = make(config, group_id="g", default_api_timeout_ms=60_000)
     consumer.assign([(topic, 0)])
     began = time.monotonic()
-    error = refusal(lambda: [consumer.poll(5) for _ in range(3)])
-    assert time.monotonic() - began < 4
+    error = refusal(lambda: [consumer.poll(20) for _ in range(3)])
+    assert time.monotonic() - began < 30
     assert (error.step, error.retriable) == ("authenticate", False)
     assert f"SASL authenticate with {mechanism} at {secured.broker.bootstrap_servers} failed" in str(error)
     assert "not-the-one-9" not in str(error)
@@ -186,31 +197,32 @@ def test_a_wrong_password_is_tried_once(make: MakeConsumer, secured: SecuredBrok
         lambda: consumer.commit({(topic, 0): 1}),
     ):
         assert refusal(call).step == "authenticate"
+    wait_for("the broker's word of it", lambda: secured.log().count("Failed authentication") > before)
     assert secured.log().count("Failed authentication") - before == 1
 
 
 def test_a_group_s_member_with_a_wrong_password(make: MakeConsumer, secured: SecuredBroker, topic: str) -> None:
     consumer = make(secured.broker.config_of("admin") | {"sasl.password": "wrong"}, group_id="members")
     consumer.subscribe([topic])
-    assert refusal(lambda: [consumer.poll(5) for _ in range(3)]).step == "authenticate"
+    assert refusal(lambda: [consumer.poll(20) for _ in range(3)]).step == "authenticate"
 
 
 def test_a_share_consumer_with_a_wrong_password(secured: SecuredBroker, topic: str) -> None:
     config = secured.broker.config_of("admin") | {"sasl.password": "wrong"}
     with ShareConsumer(config, group_id="shares") as consumer:
         consumer.subscribe([topic])
-        assert refusal(lambda: [consumer.poll(5) for _ in range(3)]).step == "authenticate"
+        assert refusal(lambda: [consumer.poll(20) for _ in range(3)]).step == "authenticate"
 
 
 def test_a_token_that_has_expired(make: MakeConsumer, secured: SecuredBroker) -> None:
     consumer = make(secured.oauth_config, sasl_oauthbearer_token_callback=lambda: unsigned_token("admin", -10))
-    error = refusal(lambda: consumer.list_topics(timeout=5))
+    error = refusal(lambda: consumer.list_topics(timeout=60))
     assert (error.step, str(error)) == ("token", "the token that was given has expired already")
 
 
 def test_a_token_that_the_broker_refuses(make: MakeConsumer, secured: SecuredBroker) -> None:
     consumer = make(secured.oauth_config, sasl_oauthbearer_token_callback=lambda: "opaque-token-1234")
-    error = refusal(lambda: consumer.list_topics(timeout=5))
+    error = refusal(lambda: consumer.list_topics(timeout=60))
     assert error.step == "authenticate"
     assert "opaque-token-1234" not in str(error)
 
@@ -220,7 +232,7 @@ def test_a_function_that_fails(make: MakeConsumer, secured: SecuredBroker) -> No
         raise OSError("vault is sealed")
 
     consumer = make(secured.oauth_config, sasl_oauthbearer_token_callback=token)
-    error = refusal(lambda: consumer.list_topics(timeout=5))
+    error = refusal(lambda: consumer.list_topics(timeout=60))
     assert (error.step, isinstance(error.__cause__, OSError)) == ("token", True)
 
 
@@ -228,7 +240,7 @@ def test_a_client_that_the_endpoint_refuses(
     make: MakeConsumer, secured: SecuredBroker, token_server: TokenServer
 ) -> None:
     config = secured.oauth_config | token_server.config | {"sasl.oauthbearer.client.secret": "wrong-one-5"}
-    error = refusal(lambda: make(config).list_topics(timeout=5))
+    error = refusal(lambda: make(config).list_topics(timeout=60))
     assert error.step == "token"
     assert f"{token_server.url} answered 401: invalid_client" in str(error)
     assert len(token_server.asked) == 1
@@ -246,18 +258,18 @@ def test_the_secret_follows_no_redirect(
     make_sync: MakeConsumer, secured: SecuredBroker, token_server: TokenServer
 ) -> None:
     token_server.answers = [(302, token_server.url.encode())]
-    error = refusal(lambda: make_sync(secured.oauth_config | token_server.config).list_topics(timeout=5))
+    error = refusal(lambda: make_sync(secured.oauth_config | token_server.config).list_topics(timeout=60))
     assert (error.step, len(token_server.asked)) == ("token", 1)
 
 
 def test_an_unknown_ca(make: MakeConsumer, secured: SecuredBroker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text(Authority().pem)
     consumer = make(secured.broker.client_config | {"ssl.ca.location": str(tmp_path / "ca.pem")})
-    error = refusal(lambda: consumer.list_topics(timeout=5))
+    error = refusal(lambda: consumer.list_topics(timeout=60))
     assert error.step == "tls"
     assert "ssl.ca.location" in str(error)
     consumer.assign([(topic, 0)])
-    assert refusal(lambda: [consumer.poll(5) for _ in range(3)]).step == "tls"
+    assert refusal(lambda: [consumer.poll(20) for _ in range(3)]).step == "tls"
 
 
 @pytest.mark.parametrize("kind", ["none", "of another CA", "expired"])
@@ -272,7 +284,7 @@ def test_a_client_s_certificate_that_the_broker_refuses(
         (tmp_path / "client.pem").write_text(made.certificates + made.key)
         config["ssl.certificate.location"] = str(tmp_path / "client.pem")
     with pytest.raises(HeadraceError) as caught:
-        make_sync(config).list_topics(timeout=5)
+        make_sync(config).list_topics(timeout=60)
     assert isinstance(caught.value, AuthenticationError), caught.value
     assert "certificate" in str(caught.value)
 
@@ -289,17 +301,15 @@ def test_the_wrong_protocol_for_the_port(
     make_sync: MakeConsumer, secured: SecuredBroker, protocol: str, said: str
 ) -> None:
     consumer = make_sync(secured.broker.client_config | {"security.protocol": protocol})
-    with pytest.raises(HeadraceError, match=said):
-        consumer.list_topics(timeout=1)
+    assert said in what_it_tries_again(consumer, said)
 
 
 def test_tls_at_a_plain_port(make_sync: MakeConsumer, servers: str, secured: SecuredBroker) -> None:
     consumer = make_sync(secured.broker.client_config | {"bootstrap.servers": servers})
-    with pytest.raises(HeadraceError, match="TLS"):
-        consumer.list_topics(timeout=2)
+    assert "TLS" in what_it_tries_again(consumer, "TLS")
 
 
 def test_a_login_at_a_port_without(make_sync: MakeConsumer, servers: str, secured: SecuredBroker) -> None:
     config = secured.broker.client_config | {"bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT"}
-    error = refusal(lambda: make_sync(config).list_topics(timeout=5))
+    error = refusal(lambda: make_sync(config).list_topics(timeout=60))
     assert (error.step, "security.protocol" in str(error)) == ("handshake", True)

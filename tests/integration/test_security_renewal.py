@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from headrace.errors import AuthenticationError
+from support.admin import unique
 from support.consumers import AnyConsumer, MakeConsumer
+from support.patience import patiently
 from support.secure import SESSION, SecuredBroker, TokenServer, unsigned_token
 
 _LONGER_THAN_TWO_LOGINS = 2.2 * SESSION
@@ -62,19 +64,34 @@ def renewals(caplog: pytest.LogCaptureFixture) -> int:
 
 
 def reads_on(
-    make: MakeConsumer, config: dict[str, Any], steady: tuple[str, list[int]], caplog: pytest.LogCaptureFixture
+    make: MakeConsumer,
+    config: dict[str, Any],
+    steady: tuple[str, list[int]],
+    caplog: pytest.LogCaptureFixture,
+    begin: Callable[[], object] = lambda: None,
 ) -> None:
+    """Renewed in time, if the machine gave it any: where others had the processors for longer than a login lasts, it is
+    tried again. Nothing may be lost in any case."""
     caplog.set_level(logging.DEBUG, "headrace")
     topic, written = steady
-    consumer = make(config, group_id=f"{topic}-group", auto_offset_reset="earliest", auto_commit_interval_ms=300)
-    consumer.subscribe([topic])
-    found, silence = read_for(consumer, _LONGER_THAN_TWO_LOGINS)
-    connections = [message for message in caplog.messages if message.startswith("connected to")]
-    assert found == list(range(len(found))), "nothing is lost, nothing comes twice"
-    assert written[0] - len(found) < 100
-    assert silence < _LONGEST_SILENCE
-    assert len(connections) == len(set(connections)), f"a connection was made anew: {connections}"
-    assert renewals(caplog) >= 2 * 3
+
+    def scenario(_: float) -> None:
+        caplog.clear()
+        begin()
+        consumer = make(config, group_id=unique(topic), auto_offset_reset="earliest", auto_commit_interval_ms=300)
+        consumer.subscribe([topic])
+        found, silence = read_for(consumer, _LONGER_THAN_TWO_LOGINS)
+        connections = [message for message in caplog.messages if message.startswith("connected to")]
+        behind = written[0] - len(found)
+        consumer.close()
+        if found != list(range(len(found))):
+            pytest.fail(f"something was lost, or came twice: {found}")
+        assert behind < 100
+        assert silence < _LONGEST_SILENCE
+        assert len(connections) == len(set(connections)), f"a connection was made anew: {connections}"
+        assert renewals(caplog) >= 2 * 3
+
+    patiently(scenario)
 
 
 def test_a_password(
@@ -92,7 +109,7 @@ def test_a_token_that_lives_for_seconds(
     """An hour's life, squeezed."""
     server = TokenServer(life=SESSION)
     try:
-        reads_on(make_sync, secured.oauth_config | server.config, steady, caplog)
+        reads_on(make_sync, secured.oauth_config | server.config, steady, caplog, server.asked.clear)
         assert 2 <= len(server.asked) <= 6, "all connections share a token"
     finally:
         server.close()
@@ -109,5 +126,5 @@ def test_a_renewal_that_is_refused_ends_it(make_sync: MakeConsumer, secured: Sec
     consumer = make_sync(secured.oauth_config, sasl_oauthbearer_token_callback=token, auto_offset_reset="earliest")
     consumer.assign([(topic, 0)])
     with pytest.raises(AuthenticationError) as caught:
-        read_for(consumer, 4 * SESSION)
+        read_for(consumer, 60)
     assert caught.value.step == "authenticate"

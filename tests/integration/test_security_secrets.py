@@ -62,7 +62,7 @@ def test_what_a_consumer_says(
         with Consumer(settings, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
             consumer.assign([(topic, 0)])
             try:
-                poll_until(consumer, 10, timeout=10)
+                poll_until(consumer, 10)
                 right += 1
             except HeadraceError as error:
                 shown.append(everything_of(error))

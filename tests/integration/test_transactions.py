@@ -9,6 +9,7 @@ from support.admin import Admin, unique
 from support.consumers import MakeConsumer, assigned, read_rows
 from support.oracle import oracle_rows
 from support.produce import Outgoing, Writer, numbered, write
+from support.waiting import wait_for
 
 LEVELS = ("read_uncommitted", "read_committed")
 
@@ -33,9 +34,11 @@ def interleaved(admin: Admin, servers: str) -> str:
                     number += 1
         for index, writer in enumerate(writers):
             if (turn + index) % 3 == 0:
-                writer.producer.abort_transaction(30)
+                writer.producer.abort_transaction(60)
             else:
-                writer.producer.commit_transaction(30)
+                writer.producer.commit_transaction(60)
+    for partition in (0, 1):
+        admin.wait_end(topic, 144 + 36, partition)  # with a marker for each transaction
     return topic
 
 
@@ -60,11 +63,12 @@ def test_markers_move_the_position_and_can_be_committed(
     writer = Writer(servers, transactional_id=unique("tx"))
     writer.producer.begin_transaction()
     writer.send(topic, numbered(3))
-    writer.producer.commit_transaction(30)  # offsets 0 to 2, marker 3
+    writer.producer.commit_transaction(60)  # offsets 0 to 2, marker 3
     writer.producer.begin_transaction()
     writer.send(topic, numbered(2))
     writer.flush()
-    writer.producer.abort_transaction(30)  # offsets 4 and 5, marker 6
+    writer.producer.abort_transaction(60)  # offsets 4 and 5, marker 6
+    admin.wait_end(topic, 7)
 
     consumer = assigned(make, servers, topic, isolation_level=level, group_id=unique("g"), enable_auto_commit=False)
     rows = read_rows(consumer, [tp])
@@ -98,6 +102,7 @@ def test_an_open_transaction_ends_what_read_committed_sees(make: MakeConsumer, a
     committed.seek_to_end()
     assert committed.position(tp) == 5
 
-    writer.producer.commit_transaction(30)
+    writer.producer.commit_transaction(60)
+    wait_for("its marker", lambda: committed.end_offsets([tp]) == {tp: 16})
     assert [each.offset for each in read_rows(committed, [tp])] == list(range(5, 15))
     assert committed.position(tp) == committed.end_offsets([tp])[tp] == 16

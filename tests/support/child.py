@@ -14,7 +14,7 @@ from headrace.local.process import GuardedProcess
 
 T = TypeVar("T")
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 _TESTS = Path(__file__).parent.parent
 
 

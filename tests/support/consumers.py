@@ -16,7 +16,7 @@ from .oracle import Row, by_place, row
 AnyConsumer = Any
 MakeConsumer = Callable[..., AnyConsumer]
 
-_TIMEOUT = 30.0
+_TIMEOUT = 60.0
 
 
 class BlockingAsyncConsumer:
@@ -96,6 +96,16 @@ def read_rows(consumer: AnyConsumer, partitions: Iterable[TopicPartition], timeo
         rows += map(row, consumer.poll(0.1))
         left = {tp: end for tp, end in left.items() if consumer.position(tp) < end}
     return by_place(rows)
+
+
+def is_fetching(consumer: AnyConsumer, tp: TopicPartition) -> bool:
+    """Whether something of the partition is on its way to the buffer, or is going to be asked for."""
+    inner: Any = getattr(consumer, "_aio", None) or consumer._consumer
+    intake = inner._intake
+    with intake.lock:
+        state = intake.assignment.get(tp)
+        is_wanted = not state.paused and intake.assignment.is_hungry(state)
+        return bool(state.in_flight or state.undecoded or is_wanted)
 
 
 def assigned(

@@ -10,7 +10,7 @@ from headrace.local.tools import java_command
 
 from .produce import Outgoing
 
-_TIMEOUT = 60.0
+_TIMEOUT = 100.0
 _NULL = "<null>"
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
@@ -47,7 +47,9 @@ def console_producer(bootstrap_servers: str, topic: str, codec: str, records: It
     return start_tool(
         "ConsoleProducer",
         *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--compression-codec", codec),
-        *("--command-property", "linger.ms=20"),
+        # The tool gives a request up after a second and a half, and a record after three tries.
+        *("--command-property", "linger.ms=20", "--command-property", "request.timeout.ms=30000"),
+        *("--command-property", "retries=100"),
         *(part for name, value in reader.items() for part in ("--reader-property", f"{name}={value}")),
         input="".join(f"{_line(record)}\n" for record in records),
     )

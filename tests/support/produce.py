@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from .admin import client_settings
 
 _TIMEOUT = 60.0
+_LONG = 5000  # flush() does not wait for it
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -64,8 +65,11 @@ class Writer:
 
 
 def write(bootstrap_servers: str, topic: str, records: Iterable[Outgoing], **settings: object) -> None:
-    """Writes the records, each partition's in the order given, and waits until the broker has them."""
-    writer = Writer(bootstrap_servers, **settings)
+    """Writes the records, each partition's in the order given, and waits until the broker has them.
+
+    Those of a partition lie in one batch, if they fit: however busy the machine is, none goes before the last is there.
+    """
+    writer = Writer(bootstrap_servers, **({"linger_ms": _LONG} | settings))
     writer.send(topic, records)
     writer.flush()
 

@@ -23,7 +23,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def eventually(condition: Callable[[], bool], within: float = 20.0) -> bool:
+def eventually(condition: Callable[[], bool], within: float = 60.0) -> bool:
     deadline = time.monotonic() + within
     while not condition():
         if time.monotonic() > deadline:

@@ -13,7 +13,7 @@ from headrace.offsets import OffsetSet
 
 from .consumers import KINDS, AnyConsumer
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 class Kind:

@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs leave most of them out
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -30,11 +31,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs l
 from headrace import LocalBroker
 
 from .admin import _quiet, unique
+from .waiting import wait_for
 
 SESSION = 2.5
 """Seconds that a login by SCRAM-SHA-256 lasts."""
 PASSWORDS = {"reader": 'reader\'s "own" pass\\word, 1', "stranger": "stranger-secret-77", "oidc": "unused-here-4"}
-_TIMEOUT = 30.0
+_TIMEOUT = 60.0
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 _PROPERTIES = {
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
@@ -68,10 +70,10 @@ class SecuredBroker:
         return name
 
     def producer(self) -> Producer:
-        return Producer({**self.admin_config, "logger": _quiet, "linger.ms": 5})
+        return Producer({**self.admin_config, "logger": _quiet, "linger.ms": 5, "enable.idempotence": True})
 
     def allow(self, user: str, kind: str, name: str, *operations: str) -> None:
-        """An ACL for a topic or group."""
+        """An ACL for a topic or group, which the broker has heard of when this returns."""
         bindings = [
             AclBinding(
                 ResourceType[kind.upper()],
@@ -86,6 +88,13 @@ class SecuredBroker:
         ]
         for done in self._admin.create_acls(bindings).values():
             done.result(_TIMEOUT)
+        wait_for(f"rights of {user} to {name}", lambda: set(bindings) <= set(self._rights(kind, name)))
+
+    def _rights(self, kind: str, name: str) -> list[AclBinding]:
+        every = AclOperation.ANY, AclPermissionType.ANY
+        wanted = AclBindingFilter(ResourceType[kind.upper()], name, ResourcePatternType.LITERAL, None, None, *every)
+        found: list[AclBinding] = self._admin.describe_acls(wanted).result(_TIMEOUT)
+        return found
 
     def log(self) -> str:
         return self.broker.log_path.read_text(errors="replace")
