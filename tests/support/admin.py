@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs l
 
 from .waiting import wait_for
 
-_TIMEOUT = 30.0
+_TIMEOUT = 60.0
 _numbers = itertools.count()
 _run = uuid.uuid4().hex[:6]
 
@@ -71,18 +71,29 @@ class Admin:
         else:
             topic = NewTopic(name, len(replicas), replica_assignment=[list(each) for each in replicas], config=settings)
         self._client.create_topics([topic])[name].result(_TIMEOUT)
-        wait_for(f"leaders of {name}", lambda: self._has_leaders(name))
+        wait_for(f"leaders of {name}", lambda: self._has_leaders(name, topic.num_partitions))
         return name
 
-    def _has_leaders(self, name: str) -> bool:
+    def _has_leaders(self, name: str, partitions: int = 1) -> bool:
         topic = self._client.list_topics(name, timeout=_TIMEOUT).topics[name]
-        return topic.error is None and all(p.leader >= 0 for p in topic.partitions.values())
+        return (
+            topic.error is None
+            and len(topic.partitions) >= partitions
+            and all(p.leader >= 0 for p in topic.partitions.values())
+        )
 
     def delete(self, name: str) -> None:
         self._client.delete_topics([name])[name].result(_TIMEOUT)
 
+    def is_there(self, name: str) -> bool:
+        """As the broker sees it, which hears of a topic that is deleted a moment later."""
+        # All are asked for: one that is asked for by its name may be made by that.
+        return name in self._client.list_topics(timeout=_TIMEOUT).topics
+
     def add_partitions(self, name: str, total: int) -> None:
         self._client.create_partitions([NewPartitions(name, total)])[name].result(_TIMEOUT)
+        # The controller has them; the broker hears of it a moment later.
+        wait_for(f"{total} partitions of {name}", lambda: self._has_leaders(name, total))
 
     def configure(self, name: str, **config: object) -> None:
         entries = [
@@ -103,6 +114,10 @@ class Admin:
         """The log's first offset and its high watermark, as confluent-kafka sees them."""
         low, high = self._watcher.get_watermark_offsets(TopicPartition(name, partition), timeout=_TIMEOUT)
         return low, high
+
+    def wait_end(self, name: str, end: int, partition: int = 0) -> None:
+        """For the marker of a transaction, say, which a broker writes when it has already said that it is over."""
+        wait_for(f"offset {end} of {name}-{partition}", lambda: self.bounds(name, partition)[1] >= end)
 
     # -- leaders ---------------------------------------------------------------------------------------------
 
@@ -131,7 +146,7 @@ class Admin:
         targets = [TopicPartition(name, number) for number in range(partitions)]
         self._client.elect_leaders(ElectionType.PREFERRED, targets).result(_TIMEOUT)
 
-    def wait_in_sync(self, name: str, replicas: int, partitions: int = 1, timeout: float = 30.0) -> None:
+    def wait_in_sync(self, name: str, replicas: int, partitions: int = 1, timeout: float = 60.0) -> None:
         for number in range(partitions):
             wait_for(
                 f"{replicas} replicas in sync of {name}-{number}",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from .group_events import Place
 from .java_tool import java_tool
 
-_TIMEOUT = 30.0
+_TIMEOUT = 90.0
 
 
 class GroupCommandError(Exception):
@@ -96,7 +96,9 @@ def delete_group(bootstrap_servers: str, group: str) -> None:
 
 
 def _start(bootstrap_servers: str, *args: str) -> subprocess.Popen[str]:
-    command = java_tool("consumer.group.ConsumerGroupCommand", "--bootstrap-server", bootstrap_servers, *args)
+    # Its own patience with a broker is five seconds.
+    options = ("--bootstrap-server", bootstrap_servers, "--timeout", "60000")
+    command = java_tool("consumer.group.ConsumerGroupCommand", *options, *args)
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(what: str, look: Callable[[], T], timeout: float = 20.0, every: float = 0.02) -> T:
+def wait_for(what: str, look: Callable[[], T], timeout: float = 60.0, every: float = 0.02) -> T:
     """The first true value that `look` returns. Fails when there is none in time."""
     deadline = time.monotonic() + timeout
     while True:
