@@ -16,6 +16,8 @@ from support.admin import Admin, unique
 from support.oracle import oracle_rows
 from support.produce import Outgoing, Writer, numbered, write
 
+pytestmark = pytest.mark.timeout(300)
+
 
 def kafka(spark: SparkSession, servers: str, topic: str | None = None, **options: Any) -> DataFrame:
     reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers)
@@ -126,6 +128,7 @@ class TestWhatIsRead:
             writer.send(topic, numbered(5))
             writer.flush()
             writer.producer.commit_transaction(30) if commits else writer.producer.abort_transaction(30)
+        admin.wait_end(topic, 3 * 6)
         assert kafka(spark, servers, topic).count() == 15
         assert kafka(spark, servers, topic, kafka__isolation__level="read_committed").count() == 10
 
@@ -162,7 +165,7 @@ class TestRefusals:
         began = time.monotonic()
         with pytest.raises(PySparkException, match=r"127\.0\.0\.1:9"):
             kafka(spark, "127.0.0.1:9", topic, kafka__default__api__timeout__ms=1000).count()
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 55, "less than the default"
 
 
 class TestDeletedRecords:

@@ -101,7 +101,7 @@ def _compacted(admin: Admin, servers: str) -> str:
         write(servers, topic, [Outgoing(b"tick", b"tick")])
         return len(oracle_rows(servers, topic)) < wrote * 2 // 3
 
-    wait_for("compaction", compacted, 30.0, every=0.3)
+    wait_for("compaction", compacted, 120.0, every=0.3)
     admin.configure(topic, cleanup_policy="delete", retention_ms=-1)  # it shall stay as it is now
     return topic
 
@@ -174,7 +174,7 @@ def found(topics: dict[str, str], admin: Admin, servers: str, tmp_path_factory: 
         env=peer.environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

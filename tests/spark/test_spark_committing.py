@@ -13,8 +13,10 @@ from headrace import Consumer, TopicPartition
 from support.admin import Admin, unique
 from support.group_command import describe
 from support.produce import numbered, write
-from support.spark_streams import DEADLINE, Stream, grid
+from support.spark_streams import DEADLINE, Stream, grid, started
 from support.waiting import wait_for
+
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
@@ -29,6 +31,8 @@ def topic(admin: Admin, servers: str) -> str:
 def stream(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Stream:
     stream = Stream(spark, servers, topic, tmp_path)
     stream.options |= {"kafka.group.id": unique("query"), "commitOffsets": "true"}
+    # A broker's first group waits for the topic of all groups to be made; a query's last commit does not wait long.
+    committed(servers, stream.options["kafka.group.id"], topic)
     return stream
 
 
@@ -41,6 +45,8 @@ def committed(servers: str, group: str, topic: str) -> list[int | None]:
 def test_tools_see_the_lag(stream: Stream, servers: str, topic: str) -> None:
     group = stream.options["kafka.group.id"]
     stream.run()
+    # Spark does not wait for the process of the reader, which may be about to commit when the query has ended.
+    wait_for("the commit", lambda: committed(servers, group, topic) == [100, 100], DEADLINE)
     write(servers, topic, numbered(7, 1))
     seen = describe(servers, group)[group]
     assert [(row.current_offset, row.lag) for _, row in sorted(seen.partitions.items())] == [(100, 0), (100, 7)]
@@ -93,16 +99,17 @@ def test_nothing_is_committed_of_a_batch_that_failed(stream: Stream, servers: st
     write(servers, topic, numbered(10, 0))
     where = str(stream.where / "checkpoint")
     failing = stream.load().selectExpr("assert_true(offset < 105, 'too far')")
-    query = failing.writeStream.format("noop").option("checkpointLocation", where).trigger(availableNow=True).start()
+    writer = failing.writeStream.format("noop").option("checkpointLocation", where).trigger(availableNow=True)
+    query = started(writer.start)
     with pytest.raises(PySparkException, match="too far"):
         query.awaitTermination(DEADLINE)
-    assert committed(servers, group, topic) == [100, 100]
+    wait_for("the commit", lambda: committed(servers, group, topic) == [100, 100], DEADLINE)
 
 
 def test_refusals(spark: SparkSession, servers: str) -> None:
     """At the start. (All of them are in tests/unit/test_spark_lanes_options.py.)"""
     given = {"kafka.bootstrap.servers": servers, "subscribe": "t", "commitOffsets": "true"}
-    query = spark.readStream.format("headrace").options(**given).load().writeStream.format("noop").start()
+    query = started(spark.readStream.format("headrace").options(**given).load().writeStream.format("noop").start)
     with pytest.raises(PySparkException, match="commitOffsets=true needs the option"):
         query.awaitTermination(DEADLINE)
 

@@ -49,7 +49,7 @@ def topic(admin: Admin, servers: str) -> str:
     return topic
 
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(700)]
 
 
 def test_connect(servers: str, topic: str, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def _run(project: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=140,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:]

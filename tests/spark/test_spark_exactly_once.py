@@ -12,12 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from support.admin import Admin
 from support.spark_drivers import Driver
+from support.spark_streams import TOO_BUSY
 from support.steady_writer import SteadyWriter
 
 ROUNDS = int(os.environ.get("ROUNDS", "2"))
 PARTITIONS = 3
-# Spark gives a Python worker ten seconds to start, and the machine may have other things to do.
-TOO_BUSY = "Python worker failed to connect back"
 
 
 @pytest.mark.soak

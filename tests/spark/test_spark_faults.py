@@ -18,8 +18,8 @@ from support.spark_cluster import SparkCluster
 from support.spark_drivers import Driver
 from support.spark_gate import RECORD_BYTES, RECORDS, SMALL_STEPS, Gate
 
-DEADLINE = 90.0
-pytestmark = pytest.mark.timeout(240)
+DEADLINE = 150.0
+pytestmark = pytest.mark.timeout(400)
 
 
 class Counting:

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace import Consumer, TopicPartition
 from headrace.offsets import OffsetSet
 from support.admin import Admin, unique
 from support.produce import numbered, write
-from support.spark_batches import Batches, metrics, sizes
+from support.spark_batches import LONG, Batches, metrics, sizes
 from support.spark_streams import Stream, grid
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -99,11 +100,21 @@ def test_commits_say_where_the_backlog_is(query: Batches, servers: str, topic: s
     """The lowest open offset, with what is done beyond it beside it: whoever goes on from there misses nothing."""
     group = unique("laned")
     query.stream.options |= {"commitOffsets": "true", "kafka.group.id": group}
-    query.break_off(after=1)
     tp = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=servers, group_id=group) as consumer:
-        found = consumer.committed([tp])[tp]
-        assert found is not None
-        assert OffsetSet.from_text(found.metadata, found.offset) == OffsetSet(500, [(75, 425)])
+
+        def committed() -> OffsetSet | None:
+            found = consumer.committed([tp])[tp]
+            return found and OffsetSet.from_text(found.metadata, found.offset)
+
+        def see_the_one_before(batch: DataFrame, number: int) -> None:
+            """A query does not wait long for a commit; but it has until its batch breaks off."""
+            if number == 2:
+                wait_for("the commit", lambda: committed() == OffsetSet(500, [(75, 425)]), LONG)
+
+        query.before_each = see_the_one_before
+        query.break_off(after=1)
+        assert committed() == OffsetSet(500, [(75, 425)])
+        query.before_each = None
         query.run()
-        assert consumer.committed([tp])[tp] == (500, "", None)
+        wait_for("the last commit", lambda: consumer.committed([tp])[tp] == (500, "", None), LONG)

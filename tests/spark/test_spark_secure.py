@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from support.secure import SecuredBroker
 from support.spark_streams import Stream, grid
 
+pytestmark = pytest.mark.timeout(400)
+
 
 @pytest.fixture(scope="module")
 def topic(secured: SecuredBroker) -> str:
@@ -110,7 +112,7 @@ def test_no_secret_in_plans_and_event_logs(
         *caplog.messages,
         *capfd.readouterr(),
     ]
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[union-attr]
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(100_000)  # type: ignore[union-attr]
     events = [path.read_text(errors="replace") for path in event_log.rglob("*") if path.is_file()]
     assert any("SparkListenerSQLExecutionStart" in text for text in events), "the event log is there"
     for text in (*shown, *events):

@@ -13,6 +13,8 @@ from support.admin import Admin
 from support.produce import numbered, write
 from support.spark_streams import DEADLINE, Stream, grid
 
+pytestmark = pytest.mark.timeout(400)
+
 
 @pytest.fixture
 def topic(admin: Admin, servers: str) -> str:

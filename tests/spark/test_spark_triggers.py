@@ -12,8 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from support.admin import Admin
 from support.produce import Outgoing, numbered, write
-from support.spark_streams import DEADLINE, Stream, grid
+from support.spark_streams import DEADLINE, Stream, grid, started
 from support.waiting import wait_for
+
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def test_available_now_ends_at_what_was_there_at_its_start(stream: Stream, serve
     def run() -> list[tuple[int, int]]:
         read.clear()
         writer = stream.load().writeStream.foreachBatch(batch).trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(stream.where / "checkpoint")).start()
+        query = started(writer.option("checkpointLocation", str(stream.where / "checkpoint")).start)
         assert query.awaitTermination(DEADLINE), "it does not end"
         return sorted(read)
 

@@ -12,10 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from .spark_streams import Stream
-
-LONG = 150.0
-"""Seconds, for whatever these queries do: on a busy machine it takes a while to start their processes."""
+from .spark_streams import DEADLINE as LONG
+from .spark_streams import Stream, started
 
 Place = tuple[int, int]
 
@@ -48,23 +46,17 @@ class Batches:
     def start(self, **trigger: Any) -> StreamingQuery:
         writer = self.stream.load().writeStream.foreachBatch(self._take)
         where = str(self.stream.where / "checkpoint")
-        return writer.option("checkpointLocation", where).trigger(**(trigger or {"availableNow": True})).start()
+        prepared = writer.option("checkpointLocation", where).trigger(**(trigger or {"availableNow": True}))
+        return started(prepared.start)
 
     def run(self) -> StreamingQuery:
         query = self.start()
-        while True:
-            try:
-                assert query.awaitTermination(LONG), "it does not end"
-                return query
-            except StreamingQueryException as error:
-                # Spark waits for ten seconds for a Python process to start, and cannot be told to wait longer.
-                if "failed to connect back" not in str(error):
-                    raise
-            query = self.start()
+        assert query.awaitTermination(LONG), "it does not end"
+        return query
 
-    def break_off(self, after: int) -> StreamingQuery:
+    def break_off(self, after: int, **trigger: Any) -> StreamingQuery:
         self._left = after
-        query = self.start()
+        query = self.start(**trigger)
         with pytest.raises(StreamingQueryException, match="broken off"):
             query.awaitTermination(LONG)
         self._left = None

@@ -12,15 +12,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.spark.options import OptionError, SourceOptions
+from support.spark_streams import DEADLINE, started
 
 SOURCES = ("kafka", "headrace")
-DEADLINE = 60
 Options = dict[str, str]
 
 
@@ -97,7 +99,7 @@ class Comparison:
     def _run(self, source: str, options: Options, where: Path) -> None:
         frame = self.spark.readStream.format(source).options(**self._with_servers(options)).load()
         writer = frame.writeStream.format("parquet").option("path", str(where / "out"))
-        query = writer.option("checkpointLocation", str(where / "checkpoint")).trigger(availableNow=True).start()
+        query = started(writer.option("checkpointLocation", str(where / "checkpoint")).trigger(availableNow=True).start)
         if not query.awaitTermination(DEADLINE):
             raise TimeoutError(f"{source} did not end in {DEADLINE} s")
 

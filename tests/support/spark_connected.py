@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import headrace.spark
 from support.spark_drivers import local_settings, tell
+from support.spark_streams import DEADLINE, started
 
 
 def main(job: dict[str, Any]) -> None:
@@ -28,8 +29,8 @@ def main(job: dict[str, Any]) -> None:
     tell(registered=_places(spark.read.format("headrace").options(**job["options"]).load()))
     stream = spark.readStream.format("headrace").options(**job["options"], startingOffsets="earliest").load()
     writer = stream.writeStream.format("parquet").option("path", str(where / "out"))
-    query = writer.option("checkpointLocation", str(where / "checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination(60)
+    query = started(writer.option("checkpointLocation", str(where / "checkpoint")).trigger(availableNow=True).start)
+    query.awaitTermination(DEADLINE)
     tell(streamed=_places(spark.read.parquet(str(where / "out"))))
     try:
         spark.read.format("headrace").options(**job["options"], startingOffset="earliest").load().count()

@@ -85,5 +85,6 @@ def local_settings(extra: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.python.authenticate.socketTimeout": "120s",
         **dict(extra),
     }

@@ -18,6 +18,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import DataFrame, SparkSession
 
 from support.spark_drivers import local_settings, tell
+from support.spark_streams import started
 
 
 def main(job: dict[str, Any]) -> None:
@@ -38,7 +39,7 @@ def main(job: dict[str, Any]) -> None:
     batches = frame().writeStream.foreachBatch(replace)
     trigger = {"availableNow": True} if job["ends"] else {"processingTime": "0 seconds"}
     queries = [
-        writer.option("checkpointLocation", str(where / name)).trigger(**trigger).start()
+        started(writer.option("checkpointLocation", str(where / name)).trigger(**trigger).start)
         for name, writer in (("checkpoint-files", files), ("checkpoint-batches", batches))
     ]
     tell(running=True)

@@ -18,7 +18,7 @@ from .waiting import wait_for
 RECORDS = 4000
 RECORD_BYTES = 10_000
 SMALL_STEPS = {"kafka.max.partition.fetch.bytes": "100000", "kafka.queued.max.bytes": "1000000"}
-_PATIENCE = 100.0
+_PATIENCE = 150.0
 
 
 class Gate:

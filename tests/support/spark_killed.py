@@ -16,49 +16,31 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from support.spark_drivers import local_settings, tell
-
-_LONG = 60
+from support.spark_streams import DEADLINE, started
 
 
 def main(job: dict[str, Any]) -> None:
     spark = SparkSession.builder.master("local[2]").config(map=local_settings()).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     tell(jvm=spark._jvm.java.lang.ProcessHandle.current().pid())
-    names = list(job["queries"])
-    queries = {name: _started(spark, name, job) for name in names}
+    queries = [_started(spark, name, job) for name in job["queries"]]
     tell(running=True)
-    for name in names:
-        _end(queries[name])
-        while _could_not_start(queries[name]):
-            queries[name] = _started(spark, name, job)
-            _end(queries[name])
+    for query in queries:
+        query.awaitTermination()
     spark.stop()
 
 
 def _started(spark: SparkSession, name: str, job: dict[str, Any]) -> StreamingQuery:
-    """One after the other: each starts Python processes, which Spark does not wait for longer than ten seconds."""
-    query = _start(spark, name, Path(job["directory"]), job["ends"], **job["queries"][name])
-    deadline = time.monotonic() + _LONG
+    """One after the other: each starts Python processes, which takes a while."""
+    query = started(lambda: _start(spark, name, Path(job["directory"]), job["ends"], **job["queries"][name]))
+    deadline = time.monotonic() + DEADLINE
     while query.isActive and query.lastProgress is None and time.monotonic() < deadline:
         time.sleep(0.1)
     return query
-
-
-def _end(query: StreamingQuery) -> None:
-    try:
-        query.awaitTermination()
-    except StreamingQueryException:
-        if not _could_not_start(query):
-            raise
-
-
-def _could_not_start(query: StreamingQuery) -> bool:
-    return query.exception() is not None and "failed to connect back" in str(query.exception())
 
 
 def _start(

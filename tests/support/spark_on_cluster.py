@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from support.spark_drivers import local_settings, tell
 from support.spark_gate import Gate
+from support.spark_streams import started
 
 
 def main(job: dict[str, Any]) -> None:
@@ -31,11 +32,11 @@ def main(job: dict[str, Any]) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     frame = spark.readStream.format("headrace").options(**job["options"]).load()
     writer = Gate(where).before(frame).select("partition", "offset").writeStream.format("parquet")
-    query = (
+    query = started(
         writer.option("path", str(where / "out"))
         .option("checkpointLocation", str(where / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
+        .start
     )
     query.awaitTermination()
     places = spark.read.parquet(str(where / "out")).collect()

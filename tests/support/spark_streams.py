@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-DEADLINE = 60
+DEADLINE = 150
+"""Seconds, for whatever a query does: on a busy machine it takes a while to start its processes."""
+
+TOO_BUSY = "failed to connect back"
+"""What Spark says of a Python process that has not started within ten seconds; it cannot be told to wait longer."""
+
+
+def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """The query, when its reader is there, or cannot be made. If the machine is too busy, it is started again."""
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        query = start()
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(0.05)
+        if not could_not_start(query) or time.monotonic() > deadline:
+            return query
+
+
+def could_not_start(query: StreamingQuery) -> bool:
+    return not query.isActive and TOO_BUSY in str(query.exception())
 
 
 class Stream:
@@ -27,7 +48,7 @@ class Stream:
 
     def start(self, **trigger: Any) -> StreamingQuery:
         writer = self.load().writeStream.format("parquet").option("path", str(self.where / "out"))
-        return writer.option("checkpointLocation", str(self.where / "checkpoint")).trigger(**trigger).start()
+        return started(writer.option("checkpointLocation", str(self.where / "checkpoint")).trigger(**trigger).start)
 
     def run(self, **trigger: Any) -> StreamingQuery:
         """To the end of what is there now."""
