@@ -36,7 +36,7 @@ def test_killed_while_holding_locks(make_sync_share: MakeShareConsumer, share_se
             holder.kill()
     began = time.monotonic()
     again = poll_some(other)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
     assert [(record.offset, record.delivery_count) for record in again] == [(number, 2) for number in range(10)]
     assert list(other.commit().values()) == [None]
 
@@ -96,13 +96,13 @@ class Worker:
         try:
             while not self._stop.is_set():
                 self.seen |= {int(record.value) for record in self._consumer.poll(0.3)}
-            self._consumer.commit(timeout=10)
+            self._consumer.commit(timeout=60)
         except BaseException as problem:  # noqa: BLE001 - the test tells it
             self._problem = problem
 
     def end(self) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(90)
         assert self._problem is None, self._problem
 
 
@@ -134,7 +134,7 @@ def test_a_leader_is_killed_and_comes_back(
 
     try:
         write_some(600)
-        wait_for("some are delivered", lambda: len(unseen()) < 300, 30)
+        wait_for("some are delivered", lambda: len(unseen()) < 300)
         whole_cluster.kill(1)
         write_some(600)
         wait_for("all are delivered without one broker", lambda: not unseen(), 60)
@@ -155,7 +155,10 @@ def test_a_leader_is_killed_and_comes_back(
     cluster_admin.elect_preferred(topic, 3)
     wait_for("the election", lambda: cluster_admin.leader(topic) == 1)
     assert consumer.commit()[moved] is not None
-    while moved not in (records := poll_some(consumer)).partitions:
-        pass
-    assert offsets(records[moved])[: len(held)] == held
+    again: list[int] = []
+    while len(again) < len(held):
+        while moved not in (records := poll_some(consumer)).partitions:
+            pass
+        again += offsets(records[moved])
+    assert again[: len(held)] == held
     assert consumer.commit()[moved] is None

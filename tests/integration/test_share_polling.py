@@ -12,6 +12,7 @@ from headrace.errors import ClosedError, ConfigError, KafkaError, StateError, Wa
 from support.admin import Admin, unique
 from support.produce import numbered
 from support.share import MakeShareConsumer, offsets, poll_nothing, poll_some, put, share_group
+from support.waiting import wait_for
 
 pytest_plugins = ["support.share_fixtures"]
 
@@ -68,11 +69,11 @@ def test_two_members_share_one_partition(
     settings = {"bootstrap_servers": share_servers, "group_id": group, "max_poll_records": 10, "topics": [topic]}
     members = [make_sync_share(**settings) for _ in range(2)]
     for member in members:
-        member.poll(0.1)
+        wait_for("its partition", lambda member=member: not member.poll(0.1) and member.metrics()["partitions"])
     for number in range(40):
         put(share_servers, topic, numbered(5, start=5 * number))
     found: list[list[int]] = [[], []]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while sum(map(len, found)) < 200:
         assert time.monotonic() < deadline, found
         for member, own in zip(members, found, strict=True):
@@ -87,13 +88,17 @@ def test_a_group_without_a_start_begins_at_the_end(
     topic = share_admin.create("late")
     put(share_servers, topic, numbered(10))
     consumer = make_sync_share(bootstrap_servers=share_servers, group_id=unique("latest"), topics=[topic])
-    deadline = time.monotonic() + 20
-    while not consumer.metrics()["partitions"]:
-        assert time.monotonic() < deadline
-        assert not consumer.poll(0.1)
+    wait_for("its partition", lambda: not consumer.poll(0.1) and consumer.metrics()["partitions"])
     poll_nothing(consumer, 0.5)
-    put(share_servers, topic, numbered(3, start=10))
-    assert offsets(poll_some(consumer)) == [10, 11, 12]
+    # Where the end is is decided when the broker is asked for records first, which may take it longer.
+    found: list[int] = []
+    deadline = time.monotonic() + 60
+    while not found:
+        assert time.monotonic() < deadline
+        put(share_servers, topic, numbered(3, start=10))
+        found = offsets(consumer.poll(1.0))
+    assert found[0] >= 10
+    assert found == list(range(found[0], found[0] + len(found)))
 
 
 def test_iteration_gives_back_what_it_did_not_hand_out(
@@ -138,13 +143,13 @@ def test_wakeup_and_close(make_sync_share: MakeShareConsumer, share_servers: str
     waker = threading.Timer(0.3, consumer.wakeup)
     waker.start()
     with pytest.raises(WakeupError):
-        consumer.poll(20)
+        consumer.poll(60)
     waker.join()
     consumer.poll(0.1)
     began = time.monotonic()
     consumer.close()
     consumer.close()
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 10
     with pytest.raises(ClosedError):
         consumer.poll(0)
 
@@ -157,10 +162,10 @@ def test_a_group_of_another_kind_is_refused(
     topic, group = share_admin.create("kinds"), unique("consumers")
     with Consumer(bootstrap_servers=share_servers, group_id=group, group_protocol="consumer") as other:
         other.subscribe([topic])
-        other.poll(0.5)
+        wait_for("its partition", lambda: not other.poll(0.1) and other.assignment())
         consumer = make_sync_share(bootstrap_servers=share_servers, group_id=group, topics=[topic])
         with pytest.raises(KafkaError, match="not a share group"):
-            consumer.poll(20)
+            consumer.poll(60)
 
 
 def test_settings_that_contradict_a_share_group() -> None:

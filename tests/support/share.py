@@ -7,24 +7,15 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs leave most of them out
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
-
 from headrace import AsyncShareConsumer, Record, Records, ShareConsumer
 
-from .admin import client_settings, unique
+from .admin import unique
 from .consumers import BlockingAsyncConsumer
+from .group_settings import configure_group
 from .produce import Outgoing, write
 
 AnyShareConsumer = Any
 MakeShareConsumer = Callable[..., AnyShareConsumer]
-
-_TIMEOUT = 30.0
 
 
 class BlockingAsyncShareConsumer(BlockingAsyncConsumer):
@@ -41,14 +32,7 @@ SHARE_KINDS: dict[str, MakeShareConsumer] = {"sync": ShareConsumer, "async": Blo
 def share_group(servers: str, **settings: object) -> str:
     """A new group that starts at the beginning of its topics, with settings as `share_record_lock_duration_ms=1000`."""
     group = unique("share")
-    wanted = {"share_auto_offset_reset": "earliest", **settings}
-    entries = [
-        ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
-        for name, value in wanted.items()
-    ]
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
-    client = AdminClient(client_settings(servers))
-    client.incremental_alter_configs([resource])[resource].result(_TIMEOUT)
+    configure_group(servers, group, **({"share_auto_offset_reset": "earliest"} | settings))
     return group
 
 
@@ -61,7 +45,7 @@ def offsets(records: Records | list[Record]) -> list[int]:
     return [record.offset for record in records]
 
 
-def poll_some(consumer: AnyShareConsumer, timeout: float = 20.0, **options: Any) -> Records:
+def poll_some(consumer: AnyShareConsumer, timeout: float = 60.0, **options: Any) -> Records:
     """What the first poll returns that returns anything."""
     deadline = time.monotonic() + timeout
     while True:

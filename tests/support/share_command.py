@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from .java_tool import java_tool
 
-_TIMEOUT = 30.0
+_TIMEOUT = 90.0
 
 Row = dict[str, str]
 
@@ -73,10 +73,10 @@ class VerifiableShareConsumer:
     ) -> None:
         self._process.terminate()
         try:
-            self._process.wait(10)
+            self._process.wait(30)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._thread.join(10)
+        self._thread.join(30)
         assert self._process.stdout is not None
         self._process.stdout.close()
