@@ -16,6 +16,8 @@ from support.java import performance_producer
 from support.produce import Outgoing, Writer, numbered, write
 from support.waiting import wait_for
 
+pytestmark = pytest.mark.timeout(300)
+
 PARTITIONS = 3
 MILLION = 1_000_000
 
@@ -23,7 +25,7 @@ MILLION = 1_000_000
 class Reading:
     """Notes what is read. Each offset has to be the next of its partition."""
 
-    def __init__(self, consumer: AnyConsumer, timeout: float = 60.0) -> None:
+    def __init__(self, consumer: AnyConsumer, timeout: float = 150.0) -> None:
         self.next = dict.fromkeys(consumer.assignment(), 0)
         self.values: list[int] = []
         self._consumer = consumer
@@ -57,6 +59,7 @@ def test_the_leader_is_killed_in_the_middle_of_a_million_records(
     consumer = assigned(make_sync, servers, million, PARTITIONS, max_poll_records=5000, queued_max_bytes=2**20)
     reading = Reading(consumer)
     reading.poll_until(300_000)
+    cluster_admin.wait_in_sync(million, 3, PARTITIONS)
     leader = cluster_admin.leader(million)
     whole_cluster.kill(leader)
     reading.poll_until(MILLION)
@@ -144,7 +147,7 @@ def test_a_leader_hands_over(
     write(servers, million, numbered(10))
     began = time.monotonic()
     assert [record.offset for record in poll_until(consumer, 10)] == list(range(end, end + 10))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     assert news == [preferred]
 
 
@@ -157,8 +160,8 @@ def test_the_coordinator_is_killed(make_sync: MakeConsumer, whole_cluster: Local
     poll_until(consumer, 10)
     consumer.commit({tp: 5})
     whole_cluster.kill(cluster_admin.coordinator(group))
-    consumer.commit({tp: OffsetAndMetadata(7, "after")}, timeout=30)
-    assert consumer.committed([tp], timeout=30) == {tp: OffsetAndMetadata(7, "after")}
+    consumer.commit({tp: OffsetAndMetadata(7, "after")}, timeout=60)
+    assert consumer.committed([tp], timeout=60) == {tp: OffsetAndMetadata(7, "after")}
 
 
 @pytest.mark.soak
@@ -178,7 +181,7 @@ def test_all_brokers_go_and_come_back(
     whole_cluster.restart(*whole_cluster.brokers)
     write(servers, topic, numbered(10, start=10))
     assert [record.offset for record in poll_until(consumer, 10)] == list(range(10, 20))
-    consumer.close(timeout=30)
+    consumer.close(timeout=60)
     watcher = make_async(bootstrap_servers=servers, group_id=group)
     found = watcher.committed([tp])[tp]
     assert found is not None
@@ -236,7 +239,7 @@ def test_an_unclean_election_cuts_off_what_was_read(
     # Where nothing is to be decided by the user, reading goes on where the logs part.
     assert [int(record.value or b"") for record in poll_until(lenient, 20)] == list(range(1000, 1020))
     assert lenient.position(tp) == 120
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     with pytest.raises(LogTruncationError, match="truncated") as caught:  # noqa: PT012 - whichever poll it is
         while time.monotonic() < deadline:
             strict.poll(1.0)

@@ -24,11 +24,11 @@ SESSION = 45.0
 """Kafka's own: longer than it takes a broker to be replaced, or an assignor to be held up."""
 ROUNDS = int(os.environ.get("ROUNDS", "0"))
 SEED = int(os.environ.get("SEED", "1"))
-_PATIENCE = 60.0
+_PATIENCE = 150.0
 _LONG = 180.0
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_the_coordinator_is_killed(whole_cluster: LocalBroker, cluster_admin: Admin) -> None:
     """While some groups are at rest, and in others a rebalance is in progress: a member is asked for by a newcomer and
     busy; the leader of a group has heard of all who joined and not yet said who gets what.
@@ -69,7 +69,7 @@ def test_the_coordinator_is_killed(whole_cluster: LocalBroker, cluster_admin: Ad
 
     def comes_to_rest(trial: GroupTrial, members: list[Peer]) -> None:
         trial.wait_flowing(members)
-        assert trial.described() == ("STABLE", {member.name for member in members})
+        trial.wait_state("STABLE", members)
 
     def kill_coordinator() -> None:
         whole_cluster.kill(cluster_admin.leader(OFFSETS_TOPIC, 0))
@@ -109,7 +109,7 @@ def play(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_a_rolling_restart(whole_cluster: LocalBroker, cluster_admin: Admin) -> None:
     """Every broker stops in order and comes back, the coordinators among them. No member notices."""
     trials = [GroupTrial(cluster_admin, way, PARTITIONS, session=SESSION, replication=3) for way in WAYS]
@@ -123,7 +123,7 @@ def test_a_rolling_restart(whole_cluster: LocalBroker, cluster_admin: Admin) -> 
         running.wait(_PATIENCE)
         assert over.wait(_LONG)
         trial.wait_flowing(members)
-        assert trial.described() == ("STABLE", {"sync", "async"})
+        trial.wait_state("STABLE", members)
         assert trial.changes_since(before) == []
         trial.finish(*members)
         assert trial.ledger.refused == []

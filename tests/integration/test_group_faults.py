@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +20,16 @@ from support.group_events import Closed, Lost, Read, milliseconds
 from support.group_trial import GroupTrial, in_all_ways
 from support.groups import WAYS as GROUP_WAYS
 from support.groups import at_rest, member, poll_all
+from support.patience import patiently
 from support.produce import numbered, write
+
+pytestmark = pytest.mark.timeout(400)
 
 PARTITIONS = 6
 SESSION = 3.0
 HASTE = 0.75 * SESSION
 """What happens sooner was not due to a session that timed out. A heartbeat or two may be missing."""
-INTERVAL = 5.0
+INTERVAL = 6.0
 
 
 def seconds_since(at: int, moment: int) -> float:
@@ -39,8 +43,9 @@ def test_members_that_close_die_or_are_paused(admin: Admin) -> None:
     the commit is refused, what it had is reported as lost, and it joins again.
     """
 
-    def scenario(way: str) -> None:
-        with GroupTrial(admin, way, PARTITIONS, session=SESSION) as trial:
+    def scenario(way: str, scale: float) -> None:
+        haste = scale * HASTE
+        with GroupTrial(admin, way, PARTITIONS, session=scale * SESSION) as trial:
             ledger, peers = trial.ledger, trial.peers
             closing, killed, paused, last = trial.start_all("closing", "killed", "paused", "last")
 
@@ -49,14 +54,14 @@ def test_members_that_close_die_or_are_paused(admin: Admin) -> None:
             (closed,) = (each.at for each in closing.events if isinstance(each, Closed))
             trial.wait_flowing([killed, paused, last])
             moved = [stint.begun for stint in ledger.stints if stint.place in had and stint.member != "closing"]
-            assert seconds_since(closed, max(moved)) < HASTE
+            assert seconds_since(closed, max(moved)) < haste
 
             had = ledger.owned("killed")
             before = milliseconds()
             killed.kill()
             trial.wait_flowing([paused, last])
             moved = [stint.begun for stint in trial.stints_since(before, had)]
-            assert seconds_since(before, min(moved)) > HASTE
+            assert seconds_since(before, min(moved)) > haste
 
             trial.hold(paused)
             had = ledger.owned("paused")
@@ -66,7 +71,7 @@ def test_members_that_close_die_or_are_paused(admin: Admin) -> None:
             taken = milliseconds()
             peers.wait("and reads it", lambda: trial.committed_at(last) >= taken)
             moved = [stint.begun for stint in trial.stints_since(before, had)]
-            assert seconds_since(before, min(moved)) > HASTE
+            assert seconds_since(before, min(moved)) > haste
             paused.resume()
             trial.release(paused)
             lost = peers.wait(
@@ -74,37 +79,38 @@ def test_members_that_close_die_or_are_paused(admin: Admin) -> None:
             )
             assert lost[0].partitions == had
             trial.wait_flowing([paused, last])
-            assert trial.described() == ("STABLE", {"paused", "last"})
+            trial.wait_state("STABLE", [paused, last])
             trial.finish(paused, last)
 
-            (refusal,) = set(trial.refusals_of(paused))
-            assert "the group has given this consumer's partitions to others" in refusal
+            refusals = set(trial.refusals_of(paused))
+            assert len(refusals) == 1
+            assert "the group has given this consumer's partitions to others" in refusals.pop()
             assert [each for each in ledger.refused if each[0] != "paused"] == []
             # Only what the paused one could not commit was read twice; what the killed one had just read, perhaps, too.
             assert {"lost"} <= {repeat.first.ending for repeat in ledger.repeats()} <= {"lost", "killed"}
             # Two members owned a partition at a moment only while one of them could not know better.
             assert {earlier.ending for earlier, _ in ledger.overlaps()} <= {"lost"}
 
-    in_all_ways(scenario)
+    in_all_ways(lambda way: patiently(functools.partial(scenario, way)))
 
 
 def test_a_slow_and_a_livelocked_member(admin: Admin) -> None:
     """Work beyond the session timeout changes nothing for anybody. Beyond max.poll.interval.ms it costs membership,
     and the others go on, before and after."""
 
-    def scenario(way: str) -> None:
-        interval = round(INTERVAL * 1000)
-        with GroupTrial(admin, way, PARTITIONS, session=SESSION, max_poll_interval_ms=interval) as trial:
+    def scenario(way: str, scale: float) -> None:
+        session, interval = scale * SESSION, scale * INTERVAL
+        limit = round(interval * 1000)
+        with GroupTrial(admin, way, PARTITIONS, session=session, max_poll_interval_ms=limit) as trial:
             quick, slow, stuck = trial.start_all("quick", "slow", "stuck")
             others = [trial.ledger.owned(each) for each in ("quick", "slow")]
             rest = milliseconds()
-            trial.hold(slow, busy=True)
-            trial.hold(stuck, busy=True)
+            trial.hold(slow, stuck, busy=True)
             before = milliseconds()
             held = trial.ledger.owned("stuck")
 
             def has_worked() -> bool:
-                return isinstance(quick.events[-1], Read) and seconds_since(before, quick.events[-1].at) > SESSION + 0.5
+                return isinstance(quick.events[-1], Read) and seconds_since(before, quick.events[-1].at) > session + 0.5
 
             trial.peers.wait("the quick one reads on", has_worked)
             trial.release(slow)
@@ -114,15 +120,15 @@ def test_a_slow_and_a_livelocked_member(admin: Admin) -> None:
 
             trial.peers.wait("the others have all", lambda: trial.stints_since(before, held))
             (first, *_) = sorted(stint.begun for stint in trial.stints_since(before, held))
-            assert INTERVAL - 0.5 < seconds_since(before, first) < INTERVAL + HASTE
+            assert interval - 0.5 * scale < seconds_since(before, first) < interval + scale * HASTE
             stuck.kill()
             trial.wait_flowing([quick, slow])
-            assert trial.described() == ("STABLE", {"quick", "slow"})
+            trial.wait_state("STABLE", [quick, slow])
             trial.finish(quick, slow)
             assert trial.ledger.refused == []
             assert {repeat.first.member for repeat in trial.ledger.repeats()} == {"stuck"}
 
-    in_all_ways(scenario)
+    in_all_ways(lambda way: patiently(functools.partial(scenario, way)))
 
 
 class Gated(RangeAssignor):
@@ -134,7 +140,7 @@ class Gated(RangeAssignor):
 
     def assign(self, members: Any, partitions: Any) -> Any:
         self.is_reached.set()
-        assert self.is_open.wait(30)
+        assert self.is_open.wait(60)
         return super().assign(members, partitions)
 
 
@@ -165,7 +171,7 @@ def test_what_was_given_up_is_not_committed_by_a_later_generation(
     topic, group, gate = admin.create("late", 4), unique("g"), Gated()
     for partition in range(4):
         write(servers, topic, numbered(10, partition))
-    way = {**GROUP_WAYS["eager"], "session_timeout_ms": 10_000, "enable_auto_commit": False}
+    way = {**GROUP_WAYS["eager"], "enable_auto_commit": False}
     leader = member(make_sync, servers, group, [topic], **{**way, "partition_assignment_strategy": [gate]})
     poll_all([leader], at_rest([leader], 4))
     late = member(make_sync, servers, group, [topic], **way)
@@ -179,9 +185,8 @@ def test_what_was_given_up_is_not_committed_by_a_later_generation(
         try:
             poll_all([late], lambda: gate.is_reached.is_set())
             assert late.assignment() == set()
-            threading.Timer(0.5, gate.is_open.set).start()
             with pytest.raises(CommitFailedError, match="given up"):
-                late.commit({tp: offset - 1 for tp, offset in read.items()}, timeout=10)
+                late.commit({tp: offset - 1 for tp, offset in read.items()}, timeout=20)
         finally:
             gate.is_open.set()
         poll_all([late], at_rest([leader, late, newcomer], 4))

@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from threading import BrokenBarrierError
 from typing import Any, Self
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from .admin import Admin, client_settings, unique
@@ -37,7 +38,7 @@ from .waiting import wait_for
 WAYS: Mapping[str, str | None] = {"eager": "range", "cooperative": "cooperative-sticky", "consumer": None}
 """The ways in which a group shares partitions out, and their strategies. None: KIP-848."""
 
-_TIMEOUT = 30.0
+_TIMEOUT = 60.0
 _LIMIT = 2_000_000  # records: hours; nobody gets there
 _PAUSE = 0.03
 _HEARTBEAT = 100  # milliseconds; in a KIP-848 group the broker's affair
@@ -116,7 +117,7 @@ class GroupTrial:
         self.wait_flowing(members)
         return members
 
-    def wait_flowing(self, members: Iterable[Peer], timeout: float = 2 * _TIMEOUT) -> None:
+    def wait_flowing(self, members: Iterable[Peer], timeout: float = _TIMEOUT) -> None:
         """Until these are the group, at rest, and have read and committed since now."""
         members = list(members)
         since = milliseconds()
@@ -139,11 +140,13 @@ class GroupTrial:
                 at = event.at
         return 0 if missing else at
 
-    def hold(self, member: Peer, *, busy: bool = False) -> None:
-        """It is in user code when this returns, between reading and committing, and stays there."""
-        before = member.said.count("held")
-        member.process.send_signal(signal.SIGQUIT if busy else signal.SIGUSR1)
-        wait_for(f"{member.name} is held", lambda: member.said.count("held") > before, _TIMEOUT)
+    def hold(self, *members: Peer, busy: bool = False) -> None:
+        """They are in user code when this returns, between reading and committing, and stay there."""
+        before = {member: member.said.count("held") for member in members}
+        for member in members:
+            member.process.send_signal(signal.SIGQUIT if busy else signal.SIGUSR1)
+        for member, times in before.items():
+            wait_for(f"{member.name} is held", functools.partial(_is_held_again, member, times), _TIMEOUT)
 
     def hold_assigning(self, members: Iterable[Peer]) -> None:
         """Whoever leads the group stays in its assignor the next time."""
@@ -183,12 +186,21 @@ class GroupTrial:
         found = self._client.describe_consumer_groups([self.group])[self.group].result(_TIMEOUT)
         return found.state.name, {member.client_id for member in found.members}
 
-    def wait_state(self, state: str, timeout: float = _TIMEOUT) -> None:
-        """Until the coordinator says so."""
+    def wait_state(self, state: str, members: Iterable[Peer] | None = None, timeout: float = _TIMEOUT) -> None:
+        """Until the coordinator says so, and, if they are given, that these are its members. It hears of what they have
+        taken a moment after the ledger has."""
+        names = None if members is None else {member.name for member in members}
         deadline = time.monotonic() + timeout
-        while (found := self.described())[0] != state:
+        while True:
+            found: object
+            try:
+                found = now, there = self.described()
+                if now == state and names in (None, there):
+                    return
+            except KafkaException as problem:  # there is no coordinator for a moment
+                found = problem
             if time.monotonic() > deadline:
-                raise AssertionError(f"{state}: not within {timeout:g} s, but {found}\n{self.peers.report()}")
+                raise AssertionError(f"{state} {names}: not within {timeout:g} s, but {found}\n{self.peers.report()}")
             time.sleep(0.05)
 
     # -- the end -------------------------------------------------------------------------------------------------
@@ -196,7 +208,7 @@ class GroupTrial:
     def finish(self, *members: Peer) -> None:
         """No more is written, everything is read, then the members close. Checks what must hold."""
         ends = self._writer.finish()
-        self.peers.wait("all is read", lambda: not self.ledger.unread(ends), 2 * _TIMEOUT)
+        self.peers.wait("all is read", lambda: not self.ledger.unread(ends), _TIMEOUT)
         self.peers.stop(*members)
         ledger = self.ledger
         assert ledger.unread(ends) == []
@@ -221,6 +233,10 @@ class GroupTrial:
             done = progress[commit.place].at(commit.at)
             assert commit.offset <= done, f"{commit} when all was read to {done}"
         assert committed.keys() == self.ledger.partitions, "this group has committed elsewhere"
+
+
+def _is_held_again(member: Peer, times: int) -> bool:
+    return member.said.count("held") > times
 
 
 class Progress:

@@ -24,7 +24,7 @@ from headrace.machines.assignors import assignors_of
 
 from .headrace_member import Member
 
-_PATIENCE = 60.0
+_PATIENCE = 150.0
 _LOOK = 0.01
 
 
