@@ -74,7 +74,7 @@ def headrace(tmp_path: Path) -> Iterator[Shell]:
     assert eventually(lambda: not shell.processes())
 
 
-def eventually(condition: Callable[[], bool], within: float = 20.0) -> bool:
+def eventually(condition: Callable[[], bool], within: float = 60.0) -> bool:
     deadline = time.monotonic() + within
     while not condition():
         if time.monotonic() > deadline:
@@ -86,13 +86,16 @@ def eventually(condition: Callable[[], bool], within: float = 20.0) -> bool:
 def produce(servers: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": servers})
     producer.produce("kept", value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def read_one(servers: str) -> bytes | None:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
     consumer.assign([TopicPartition("kept", 0, 0)])
-    message = consumer.poll(30)
+    deadline = time.monotonic() + 60
+    message = None
+    while (message is None or message.error() is not None) and time.monotonic() < deadline:
+        message = consumer.poll(1)
     consumer.close()
     return None if message is None else message.value()
 
@@ -123,7 +126,7 @@ def test_up_status_up_down_and_up_again(headrace: Shell) -> None:
 
     down = headrace("down")
     assert (down.returncode, down.stdout) == (0, "stopped\n")
-    assert not headrace.processes()
+    assert eventually(lambda: not headrace.processes()), "the supervisor says goodbye before its process is gone"
     assert headrace.status() == {name: ([] if name == "brokers" else None) for name in status} | {"state": "stopped"}
     assert headrace("down").stdout == "nothing is running\n"
 
@@ -186,18 +189,25 @@ def test_foreground_until_ctrl_c(headrace: Shell) -> None:
     assert status["state"] == "running"
     assert headrace("up", "--port", "0", "--foreground").returncode == 1
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=90)
     assert process.returncode == 0
     assert not Path(status["data_dir"]).exists()
     assert headrace.status()["state"] == "stopped"
 
 
 def test_ctrl_c_while_it_starts(headrace: Shell) -> None:
-    process = headrace.start("up", "--port", "0")
-    assert eventually(lambda: len(headrace.processes()) > 1)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    assert process.returncode == 130
+    def is_in_time() -> bool:
+        process = headrace.start("up", "--port", "0")
+        assert eventually(lambda: len(headrace.processes()) > 1)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=90)
+        if headrace.status()["state"] == "running":  # it was up before the signal came
+            headrace("down")
+            return False
+        assert process.returncode == 130
+        return True
+
+    assert any(is_in_time() for _ in range(3))
     assert eventually(lambda: not headrace.processes())
     assert headrace.status()["state"] == "stopped"
 

@@ -32,11 +32,12 @@ def broker() -> Iterator[LocalBroker]:
 
 def create_topic(cluster: LocalBroker, topic: str, partitions: int = 1, replicas: int = 1) -> None:
     admin = AdminClient(cluster.client_config)
-    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(60)
 
 
 def produce(cluster: LocalBroker, topic: str, values: list[bytes]) -> None:
-    producer = Producer(cluster.client_config | {"acks": "all"})
+    # Idempotent: what is tried again, because a leader was killed, must not come twice or after its successor.
+    producer = Producer(cluster.client_config | {"acks": "all", "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(60) == 0
@@ -54,7 +55,28 @@ def read(cluster: LocalBroker, topic: str, count: int) -> list[bytes]:
 
 
 def metadata(cluster: LocalBroker) -> ClusterMetadata:
-    return AdminClient(cluster.client_config).list_topics(timeout=30)
+    return AdminClient(cluster.client_config).list_topics(timeout=60)
+
+
+def leader_of(cluster: LocalBroker, topic: str) -> int:
+    """Any broker may be asked; it hears of a new topic a moment later than the controller."""
+    admin = AdminClient(cluster.client_config)
+    found = -1
+
+    def is_known() -> bool:
+        nonlocal found
+        described = admin.list_topics(timeout=60).topics.get(topic)
+        found = described.partitions[0].leader if described is not None and described.partitions else -1
+        return found >= 0
+
+    assert eventually(is_known)
+    return found
+
+
+def replicas(cluster: LocalBroker, topic: str) -> list[int]:
+    """How many each partition has, as the broker that happens to be asked knows it."""
+    found = metadata(cluster).topics.get(topic)
+    return [] if found is None else [len(partition.replicas) for partition in found.partitions.values()]
 
 
 class TestOneBroker:
@@ -70,7 +92,7 @@ class TestOneBroker:
         done = broker.run_tool(
             "org.apache.kafka.tools.FeatureCommand",
             *("--bootstrap-server", broker.bootstrap_servers, "describe"),
-            timeout=60,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         levels = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("Feature:")}
@@ -87,7 +109,7 @@ class TestOneBroker:
             "org.apache.kafka.tools.ProducerPerformance",
             *("--topic", "tools", "--num-records", "500", "--record-size", "100", "--throughput", "-1"),
             *("--bootstrap-server", broker.bootstrap_servers),
-            timeout=60,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         assert "500 records sent" in done.stdout
@@ -128,7 +150,7 @@ class TestOneBroker:
         with LocalBroker(data_dir=tmp_path) as other:
             assert other.address(1) != broker.address(1)
         assert offered[0] == [taken]
-        assert len(offered) == 4
+        assert len(offered) >= 4, "for clients and controllers, twice at least"
 
     def test_a_failed_start_shows_the_log_and_leaves_nothing(self, tmp_path: Path) -> None:
         log = tmp_path / "kafka.log"
@@ -194,13 +216,13 @@ class TestOneBroker:
 class TestThreeBrokers:
     def test_racks_and_replicas(self, kafka: LocalBroker) -> None:
         create_topic(kafka, "replicated", partitions=3, replicas=3)
-        found = metadata(kafka)
-        assert sorted(found.brokers) == [1, 2, 3]
-        assert all(len(p.replicas) == 3 for p in found.topics["replicated"].partitions.values())
+        assert leader_of(kafka, "replicated") in (1, 2, 3)
+        assert sorted(metadata(kafka).brokers) == [1, 2, 3]
+        assert eventually(lambda: replicas(kafka, "replicated") == [3, 3, 3])
         done = kafka.run_tool(
             "org.apache.kafka.tools.BrokerApiVersionsCommand",
             *("--bootstrap-server", kafka.bootstrap_servers),
-            timeout=60,
+            timeout=120,
         )
         for broker_id, rack in [(1, "a"), (2, "b"), (3, "a")]:
             assert f"(id: {broker_id} rack: {rack}" in done.stdout
@@ -209,7 +231,7 @@ class TestThreeBrokers:
         create_topic(kafka, "survives", replicas=3)
         values = [b"%d" % i for i in range(100)]
         produce(kafka, "survives", values[:50])
-        leader = metadata(kafka).topics["survives"].partitions[0].leader
+        leader = leader_of(kafka, "survives")
         pid = kafka.pid(leader)
         kafka.kill(leader)
         assert not is_running(pid)
@@ -221,14 +243,14 @@ class TestThreeBrokers:
         kafka.restart(leader)
         assert kafka.live_brokers == (1, 2, 3)
         assert kafka.pid(leader) != pid
-        assert sorted(metadata(kafka).brokers) == [1, 2, 3]
+        assert eventually(lambda: sorted(metadata(kafka).brokers) == [1, 2, 3]), "the others hear of it a moment later"
 
     @pytest.mark.soak
     def test_a_graceful_stop_hands_over(self, kafka: LocalBroker) -> None:
         create_topic(kafka, "handed-over", replicas=3)
-        leader = metadata(kafka).topics["handed-over"].partitions[0].leader
+        leader = leader_of(kafka, "handed-over")
         kafka.stop_broker(leader)
-        assert metadata(kafka).topics["handed-over"].partitions[0].leader not in (leader, -1)
+        assert eventually(lambda: leader_of(kafka, "handed-over") != leader)
         kafka.restart(leader)
 
     def test_a_paused_broker_answers_when_it_is_resumed(self, kafka: LocalBroker) -> None:
@@ -286,7 +308,7 @@ class TestNoOrphans:
         assert data.exists()
         assert all(is_running(pid) for pid in pids)
         process.send_signal(number)
-        process.communicate(timeout=30)
+        process.communicate(timeout=90)
         assert process.returncode != 0
         assert eventually(lambda: not any(is_running(pid) for pid in pids))
         assert eventually(lambda: not data.exists())
@@ -294,7 +316,7 @@ class TestNoOrphans:
     @pytest.mark.parametrize("then", ["pass", "1 / 0"])
     def test_the_parent_forgets_to_stop(self, then: str) -> None:
         process, data, pids = self.run("cluster.start()", then)
-        process.communicate(timeout=30)
+        process.communicate(timeout=90)
         assert not any(is_running(pid) for pid in pids)
         assert not data.exists()
 
@@ -315,7 +337,7 @@ class TestNoOrphans:
         assert process.stdout is not None
         data, pid = process.stdout.readline().split()
         os.killpg(process.pid, signal.SIGINT)
-        assert process.communicate(timeout=30) == ("stopped ()\n", "")
+        assert process.communicate(timeout=90) == ("stopped ()\n", "")
         assert not is_running(int(pid))
         assert not Path(data).exists()
 
@@ -328,7 +350,7 @@ class TestNoOrphans:
         process = python(program)
         assert eventually(lambda: len(brokers_below(tmp_path)) >= 2)
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=90)
         assert eventually(lambda: not brokers_below(tmp_path))
         with LocalBroker(2, data_dir=tmp_path) as again:  # and the directory is usable afterwards
             produce(again, "t", [b"x"])
@@ -381,7 +403,7 @@ class TestDownload:
         assert sorted(path.name for path in cache.iterdir()) == ["kafka-4.3.1", "kafka-4.3.1.lock"]
 
         offline = python(self.INSTALL, HEADRACE_CACHE=str(cache), **self.NO_NETWORK)
-        out, _ = offline.communicate(timeout=60)
+        out, _ = offline.communicate(timeout=100)
         assert out.split()[1:] == ["True", "False", "False"]
 
     def test_no_network_at_the_first_start(self, tmp_path: Path) -> None:
@@ -396,7 +418,7 @@ class TestDownload:
         process = python(self.INSTALL, HEADRACE_CACHE=str(tmp_path))
         assert eventually(lambda: bool(brokers_below(tmp_path)))
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=90)
         assert eventually(lambda: not brokers_below(tmp_path))
         assert not (tmp_path / "kafka-4.3.1").exists()
 
@@ -432,7 +454,7 @@ def test_the_plugin_gives_brokers_to_a_users_tests(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert "3 passed" in done.stdout, done.stdout + done.stderr
