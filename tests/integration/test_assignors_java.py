@@ -33,7 +33,7 @@ from headrace.types import TopicPartition
 
 ORACLE = Path(__file__).parent.parent / "support" / "java" / "AssignorOracle.java"
 FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-TIMEOUT = 60.0
+TIMEOUT = 100.0
 
 RANGE, ROUND_ROBIN = RangeAssignor(), RoundRobinAssignor()
 STICKY, COOPERATIVE = StickyAssignor(), CooperativeStickyAssignor()

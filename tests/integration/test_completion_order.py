@@ -15,6 +15,7 @@ from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.errors import ConfigError
 from headrace.offsets import OffsetSet
 from support.admin import Admin, client_settings, unique
+from support.burial import bury
 from support.consumers import MakeConsumer, poll_until
 from support.groups import WAYS, at_rest, member, poll_all, shared_out
 from support.produce import numbered, write
@@ -128,9 +129,9 @@ def test_done_from_other_threads_and_waiting_for_it(servers: str, topic: str) ->
         ]
         for thread in threads:
             thread.start()
-        assert consumer.in_flight([tp], timeout=10) == {}
+        assert consumer.in_flight([tp], timeout=60) == {}
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         consumer.commit()
         assert consumer.committed([tp])[tp] == OffsetAndMetadata(RECORDS, "", records[-1].leader_epoch)
 
@@ -140,7 +141,8 @@ def test_whole_polls_can_be_done(make: MakeConsumer, servers: str, topic: str) -
     consumer = member(make, servers, unique("g"), [topic], max_poll_records=30, **DONE)
     polls = []
     while sum(map(len, polls)) < RECORDS:
-        polls.append(consumer.poll(1.0))
+        if records := consumer.poll(1.0):
+            polls.append(records)
     consumer.done(polls[-1])
     consumer.done(polls[0])
     consumer.commit()
@@ -190,7 +192,7 @@ import sys
 from headrace import Consumer
 servers, group, topic = sys.argv[1:]
 consumer = Consumer(bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", commit_mode="done",
-                    enable_auto_commit=False, session_timeout_ms=1000, heartbeat_interval_ms=200)
+                    enable_auto_commit=False, client_id="worker")
 consumer.subscribe([topic])
 records = []
 while len(records) < 100:
@@ -218,6 +220,7 @@ def crashed(servers: str, topic: str) -> str:
     finally:
         worker.kill()
         worker.communicate()
+    bury(servers, group, "worker")
     return group
 
 
@@ -249,7 +252,7 @@ def test_close_waits_for_work_if_asked_to(servers: str, topic: str) -> None:
     last = threading.Timer(0.6, lambda: consumer.done(records[-1]))
     finish.start()
     last.start()
-    consumer.close(drain=10.0)
+    consumer.close(drain=60.0)
     with Consumer(bootstrap_servers=servers, group_id=group) as reader:
         committed = reader.committed([tp])[tp]
     assert committed is not None
