@@ -17,6 +17,8 @@ from support.produce import numbered, write
 
 pytest_plugins = ["support.group_fixtures"]
 
+pytestmark = pytest.mark.timeout(300)
+
 PARTITIONS = 4
 FIRST, SOME, MORE = 25, 5, 5
 

@@ -77,7 +77,7 @@ def test_the_proposal_s_example(make: MakeConsumer, servers: str, tp: TopicParti
     assert one is not None
     assert (one.offset, open_ranges(one), two) == (190, [(140, 190)], None)
     assert third.committed([tp])[tp].offset == 140
-    assert offsets(third.poll(10, max_records=30)) == list(range(140, 170))
+    assert offsets(third.poll(60, max_records=30)) == list(range(140, 170))
     third.commit()
     one, two = both_logs(servers, group, tp)
     assert one is not None
@@ -92,9 +92,9 @@ def test_the_proposal_s_example(make: MakeConsumer, servers: str, tp: TopicParti
 def test_a_second_crash_with_a_range_half_worked_off(make: MakeConsumer, servers: str, tp: TopicPartition) -> None:
     group = behind(servers, tp, 70, 120)
     first = laned(make, servers, group, tp.topic)
-    assert len(first.poll(10, max_records=30)) == 30
+    assert len(first.poll(60, max_records=30)) == 30
     first.commit()
-    assert len(first.poll(10, max_records=5)) == 5
+    assert len(first.poll(60, max_records=5)) == 5
     crash(first)
     grow(servers, tp, 200, 120)
     second = laned(make, servers, group, tp.topic)
@@ -127,7 +127,7 @@ class TestPolls:
         consumer = laned(make, servers, group, tp.topic, max_poll_records=1)
         assert consumer.position(tp) == 100
         grow(servers, tp, 200, 100)
-        wait_for("both lanes are full", lambda: consumer.poll(0.01) is not None and _full(consumer))
+        wait_for("both lanes are full", lambda: _full(consumer, 100, 100))
         lanes = [record.lane for _ in range(40) for record in consumer.poll(1)]
         assert lanes.count("backlog") == 10
         assert lanes.count("live") == 30
@@ -167,7 +167,7 @@ class TestPolls:
 
     def test_arrow_has_the_lane(self, make: MakeConsumer, servers: str, tp: TopicPartition) -> None:
         group = behind(servers, tp, 70, 120)
-        records = laned(make, servers, group, tp.topic).poll(10)
+        records = laned(make, servers, group, tp.topic).poll(60)
         assert set(records.to_arrow(lane=True)["lane"].to_pylist()) == {"backlog"}
 
 
@@ -184,7 +184,7 @@ class TestQuestions:
         assert consumer.position(tp) == 120
         assert consumer.beginning_offsets([tp]) == {tp: 0}, "nothing was read: the log's own"
         assert consumer.end_offsets([tp]) == {tp: 120}
-        assert len(consumer.poll(10, max_records=10)) == 10
+        assert len(consumer.poll(60, max_records=10)) == 10
         assert consumer.beginning_offsets([tp]) == {tp: 70}
         assert consumer.end_offsets([tp]) == {tp: 80}
         grow(servers, tp, 125, 120)
@@ -197,12 +197,12 @@ class TestQuestions:
     def test_metrics_tell_what_is_open(self, make: MakeConsumer, servers: str, tp: TopicPartition) -> None:
         group = behind(servers, tp, 70, 120)
         consumer = laned(make, servers, group, tp.topic)
-        consumer.poll(10, max_records=30)
+        consumer.poll(60, max_records=30)
         figures = consumer.metrics()
         assert figures["partitions"][str(tp)]["lag"] in (0, None)
         backlog = figures["backlog"]
         assert backlog["open"] == 20
-        assert backlog["expected_seconds"] > 0
+        assert backlog["expected_seconds"] >= 0, "known, and perhaps less than a millisecond"
         assert backlog["partitions"][str(tp)] == {"position": 100, "open": 20, "ranges": [[70, 120]]}
         poll_until(consumer, 20)
         consumer.commit()
@@ -249,7 +249,7 @@ class TestCommits:
     def test_each_lane_by_itself_automatically(self, make: MakeConsumer, servers: str, tp: TopicPartition) -> None:
         group = behind(servers, tp, 70, 120)
         consumer = laned(make, servers, group, tp.topic, enable_auto_commit=True, auto_commit_interval_ms=20)
-        assert len(consumer.poll(10, max_records=20)) == 20
+        assert len(consumer.poll(60, max_records=20)) == 20
         wait_for("progress", lambda: _committed_beside(consumer, servers, group, tp) == 90)
         one, _ = both_logs(servers, group, tp)
         assert one is not None
@@ -292,7 +292,7 @@ def _committed_beside(consumer: AnyConsumer, servers: str, group: str, tp: Topic
 def test_seek_ends_the_backlog(make: MakeConsumer, servers: str, tp: TopicPartition) -> None:
     group = behind(servers, tp, 70, 120)
     consumer = laned(make, servers, group, tp.topic)
-    assert len(consumer.poll(10, max_records=5)) == 5
+    assert len(consumer.poll(60, max_records=5)) == 5
     consumer.seek(tp, 100)
     assert offsets(poll_until(consumer, 20)) == list(range(100, 120))
     consumer.commit()
