@@ -125,7 +125,7 @@ with Consumer(bootstrap_servers={servers!r}, auto_offset_reset="earliest", max_p
 
 @pytest.fixture
 def mortal_broker() -> Iterator[LocalBroker]:
-    with LocalBroker() as broker:
+    with LocalBroker(start_timeout=100.0) as broker:
         yield broker
 
 

@@ -24,7 +24,7 @@ QUICK_GROUPS = {
 
 @pytest.fixture(scope="session")
 def group_broker() -> Iterator[LocalBroker]:
-    with LocalBroker(properties=QUICK_GROUPS) as broker:
+    with LocalBroker(properties=QUICK_GROUPS, start_timeout=100.0) as broker:
         yield broker
 
 

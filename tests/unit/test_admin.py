@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Iterator
+
+import pytest
 
 from headrace.aio.admin import AsyncAdmin
-from headrace.local.ports import free_ports
 from headrace.protocol.admin_messages import LIST_GROUPS
 from headrace.protocol.messages import API_VERSIONS, APIS, FIND_COORDINATOR, METADATA
 from support.fake_broker import FakeBroker, Link, answer, api_versions, run
@@ -33,11 +36,19 @@ async def serve(link: Link, broker: FakeBroker, clusters: list[dict[int, int]]) 
         await link.reply(request, reply)
 
 
-def test_another_broker_is_asked_when_the_first_is_gone() -> None:
+@pytest.fixture
+def nobody() -> Iterator[socket.socket]:
+    """Has a port, lest another process takes it, and does not listen there."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        yield silent
+
+
+def test_another_broker_is_asked_when_the_first_is_gone(nobody: socket.socket) -> None:
     async def main() -> None:
-        (gone,) = free_ports(1)
         async with FakeBroker() as broker, asyncio.TaskGroup() as tasks:
-            admin = AsyncAdmin(bootstrap_servers=broker.name, default_api_timeout_ms=5_000)
+            gone = nobody.getsockname()[1]
+            admin = AsyncAdmin(bootstrap_servers=broker.name, default_api_timeout_ms=50_000)
             asked = asyncio.create_task(admin.describe_group("g"))
             serving = tasks.create_task(serve(await broker.accept(), broker, [{1: gone, 2: broker.port}]))
             assert await asked is None
@@ -47,11 +58,11 @@ def test_another_broker_is_asked_when_the_first_is_gone() -> None:
     run(main())
 
 
-def test_groups_are_asked_of_the_brokers_that_there_are_now() -> None:
+def test_groups_are_asked_of_the_brokers_that_there_are_now(nobody: socket.socket) -> None:
     async def main() -> None:
-        (gone,) = free_ports(1)
         async with FakeBroker() as broker, asyncio.TaskGroup() as tasks:
-            admin = AsyncAdmin(bootstrap_servers=broker.name, default_api_timeout_ms=5_000)
+            gone = nobody.getsockname()[1]
+            admin = AsyncAdmin(bootstrap_servers=broker.name, default_api_timeout_ms=50_000)
             asked = asyncio.create_task(admin.groups())
             clusters = [{1: gone, 2: broker.port}, {2: broker.port}]
             serving = tasks.create_task(serve(await broker.accept(), broker, clusters))

@@ -61,7 +61,7 @@ def first_poll(ranges: dict[int, tuple[int, int]], **settings: Any) -> None:
             try:
                 async with AsyncShareConsumer(bootstrap_servers=broker.name, group_id="g", **settings) as consumer:
                     consumer.subscribe(["t"])
-                    await consumer.poll(10.0)
+                    await consumer.poll(50.0)
             finally:
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
@@ -150,7 +150,7 @@ def test_without_a_record_limit_the_older_version_will_do() -> None:
                 async with AsyncShareConsumer(bootstrap_servers=broker.name, group_id="g", **settings) as consumer:
                     consumer.subscribe(["t"])
                     for expected in ([0, 1, 2], [3, 4]):
-                        records = await consumer.poll(10.0)
+                        records = await consumer.poll(50.0)
                         assert [record.offset for record in records] == expected
                         with pytest.raises(UnsupportedVersionError, match=r"RENEW needs .*Kafka 4\.2"):
                             consumer.acknowledge(records, "renew")
