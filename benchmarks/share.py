@@ -57,7 +57,7 @@ def headrace(job: Job) -> dict[str, float]:
     from headrace import ShareConsumer
 
     mode, limit, group = job.protocol.split()
-    _start_at_the_beginning(job.servers, group)
+    start_at_the_beginning(job.servers, group)
     settings = {"bootstrap.servers": job.servers, "group.id": group, "max.poll.records": limit}
     with ShareConsumer(settings, share_acquire_mode=mode) as consumer:
         consumer.subscribe([job.topic])
@@ -72,7 +72,7 @@ def confluent(job: Job) -> dict[str, float]:
     mode, limit, group = job.protocol.split()
     if mode != MODES[0]:
         raise ValueError(f"it has no {mode}")
-    _start_at_the_beginning(job.servers, group)
+    start_at_the_beginning(job.servers, group)
     settings = {"bootstrap.servers": job.servers, "group.id": group, "max.poll.records": int(limit), "log_level": 3}
     consumer = ShareConsumer(settings)
     try:
@@ -106,7 +106,7 @@ def _timed(poll: Callable[[], int], records: int) -> dict[str, float]:
     }
 
 
-def _start_at_the_beginning(servers: str, group: str) -> None:
+def start_at_the_beginning(servers: str, group: str) -> None:
     from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs leave most of them out
         AdminClient,
         AlterConfigOpType,
