@@ -112,7 +112,7 @@ def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Run:
     }
     first, second = Consumer(settings), Consumer(settings)
     reads: list[tuple[float, TopicPartition, int]] = []
-    joined = requested = completed = 0.0
+    stands = joined = requested = completed = 0.0
     slow: TopicPartition | None = None
     writer.start()
     try:
@@ -128,7 +128,10 @@ def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Run:
             reads += ((now, tp, len(records[tp])) for tp in records.partitions)
             if watch is not None:
                 watch(now - began, _doing(joined, requested, completed), len(records))
-            if not joined and now > began + _SETTLE + BEFORE:
+            if not stands and len(first.assignment()) == PARTITIONS:
+                stands = now
+            # Not before: two that join at once share out the partitions, and none is given up.
+            if stands and not joined and now > stands + _SETTLE + BEFORE:
                 joined = now
                 other.start()
             if deferred and not completed:
