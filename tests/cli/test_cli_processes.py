@@ -29,7 +29,7 @@ def test_a_reader_that_has_had_enough(servers: str, admin: Admin) -> None:
         write(servers, topic, numbered(10_000, size=100))
         assert process.stderr is not None
         assert process.stderr.read() == b""
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_member_whose_reader_has_had_enough(servers: str, admin: Admin) -> None:
@@ -39,7 +39,7 @@ def test_a_member_whose_reader_has_had_enough(servers: str, admin: Admin) -> Non
     with start("tail", "-b", servers, "-t", topic, "-g", f"{topic}-group", "-o", "beginning") as process:
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(90) == 0
     done = headrace("tail", "-b", servers, "-t", topic, "-g", f"{topic}-group", "-o", "beginning", "-c", "1")
     assert done.text == "0\n"
 
@@ -52,7 +52,7 @@ def test_ctrl_c_while_it_follows(servers: str, admin: Admin) -> None:
             write(servers, topic, numbered(1, start=number))
             assert process.stdout.readline() == b"%d\n" % number
         process.send_signal(signal.SIGINT)
-        rest, said = process.communicate(timeout=30)
+        rest, said = process.communicate(timeout=60)
     assert (process.returncode, rest, said) == (130, b"", b"\n")  # what the terminal shows as ^C ends its line
 
 
@@ -72,7 +72,7 @@ def test_ctrl_c_while_it_watches(servers: str, admin: Admin) -> None:
         assert process.stdout is not None
         assert b'"lag": 0' in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, b"\n")
 
 

@@ -33,7 +33,9 @@ def test_lines_become_records(servers: str, admin: Admin, tmp_path: Path) -> Non
     with Consumer(bootstrap_servers=servers) as consumer:
         consumer.assign([TopicPartition(topic, 1)])
         consumer.seek_to_beginning()
-        found = [(r.key, r.value, r.headers) for r in consumer.poll(10)]
+        found: list[Any] = []
+        while len(found) < 3:
+            found += [(r.key, r.value, r.headers) for r in consumer.poll(10)]
     assert found == [
         (key, value, (("source", b"test"),)) for key, value in [(b"a", b"one"), (b"b", b"two:three"), (b"c", b"")]
     ]
@@ -202,7 +204,7 @@ def test_more_than_a_poll_brings(servers: str, admin: Admin) -> None:
     found = tail(servers, topic, "-o", "beginning", "-e")
     assert len(found) == 120_000
     assert sorted(map(int, found)) == [number for number in range(40_000) for _ in range(3)]
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize(

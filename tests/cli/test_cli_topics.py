@@ -12,6 +12,7 @@ from cli.shell import headrace
 from headrace import Consumer, TopicPartition
 from support.admin import Admin, unique
 from support.produce import numbered, write
+from support.waiting import wait_for
 
 pytest_plugins = ["support.share_fixtures"]
 
@@ -48,6 +49,8 @@ def test_a_topic_is_made_shown_and_deleted(servers: str) -> None:
     assert again.err.startswith(f"headrace: CreateTopics of {name}: TOPIC_ALREADY_EXISTS")
     gone = headrace("topics", "-b", servers, "--delete", "-t", name)
     assert (gone.code, gone.text) == (0, f"deleted {name}\n")
+    # The controller has deleted it; the broker hears of it a moment later.
+    wait_for("it to be gone", lambda: headrace("topics", "-b", servers, "-t", name).code)
     missing = headrace("topics", "-b", servers, "-t", name)
     assert (missing.code, missing.out) == (1, b"")
     assert missing.err == f"headrace: there is no topic {name!r}: `headrace topics` lists those that there are\n"
@@ -70,10 +73,9 @@ def test_a_group_with_its_member(servers: str, admin: Admin, protocol: str) -> N
         consumer.subscribe([topic])
         while not consumer.assignment():
             consumer.poll(0.1)
-        listed = headrace("groups", "-b", servers)
+        wait_for("the group", lambda: [group, protocol, "Stable"] in headrace("groups", "-b", servers).rows)
         shown = headrace("groups", "-b", servers, "-g", group)
         found = headrace("groups", "-b", servers, "-g", group, "--format", "json").json
-    assert [group, protocol, "Stable"] in listed.rows
     assert shown.text.startswith(f"{group}: {protocol}, Stable, {'range' if protocol == 'classic' else 'uniform'}\n")
     assert shown.rows[2][:5] == ["reader-7", "127.0.0.1", "-", "4", f"{topic}:0-3"]
     (member,) = found["members"]
@@ -86,7 +88,7 @@ def test_a_group_with_its_member(servers: str, admin: Admin, protocol: str) -> N
 def test_a_share_group(share_servers: str, share_admin: Admin, make_sync_share: Any) -> None:
     topic, group = share_admin.create("queue", 2), unique("share")
     consumer = make_sync_share(bootstrap_servers=share_servers, group_id=group, topics=[topic])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     found = headrace("groups", "-b", share_servers, "-g", group, "--format", "json")
     while (
         found.code != 0 or not any(it["partitions"] for it in found.json["members"])
