@@ -28,7 +28,7 @@ from headrace.cli.properties import parse_properties
 from support.secure import SecuredBroker, TokenServer, unsigned_token
 
 pytest_plugins = ["support.share_fixtures"]
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(400)
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -180,7 +180,7 @@ def test_a_block_about_security(block: Block, secured: SecuredBroker, token_serv
     else:
         exec(compile("\n" * (block.line - 1) + text, block.page, "exec", dont_inherit=True), names)
     with names["consumer"] as consumer:
-        consumer.list_topics(timeout=20)
+        consumer.list_topics(timeout=60)
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:

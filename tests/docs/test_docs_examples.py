@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(400)
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 # Arguments, and what the last lines have to say.
@@ -34,7 +36,7 @@ def test_an_example(name: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

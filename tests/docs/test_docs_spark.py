@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.pipelines.flow import AutoCdcFlow, Flow
 from pyspark.pipelines.graph_element_registry import GraphElementRegistry, graph_element_registration_context
 from pyspark.pipelines.output import Output
@@ -23,9 +25,10 @@ from docs.test_docs_blocks import Block, blocks, needs_spark
 from headrace.spark.group_options import GroupOptions
 from headrace.spark.options import SourceOptions
 from headrace.spark.unused_options import unused
+from support.spark_streams import DEADLINE, TOO_BUSY
 
 pytest_plugins = ["support.share_fixtures"]
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,7 @@ def session() -> Iterator[Any]:
     before = SparkSession.getActiveSession()
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    builder = builder.config("spark.python.authenticate.socketTimeout", "120s")
     found = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     yield found
     if before is None:
@@ -81,8 +85,16 @@ def test_a_block(block: Block, documented: str, session: Any, capfd: pytest.Capt
     names: dict[str, Any] = {"spark": session}
     defined = Defined()
     text = block.text.replace("localhost:9092", documented)
-    with graph_element_registration_context(defined):
-        exec(compile("\n" * (block.line - 1) + text, block.page, "exec", dont_inherit=True), names)
+    code = compile("\n" * (block.line - 1) + text, block.page, "exec", dont_inherit=True)
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        try:
+            with graph_element_registration_context(defined):
+                exec(code, names)
+            break
+        except StreamingQueryException as error:
+            if TOO_BUSY not in str(error) or time.monotonic() > deadline:
+                raise
     for flow in defined.flows:
         assert "value" in flow.func().columns
     for value in names.values():
