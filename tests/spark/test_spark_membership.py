@@ -19,7 +19,6 @@ from support.admin import Admin, unique
 from support.group_command import describe
 from support.group_events import Read
 from support.group_members import Membership, java_command
-from support.group_settings import set_session_timeout
 from support.peer_process import Peers
 from support.produce import numbered, write
 from support.spark_batches import LONG, Batches, metrics
@@ -42,7 +41,6 @@ class Queries:
     def __init__(self, spark: SparkSession, servers: str, where: Path) -> None:
         self._spark, self._servers, self._where = spark, servers, where
         self.group = unique("members")
-        set_session_timeout(servers, self.group, 45_000)  # of KIP-848; they all leave in order
         self._running: list[StreamingQuery] = []
 
     def new(self, topic: str, **options: Any) -> Batches:

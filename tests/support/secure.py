@@ -109,7 +109,7 @@ class SecuredBroker:
 
 @pytest.fixture(scope="session")
 def secured() -> Iterator[SecuredBroker]:
-    with LocalBroker(secure=True, users=PASSWORDS, properties=_PROPERTIES) as broker:
+    with LocalBroker(secure=True, users=PASSWORDS, properties=_PROPERTIES, start_timeout=100.0) as broker:
         yield SecuredBroker(broker)
 
 

@@ -25,7 +25,7 @@ QUICK_SHARES = {
 
 @pytest.fixture(scope="session")
 def share_broker() -> Iterator[LocalBroker]:
-    with LocalBroker(properties=QUICK_SHARES) as broker:
+    with LocalBroker(properties=QUICK_SHARES, start_timeout=100.0) as broker:
         yield broker
 
 
