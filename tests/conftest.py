@@ -14,7 +14,7 @@ from support.admin import Admin
 from support.consumers import KINDS, MakeConsumer, closing_all
 from support.groups import SESSION
 
-pytest_plugins = ("support.secure",)
+pytest_plugins = ("support.secure", "support.renewals")
 
 # A runner that was started in the background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
