@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections.abc import Mapping
 
 import pytest
 
@@ -20,6 +21,7 @@ from support.groups import WAYS, with_session
 from support.lane_ledger import Logs, lane_commits
 from support.lane_members import LaneMember, LaneMembers
 from support.steady_writer import SteadyWriter
+from support.waiting import wait_for
 
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 SEED = int(os.environ.get("SEED", "1"))
@@ -59,6 +61,8 @@ class _Rounds:
             ends = {partition: end for (_, partition), end in writer.finish().items()}
             ledger = self._members.ledger
             self._members.wait("all was handed out", lambda: not ledger.missing(ends))
+            # Perhaps to one that is dead: then it has to come again.
+            wait_for("all is done or in hand", lambda: self._nothing_is_left([*self._alive, last], ends), every=0.2)
             self._members.stop(*self._alive, last)
         commits = lane_commits(self._servers, self._group)
         ledger.check_stints()
@@ -69,6 +73,12 @@ class _Rounds:
         logs = Logs(commits)
         for partition, end in ends.items():
             assert logs.first(partition) == Mark(end, OffsetSet(end)), "any other client would find all of it done"
+
+    def _nothing_is_left(self, members: list[LaneMember], ends: Mapping[int, int]) -> bool:
+        """For the owners to read: an orderly end leaves nothing open."""
+        logs, names = Logs(lane_commits(self._servers, self._group)), [member.name for member in members]
+        ledger = self._members.ledger
+        return not any((logs.done(p) | ledger.in_hands(names, p)).open(0, end) for p, end in ends.items())
 
     def _play_round(self) -> None:
         for _ in range(self._chance.choice((1, 1, 2)) - len(self._alive)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -38,6 +39,21 @@ def client_settings(bootstrap_servers: str) -> dict[str, Any]:
 def unique(prefix: str) -> str:
     """A name that no other test uses."""
     return f"{prefix}-{_run}-{next(_numbers)}"
+
+
+def bounds_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """The log's first offset and its high watermark. While a broker does not answer, librdkafka may not know of the
+    partition for a moment."""
+    deadline = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(place, timeout=_TIMEOUT)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return low, high
 
 
 class Admin:
@@ -112,8 +128,7 @@ class Admin:
 
     def bounds(self, name: str, partition: int = 0) -> tuple[int, int]:
         """The log's first offset and its high watermark, as confluent-kafka sees them."""
-        low, high = self._watcher.get_watermark_offsets(TopicPartition(name, partition), timeout=_TIMEOUT)
-        return low, high
+        return bounds_of(self._watcher, TopicPartition(name, partition))
 
     def wait_end(self, name: str, end: int, partition: int = 0) -> None:
         """For the marker of a transaction, say, which a broker writes when it has already said that it is over."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from .admin import client_settings, unique
+from .admin import bounds_of, client_settings, unique
 from .group_events import Place
 
 OFFSETS_TOPIC = "__consumer_offsets"
-_TIMEOUT = 30.0
+_TIMEOUT = 60.0
 _OFFSET_KEYS = (0, 1)
 _WITH_EPOCH = 3
 _FLEXIBLE = 4
@@ -59,7 +59,7 @@ def commit_history(bootstrap_servers: str, group: str) -> list[Commit]:
     try:
         count = len(reader.list_topics(OFFSETS_TOPIC, timeout=_TIMEOUT).topics[OFFSETS_TOPIC].partitions)
         place = TopicPartition(OFFSETS_TOPIC, partition_of(group, count), OFFSET_BEGINNING)
-        _, end = reader.get_watermark_offsets(place, timeout=_TIMEOUT)
+        _, end = bounds_of(reader, place)
         reader.assign([place])
         commits: list[Commit] = []
         # Other groups may go on writing: it ends where the log ended, or, behind a transaction's marker, with the log.

@@ -148,6 +148,12 @@ class LaneLedger:
                 together |= stint.handed
         return together
 
+    def in_hands(self, names: Collection[str], partition: int) -> OffsetSet:
+        """What the partition's owner, the newest one among these members, has handed out. Also while they talk."""
+        stints = [stint for (life, _), stint in list(self._open.items()) if life[0] in names]
+        own = [stint for stint in stints if stint.partition == partition]
+        return max(own, key=lambda stint: stint.begun).handed if own else _NOTHING
+
     def count(self, lane: str) -> int:
         """How many records came by a lane, repeats included."""
         return sum(_size(stint.lanes.get(lane, _NOTHING)) for stint in self.stints)

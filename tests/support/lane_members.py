@@ -77,6 +77,7 @@ class LaneMembers:
     def stop(self, *members: LaneMember) -> None:
         """In order."""
         for member in members:
+            self.wait(f"{member.name} has started", lambda m=member: m.is_gone or "started" in m.words)  # type: ignore[misc]
             member.terminate()
         for member in members:
             self.wait_gone(member)

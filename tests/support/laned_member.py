@@ -50,6 +50,7 @@ class LanedMember(RebalanceListener):
         self._is_running = True
         self._consumer = Consumer(enable_parallel_rebalance=True, **plan["settings"])
         self._consumer.subscribe([topic], listener=self)
+        signal.signal(signal.SIGTERM, self.stop)  # who has heard of it may stop it
         say("started")
 
     def stop(self, *_: object) -> None:
@@ -150,9 +151,7 @@ def say(name: str, **fields: object) -> None:
 
 
 def live(topic: str, plan: dict[str, Any]) -> None:
-    member = LanedMember(topic, plan)
-    signal.signal(signal.SIGTERM, member.stop)
-    member.run()
+    LanedMember(topic, plan).run()
 
 
 def live_and_crash(topic: str, plan: dict[str, Any], before_commit: dict[str, int]) -> None:
