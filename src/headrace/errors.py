@@ -80,9 +80,9 @@ class NetworkError(HeadraceError, ConnectionError):
 class AuthenticationError(HeadraceError):
     """A broker did not accept who this client is, or could not show who it is itself.
 
-    `step` says where it failed: `tls` (certificates), `token` (there is none to log in with), `handshake` (the broker
-    does not offer the mechanism) or `authenticate` (it refused the login). A refused login is not tried again by this
-    consumer: with a wrong password that would lock an account.
+    `step` says where it failed: `tls` (certificates), `token` or `ticket` (there is none to log in with), `handshake`
+    (the broker does not offer the mechanism) or `authenticate` (it refused the login). A refused login is not tried
+    again by this consumer: with a wrong password that would lock an account.
     """
 
     def __init__(self, message: str, step: str) -> None:

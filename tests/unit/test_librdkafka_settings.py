@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,26 @@ def test_tokens() -> None:
         "",
         {"traceId": "1"},
     )
+
+
+def test_kerberos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", types.ModuleType("gssapi"))  # not called before a login
+    keytab = tmp_path / "me.keytab"
+    keytab.touch()
+    sasl = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
+    login = f'a.Krb5LoginModule required useKeyTab=true keyTab="{keytab}" principal="me@X" serviceName=brokers;'
+    expected = {"keytab": str(keytab), "principal": "me@X", "service.name": "brokers"}
+    for found in (
+        translated(**sasl, sasl_jaas_config=login),
+        translated(**sasl, **{f"sasl_kerberos_{name.replace('.', '_')}": value for name, value in expected.items()}),
+    ):
+        assert {name.removeprefix("sasl.kerberos."): value for name, value in found.items()} == {
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "GSSAPI",
+            **expected,
+        }
+    with pytest.raises(ConfigError, match="ticketCache"):
+        translated(**sasl, sasl_jaas_config="a.Krb5LoginModule required useTicketCache=true ticketCache='/tmp/it';")
 
 
 def test_what_it_has_no_name_for() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,6 @@ def test_both_consumers_have_them() -> None:
         ({"sasl_mechanism": "SCRAM-SHA-256", "sasl_password": SECRET}, "sasl.username is missing"),
         ({"sasl_mechanism": "SCRAM-SHA-1"}, "must be GSSAPI or PLAIN or SCRAM-SHA-256"),
         ({"sasl_mechanism": "AWS_MSK_IAM"}, "examples/msk_iam.py"),
-        ({}, "headrace[kerberos]"),
         ({"sasl_mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.token.callback"),
         (
             {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "https://x/t"},
@@ -83,9 +83,14 @@ def test_both_consumers_have_them() -> None:
         ),
         (
             {"sasl_jaas_config": "x.Krb5LoginModule required useTicketCache=true keyTab='/etc/me' serviceName=kafka;"},
-            "keyTab of Krb5LoginModule has no effect here: the environment's KRB5_CLIENT_KTNAME names the keytab",
+            "keyTab needs useKeyTab=true",
         ),
-        ({"sasl_jaas_config": "x.Krb5LoginModule required useKeyTab=true;"}, "useKeyTab of Krb5LoginModule"),
+        ({"sasl_jaas_config": "x.Krb5LoginModule required useKeyTab=true;"}, "useKeyTab=true needs keyTab"),
+        (
+            {"sasl_jaas_config": "x.Krb5LoginModule required useTicketCache=true renewTGT=true;"},
+            "renewTGT of Krb5LoginModule has no effect here: with a keytab it is not needed",
+        ),
+        ({"sasl_kerberos_kinit_cmd": "kinit"}, "use sasl.kerberos.keytab"),
         (
             {
                 "sasl_mechanism": "OAUTHBEARER",
@@ -108,6 +113,11 @@ def test_both_consumers_have_them() -> None:
 )
 def test_a_login_that_makes_no_sense(settings: dict[str, Any], said: str) -> None:
     assert said in refusal(security_protocol="SASL_SSL", **settings)
+
+
+def test_kerberos_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    assert "pip install 'headrace[kerberos]'" in refusal(security_protocol="SASL_SSL")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from .tokens import Ask, TokenEndpoint, Tokens, from_callback, in_time
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
-# Of a broker's host name. Awaited, because a token may have to be asked for.
+# Of a broker's host name. Awaited, because a token or a ticket may have to be asked for.
 Begin = Callable[[str], Awaitable[Exchange]]
 
 
@@ -37,7 +37,7 @@ class Access:
         return None if self._contexts is None else self._contexts.current()
 
     async def exchange(self, host: str) -> Exchange:
-        """For one login. Raises AuthenticationError or NetworkError if there is no token to be had."""
+        """For one login. Raises AuthenticationError or NetworkError if there is no token or ticket to be had."""
         assert self._begin is not None
         return await self._begin(host)
 
@@ -53,8 +53,7 @@ def _login(settings: SecuritySettings) -> Begin:
         return _at_once(lambda _: Scram(username, salted, secrets.token_urlsafe(24)))
     if mechanism == "OAUTHBEARER":
         return _with_tokens(settings)
-    begin = kerberos_exchange(settings)
-    return _at_once(begin)
+    return kerberos_exchange(settings)
 
 
 def _at_once(make: Callable[[str], Exchange]) -> Begin:

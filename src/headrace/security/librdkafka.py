@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import ConfigError
 from . import stores
 from .access import token_source, user_and_password
-from .settings import FIELDS, SecuritySettings, login_options
+from .settings import FIELDS, SecuritySettings, kerberos_login
 
 _UNTOLD_LIFE = 300.0  # seconds; of tokens that do not tell their end
 
@@ -84,12 +84,19 @@ def _identity(settings: SecuritySettings) -> dict[str, str]:
 def _sasl(settings: SecuritySettings) -> dict[str, Any]:
     mechanism = settings.sasl_mechanism
     if mechanism == "GSSAPI":
-        service = login_options(settings).get("serviceName") or settings.sasl_kerberos_service_name
-        return {"sasl.mechanism": mechanism, "sasl.kerberos.service.name": service}
+        return {"sasl.mechanism": mechanism, **_kerberos(settings)}
     if mechanism == "OAUTHBEARER":
         return {"sasl.mechanism": mechanism, "oauth_cb": _oauth_callback(settings)}
     username, password = user_and_password(settings)
     return {"sasl.mechanism": mechanism, "sasl.username": username, "sasl.password": password}
+
+
+def _kerberos(settings: SecuritySettings) -> dict[str, str]:
+    login = kerberos_login(settings)
+    if login.ticket_cache is not None:
+        raise ConfigError("sasl.jaas.config: ticketCache cannot be set for confluent-kafka, which is what writes here")
+    given = {"keytab": login.keytab, "principal": login.principal, "service.name": login.service}
+    return {f"sasl.kerberos.{name}": value for name, value in given.items() if value is not None}
 
 
 def _oauth_callback(settings: SecuritySettings) -> OAuthCallback:

@@ -153,6 +153,12 @@ class SecuritySettings:
         _jaas, None, "Java's login string, with the user, the password or the client's secret in it.", secret=True
     )
     sasl_kerberos_service_name: str = setting(parse_text, "kafka", "With GSSAPI: the first part of the brokers' names.")
+    sasl_kerberos_keytab: str | None = setting(
+        parse_optional_text, None, "With GSSAPI: a file with this client's key. None: tickets are there (kinit)."
+    )
+    sasl_kerberos_principal: str | None = setting(
+        parse_optional_text, None, "With GSSAPI: as whom, user@REALM. None: the only one, or the first, there is."
+    )
     sasl_oauthbearer_token_callback: Callable[[], Any] | None = setting(  # noqa: RUF009 - a field
         _callback,
         None,
@@ -200,6 +206,7 @@ FOREIGN = {
     "sasl_client_callback_handler_class": f"{_NO_JAVA}: use sasl.oauthbearer.token.callback",
     "sasl_login_class": _NO_JAVA,
     "ssl_engine_factory_class": _NO_JAVA,
+    "sasl_kerberos_kinit_cmd": "no kinit is run here: use sasl.kerberos.keytab",
     "ssl_protocol": "use ssl.enabled.protocols",
     "sasl_oauthbearer_method": "it follows from sasl.oauthbearer.token.endpoint.url or …token.callback",
 }
@@ -251,23 +258,21 @@ _MODULES = {
 }
 
 
-# What of each module is used, and what is as this client does it anyway.
+# What of each module is used or makes no difference, and what is as this client does it anyway.
 _USED = {
     "PlainLoginModule": {"username", "password"},
     "ScramLoginModule": {"username", "password"},
     "OAuthBearerLoginModule": {"clientId", "clientSecret", "scope"},
-    "Krb5LoginModule": {"serviceName"},
+    "Krb5LoginModule": {"serviceName", "principal", "useKeyTab", "keyTab", "useTicketCache", "ticketCache", "storeKey"},
 }
 _AS_IT_IS = {
     "ScramLoginModule": {"tokenauth": "false"},
-    "Krb5LoginModule": {"useTicketCache": "true", "useKeyTab": "false", "storeKey": "false", "doNotPrompt": "true"},
+    "Krb5LoginModule": {"doNotPrompt": "true", "isInitiator": "true", "refreshKrb5Config": "true"},
 }
 _INSTEAD = {
     "tokenauth": "delegation tokens are not supported",
-    "useKeyTab": "the environment's KRB5_CLIENT_KTNAME names the keytab",
-    "keyTab": "the environment's KRB5_CLIENT_KTNAME names the keytab",
-    "principal": "whose ticket it is, the ticket cache or KRB5_CLIENT_KTNAME says",
-    "ticketCache": "the environment's KRB5CCNAME names it",
+    "doNotPrompt": "nobody is asked for a password",
+    "renewTGT": "with a keytab it is not needed, without one it is kinit's business",
 }
 
 
@@ -292,6 +297,11 @@ def _check_login(settings: SecuritySettings) -> None:
         if mechanism not in _MODULES[login.module]:
             raise ConfigError(f"sasl.jaas.config has {login.module}, which does not fit sasl.mechanism={mechanism}")
         _check_options(login)
+        for option, switch in (("keyTab", "useKeyTab"), ("ticketCache", "useTicketCache")):
+            if option in login.options and not _is_on(login.options, switch):
+                raise ConfigError(f"sasl.jaas.config: {option} needs {switch}=true")
+        if _is_on(login.options, "useKeyTab") and "keyTab" not in login.options:
+            raise ConfigError("sasl.jaas.config: useKeyTab=true needs keyTab")
         if settings.sasl_username or settings.sasl_password:
             raise ConfigError("sasl.jaas.config and sasl.username say the same thing: give one of them")
     if mechanism == "PLAIN" and not settings.uses_tls:
@@ -301,3 +311,28 @@ def _check_login(settings: SecuritySettings) -> None:
 def login_options(settings: SecuritySettings) -> Mapping[str, str]:
     """What stands in sasl.jaas.config."""
     return {} if settings.sasl_jaas_config is None else settings.sasl_jaas_config.options
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KerberosLogin:
+    """As whom to log in by GSSAPI, and with what."""
+
+    service: str
+    principal: str | None
+    keytab: str | None
+    ticket_cache: str | None
+
+
+def kerberos_login(settings: SecuritySettings) -> KerberosLogin:
+    """Of sasl.jaas.config, as Java reads it, or of sasl.kerberos.*, as librdkafka has it."""
+    options = login_options(settings)
+    return KerberosLogin(
+        options.get("serviceName") or settings.sasl_kerberos_service_name,
+        options.get("principal") or settings.sasl_kerberos_principal,
+        options.get("keyTab") or settings.sasl_kerberos_keytab,
+        options.get("ticketCache"),
+    )
+
+
+def _is_on(options: Mapping[str, str], name: str) -> bool:
+    return options.get(name, "false").lower() == "true"

@@ -110,7 +110,7 @@ def in_time(ask: Ask) -> Ask:
     return asked
 
 
-async def _on_a_thread(work: Callable[[], T]) -> T:
+async def on_a_thread(work: Callable[[], T]) -> T:
     """As asyncio.to_thread(), on a thread of its own that the end of the process does not wait for."""
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     over: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
@@ -127,7 +127,7 @@ async def _on_a_thread(work: Callable[[], T]) -> T:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(tell, outcome)
 
-    threading.Thread(target=run, name="headrace-token", daemon=True).start()
+    threading.Thread(target=run, name="headrace-login", daemon=True).start()
     result, error = await over
     if error is not None:
         raise error
@@ -142,7 +142,7 @@ def from_callback(callback: Callable[[], Any], extensions: Mapping[str, str]) ->
             if inspect.iscoroutinefunction(callback):
                 given = await callback()
             else:
-                given = await _on_a_thread(callback)
+                given = await on_a_thread(callback)
         except HeadraceError:
             raise
         except Exception as error:
@@ -200,7 +200,7 @@ class TokenEndpoint:
     trust: Callable[[], ssl.SSLContext]
 
     async def ask(self) -> OAuthToken:
-        return await _on_a_thread(self._ask)
+        return await on_a_thread(self._ask)
 
     def _ask(self) -> OAuthToken:
         began = time.time()
