@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from headrace import AsyncConsumer, OffsetAndMetadata, TopicPartition, Watermarks
+from headrace import AsyncConsumer, OffsetAndMetadata, RebalanceListener, TopicPartition, Watermarks
 from headrace.aio import backlog, two_logs
+from headrace.aio.group import perform
 from headrace.aio.log_offsets import EpochEnd, Found
 from headrace.errors import (
     CommitFailedError,
@@ -24,6 +25,7 @@ from headrace.errors import (
 )
 from headrace.lane_marks import Mark
 from headrace.machines.lanes import Beginning, Lanes
+from headrace.machines.membership import Revoke
 from headrace.machines.partition import PartitionState, Phase, Position
 from headrace.offsets import LAST_OFFSET, OffsetSet
 from headrace.records import decode
@@ -101,6 +103,14 @@ async def scene(*holes: tuple[int, int], live: int = 120, **settings: Any) -> As
         yield Scene(consumer, *holes, live=live)
 
 
+def _begin_anew(at: Scene) -> None:
+    """The partition is assigned again: 70 is committed, and the log ends at 120."""
+    at.first.has[TP] = OffsetAndMetadata(70)
+    at.engine.positions._offsets = Log(120, NetworkError("not asked"))  # type: ignore[assignment]
+    at.intake.assign([])
+    at.intake.assign([TP])
+
+
 def _fill(state: PartitionState, offset: int, count: int) -> None:
     data = encode_batch([Entry(value=b"x")] * count, base_offset=offset)
     lane = "live" if state.stop == LAST_OFFSET else "backlog"
@@ -135,6 +145,51 @@ class TestFarewell:
                 at.consumer.commit_async()
                 await at.consumer._farewell(frozenset({TP}))
                 assert at.first.has[TP] == OffsetAndMetadata(125)
+
+        run(main())
+
+    def test_a_token_that_is_on_its_way_is_taken_back(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                _begin_anew(at)
+                at.first.gate.clear()
+                await at.first.asked.wait()
+                parting = asyncio.create_task(at.consumer._farewell(frozenset({TP})))
+                await asyncio.sleep(0)
+                at.first.gate.set()
+                await at.first.taken.wait()
+                assert at.mark.token
+                await parting
+                assert (at.mark.offset, at.mark.token) == (70, "")
+
+        run(main())
+
+    def test_none_comes_after_it(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                _begin_anew(at)
+                await at.consumer._farewell(frozenset({TP}))
+                await at.engine.positions.next_round()
+                assert at.first.has[TP] == OffsetAndMetadata(70)
+
+        run(main())
+
+    @pytest.mark.parametrize("is_raised", [False, True])
+    def test_it_is_said_also_when_the_listener_fails(self, is_raised: bool) -> None:
+        class Listener(RebalanceListener):
+            def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+                if is_raised:
+                    raise ZeroDivisionError
+
+        async def main() -> None:
+            async with scene() as at:
+                group = at.consumer._group
+                assert group is not None
+                group._listener = Listener()
+                group.member.done = lambda duty: None  # type: ignore[method-assign,assignment]
+                with pytest.raises(ZeroDivisionError) if is_raised else contextlib.nullcontext():
+                    await perform(group._perform(Revoke(frozenset({TP}))))
+                assert (at.mark.offset, at.mark.token) == (70, "")
 
         run(main())
 

@@ -226,6 +226,12 @@ class Commits:
     ) -> None:
         """Leaves, of these partitions (None: of all), a commit that any client can go on from, after all that is under
         way: a late one would bring back the token, of which other clients know nothing. On the loop's thread."""
+        if self._intake.backlog is None:
+            return
+        deadline = engine.loop.time() + timeout
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await engine.positions.no_more_tokens(partitions)
         if not self._open_lanes(partitions):
             return
         turn = self.turn()
@@ -235,7 +241,7 @@ class Commits:
             await engine.logs.farewell(self._open_lanes(partitions))
 
         try:
-            await engine.client.with_retries("the last commit", engine.loop.time() + timeout, leave)
+            await engine.client.with_retries("the last commit", deadline, leave)
         except HeadraceError as error:
             log.warning("the open ranges of a backlog are known to headrace only: %s", error)
         finally:

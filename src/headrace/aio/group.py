@@ -277,10 +277,16 @@ class Group:
     ) -> Steps:
         """Once the listener is called, the step is done, whatever it raises."""
         self.in_listener = True
+        failure: Exception | None = None
         try:
-            yield from _awaited(listener(partitions))
+            try:
+                yield from _awaited(listener(partitions))
+            except Exception as error:  # noqa: BLE001  # it is the user's, and is raised below
+                failure = error
             if isinstance(duty, Revoke) and self._intake.backlog is not None:
                 yield lambda: self._farewell(partitions)
+            if failure is not None:
+                raise failure
         finally:
             self.in_listener = False
             if isinstance(duty, Revoke):

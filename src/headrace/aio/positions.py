@@ -17,7 +17,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ..config import reset_duration_ms
 from ..errors import CommitFailedError, HeadraceError, LogTruncationError
@@ -49,6 +49,9 @@ class Positions:
         self._logs = logs
         self._wanted = asyncio.Event()
         self._round_done = asyncio.Event()
+        self._leaving: dict[TopicPartition, int] = {}  # given up while under these continuities: they get no token
+        self._tokens: set[TopicPartition] = set()  # those whose tokens are on their way ...
+        self._arrived = asyncio.Event()  # ... and when some of them are there, or failed
         self.failure: HeadraceError | None = None
 
     def wake(self) -> None:
@@ -198,10 +201,13 @@ class Positions:
                 is_there = end.leader_epoch >= 0 and start.live <= end.offset
                 epoch = end.leader_epoch if is_there else found[0].leader_epoch
                 lanes[tp] = Lanes(secrets.token_urlsafe(6), start, epoch)
+        settled |= lanes.keys()
+        with self._intake.lock:
+            lanes = {tp: it for tp, it in lanes.items() if self._may_begin(tp, continuities)}
         if lanes:
-            settled |= lanes.keys()
             assert self._intake.backlog is not None
             self._intake.backlog.get_ready(lanes.keys())
+            self._tokens |= lanes.keys()
             try:
                 await self._logs.begin(lanes)
             except CommitFailedError as error:
@@ -209,8 +215,29 @@ class Positions:
                     raise
                 # Fenced: the member's machine knows by now, and these partitions are about to go, or to come again.
                 return settled, error
+            finally:
+                self._tokens -= lanes.keys()
+                self._arrived.set()
             self._split(lanes, continuities)
         return settled, again
+
+    def _may_begin(self, tp: TopicPartition, continuities: Continuities) -> bool:
+        is_leaving = self._leaving.get(tp) == continuities[tp]
+        return not is_leaving and self._current(tp, continuities, Phase.UNKNOWN) is not None
+
+    async def no_more_tokens(self, partitions: Collection[TopicPartition] | None) -> None:
+        """These (None: all) are about to be given up, with a last commit that must not come before a token, nor a token
+        after it. Waits for those that are on their way: then their lanes are known."""
+        with self._intake.lock:
+            leaving = {
+                state.tp: state.continuity
+                for state in self._intake.assignment
+                if partitions is None or state.tp in partitions
+            }
+        self._leaving = leaving if partitions is None else {**self._leaving, **leaving}
+        while not self._tokens.isdisjoint(leaving):
+            self._arrived.clear()
+            await self._arrived.wait()
 
     def _split(self, lanes: Mapping[TopicPartition, Lanes], continuities: Continuities) -> None:
         backlog = self._intake.backlog
