@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from headrace.local import LocalBroker, directory
-from headrace.local.directory import ClusterDirectory, Memory, open_log, tail
+from headrace.local.directory import ClusterDirectory, Memory, gist, open_log, said_since
 from headrace.local.errors import LocalBrokerError
 from headrace.local.filelock import FileLock
 from headrace.local.kafka_home import KafkaHome
@@ -154,16 +154,23 @@ def test_a_lock_lives_as_long_as_one_holder(tmp_path: Path) -> None:
         assert other.acquire(60)
 
 
-def test_the_tail_is_of_this_run_only(tmp_path: Path) -> None:
+def test_what_a_log_says_is_of_this_run_only(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("old\n")
     start = log.stat().st_size
     with log.open("a") as out:
         out.writelines(f"line {i}\n" for i in range(100))
-    assert tail(log, start, lines=3) == "line 97\nline 98\nline 99"
-    assert "old" not in tail(log, start, lines=1000)
-    assert tail(log, 10**9, lines=1) == "line 99"
-    assert "cannot be read" in tail(tmp_path / "none", 0)
+    assert said_since(log, start) == [f"line {i}" for i in range(100)]
+    assert said_since(log, 10**9)[0] == "old", "another log by now"
+    assert "cannot be read" in said_since(tmp_path / "none", 0)[0]
+
+
+def test_the_gist_of_a_log_is_its_errors() -> None:
+    start, end = [f"start {i}" for i in range(50)], [f"end {i}" for i in range(50)]
+    assert gist(start + end, 2) == "end 48\nend 49"
+    why = ["… ERROR Exiting", "KafkaException: no", "\tat a", "\tat b"]
+    assert gist(start + why + end, 25) == "\n".join(why)
+    assert gist([*start, "… ERROR last"], 25) == "… ERROR last"
 
 
 def test_a_large_log_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from .directory import ClusterDirectory, open_log, tail
+from .directory import ClusterDirectory, gist, open_log, said_since
 from .errors import LocalBrokerError, full_disk, storage_error
 from .ivy import ProgressCallback
 from .java import find_java
@@ -344,14 +344,17 @@ class LocalBroker:
                 time.sleep(_ASK_EVERY)
 
     def _start_failure(self, what: str, log_start: int) -> LocalBrokerError:
-        said = tail(self.log_path, log_start)
-        if "Address already in use" in said:
+        said = said_since(self.log_path, log_start)
+        if any("Address already in use" in line for line in said):
             return _PortTaken(f"{what}: a port was taken meanwhile. The log is {self.log_path}")
         # On a full disk the log may lack the line that says so.
         where = self._running().path
-        if "No space left on device" in said or shutil.disk_usage(where).free < _DISK_IS_FULL_BELOW:
+        if (
+            any("No space left on device" in line for line in said)
+            or shutil.disk_usage(where).free < _DISK_IS_FULL_BELOW
+        ):
             return full_disk(where, "the data directory")
-        return LocalBrokerError(f"Kafka did not start: {what}. The end of its log {self.log_path}:\n{said}")
+        return LocalBrokerError(f"Kafka did not start: {what}. Of its log {self.log_path}:\n{gist(said)}")
 
     def _end_orderly(self, broker_ids: Iterable[int]) -> None:
         """SIGTERM to all of them at once, then SIGKILL to those that are not gone in time."""

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,12 +134,20 @@ def open_log(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
-def tail(path: Path, start: int, lines: int = 25) -> str:
-    """The last lines that were written to the log after position `start`."""
+def said_since(path: Path, start: int) -> list[str]:
+    """The lines that were written to the log after position `start`; of very many the last ones."""
     try:
         with path.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
-            log.seek(max(start if start <= end else 0, end - 64 * 1024))
-            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+            log.seek(max(start if start <= end else 0, end - 2**20))
+            return log.read().decode(errors="replace").splitlines()
     except OSError as error:
-        return f"(the log cannot be read: {error})"
+        return [f"(the log cannot be read: {error})"]
+
+
+def gist(said: Sequence[str], most: int = 25) -> str:
+    """Of a log, what a person should see: errors, each with what follows it; without any, the end. A broker that cannot
+    start says why, and then much about how it ends."""
+    errors = [index for index, line in enumerate(said) if " ERROR " in line or " FATAL " in line]
+    shown = sorted({near for index in errors for near in range(index, min(index + 4, len(said)))})
+    return "\n".join([said[index] for index in shown][-most:] or said[-most:])
