@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import pytest
 
@@ -61,7 +62,9 @@ def test_members_of_all_clients_come_and_go(strategy: str | None, group_admin: A
             peers.wait_at_rest(members.values())
             peers.wait_flowing()
         ends = writer.finish()
-        peers.wait("all is read", lambda: not ledger.unread(ends))
+        for stuck in _read_all(peers, members, ends):
+            peers.stop(members.pop(stuck))
+            peers.wait("all is read", lambda: not ledger.unread(ends))
         peers.stop(*members.values())
 
     assert ledger.unread(ends) == []
@@ -74,6 +77,21 @@ def test_members_of_all_clients_come_and_go(strategy: str | None, group_admin: A
     assert [stint for stint in ours if stint.uncommitted or stint.ending == "lost"] == []
     assert [str(repeat) for repeat in ledger.stutters() if repeat.first in ours] == []
     assert [why for member, why in ledger.refused if member.startswith("headrace")] == []
+
+
+def _read_all(peers: Peers, members: Mapping[str, Peer], ends: Mapping[tuple[str, int], int]) -> list[str]:
+    """librdkafka was seen to read nothing more of a partition, two records before its end, for a minute. The group gets
+    over that: when it leaves, the others read them. Returns who has to leave; fails if a member of headrace would."""
+    ledger = peers.ledger
+    try:
+        peers.wait("all is read", lambda: not ledger.unread(ends), timeout=30)
+    except AssertionError:
+        left = {place for place, _, _ in ledger.unread(ends)}
+        stuck = [kind for kind, member in members.items() if left & ledger.owned(member.name)]
+        if not left.isdisjoint(ledger.owned(members["headrace"].name)) or not stuck:
+            raise AssertionError(f"unread: {ledger.unread(ends)}\n{peers.report()}") from None
+        return stuck
+    return []
 
 
 @pytest.mark.parametrize(
