@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import logging
 import socket
@@ -48,6 +49,7 @@ from .receiver import Receiver
 log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
+_RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: on, and for no time
 _STAGING = 64 * 1024
 _UNSUPPORTED_VERSION = 35
 _FIRST_AFTER_VERSIONS = 2  # the id of that request
@@ -248,10 +250,20 @@ class Connection(asyncio.BufferedProtocol):
                 call.answer.set_exception(cause)
                 # A caller that went away must not leave "exception was never retrieved" behind.
                 call.answer.exception()
+        if isinstance(cause, ProtocolError):
+            self._hang_up()
         if self._receiver is not None:
             self._receiver.close()
         if self._transport is not None:
             self._transport.abort()
+
+    def _hang_up(self) -> None:
+        """The socket's end is a reset, which drops what is on its way and tells the peer so. After an orderly one, a
+        peer that sends without end and has filled this side's window would be left to wait for a minute."""
+        raw = None if self._transport is None else self._transport.get_extra_info("socket")
+        if raw is not None:
+            with contextlib.suppress(OSError):  # it is closed already
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
     def recycle(self, frame: bytearray) -> None:
         """Takes a frame back when nothing refers to it any more. May be called from any thread."""
