@@ -158,6 +158,24 @@ def test_an_answer_in_time_ends_its_deadline() -> None:
     patiently(lambda scale: run(main(scale)))
 
 
+# A thread that receives is woken by an end, which the broker may see before the reset.
+@pytest.mark.parametrize("received", ["on the loop"], indirect=True)
+def test_a_broker_that_breaks_the_protocol_is_hung_up_on() -> None:
+    """Not left with an orderly end, of which one that sends and sends would hear only when its window opens."""
+
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            call = connection.start(METADATA, ALL_TOPICS)
+            await link.receive()
+            await link.send(b"\x7f" * 100)
+            assert isinstance(await failure(call), ProtocolError)
+            with pytest.raises(ConnectionResetError):
+                await link.receive()
+
+    run(main())
+
+
 def test_closing_fails_what_is_in_flight() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:

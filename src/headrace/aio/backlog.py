@@ -162,7 +162,7 @@ class Backlog(Lane):
             left = limit - sum(map(len, taken))
             if left:
                 taken += self.assignment.take(left)
-        if not self.assignment.is_faultless and self.assignment.out_of_range_offsets():
+        if self.assignment.out_of_range_offsets():
             self.wake_all()
         self._tell(live)
         return taken

@@ -99,6 +99,7 @@ class _Stream:
         self._ahead = ahead  # the stream that has to be parked before this one is used
         # Other threads read these two, and the loop's writes them where it plans, with the lane's lock held. So whoever
         # makes a partition hungry, with the lock held, is seen by the next plan or sees that there is none to come.
+        # (The end of a request ends `_parked` without the lock: a plan follows.)
         self._is_asleep = False
         self._parked = False
         self._has_freed = False  # a request has ended since the last look of the stream ahead

@@ -189,10 +189,6 @@ class Assignment:
         """How many records a poll could take."""
         return sum(state.available for state in self._filled if not state.silence)
 
-    @property
-    def is_faultless(self) -> bool:
-        return not self._faulty
-
     def out_of_range_offsets(self) -> dict[TopicPartition, int]:
         """The partitions that cannot be read where they are, with that offset: all before it is handed out."""
         return {
