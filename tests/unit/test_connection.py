@@ -15,7 +15,8 @@ from headrace.errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from headrace.net.connection import Connection, FramePool
+from headrace.net.connection import Connection
+from headrace.net.frame_pool import FramePool
 from headrace.protocol.messages import FETCH, METADATA
 from support.connections import ALL_TOPICS, NO_FETCH, config, connect, failure, metadata, records, records_in
 from support.connections import received as received  # a fixture, for every test here
@@ -279,7 +280,7 @@ def test_answers_split_anywhere() -> None:
 )
 def test_frames_of_any_sizes_in_pieces_of_any_sizes(sizes: list[int], pieces: list[int]) -> None:
     async def main() -> None:
-        connection = Connection("h", 1, config())
+        connection = Connection("h", 1, config(), FramePool())
         connection._transport = NoTransport()  # type: ignore[assignment]
         connection.versions = connection.versions.from_response("h:1", api_versions(4))
         calls = [connection.start(FETCH, NO_FETCH) for _ in sizes]
@@ -342,3 +343,12 @@ def test_a_frame_of_the_pool_also_fits_an_answer_that_is_a_little_larger() -> No
     assert len(frame) >= 6_000_000
     pool.give(frame)
     assert pool.take(6_100_000) is frame
+
+
+def test_a_closed_pool_keeps_nothing() -> None:
+    pool = FramePool()
+    first, second = pool.take(1), pool.take(1)
+    pool.give(first)
+    pool.close()
+    pool.give(second)
+    assert pool.take(1) not in (first, second)

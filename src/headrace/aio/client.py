@@ -29,6 +29,7 @@ from ..errors import AuthenticationError, ClosedError, HeadraceError, NetworkErr
 from ..machines.backoff import Backoff
 from ..machines.cluster import Cluster
 from ..net.connection import Connection, Reply
+from ..net.frame_pool import FramePool
 from ..protocol.codes import NONE, is_retriable, kafka_error
 from ..protocol.messages import METADATA, Api
 from ..security.access import Access
@@ -61,6 +62,7 @@ class Client:
         self._on_trouble = on_trouble
         self._is_in_trouble = False
         self._access = Access(config)
+        self._frames = FramePool()
         self._refusal: AuthenticationError | None = None
         self._connections: dict[tuple[object, str], Connection] = {}
         self._opening: dict[tuple[object, str], asyncio.Task[Connection]] = {}
@@ -142,7 +144,7 @@ class Client:
         failures = self._failures.get(where, 0)
         setup_timeout = self._setup.seconds(failures + 1, random.random())
         try:
-            connection = await Connection.open(host, port, self.config, setup_timeout, self._access)
+            connection = await Connection.open(host, port, self.config, setup_timeout, self._access, self._frames)
         except HeadraceError as error:
             self._look_for_refusal(error)
             self._failures[where] = failures + 1
@@ -371,6 +373,7 @@ class Client:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.disconnect()
+        self._frames.close()
         self._end_waiting(ClosedError("this consumer is closed"))
 
     def _end_waiting(self, error: HeadraceError) -> None:

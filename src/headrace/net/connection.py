@@ -43,7 +43,7 @@ from ..protocol.versions import BrokerVersions, next_api_versions_attempt
 from ..security.access import Access
 from .authentication import Authentication
 from .dialing import dial, tls_failure
-from .frame_pool import FramePool as FramePool
+from .frame_pool import Frame, FramePool
 from .receiver import Receiver
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Reply:
 
     body: Any
     version: int
-    frame: bytearray | None = None
+    frame: Frame | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -80,7 +80,7 @@ class _Call:
 class Connection(asyncio.BufferedProtocol):
     """A connection that speaks Kafka. Make one with `Connection.open`."""
 
-    def __init__(self, host: str, port: int, config: ConsumerConfig) -> None:
+    def __init__(self, host: str, port: int, config: ConsumerConfig, frames: FramePool) -> None:
         self.host = f"{host}:{port}"
         self.versions = BrokerVersions(self.host, {})
         self.last_used = 0.0
@@ -93,26 +93,33 @@ class Connection(asyncio.BufferedProtocol):
         self._authentication: Authentication | None = None
         self._next_id = 0
         self._throttled_until = 0.0
-        self._frames = FramePool()
+        self._frames = frames
         # Arriving bytes go into `staging` until a frame turns out not to fit there; then the rest of that
         # frame goes straight into `frame`, and nothing of the next one can get mixed in.
         self._staging = bytearray(_STAGING)
         self._staged = 0
-        self._frame: bytearray | None = None
+        self._frame: Frame | None = None
         self._frame_size = 0
         self._frame_filled = 0
         self._receiver: Receiver | None = None
 
     @classmethod
     async def open(
-        cls, host: str, port: int, config: ConsumerConfig, setup_timeout: float, access: Access | None = None
+        cls,
+        host: str,
+        port: int,
+        config: ConsumerConfig,
+        setup_timeout: float,
+        access: Access | None = None,
+        frames: FramePool | None = None,
     ) -> Connection:
-        """Connects, within `setup_timeout` seconds, learns the broker's versions, and logs in.
+        """Connects, within `setup_timeout` seconds, learns the broker's versions, and logs in. What connections of one
+        client share, `access` and `frames`, is made where it is not given.
 
         Raises NetworkError when the connection cannot be made; AuthenticationError when one side does not accept the
         other; then what `call` raises, and KafkaError when the broker refuses to tell its versions.
         """
-        connection = cls(host, port, config)
+        connection = cls(host, port, config, frames or FramePool())
         access = access or Access(config)
         await dial(connection, host, port, access, setup_timeout)
         try:
@@ -265,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
             with contextlib.suppress(OSError):  # it is closed already
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
-    def recycle(self, frame: bytearray) -> None:
+    def recycle(self, frame: Frame) -> None:
         """Takes a frame back when nothing refers to it any more. May be called from any thread."""
         self._frames.give(frame)
 
@@ -370,12 +377,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._receiver is None and self._transport is not None and Receiver.fits(self._transport):
             self._receiver = Receiver(self._transport, self.host, self._room, self._received, self._ended)
 
-    def _room(self, size: int) -> bytearray:
+    def _room(self, size: int) -> Frame:
         if not 0 <= size <= self._largest_frame:
             raise self._absurd(size)
         return self._frames.take(size) if size > _STAGING else bytearray(size)
 
-    def _received(self, frame: bytearray, size: int) -> None:
+    def _received(self, frame: Frame, size: int) -> None:
         if self._closed is not None:
             return
         try:
@@ -389,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.connection_lost(problem)
 
-    def _answer(self, frame: memoryview, buffer: bytearray | None) -> None:
+    def _answer(self, frame: memoryview, buffer: Frame | None) -> None:
         try:
             correlation_id = correlation_id_of(frame)
         except ProtocolError as error:

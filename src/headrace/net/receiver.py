@@ -23,6 +23,8 @@ import sys
 import threading
 from collections.abc import Callable
 
+from .frame_pool import Frame
+
 _LENGTH = struct.Struct(">i")
 _PART = 256 * 1024
 _WAITS_FOR_PARTS = sys.platform == "linux"  # elsewhere the option means something else to a blocking recv
@@ -36,8 +38,8 @@ class Receiver:
         self,
         transport: asyncio.Transport,
         host: str,
-        take: Callable[[int], bytearray],
-        deliver: Callable[[bytearray, int], None],
+        take: Callable[[int], Frame],
+        deliver: Callable[[Frame, int], None],
         lost: Callable[[Exception | None], None],
     ) -> None:
         self._take = take
