@@ -15,11 +15,10 @@ class Seeking(Life):
 
     async def position(self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None) -> int:
         """The offset of the next record that poll() returns of this partition."""
-        self._gate.check()
-        tp = TopicPartition(*partition)
-        known = self._known_position(tp)
+        known = self._position_at_once(partition)
         if known is not None:
             return known
+        tp = TopicPartition(*partition)
         engine = self._start()
 
         async def settle() -> int:
@@ -29,6 +28,11 @@ class Seeking(Life):
                 await engine.positions.next_round()
 
         return await self._timed(f"position of {tp}", timeout, settle, lambda: engine.positions.failure)
+
+    def _position_at_once(self, partition: TopicPartition | tuple[str, int]) -> int | None:
+        """None where it has to be waited for. May be called without the event loop."""
+        self._gate.check()
+        return self._known_position(TopicPartition(*partition))
 
     def _known_position(self, tp: TopicPartition) -> int | None:
         with self._intake.lock:

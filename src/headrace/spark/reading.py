@@ -20,6 +20,7 @@ from ..records import Records
 from ..sync import Consumer
 from . import inside
 from .data_loss import report_loss
+from .garbage import spare_the_modules
 from .options import SourceOptions
 from .ranges import OffsetRange
 from .source import arrow_schema
@@ -47,6 +48,7 @@ def read_range(wanted: OffsetRange, options: SourceOptions, columns: list[str]) 
     """Raises DataLossError; TimeoutError when nothing comes for kafkaConsumer.pollTimeoutMs."""
     import pyarrow
 
+    spare_the_modules()
     schema = arrow_schema()
     consumer = _borrow(options.settings)
     try:

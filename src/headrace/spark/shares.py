@@ -31,6 +31,7 @@ from ..sync.share_consumer import ShareConsumer
 from ..types import TopicPartition
 from .checkpoint import METRICS
 from .ending import end_in_order
+from .garbage import spare_the_modules
 from .group_options import SHARE, GroupOptions
 from .logs import Logs
 from .option_values import OptionError
@@ -191,6 +192,7 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
+        spare_the_modules()
         with pyarrow.ipc.open_stream(partition.value) as stream:
             for batch in stream:
                 yield batch.select(self._schema.names)

@@ -175,7 +175,8 @@ class Consumer(Threaded[AsyncConsumer]):
 
     def position(self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None) -> int:
         with self._alone():
-            return self._portal.run(self._aio.position(partition, timeout=timeout))
+            known = self._aio._position_at_once(partition)
+            return self._portal.run(self._aio.position(partition, timeout=timeout)) if known is None else known
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         with self._alone():
