@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _ROWS = 50_000
 _BYTES = 16 * 2**20
 # A task reads one partition: in larger steps than a consumer of many, so that its Arrow batches are larger.
-_FETCH_BYTES = 2 * 2**20
+_FETCH_BYTES = 4 * 2**20
 _POLL = 0.5
 _ANSWERS_WITHIN = 10.0
 
