@@ -37,7 +37,9 @@ class TestCheckpoint:
         assert json.dumps(checkpoint.to_json()) == text
         assert saved(checkpoint) == checkpoint
 
-    @pytest.mark.parametrize("text", ['{"index": 3}', '{"t": {"0": {"holes": {}}}}', '{"t": [1]}', '{"t": {"x": 1}}'])
+    @pytest.mark.parametrize(
+        "text", ['{"index": 3}', '{"t": {"0": {"holes": {}}}}', '{"t": [1]}', '{"t": {"x": 1}}', '{"t": {"0": 1.9}}']
+    )
     def test_what_is_not_ours(self, text: str) -> None:
         with pytest.raises(ValueError, match="not Kafka's offsets"):
             Checkpoint.read(json.loads(text))

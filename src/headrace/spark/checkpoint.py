@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from operator import index
 from typing import Any, NamedTuple
 
 from ..offsets import OffsetSet
@@ -101,6 +102,6 @@ def _lane(last: int, before: OffsetSet, after: OffsetSet) -> str:
 
 def _value(found: Any) -> tuple[OffsetSet, bool]:
     if not isinstance(found, dict):
-        return OffsetSet(int(found)), False
-    holes = [(int(start), int(end)) for start, end in found.get("holes", {}).items()]
-    return OffsetSet(int(found["frontier"]), holes), bool(found.get("unread", False))
+        return OffsetSet(index(found)), False
+    holes = [(int(start), index(end)) for start, end in found.get("holes", {}).items()]
+    return OffsetSet(index(found["frontier"]), holes), bool(found.get("unread", False))
