@@ -9,6 +9,7 @@ from typing import TypeAlias
 Frame: TypeAlias = "bytearray | mmap.mmap"
 
 _ROUND = 512 * 1024
+_HAS_PRIVATE = hasattr(mmap, "MAP_PRIVATE")  # Windows has none without a file
 
 
 class FramePool:
@@ -30,7 +31,7 @@ class FramePool:
             frame = self._spare.pop()
             if room <= len(frame) <= 4 * room:
                 return frame
-        return mmap.mmap(-1, room, access=mmap.ACCESS_COPY)
+        return mmap.mmap(-1, room, access=mmap.ACCESS_COPY) if _HAS_PRIVATE else bytearray(room)
 
     def give(self, frame: Frame) -> None:
         if len(self._spare) < self._keep:
