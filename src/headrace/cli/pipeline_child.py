@@ -77,10 +77,11 @@ def _run(task: Task, diary: _Diary) -> None:
         _use(spark, spec.catalog, spec.database, is_own=not _is_elsewhere(task))
         before = rows = dict(_rows(spark))
         started = time.monotonic()
-        for _ in range(_MOST_PASSES):
+        for number in range(_MOST_PASSES):
+            again = "running them again, for tables whose sources had no new rows yet"
+            diary.tell(stage=again if number else "running its flows")
             earlier = rows
             _pass(spark, task, spec, configuration, diary)
-            diary.tell(stage="counting rows")
             rows = dict(_rows(spark))
             # In its first run Spark waits for a streaming table before it reads it. Later it was seen not to: readers
             # were done before the table had its new rows.
@@ -103,13 +104,11 @@ def _pass(spark: Any, task: Task, spec: Any, configuration: dict[str, str], diar
     from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
     from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 
-    diary.tell(stage="reading the pipeline's definitions")
     graph = create_dataflow_graph(
         spark, default_catalog=spec.catalog, default_database=spec.database, sql_conf=configuration
     )
     registry = SparkConnectGraphElementRegistry(spark, graph)
     cli.register_definitions(Path(task.spec), registry, spec, spark, graph)
-    diary.tell(stage="running its flows")
     events = start_run(
         spark,
         graph,
