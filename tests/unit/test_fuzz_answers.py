@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, ProtocolError
 from headrace.net.connection import Connection
+from headrace.net.frame_pool import FramePool
 from headrace.protocol.messages import (
     API_VERSIONS,
     APIS,
@@ -108,7 +109,7 @@ def test_damaged_streams() -> None:
     async def main() -> None:
         ended = 0
         for number, chance in enumerate(rounds(800, seed=3)):
-            connection = Connection("h", 1, config(receive_message_max_bytes=_LARGEST))
+            connection = Connection("h", 1, config(receive_message_max_bytes=_LARGEST), FramePool())
             transport = Unplugged()
             connection._transport = transport  # type: ignore[assignment]
             if chance.random() < 0.9:
