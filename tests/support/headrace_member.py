@@ -51,7 +51,9 @@ class Member(RebalanceListener):
         for (node, number), stream in engine.fetcher._streams.items() if engine is not None else ():
             calls = 0 if stream._connection is None else len(stream._connection._calls)
             told = {slot.partition: want.offset for slot, want in stream._session._told.items()}
-            what = f"parked {stream._parked}, looks {stream.look.is_set()}, {calls} calls, asked for {told}"
+            quiet = 0.0 if stream._connection is None else stream._fetcher._loop.time() - stream._connection.last_used
+            what = f"parked {stream._parked}, looks {stream.look.is_set()}, {calls} calls, quiet for {quiet:.1f} s"
+            what += f", asked for {told}"
             print(f"state of stream {number} to {node}: {what}", flush=True)
         print("state: told", flush=True)
 
