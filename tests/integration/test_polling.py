@@ -340,3 +340,18 @@ def test_a_partition_that_was_asked_for_beside_a_waiting_request_is_asked_for_ag
         consumer.poll(0.5)  # nothing is there yet, or all of it was read before
         write(servers, topic, numbered(1, number % 2), acks=1)
         poll_until(consumer, 1)
+
+
+def test_a_closed_consumer_keeps_no_receive_buffers(topic: str, servers: str) -> None:
+    """Whoever keeps it, or the cycles that it is in, does not keep megabytes with it."""
+    with Consumer(bootstrap_servers=servers, max_poll_records=-1) as consumer:
+        consumer.assign([TopicPartition(topic, number) for number in range(3)])
+        consumer.seek_to_beginning()
+        read = 0
+        while read < 3000:
+            read += len(consumer.poll(5))
+        engine = consumer._aio._engine
+        assert engine is not None
+        frames = engine.client._frames
+        wait_for("a buffer to come back", lambda: len(frames._spare) > 0)
+    assert frames._spare == []

@@ -38,6 +38,6 @@ class FramePool:
             self._spare.append(frame)
 
     def close(self) -> None:
-        """No frame is kept any more."""
+        """No frame is kept any more, but for one that is given at this moment: it goes with the pool."""
         self._keep = 0
         self._spare.clear()
