@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 
-from headrace import Consumer, OffsetAndMetadata, TopicPartition
+from headrace import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
 from headrace.errors import ConfigError
 from headrace.offsets import OffsetSet
 from support.admin import Admin, client_settings, unique
@@ -83,13 +83,17 @@ def test_what_is_done_is_not_delivered_again(make: MakeConsumer, servers: str, t
 def test_a_commit_before_the_first_poll_keeps_what_the_last_owner_noted(
     make: MakeConsumer, servers: str, topic: str, mode: str
 ) -> None:
+    class PauseAtOnce(RebalanceListener):  # a poll that has done this may return records as well
+        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            consumer.pause(partitions)
+
     tp, group = TopicPartition(topic, 0), unique("g")
     noted = OffsetSet(60, [(20, 50)])
     with Consumer(bootstrap_servers=servers, group_id=group) as last_owner:
         last_owner.commit({tp: OffsetAndMetadata(20, noted.to_text())})
-    consumer = member(make, servers, group, [topic], **DONE | {"commit_mode": mode, "max_poll_records": 10})
-    poll_all([consumer], lambda: bool(consumer.assignment()), each=0.0)
-    consumer.pause([tp])
+    settings = DONE | {"commit_mode": mode, "max_poll_records": 10}
+    consumer = member(make, servers, group, [topic], listener=PauseAtOnce(), **settings)
+    poll_all([consumer], lambda: bool(consumer.assignment()))
     assert consumer.position(tp) == 20
     consumer.commit()
     assert OffsetSet.from_text(consumer.committed([tp])[tp].metadata, 20) == noted

@@ -38,6 +38,10 @@ class BlockingAsyncConsumer:
     def wakeup(self) -> None:
         self._consumer.wakeup()
 
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Also for listeners, which are called in the loop."""
+        self._consumer.pause(partitions)
+
     def __iter__(self) -> Iterator[Record]:
         records = self._consumer.__aiter__()
         while True:
