@@ -187,6 +187,26 @@ def test_nor_by_names_that_others_choose() -> None:
     assert "me\ufffd[2J@x" in shown
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "shown"),
+    [
+        (-1, "-"),
+        (2**62, str(2**62)),
+        (2**63 - 1, str(2**63 - 1)),
+        (-(2**63), str(-(2**63))),
+        (253_402_300_800_000 + 86_400_000, "253402387200000"),  # the second day of the year 10000
+        (-86_400_000 * 100, "1969-09-2"),
+        (86_400_000 * 100, "1970-04-1"),
+    ],
+)
+def test_a_time_in_no_year_that_is_known_is_shown_as_its_number(timestamp: int, shown: str) -> None:
+    records = [Record("t", 1, 2, timestamp=3, value=b"before"), Record("t", 1, 3, timestamp=timestamp, value=b"v")]
+    lines = renderer("text", Columns(offsets=True), False)(records).decode().splitlines()
+    assert lines[0].endswith("\tbefore")
+    assert lines[1].startswith(f"1:3\t{shown}")
+    assert f'"timestamp": {timestamp},' in renderer("json", Columns(), False)(records).decode()
+
+
 def test_a_filter() -> None:
     empty = Record("t", 0, 0)
     assert not Filter()

@@ -21,6 +21,8 @@ from .showing import printable
 
 Render = Callable[[Iterable[Record]], bytes]
 
+_NO_TIMESTAMP = -1
+
 _value_of = attrgetter("value")
 
 
@@ -95,9 +97,12 @@ def _row(record: Record, columns: Columns, text: Callable[[bytes], str]) -> str:
 
 
 def _time(timestamp: int) -> str:
-    if timestamp < 0:
+    if timestamp == _NO_TIMESTAMP:
         return "-"
-    return datetime.fromtimestamp(timestamp / 1000).astimezone().isoformat(timespec="milliseconds")
+    try:
+        return datetime.fromtimestamp(timestamp / 1000).astimezone().isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # in no year that is known: a producer may write any number
+        return str(timestamp)
 
 
 def _json_lines(records: Iterable[Record]) -> bytes:
