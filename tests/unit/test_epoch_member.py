@@ -52,8 +52,10 @@ class Seat:
         assert action.api is CONSUMER_GROUP_HEARTBEAT
         return action
 
-    def answer(self, action: Send, epoch: int = 1, assigned: Any = None, code: int = 0) -> None:
-        fields: dict[str, Any] = {"error_code": code, "member_epoch": epoch, "heartbeat_interval": int(INTERVAL * 1000)}
+    def answer(
+        self, action: Send, epoch: int = 1, assigned: Any = None, code: int = 0, interval: float = INTERVAL
+    ) -> None:
+        fields: dict[str, Any] = {"error_code": code, "member_epoch": epoch, "heartbeat_interval": int(interval * 1000)}
         if code:
             fields["heartbeat_interval"] = 0
         if assigned is not None:
@@ -180,6 +182,27 @@ def test_after_a_change_there_may_be_more_and_it_is_looked_for_sooner(
         pauses.append(round(seat.member.next_tick() - seat.now, 3))
         seat.answer(seat.request(pauses[-1]), 2)
     assert pauses == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kept"),
+    [(-(2**31) / 1000, INTERVAL), (-0.001, INTERVAL), (0, INTERVAL), (0.001, 0.05), (0.2, 0.2), (7.0, 7.0)],
+)
+def test_an_interval_that_cannot_be_meant_makes_no_flood_of_heartbeats(wanted: float, kept: float) -> None:
+    seat = Seat()
+    seat.joined({T: (0,)})
+
+    def pause() -> float:
+        seat.poll()
+        before, seat.now = seat.now, seat.member.next_tick()
+        return seat.now - before
+
+    for _ in range(40):
+        pause()
+        seat.answer(seat.request(), 2, interval=wanted)
+    assert pause() == pytest.approx(kept)
+    seat.answer(seat.request(), 2, {T: (0,)}, interval=wanted)
+    assert pause() == pytest.approx(min(0.25, kept)), "sooner after a change"
 
 
 # -- patterns --------------------------------------------------------------------------------------------------------

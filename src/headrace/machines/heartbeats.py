@@ -7,6 +7,7 @@ from collections.abc import Callable
 from .backoff import Backoff
 
 _FIRST_LOOK = 0.25  # seconds; then doubled
+_SHORTEST_INTERVAL = 0.05  # a coordinator that wants less is not taken at its word
 
 
 class HeartbeatTimes:
@@ -29,9 +30,10 @@ class HeartbeatTimes:
         self._look_again = _FIRST_LOOK
 
     def accepted(self, interval: float, now: float) -> None:
-        """An answer came, with the interval that the coordinator wants (0: no word of it)."""
+        """An answer came, with the interval that the coordinator wants (0 or less: no word of it)."""
         self._failures = 0
-        self.interval = interval or self.interval
+        if interval > 0:
+            self.interval = max(interval, _SHORTEST_INTERVAL)
         self.next = now + min(self._look_again, self.interval)
         self._look_again = min(2 * self._look_again, self.interval)
 
