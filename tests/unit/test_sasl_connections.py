@@ -13,6 +13,7 @@ import pytest
 from headrace.errors import AuthenticationError, HeadraceError, NetworkError, ProtocolError
 from headrace.net.connection import Connection
 from headrace.protocol.messages import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
+from headrace.security.access import Access
 from support.connections import ALL_TOPICS, config, failure, metadata
 from support.fake_broker import FakeBroker, Link, Request, answer, run, sized
 from support.patience import patiently
@@ -277,5 +278,91 @@ def test_nonsense_instead_of_a_handshake(sent: bytes, kind: type[HeadraceError])
                 link.close()
             assert isinstance(await failure(task), kind)
             assert await link.is_closed_by_client()
+
+    run(main())
+
+
+OAUTH = {
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_username": None,
+    "sasl_password": None,
+    "sasl_oauthbearer_token_callback": lambda: TOKEN,
+}
+TOKEN = "t0ken-" + "x" * 1000
+
+
+@pytest.mark.parametrize("said", [b"[" * 100_000, b'{"status":"' + b"y" * 10_000 + b'"}'], ids=["deep", "long"])
+def test_a_challenge_that_nobody_can_read(said: bytes) -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            task = opening(broker)
+            link = await broker.accept()
+            await link.negotiate()
+            await let_in(link, said=said)  # what PLAIN has no use for
+            (await task).close()
+
+            task = opening(broker, **OAUTH)
+            link = await broker.accept()
+            await link.negotiate()
+            await handshake(link)
+            await authenticate(link, await asked(link, SASL_AUTHENTICATE), said=said)
+            await authenticate(link, await asked(link, SASL_AUTHENTICATE), 58)
+            error = await failure(task)
+            assert isinstance(error, AuthenticationError)
+            assert str(error).endswith("failed: SASL_AUTHENTICATION_FAILED")
+
+    run(main())
+
+
+def test_a_broker_that_repeats_the_secret() -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            for settings, secret in ((PLAIN, "s3cret-of-me"), (OAUTH, TOKEN), (OAUTH, TOKEN[:50])):
+                for place in ("message", "challenge", "mechanisms"):
+                    task = opening(broker, **settings)
+                    link = await broker.accept()
+                    await link.negotiate()
+                    if place == "mechanisms":
+                        await handshake(link, 33, (f"not {secret}",))
+                    else:
+                        await handshake(link)
+                        request = await asked(link, SASL_AUTHENTICATE)
+                        if place == "challenge" and settings is OAUTH:
+                            await authenticate(link, request, said=f'{{"status":"not {secret}"}}'.encode())
+                            request = await asked(link, SASL_AUTHENTICATE)
+                        await authenticate(link, request, 58, f"not {secret}" if place == "message" else None)
+                    error = await failure(task)
+                    assert isinstance(error, AuthenticationError)
+                    assert secret[:20] not in str(error)
+                    if place != "challenge":
+                        assert "(not shown, since the secret is in it)" in str(error)
+
+    run(main())
+
+
+def test_a_failure_that_nobody_has_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: Any) -> Any:
+        raise RecursionError("of the test")
+
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            task = opening(broker)
+            link = await broker.accept()
+            await link.negotiate()
+            await let_in(link, lifetime=1200)
+            connection = await task
+            held = connection.start(METADATA, ALL_TOPICS)
+            monkeypatch.setattr(Access, "exchange", broken)
+            errors = [await failure(held)]  # by the renewal
+            assert await link.is_closed_by_client()
+            assert connection.failure is errors[0]
+            task = opening(broker)
+            link = await broker.accept()
+            await link.negotiate()
+            errors.append(await failure(task))
+            assert await link.is_closed_by_client()
+            for error in errors:
+                assert isinstance(error.__cause__, RecursionError)
+                assert str(error) == f"the connection to {broker.name} failed in an unforeseen way: RecursionError"
 
     run(main())

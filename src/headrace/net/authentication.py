@@ -31,6 +31,15 @@ _MOST_ROUNDS = 20
 _SHORTEST_WAIT = 1.1
 
 
+def as_failure(error: Exception, host: str) -> HeadraceError:
+    """What nobody has foreseen, as an error of one connection. Its cause is chained."""
+    if isinstance(error, HeadraceError):
+        return error
+    failure = HeadraceError(f"the connection to {host} failed in an unforeseen way: {type(error).__name__}")
+    failure.__cause__ = error
+    return failure
+
+
 class _Link(Protocol):
     """What is needed of a connection."""
 
@@ -76,7 +85,7 @@ class Authentication:
         reply = await self._link.call_in_turn(SASL_HANDSHAKE, {"mechanism": mechanism})
         code = reply.error_code
         if code == _UNSUPPORTED_MECHANISM:
-            offered = ", ".join(quoted(name) for name in reply.mechanisms[:10]) or "none"
+            offered = ", ".join(quoted(name, exchange.secret) for name in reply.mechanisms[:10]) or "none"
             raise self._error(f"the broker does not offer it, but {offered}", "handshake")
         if code == _ILLEGAL_STATE:
             raise self._error("the broker does not expect a login at this port: see security.protocol", "handshake")
@@ -98,9 +107,10 @@ class Authentication:
                 assert message is not None
                 reply = await self._link.call_in_turn(SASL_AUTHENTICATE, {"auth_bytes": message})
                 if reply.error_code != NONE:
-                    said = quoted(reply.error_message or "") or why
+                    said = quoted(reply.error_message or why, exchange.secret)
                     raise self._error(f"{code_name(reply.error_code)}{f': {said}' if said else ''}", "authenticate")
-                why = refusal_in(reply.auth_bytes) or why
+                if self._access.mechanism == "OAUTHBEARER":
+                    why = refusal_in(reply.auth_bytes) or why
                 message = exchange.answer(bytes(reply.auth_bytes))
                 if message is None:
                     return float(reply.session_lifetime.total_seconds())
@@ -126,7 +136,7 @@ class Authentication:
                 await self._log_in(exchange)
             finally:
                 self._link.release()
-        except HeadraceError as error:
-            self._failed(error)
+        except Exception as error:  # noqa: BLE001  # whatever a peer brings about ends its connection, and nothing else
+            self._failed(as_failure(error, self._link.host))
         else:
             log.debug("logged in again at %s", self._link.host)

@@ -41,7 +41,7 @@ from ..protocol.messages import (
 )
 from ..protocol.versions import BrokerVersions, next_api_versions_attempt
 from ..security.access import Access
-from .authentication import Authentication
+from .authentication import Authentication, as_failure
 from .dialing import dial, tls_failure
 from .frame_pool import Frame, FramePool
 from .receiver import Receiver
@@ -121,15 +121,17 @@ class Connection(asyncio.BufferedProtocol):
         """
         connection = cls(host, port, config, frames or FramePool())
         access = access or Access(config)
-        await dial(connection, host, port, access, setup_timeout)
         try:
+            await dial(connection, host, port, access, setup_timeout)
             await connection._negotiate()
             if access.mechanism is not None:
                 connection._authentication = Authentication(connection, host, access, connection._fail)
                 await connection._authentication.log_in()
-        except BaseException:
+        except BaseException as error:
             connection.close()
-            raise
+            if isinstance(error, HeadraceError) or not isinstance(error, Exception):
+                raise
+            raise as_failure(error, connection.host) from error
         return connection
 
     async def _negotiate(self) -> None:

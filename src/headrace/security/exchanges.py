@@ -3,7 +3,8 @@
     first()           -> the first message
     answer(challenge) -> the next one; None: done, and satisfied with the server
 
-`answer` raises `Rejected` when what the server says is not acceptable. No message of that contains a secret.
+`answer` raises `Rejected` when what the server says is not acceptable. No message of that contains a secret; what the
+server says is only shown through `quoted`, which leaves out what repeats one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 _LONGEST_QUOTE = 200
+_LONGEST_REFUSAL = 4096  # bytes
+_TELLING = 16  # characters of a secret that tell too much of it
 
 
 class Rejected(Exception):
@@ -21,7 +24,9 @@ class Rejected(Exception):
 
 
 class Exchange(Protocol):
-    """One login over one connection."""
+    """One login over one connection. `secret` is what nobody may see, also if the server says it; "" if it cannot."""
+
+    secret: str
 
     def first(self) -> bytes: ...
 
@@ -33,10 +38,10 @@ class Plain:
 
     def __init__(self, username: str, password: str) -> None:
         self._username = username
-        self._password = password
+        self.secret = password
 
     def first(self) -> bytes:
-        return b"\0" + self._username.encode() + b"\0" + self._password.encode()
+        return b"\0" + self._username.encode() + b"\0" + self.secret.encode()
 
     def answer(self, challenge: bytes) -> bytes | None:
         return None
@@ -46,12 +51,12 @@ class OAuthBearer:
     """RFC 7628. A server that refuses a token says why in a challenge, and fails after one more message."""
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
-        self._token = token
+        self.secret = token
         self._extensions = extensions
         self._is_refused = False
 
     def first(self) -> bytes:
-        pairs = {"auth": f"Bearer {self._token}", **self._extensions}
+        pairs = {"auth": f"Bearer {self.secret}", **self._extensions}
         return ("n,,\x01" + "".join(f"{name}={value}\x01" for name, value in pairs.items()) + "\x01").encode()
 
     def answer(self, challenge: bytes) -> bytes | None:
@@ -64,16 +69,20 @@ class OAuthBearer:
 
 
 def refusal_in(challenge: bytes) -> str:
-    """The reason in a challenge of OAUTHBEARER, for a message."""
+    """The reason in a challenge of OAUTHBEARER, for a message. Not quoted yet."""
+    if len(challenge) > _LONGEST_REFUSAL:
+        return ""
     try:
         status = json.loads(challenge)["status"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return quoted(str(status))
+    return status if isinstance(status, str) else ""
 
 
-def quoted(text: str) -> str:
-    """What a peer wrote, fit for a message: short, and of printable characters only."""
+def quoted(text: str, secret: str = "") -> str:
+    """What a peer wrote, fit for a message: short, of printable characters only, and without the secret."""
+    if secret and secret[:_TELLING] in text:
+        return "(not shown, since the secret is in it)"
     shown = re.sub(r"[^\x20-\x7e]+", " ", text)
     return shown if len(shown) <= _LONGEST_QUOTE else shown[:_LONGEST_QUOTE] + " …"
 

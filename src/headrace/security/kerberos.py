@@ -82,6 +82,8 @@ class Kerberos:
     Raises AuthenticationError, or NetworkError if the Kerberos server cannot be reached.
     """
 
+    secret = ""  # what a broker gets to see is good for nothing else
+
     def __init__(self, gssapi: Any, service: str, host: str, principal: str | None, store: dict[str, str]) -> None:
         self._errors: type[Exception] = gssapi.exceptions.GSSError
         self._is_agreed = False

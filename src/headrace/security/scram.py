@@ -33,14 +33,14 @@ class SaltedPasswords:
 
     def __init__(self, hash_name: str, password: str) -> None:
         self.hash_name = hash_name
-        self._password = password
+        self.password = password
         self._known: tuple[tuple[bytes, int], bytes] | None = None
 
     def salted(self, salt: bytes, iterations: int) -> bytes:
         key = (salt, iterations)
         known = self._known
         if known is None or known[0] != key:
-            made = hashlib.pbkdf2_hmac(self.hash_name, self._password.encode(), salt, iterations)
+            made = hashlib.pbkdf2_hmac(self.hash_name, self.password.encode(), salt, iterations)
             known = self._known = (key, made)
         return known[1]
 
@@ -50,6 +50,7 @@ class Scram:
 
     def __init__(self, username: str, passwords: SaltedPasswords, nonce: str) -> None:
         self._passwords = passwords
+        self.secret = passwords.password
         self._nonce = nonce
         escaped = username.replace("=", "=3D").replace(",", "=2C")
         self._bare = f"n={escaped},r={nonce}"
@@ -67,7 +68,7 @@ class Scram:
     def _prove(self, challenge: bytes) -> bytes:
         text = _text(challenge)
         if text.startswith("e="):
-            raise Rejected(f"the server refused: {quoted(text[2:])}")
+            raise Rejected(f"the server refused: {quoted(text[2:], self.secret)}")
         parts = _SERVER_FIRST.fullmatch(text)
         if parts is None:
             raise Rejected("the server's first message is not SCRAM's")
@@ -91,7 +92,7 @@ class Scram:
     def _check(self, challenge: bytes) -> None:
         text = _text(challenge)
         if text.startswith("e="):
-            raise Rejected(f"the server refused: {quoted(text[2:])}")
+            raise Rejected(f"the server refused: {quoted(text[2:], self.secret)}")
         assert self._expected is not None
         if not text.startswith("v=") or not hmac.compare_digest(_decoded(text[2:].partition(",")[0]), self._expected):
             raise Rejected("the server's signature is wrong: it does not know the password, so it is not the broker")
