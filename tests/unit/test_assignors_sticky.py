@@ -21,6 +21,7 @@ Shares = Mapping[str, Owned]
 MakeMember = Callable[[frozenset[str], Owned, int], GroupMember]
 
 STICKY, COOPERATIVE = StickyAssignor(), CooperativeStickyAssignor()
+_DAMAGED = b"\x00\x00\x00\x01\xff"
 
 
 def eager(topics: frozenset[str], owned: Owned, generation: int) -> GroupMember:
@@ -205,16 +206,19 @@ def test_where_a_cooperative_member_has_its_generation(generation: int, user_dat
         pytest.param(write_sticky_data(named("t1"), 2), True, id="with a generation"),
         pytest.param(write_sticky_data(named("t1"), 2)[:-4], True, id="without, as the oldest members write it"),
         pytest.param(None, False, id="nothing"),
-        pytest.param(b"\x00\x00\x00\x01\xff", False, id="damaged: it is not the group's fault"),
+        pytest.param(_DAMAGED, False, id="damaged: it is not the group's fault"),
     ],
 )
-def test_where_a_sticky_member_has_what_it_owned(user_data: bytes | None, keeps: bool) -> None:
+def test_where_a_sticky_member_has_what_it_owned(
+    user_data: bytes | None, keeps: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """The partitions in the subscription are not those: the member gave them up before it joined."""
     members = {
         "a": GroupMember(frozenset("t"), named("t0"), 9, user_data=user_data),
         "b": GroupMember(frozenset("t")),
     }
     assert assigned(STICKY, members, {"t": 2})["a"] == (named("t1") if keeps else named("t0"))
+    assert any("what member a had before cannot be read" in it for it in caplog.messages) == (user_data == _DAMAGED)
 
 
 def test_what_members_say() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode as E
 
 from headrace.errors import KafkaError, ProtocolError, StateError
+from headrace.machines.assignors import GroupMember, RangeAssignor
 from headrace.machines.classic_member import State
+from headrace.machines.leading import share_out
 from headrace.machines.membership import Assign, Identity, Lose, Revoke, Subscription, Take
-from headrace.protocol.group_data import MemberSubscription, write_assignment
+from headrace.protocol.group_data import MemberSubscription, read_assignment, write_assignment, write_subscription
 from headrace.protocol.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
 from simulation.seat import PAUSE, T0, TOPICS, U0, Seat, leads, subscription_in
 
@@ -91,7 +92,10 @@ def test_a_leader_shares_out() -> None:
     (assign,) = leads(seat)
     assert isinstance(assign, Assign)
     assert assign.strategy == "range"
-    assert {member: instance for member, (instance, _) in assign.members.items()} == {"m": None, "n": "i"}
+    assert assign.members == {
+        "m": GroupMember(TOPICS),
+        "n": GroupMember(frozenset({"t", "v"}), instance_id="i"),
+    }
     assert seat.member.group_topics == {"t", "u", "v"}
     seat.member.assigned(assign, {"m": b"1", "n": b"2"}, {"t": 2})
     sync = seat.request(SYNC_GROUP)
@@ -128,22 +132,34 @@ def test_an_assignor_that_raises_is_complained_of_and_tried_again() -> None:
     assert seat.request(JOIN_GROUP, PAUSE).fields["member_id"] == "m"
 
 
-@pytest.mark.parametrize(
-    ("bad", "error"),
-    [
-        pytest.param({"protocol_name": "unheard-of"}, "unknown strategy", id="a strategy that was not offered"),
-        pytest.param(
-            {"leader": "m", "members": [{"member_id": "m", "group_instance_id": None, "metadata": b"\0"}]},
-            "a subscription of 1 bytes",
-            id="a subscription that cannot be read",
-        ),
-    ],
-)
-def test_an_answer_that_makes_no_sense_ends_the_membership_with_a_farewell(bad: dict[str, Any], error: str) -> None:
+@pytest.mark.parametrize("metadata", [b"", b"\0", b"\0\x01\xff\xff", b"\xff\xff", b"\0\0\x7f\xff\xff\xff"])
+def test_a_member_whose_subscription_cannot_be_read_gets_nothing_and_the_group_goes_on(
+    metadata: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Any client may join under the name of a strategy, and the coordinator does not look at what it says."""
     seat = Seat()
-    seat.joined(seat.joining(), **bad)
+    self = {"member_id": "m", "group_instance_id": None, "metadata": write_subscription(MemberSubscription(TOPICS))}
+    stranger = {"member_id": "evil\nCRITICAL all is lost \x1b[31m", "group_instance_id": None, "metadata": metadata}
+    seat.joined(seat.joining(), leader="m", members=[self, stranger])
+    (assign,) = seat.sent()
+    assert seat.member.failure is None
+    assert seat.member.group_topics == TOPICS
+    assert assign.members[stranger["member_id"]] == GroupMember(frozenset())
+    shares = share_out(RangeAssignor(), assign.members, {"t": 1, "u": 1})
+    assert {member: read_assignment(share)[0] for member, share in shares.items()} == {
+        "m": {T0, U0},
+        stranger["member_id"]: frozenset(),
+    }
+    (warning,) = caplog.messages
+    assert warning.startswith("group g: the subscription of member evil CRITICAL all is lost  [31m cannot be read")
+
+
+def test_a_strategy_that_was_not_offered_ends_the_membership_with_a_farewell() -> None:
+    seat = Seat()
+    seat.joined(seat.joining(), protocol_name="unheard-of\n" * 1000)
     assert isinstance(seat.member.failure, ProtocolError)
-    assert error in str(seat.member.failure)
+    assert "unknown strategy 'unheard-of unheard-of" in str(seat.member.failure)
+    assert len(str(seat.member.failure)) < 200
     assert seat.request(LEAVE_GROUP).fields["members"][0]["member_id"] == "m"
 
 

@@ -21,7 +21,7 @@ from ..machines.classic_member import ClassicMember
 from ..machines.epoch_member import EpochMember
 from ..machines.leading import share_out
 from ..machines.membership import Action, Assign, Send
-from ..protocol.codes import NONE
+from ..protocol.codes import NONE, legible
 from ..protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT
 from .client import Client
 from .coordinator import Coordinator
@@ -152,13 +152,10 @@ class Errands:
         member = self._group.member
         if member.state is not self._state:
             self._state = member.state
-            identity = member.identity
-            log.info(
-                "group %s: %s%s",
-                self._group.group_id,
-                member.state.value,
-                f" (generation {identity.generation}, member {identity.member_id})" if identity.member_id else "",
-            )
+            identity, who = member.identity, ""
+            if identity.member_id:
+                who = f" (generation {identity.generation}, member {legible(identity.member_id, 200)})"
+            log.info("group %s: %s%s", self._group.group_id, member.state.value, who)
 
     # -- the end -----------------------------------------------------------------------------------------------
 

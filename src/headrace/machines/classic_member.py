@@ -29,12 +29,13 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ..errors import HeadraceError, KafkaError, ProtocolError
-from ..protocol.codes import NONE, kafka_error
-from ..protocol.group_data import MemberSubscription, read_assignment, read_subscription
+from ..protocol.codes import NONE, kafka_error, legible
+from ..protocol.group_data import MemberSubscription, read_assignment
 from ..protocol.messages import JOIN_GROUP
 from .assignors import Assignor, is_cooperative
 from .backoff import Backoff
 from .classic_requests import heartbeat_request, join_request, leave_request, sync_request, who
+from .leading import members_in
 from .membership import (
     Action,
     Assign,
@@ -345,20 +346,16 @@ class ClassicMember:
         self._next_heartbeat = now + self._settings.heartbeat_interval
         self.group_topics = frozenset()
         if self._strategy not in self._assignors:
-            self._fail(ProtocolError(f"group {self._settings.group_id} chose the unknown strategy {self._strategy!r}"))
+            strategy = legible(self._strategy, 100)
+            self._fail(ProtocolError(f"group {self._settings.group_id} chose the unknown strategy {strategy!r}"))
             return
         self.state = State.SYNCING
         if body.leader != self._member_id or not body.members:
             return
-        try:
-            subscriptions = [read_subscription(member.metadata) for member in body.members]
-        except ProtocolError as error:
-            self._fail(error)
-            return
-        self.group_topics = frozenset().union(*(each.topics for each in subscriptions))
+        members = members_in(body, self._settings.group_id)
+        self.group_topics = frozenset().union(*(each.topics for each in members.values()))
         if not getattr(body, "skip_assignment", False):
             self.state = State.ASSIGNING
-            members = {each.member_id: (each.group_instance_id, each.metadata) for each in body.members}
             self._request = Assign(self._strategy, members)
             self._outbox.append(self._request)
 

@@ -23,6 +23,7 @@ from ..config import ConsumerConfig
 from ..errors import HeadraceError
 from ..protocol.messages import Api
 from ..types import TopicPartition
+from .assignors import GroupMember
 
 Partitions = frozenset[TopicPartition]
 
@@ -43,11 +44,10 @@ class Send:
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Assign:
-    """This member leads: share the partitions of all their topics out. `members` has, for each, its instance id and
-    the bytes of its subscription. Answered by `assigned`."""
+    """This member leads: share the partitions of all their topics out. Answered by `assigned`."""
 
     strategy: str
-    members: Mapping[str, tuple[str | None, bytes]]
+    members: Mapping[str, GroupMember]
 
 
 Action = Send | Assign

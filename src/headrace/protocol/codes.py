@@ -1,4 +1,4 @@
-"""Broker error codes as Python errors."""
+"""Broker error codes as Python errors, and what peers wrote as text that can be shown."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ _DENIED = {
     ErrorCode.transactional_id_authorization_failed,
     ErrorCode.delegation_token_authorization_failed,
 }
+
+_LONGEST_MESSAGE = 1000
+
+
+def legible(text: str, longest: int = _LONGEST_MESSAGE) -> str:
+    """What a peer wrote (a name, an address, a remark), fit for errors and logs: on one line, without anything that a
+    terminal would take for a command, and not too long. Of any script: names may be."""
+    cut = text[:longest]
+    shown = cut if cut.isprintable() else "".join(each if each.isprintable() else " " for each in cut)
+    return shown if len(text) <= longest else shown + " …"
 
 
 def code_name(code: int) -> str:
@@ -34,11 +44,12 @@ def is_retriable(code: int) -> bool:
 
 
 def kafka_error(code: int, doing: str, detail: str | None = None, kind: type[KafkaError] = KafkaError) -> KafkaError:
-    """The error to raise for a code. `doing` says what was asked of whom, `detail` what the broker added."""
+    """The error to raise for a code. `doing` says what was asked of whom, `detail` what the broker added. Both may have
+    words of peers in them: the message is made legible."""
     name = code_name(code)
     message = f"{doing}: {name} ({int(code)})"
     if detail:
         message += f": {detail}"
     if kind is KafkaError and code in _DENIED:
         kind = AuthorizationError
-    return kind(int(code), name, is_retriable(code), message)
+    return kind(int(code), name, is_retriable(code), legible(message))

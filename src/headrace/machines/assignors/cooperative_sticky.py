@@ -7,13 +7,17 @@ another member withholds it, also one that lost against a higher generation; onl
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from ...errors import ProtocolError
+from ...protocol.codes import legible
 from ...protocol.group_data import NO_GENERATION, read_generation, write_generation
 from ...types import TopicPartition
 from .balance import Claim, balanced, rightful_owners
 from .base import Assignor, GroupMember
+
+log = logging.getLogger(__name__)
 
 
 class CooperativeStickyAssignor(Assignor):
@@ -28,7 +32,7 @@ class CooperativeStickyAssignor(Assignor):
     def assign(
         self, members: Mapping[str, GroupMember], partitions: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
-        claims = {member: Claim(each.owned, _generation(each)) for member, each in members.items()}
+        claims = {member: Claim(each.owned, _generation(member, each)) for member, each in members.items()}
         owners = rightful_owners(claims)
         claimed = {partition for claim in claims.values() for partition in claim.partitions}
         return {
@@ -37,11 +41,12 @@ class CooperativeStickyAssignor(Assignor):
         }
 
 
-def _generation(member: GroupMember) -> int:
+def _generation(id: str, member: GroupMember) -> int:
     # Subscriptions before version 2 have no generation, so the assignor says it.
     if member.generation != NO_GENERATION:
         return member.generation
     try:
         return read_generation(member.user_data)
-    except ProtocolError:
+    except ProtocolError as error:
+        log.warning("the generation of member %s cannot be read, it counts as none: %s", legible(id, 200), error)
         return NO_GENERATION
