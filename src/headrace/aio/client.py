@@ -334,16 +334,21 @@ class Client:
         raise NetworkError(f"no broker could be reached: {last}") from last
 
     def _candidates(self) -> list[Node]:
-        """Known brokers first, those that were not failing before those that were; then the bootstrap servers."""
+        """Known brokers first, those that were not failing before those that were; then the bootstrap servers. Whoever
+        wants to be left alone is the last."""
         known = list(self.cluster.brokers.values())
         turn = next(self._rotation)
         known = known[turn % len(known) :] + known[: turn % len(known)] if known else []
         known.sort(key=lambda node: self._failures.get((node.host, node.port), 0))
         addresses = {(node.host, node.port) for node in known}
         bootstrap = [Node(-1, *address) for address in self.config.bootstrap_servers if address not in addresses]
-        if not known:
-            return bootstrap
-        return known + bootstrap if self.config.metadata_recovery_strategy == "rebootstrap" else known
+        if known and self.config.metadata_recovery_strategy != "rebootstrap":
+            bootstrap = []
+        return sorted(known + bootstrap, key=self._is_throttled)
+
+    def _is_throttled(self, node: Node) -> bool:
+        connection = self._connections.get(((node.host, node.port), ""))
+        return connection is not None and connection.is_open and connection.throttled_for > 0
 
     # -- the end ---------------------------------------------------------------------------------------------
 

@@ -57,6 +57,9 @@ _TLS_ALERT = 0x1503  # how one begins
 # The first answer lists a broker's versions, a kilobyte or two, and those of a login are no longer. A TLS port answers
 # with an alert that reads as a length of 350 MB, a web server with one of 1.2 GB.
 _LARGEST_FIRST_FRAME = 1024 * 1024
+# Seconds. A broker can ask for weeks of silence. What is sent after this waits there, for as long as any answer may take.
+_LONGEST_PAUSE = 30.0
+_NOTABLE_PAUSE = 1.0  # shorter ones are how a quota works, many times a minute
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -431,7 +434,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _throttle(self, body: Any) -> None:
         """The broker mutes a connection over its quota: what is sent meanwhile only grows old in its buffers."""
-        pause = getattr(body, "throttle_time", None)
-        if pause:
-            self._throttled_until = max(self._throttled_until, self._loop.time() + pause.total_seconds())
-            log.debug("%s throttles this client for %s", self.host, pause)
+        asked = getattr(body, "throttle_time", None)
+        if asked:
+            pause, now = min(asked.total_seconds(), _LONGEST_PAUSE), self._loop.time()
+            is_news = pause >= _NOTABLE_PAUSE > self._throttled_until - now
+            self._throttled_until = max(self._throttled_until, now + pause)
+            level = logging.INFO if is_news else logging.DEBUG
+            log.log(level, "%s throttles this client for %s: nothing is sent there for %.1f s", self.host, asked, pause)
