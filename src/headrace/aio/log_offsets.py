@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..errors import HeadraceError, NetworkError
+from ..errors import HeadraceError, NetworkError, ProtocolError
 from ..protocol.codes import NONE, kafka_error
 from ..protocol.messages import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, Api
 from ..types import TopicPartition
@@ -15,6 +15,8 @@ from .client import Client
 
 LATEST = -1
 EARLIEST = -2
+
+_TOO_YOUNG = -1
 
 
 class Found(NamedTuple):
@@ -48,7 +50,7 @@ class LogOffsets:
     async def by_time(
         self, timestamps: Mapping[TopicPartition, int], *, isolation: int | None = None
     ) -> dict[TopicPartition, Found | HeadraceError]:
-        """The first offset at or after each time; or LATEST, EARLIEST."""
+        """The first offset at or after each time; or LATEST, EARLIEST. What is no offset is a ProtocolError."""
 
         def partition(tp: TopicPartition, epoch: int) -> dict[str, Any]:
             return {"partition_index": tp.partition, "current_leader_epoch": epoch, "timestamp": timestamps[tp]}
@@ -58,7 +60,7 @@ class LogOffsets:
             "isolation_level": self._isolation if isolation is None else isolation,
             "timeout": self._timeout_ms,
         }
-        return await self._ask(
+        results = await self._ask(
             LIST_OFFSETS,
             fields,
             "name",
@@ -66,6 +68,7 @@ class LogOffsets:
             partition,
             lambda item: (item.partition_index, Found(item.offset, item.timestamp, item.leader_epoch)),
         )
+        return {tp: _checked(tp, timestamps[tp], it) for tp, it in results.items()}
 
     async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd | HeadraceError]:
         """Where each epoch ended, for finding out whether the log was truncated (KIP-320)."""
@@ -123,19 +126,33 @@ class LogOffsets:
                 stale = True
                 results.update((tp, error) for tp, _ in asked)
                 return
+            left = {tp for tp, _ in asked}
             for topic in reply.body.topics:
                 for item in topic.partitions:
                     number, value = read(item)
                     tp = TopicPartition(getattr(topic, name_field), number)
+                    if tp not in left:
+                        continue  # nobody asked this broker
+                    left.remove(tp)
                     if item.error_code == NONE:
                         results[tp] = value
                     else:
                         results[tp] = kafka_error(item.error_code, f"{api} of {tp}")
                         stale |= results[tp].retriable
-            for tp, _ in asked:
-                results.setdefault(tp, NetworkError(f"{api} of {tp}: the answer leaves it out"))
+            for tp in left:
+                results[tp] = NetworkError(f"{api} of {tp}: the answer leaves it out")
 
         await asyncio.gather(*(ask(node, asked) for node, asked in by_leader.items()))
         if stale:
             self._client.refresh_soon()
         return results
+
+
+def _checked(tp: TopicPartition, timestamp: int, found: Found | HeadraceError) -> Found | HeadraceError:
+    """Whoever took what is no offset for one would read from there, and commit it. Every log has a beginning and an
+    end; only a time may be one that no record is as young as."""
+    if isinstance(found, HeadraceError) or found.offset >= 0:
+        return found
+    if found.offset == _TOO_YOUNG and timestamp >= 0:
+        return found
+    return ProtocolError(f"ListOffsets of {tp}: the answer is {found.offset}, which is no offset")
