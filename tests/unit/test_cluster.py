@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 
 import pytest
@@ -25,6 +26,47 @@ def test_an_answer(version: int) -> None:
         PartitionInfo("t", 0, Node(1, "b1", 9092), (1, 2), (1,), ()),
         PartitionInfo("t", 1, Node(2, "b2", 9092), (1, 2), (1,), ()),
     ]
+
+
+FORGED = "evil\n2026-01-01 CRITICAL root: all is lost \x1b[31m"
+
+
+@pytest.mark.parametrize(
+    ("host", "kept"),
+    [
+        (FORGED, "evil 2026-01-01 CRITICAL root: all is lost  [31m"),
+        ("h" * 30_000, "h" * 255 + " …"),
+        ("bücher.example", "bücher.example"),
+        ("::1", "::1"),
+    ],
+)
+def test_addresses_are_legible(host: str, kept: str) -> None:
+    cluster = Cluster()
+    answer = metadata(topic(partition(leader=2)))
+    there, broker = answer.brokers
+    cluster.apply(dataclasses.replace(answer, brokers=(dataclasses.replace(there, host=host), broker)))
+    assert cluster.brokers == {1: Node(1, kept, 9092), 2: Node(2, "b2", 9092)}
+    assert cluster.hint(TP, Leader(3, 9), [Node(3, host, 9, "r")])
+    assert cluster.brokers[3] == Node(3, kept, 9, "r")
+
+
+def test_topics_that_nobody_asked_for_are_not_kept() -> None:
+    answer = metadata(
+        topic(partition()),
+        topic(partition(), name="u", id=T2),
+        topic(partition(), name="v", id=uuid.UUID(int=3)),
+        topic(name="w", id=uuid.UUID(int=4), code=3),
+    )
+    cluster = Cluster()
+    cluster.apply(answer, names=["t"], ids=[T2])
+    assert set(cluster.topics) == {"t", "u"}
+    assert cluster.topic_names() == {T1: "t", T2: "u"}
+    assert cluster.topic_errors == {}
+    cluster.apply(answer, names=["w"])
+    assert set(cluster.topics) == {"t", "u"}
+    assert cluster.topic_errors == {"w": 3}
+    cluster.apply(answer)
+    assert set(cluster.topics) == {"t", "u", "v"}
 
 
 def test_what_is_not_known() -> None:

@@ -1,11 +1,12 @@
 """What is known of the cluster: brokers, topics, leaders and their epochs.
 
-    Metadata answer     replaces the brokers, and the topics that it lists
+    Metadata answer     replaces the brokers, and of the topics that it lists those that were asked for
     leader hint         (KIP-951, in a Fetch answer) moves one partition ahead of the next Metadata answer
 
 - A partition's leader epoch only grows. An answer from a broker that lags behind keeps the newer leader that
   is known; else a consumer would swing between two leaders after each election.
 - A topic is its id. A name that comes with another id is another topic: nothing of the old one is kept.
+- Addresses stand in errors and logs, so they are made legible. One that had to be is no broker's.
 - The answer is read by attribute, so every version of Metadata from 12 on will do.
 """
 
@@ -13,11 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ..protocol.codes import NONE
+from ..protocol.codes import NONE, legible
 from ..types import Node, PartitionInfo, TopicPartition
+
+_LONGEST_HOST = 255  # of DNS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,6 +45,11 @@ class Topic:
     id: uuid.UUID | None
     internal: bool
     partitions: Mapping[int, Partition]
+
+
+def node_at(id: int, host: str, port: int, rack: str | None = None) -> Node:
+    """A broker, where another one says that it listens."""
+    return Node(id, legible(host, _LONGEST_HOST), port, rack)
 
 
 class Cluster:
@@ -103,15 +111,24 @@ class Cluster:
 
     # -- events ----------------------------------------------------------------------------------------------
 
-    def apply(self, answer: Any, complete: bool = False) -> None:
-        """Takes a Metadata answer in. A complete one has all topics: those that it does not list are gone."""
+    def apply(
+        self,
+        answer: Any,
+        complete: bool = False,
+        *,
+        names: Collection[str] | None = None,
+        ids: Collection[uuid.UUID] = (),
+    ) -> None:
+        """Takes a Metadata answer in. A complete one has all topics: those that it does not list are gone. Else it is
+        about the topics of these names and ids (`names` of None: whatever it lists); what nobody asked for is not
+        kept."""
         self.cluster_id = answer.cluster_id
         self.brokers = {
-            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in answer.brokers
+            broker.node_id: node_at(broker.node_id, broker.host, broker.port, broker.rack) for broker in answer.brokers
         }
         for topic in answer.topics:
             name = topic.name or self.topic_name(topic.topic_id)
-            if name is not None:
+            if name is not None and (names is None or name in names or topic.topic_id in ids):
                 self._apply_topic(name, topic)
         if complete:
             for name in self.topics.keys() - {topic.name for topic in answer.topics}:
@@ -153,7 +170,7 @@ class Cluster:
         if leader.node not in self.brokers and leader.node not in known:
             return False
         if leader.node in known:
-            self.brokers[leader.node] = known[leader.node]
+            self.brokers[leader.node] = node_at(*known[leader.node])
         topic = self.topics[tp.topic]
         moved = {**topic.partitions, tp.partition: dataclasses.replace(partition, leader=leader)}
         self.topics[tp.topic] = dataclasses.replace(topic, partitions=moved)
