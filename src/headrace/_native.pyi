@@ -148,11 +148,13 @@ def decode_all(
     read_committed: bool,
     check_crcs: bool,
     max_batch_bytes: int,
+    max_total_bytes: int,
     lane: str | None = None,
-) -> list[Batch | DecodeError]:
+) -> list[Batch | DecodeError | None]:
     """`decode` for several partitions (data, topic, partition, position, aborted), with the GIL released once.
 
-    Where `decode` would raise a DecodeError there is that error in the partition's place.
+    Where `decode` would raise a DecodeError there is that error in the partition's place. Work ends with the batch
+    before `max_total_bytes` of records, and not before one batch is taken; for the partitions behind there is None.
     """
 
 def next_offset(data: Buffer, position: int) -> int:

@@ -355,3 +355,20 @@ def test_a_closed_consumer_keeps_no_receive_buffers(topic: str, servers: str) ->
         frames = engine.client._frames
         wait_for("a buffer to come back", lambda: len(frames._spare) > 0)
     assert frames._spare == []
+
+
+def test_records_that_unpack_to_much_do_not_fill_the_memory(make: MakeConsumer, servers: str, admin: Admin) -> None:
+    """Eight kilobytes on the wire, 96 MiB in memory: what the guess of their size does not see is put off."""
+    size, each, partitions = 4 * 2**20, 8, 3
+    topic = admin.create("bombs", partitions)
+    for _ in range(each):  # one batch a record
+        filled = [Outgoing(bytes(size), partition=number) for number in range(partitions)]
+        write(servers, topic, filled, compression_type="zstd", message_max_bytes=2 * size)
+    consumer = assigned(make, servers, topic, partitions, queued_max_bytes=2**20, max_poll_records=1)
+    seen: list[tuple[int, int]] = []
+    most = 0
+    while len(seen) < each * partitions:
+        seen += [(record.partition, record.offset) for record in poll_until(consumer, 1)]
+        most = max(most, consumer.metrics()["buffered_bytes"])
+    assert sorted(seen) == [(number, offset) for number in range(partitions) for offset in range(each)]
+    assert most <= 2 * 2**20 + 4 * (size + 100), "twice the budget, and a record for each decoding thread"

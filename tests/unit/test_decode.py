@@ -258,6 +258,7 @@ def test_several_partitions_in_one_call():
         read_committed=True,
         check_crcs=True,
         max_batch_bytes=2**20,
+        max_total_bytes=2**20,
     )
     first, bad, empty, aborted = found
     assert list(first) == list(read(good, 10))
@@ -266,12 +267,27 @@ def test_several_partitions_in_one_call():
         decode(damaged, topic="orders", partition=4, position=5)
     assert (empty.topic, empty.partition, len(empty), empty.next_offset) == ("refunds", 0, 0, 8)
     assert (len(aborted), aborted.next_offset) == (0, 9)
-    assert decode_all([], read_committed=False, check_crcs=True, max_batch_bytes=1) == []
+    assert decode_all([], read_committed=False, check_crcs=True, max_batch_bytes=1, max_total_bytes=1) == []
+
+
+@pytest.mark.parametrize(("total", "ends"), [(0, [None] * 3), (1, [1, None, None]), (2500, [2, 1, None])])
+def test_so_many_bytes_at_once(total: int, ends: list[int | None]):
+    """A batch is taken if it fits, and the first one in any case. What is behind is not touched."""
+    thousand = [Entry(value=bytes(1000))]
+    data = encode_batch(thousand) + encode_batch(thousand, base_offset=1) + encode_batch(thousand, base_offset=2)
+    found = decode_all(
+        [(data, "t", number, 0, []) for number in range(3)],
+        read_committed=False,
+        check_crcs=True,
+        max_batch_bytes=2**20,
+        max_total_bytes=total,
+    )
+    assert [None if each is None else each.next_offset for each in found] == ends
 
 
 def test_in_one_call_too_other_objects_will_not_do():
     with pytest.raises(TypeError):
-        decode_all([(7, "t", 0, 0, [])], read_committed=False, check_crcs=True, max_batch_bytes=1)
+        decode_all([(7, "t", 0, 0, [])], read_committed=False, check_crcs=True, max_batch_bytes=1, max_total_bytes=1)
 
 
 def test_other_threads_run_while_it_decodes():

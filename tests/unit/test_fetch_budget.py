@@ -51,6 +51,14 @@ def test_what_is_not_decoded_yet_counts_with_what_it_will_take(expansion: float,
     assert (scene.state().undecoded, scene.state().retained) == (0, expansion * 100 * KB)
 
 
+def test_room_for_records_is_twice_the_budget_without_what_is_held() -> None:
+    scene = Scene([1, 1], queued_max_bytes=300 * KB)
+    scene.state(0).retained = 250 * KB
+    assert scene.fetching.room_for_records == 350 * KB
+    scene.state(1).retained = 400 * KB
+    assert scene.fetching.room_for_records == 0
+
+
 def test_one_fetch_goes_out_however_small_the_budget() -> None:
     scene = Scene([1, 2], queued_max_bytes=10)
     plan = scene.plan(1)

@@ -221,6 +221,19 @@ def test_decoding_that_stopped_short_early_does_not_cost_the_records_before_it()
     assert (state.fetch_offset, state.continuity == continuity) == (7, False)
 
 
+def test_what_finds_no_room_is_asked_for_again() -> None:
+    state = at(0)
+    continuity = state.continuity
+    for end in (5, 10, 15):
+        state.arrived(100, end)
+    state.put_off(5)
+    state.decoded(10, 100, chunk(10, 15), 15)
+    assert state.continuity == continuity
+    state.decoded(0, 100, chunk(0, 5), 5)
+    assert offsets(state.take(100)) == [0, 1, 2, 3, 4]
+    assert (state.fetch_offset, state.undecoded, state.fault, state.continuity == continuity) == (5, 0, None, False)
+
+
 # -- lag ---------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from headrace.aio.share_decoding import Decoded, decode_arrival
 from headrace.config import ConsumerConfig
 from headrace.machines.share_answers import Arrival
 from headrace.machines.share_holding import Holding, Lease
-from headrace.records import decode
+from headrace.records import Batch, decode
 from support.batches import ABORT, Entry, encode_batch, encode_marker
 from support.share_model import TP, slot
 
@@ -72,6 +73,16 @@ def test_the_first_batch_is_damaged() -> None:
     assert found.damaged == [(0, 4)]
     assert found.error is not None
     assert "it was rejected" in str(found.error)
+
+
+def test_more_than_is_decoded_at_once_is_not_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_batch(data: memoryview, **settings: Any) -> Batch:
+        return decode(data[: 12 + int.from_bytes(data[8:12], "big")], **settings)
+
+    monkeypatch.setattr("headrace.aio.share_decoding.decode", one_batch)
+    found = decoded(batch(0) + batch(5) + batch(10), (2, 13, 1))
+    assert [offset for offset, _ in shown(found)] == list(range(2, 14))
+    assert (found.damaged, found.error) == ([], None)
 
 
 def test_a_record_knows_how_often_it_was_delivered() -> None:

@@ -1,7 +1,7 @@
 //! The functions that read record bytes.
 
 use arrow_schema::ArrowError;
-use headrace_kernel::{AbortedTransaction, DEFAULT_MAX_BATCH_BYTES, Fetched};
+use headrace_kernel::{AbortedTransaction, DEFAULT_MAX_BATCH_BYTES, Decoded, Fetched};
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -43,7 +43,7 @@ pub fn decode<'py>(
     let fetched =
         Fetched { aborted: &aborted, read_committed, check_crcs, max_batch_bytes, ..Fetched::at(position) };
     let bytes = part.bytes.as_slice();
-    let run = || columns_of(bytes, &fetched);
+    let run = || headrace_kernel::decode(bytes, &fetched).map(arrays);
     let decoded = if bytes.len() < WORTH_DETACHING { run() } else { py.detach(run) };
     part.batch(py, decoded)
 }
@@ -52,15 +52,17 @@ pub fn decode<'py>(
 type Given<'py> = (Bound<'py, PyAny>, Bound<'py, PyString>, i32, i64, Vec<(i64, i64)>);
 
 #[pyfunction]
-#[pyo3(signature = (partitions, *, read_committed, check_crcs, max_batch_bytes, lane=None))]
+#[pyo3(signature = (partitions, *, read_committed, check_crcs, max_batch_bytes, max_total_bytes, lane=None))]
+#[allow(clippy::too_many_arguments)] // They are keywords in Python.
 pub fn decode_all<'py>(
     py: Python<'py>,
     partitions: Vec<Given<'py>>,
     read_committed: bool,
     check_crcs: bool,
     max_batch_bytes: usize,
+    max_total_bytes: usize,
     lane: Option<Bound<'py, PyString>>,
-) -> PyResult<Vec<Bound<'py, PyAny>>> {
+) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
     let mut parts = Vec::with_capacity(partitions.len());
     let mut starts = Vec::with_capacity(partitions.len());
     for (data, topic, partition, position, aborted) in partitions {
@@ -78,15 +80,30 @@ pub fn decode_all<'py>(
             )
         })
         .collect();
-    let run = || -> Vec<_> { work.iter().map(|(bytes, fetched)| columns_of(bytes, fetched)).collect() };
+    let run = || -> Vec<_> {
+        let mut left = max_total_bytes;
+        let within = |(bytes, fetched): &(&[u8], Fetched<'_>)| {
+            if left == 0 {
+                return None;
+            }
+            let limits = Fetched { max_total_bytes: fetched.max_total_bytes.min(left), ..fetched.clone() };
+            let decoded = headrace_kernel::decode(bytes, &limits);
+            left = left.saturating_sub(decoded.as_ref().map_or(0, |decoded| decoded.columns.bytes()));
+            Some(decoded.map(arrays))
+        };
+        work.iter().map(within).collect()
+    };
     let total: usize = work.iter().map(|(bytes, _)| bytes.len()).sum();
     let decoded = if total < WORTH_DETACHING { run() } else { py.detach(run) };
-    let outcomes = parts.iter().zip(decoded).map(|(part, decoded)| match part.batch(py, decoded) {
-        Ok(batch) => Ok(Bound::new(py, batch)?.into_any()),
-        Err(error) if error.is_instance_of::<DecodeError>(py) => {
-            Ok(error.into_value(py).into_bound(py).into_any())
+    let outcomes = parts.iter().zip(decoded).map(|(part, decoded)| {
+        let Some(decoded) = decoded else { return Ok(None) };
+        match part.batch(py, decoded) {
+            Ok(batch) => Ok(Some(Bound::new(py, batch)?.into_any())),
+            Err(error) if error.is_instance_of::<DecodeError>(py) => {
+                Ok(Some(error.into_value(py).into_bound(py).into_any()))
+            }
+            Err(error) => Err(error),
         }
-        Err(error) => Err(error),
     });
     outcomes.collect()
 }
@@ -97,11 +114,11 @@ fn transactions(aborted: Vec<(i64, i64)>) -> Vec<AbortedTransaction> {
 }
 
 /// What comes of a partition's bytes without the GIL: the columns, the next offset and the leader epoch.
-type Outcome = Result<(Result<Columns, ArrowError>, i64, i32), headrace_kernel::DecodeError>;
+type Arrays = (Result<Columns, ArrowError>, i64, i32);
+type Outcome = Result<Arrays, headrace_kernel::DecodeError>;
 
-fn columns_of(bytes: &[u8], fetched: &Fetched<'_>) -> Outcome {
-    let decoded = headrace_kernel::decode(bytes, fetched)?;
-    Ok((Columns::new(decoded.columns), decoded.next_offset, decoded.leader_epoch))
+fn arrays(decoded: Decoded) -> Arrays {
+    (Columns::new(decoded.columns), decoded.next_offset, decoded.leader_epoch)
 }
 
 /// A partition's bytes and what its batch will be called.

@@ -84,13 +84,16 @@ class Decoder:
             self._decode(portion, left)
 
     def _decode(self, arrivals: list[Arrival], left: _Countdown) -> None:
-        outcomes: Sequence[Batch | Exception]
+        outcomes: Sequence[Batch | Exception | None]
+        with self._lane.lock:
+            room = self._lane.fetching.room_for_records
         try:
             outcomes = decode_all(
                 [(a.records, a.tp.topic, a.tp.partition, a.offset, a.aborted) for a in arrivals],
                 read_committed=self._read_committed,
                 check_crcs=self._check_crcs,
                 max_batch_bytes=self._max_batch,
+                max_total_bytes=room,
                 lane=self._lane.name,
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the user and not to this thread
@@ -104,9 +107,9 @@ class Decoder:
         if wake:
             self._wake()
 
-    def _hand_over(self, arrival: Arrival, outcome: Batch | Exception) -> bool:
-        """To the partition, if it is still being read there. True if it should be fetched again: after damage, or if
-        the records took less room than was kept for them."""
+    def _hand_over(self, arrival: Arrival, outcome: Batch | Exception | None) -> bool:
+        """To the partition, if it is still being read there. True if it should be fetched again: after damage, if the
+        records took less room than was kept for them, or if they found none."""
         assignment = self._lane.assignment
         state = assignment.get(arrival.tp)
         wanted = state if state is not None and state.continuity == arrival.continuity else None
@@ -115,7 +118,9 @@ class Decoder:
                 wanted.decoded(arrival.offset, arrival.room, outcome, arrival.next_offset)
             self._lane.fetching.measured(len(arrival.records), outcome.nbytes)
             return wanted is not None and not wanted.in_flight and assignment.is_hungry(wanted)
-        if wanted is not None:
+        if wanted is not None and outcome is None:
+            wanted.put_off(arrival.offset)
+        elif wanted is not None and outcome is not None:
             wanted.damaged(arrival.offset, _fault(arrival, outcome))
         return True
 

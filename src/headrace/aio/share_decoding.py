@@ -36,7 +36,10 @@ def decode_arrival(arrival: Arrival, config: ConsumerConfig) -> Decoded:
     found: list[Batch] = []
     bad: list[tuple[int, int]] = []
     error: CorruptRecordError | None = None
-    while len(data):
+    while True:
+        data, batch = _from_batch_with(data, position)
+        if batch is None:
+            break
         try:
             part = decode(
                 data,
@@ -50,18 +53,17 @@ def decode_arrival(arrival: Arrival, config: ConsumerConfig) -> Decoded:
             error = error or CorruptRecordError(f"{problem}: it was rejected", tp, problem.offset)
         else:
             found.append(part)
-            position = max(position, part.next_offset)
-        data, damage = _after_damage(data, position)
-        if damage is None:
-            break
-        error = error or CorruptRecordError(f"{tp} at offset {damage[0]}: it was rejected", tp, damage[0])
-        bad.append(damage)
-        position = max(position, damage[1] + 1)
+            if part.next_offset > position:
+                position = part.next_offset  # up to damage, or to as much as is decoded at once
+                continue
+            error = error or CorruptRecordError(f"{tp} at offset {batch[0]}: it was rejected", tp, batch[0])
+        bad.append(batch)
+        position = batch[1] + 1
     return _acquired(arrival, found, bad, error)
 
 
-def _after_damage(data: memoryview, position: int) -> tuple[memoryview, tuple[int, int] | None]:
-    """What follows the first batch that was not decoded, and the offsets of that batch."""
+def _from_batch_with(data: memoryview, position: int) -> tuple[memoryview, tuple[int, int] | None]:
+    """From the first batch on that is not before the position, and the offsets of that batch."""
     at = 0
     while len(data) - at >= _HEADER:
         base, size = _HEAD.unpack_from(data, at)
@@ -70,7 +72,7 @@ def _after_damage(data: memoryview, position: int) -> tuple[memoryview, tuple[in
             break
         last = base + int(struct.unpack_from(">i", data, at + _LAST_OFFSET_DELTA)[0])
         if last >= position:
-            return data[end:], (max(base, position), last)
+            return data[at:], (max(base, position), last)
         at = end
     return data[:0], None
 

@@ -148,6 +148,12 @@ class Fetching:
         return Plan(wants, asked, max_bytes, parked)
 
     @property
+    def room_for_records(self) -> int:
+        """How many bytes of records decoding may add. The budget is kept by a guess of how large they become, and
+        that can be wrong a thousandfold where a producer wants it: what passes twice the budget is put off."""
+        return max(0, 2 * self._budget - sum(state.retained for state in self._assignment))
+
+    @property
     def is_starved(self) -> bool:
         """Whether a fetch was held back for want of budget: look again when some is freed."""
         return bool(self._starved)
@@ -260,12 +266,15 @@ class Fetching:
         if code in _REFRESH or code in _AGAIN:
             hinted = code in _MOVED and self._hint(state.tp, data, body)
             if not hinted:
-                state.failures += 1
-                state.backoff_until = now + self._backoff.seconds(state.failures, 0.5)
+                self._back_off(state, now)
             return code in _REFRESH
-        state.backoff_until = now + self._backoff.seconds(1, 0.5)
+        self._back_off(state, now)
         state.fault = kafka_error(code, f"Fetch of {state.tp} at offset {state.fetch_offset}")
         return False
+
+    def _back_off(self, state: PartitionState, now: float) -> None:
+        state.failures += 1
+        state.backoff_until = now + self._backoff.seconds(state.failures, 0.5)
 
     def _hint(self, tp: TopicPartition, data: Any, body: Any) -> bool:
         hint = getattr(data, "current_leader", None)

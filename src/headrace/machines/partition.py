@@ -75,9 +75,10 @@ class OutOfRange(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """What decoding gave: records and the room that was kept for them, or what is wrong with the first batch."""
+    """What decoding gave: records and the room that was kept for them, or what is wrong with the first batch. None:
+    it was put off."""
 
-    outcome: Chunk | HeadraceError
+    outcome: Chunk | HeadraceError | None
     room: int
     expected_next: int
 
@@ -120,6 +121,7 @@ class PartitionState:
         self.fetch_epoch = -1  # the epoch of the last batch that was fetched
         self.in_flight = False
         self._fault: HeadraceError | OutOfRange | None = None
+        self.is_told = False  # a poll has raised the fault
         self.backoff_until = 0.0
         self.failures = 0
         self.preferred: PreferredReplica | None = None
@@ -159,6 +161,7 @@ class PartitionState:
     @fault.setter
     def fault(self, fault: HeadraceError | OutOfRange | None) -> None:
         self._fault = fault
+        self.is_told = False
         if fault is None:
             self._faulty.pop(self, None)
         else:
@@ -237,6 +240,10 @@ class PartitionState:
         """The first batch at `start` cannot be decoded. It stays so until the user seeks past it."""
         self._park(start, Parked(fault, 0, start))
 
+    def put_off(self, start: int) -> None:
+        """There is no room for the records at `start`: they are fetched again when there is."""
+        self._park(start, Parked(None, 0, start))
+
     def _park(self, start: int, parked: Parked) -> None:
         self.parked[start] = parked
         while (next_one := self.parked.pop(self.tail, None)) is not None:
@@ -245,7 +252,7 @@ class PartitionState:
 
     def _unpark(self, parked: Parked) -> None:
         outcome = parked.outcome
-        if isinstance(outcome, HeadraceError):
+        if outcome is None or isinstance(outcome, HeadraceError):
             self._cut_behind()
             self.fault = outcome
             return
