@@ -69,6 +69,21 @@ def test_a_topic(make: MakeConsumer, secured: SecuredBroker, open_topic: str, cl
         assert closed_topic in str(denial(call))
 
 
+def test_a_denial_is_told_although_others_have_records(
+    make_sync: MakeConsumer, secured: SecuredBroker, open_topic: str, closed_topic: str
+) -> None:
+    """With a steady stream of them there would never be a poll without."""
+    consumer = make_sync(secured.broker.config_of("reader"), auto_offset_reset="earliest", max_poll_records=1)
+    consumer.assign([(open_topic, 0), (closed_topic, 0)])
+    assert closed_topic in str(denial(lambda: consumer.position((closed_topic, 0))))
+    deadline = time.monotonic() + 60
+    while not consumer.metrics()["buffered_records"]:
+        assert time.monotonic() < deadline
+        consumer.position((open_topic, 0))
+    assert closed_topic in str(denial(lambda: consumer.poll(10)))
+    assert len(consumer.poll(10)) == 1, "never twice in a row while there are records"
+
+
 def test_a_subscription(make: MakeConsumer, secured: SecuredBroker, open_topic: str, closed_topic: str) -> None:
     group = unique("readers")
     secured.allow("reader", "group", group, "read")

@@ -326,6 +326,24 @@ def test_a_broker_s_refusal_is_raised_once_and_then_tried_again() -> None:
     assert assignment.pending_error() is None
 
 
+def test_what_stopped_all_is_raised_for_all() -> None:
+    assignment = assigned(A, B)
+    assignment.state(A).fault = assignment.state(B).fault = refusal()
+    assignment.pending_error()
+    assert assignment.pending_error() is None
+
+
+def test_news_are_told_once_and_the_rest_when_there_is_nothing_else() -> None:
+    assignment = assigned(A, B)
+    assignment.state(A).fault = stays = CorruptRecordError("bad", A, 0)
+    assert assignment.pending_error(news=True) is stays
+    assert assignment.pending_error(news=True) is None
+    assignment.state(B).fault = news = CorruptRecordError("bad", B, 0)
+    assert assignment.pending_error(news=True) is news
+    assert assignment.pending_error(news=True) is None
+    assert assignment.pending_error() is stays
+
+
 @pytest.mark.parametrize(
     "error", [CorruptRecordError("bad", A, 0), OffsetResetError("none", {A})], ids=["corrupt", "reset"]
 )

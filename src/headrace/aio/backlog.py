@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from ..config import ConsumerConfig
-from ..errors import HeadraceError
 from ..machines.assignment import Assignment
 from ..machines.cluster import Cluster
 from ..machines.lanes import Lanes
@@ -59,7 +58,6 @@ class Backlog(Lane):
         self._since = 0.0  # when it got its last work, how much there was then, and what was told of it
         self._size = 0
         self._told = 0.0
-        self._last_fault: HeadraceError | None = None
 
     def crashed(self, error: BaseException) -> None:
         """The live lane goes on. This one resumes from what it has committed."""
@@ -152,8 +150,6 @@ class Backlog(Lane):
         """The records of one poll of both lanes: live ones first, but not all of them if that left no share here."""
         if not len(self.assignment):
             return live.take(limit)
-        if self._has_new_fault():
-            return []  # so that this poll raises it: with steady live data there might be none without records
         if limit < 0:
             taken = live.take(limit) + self.assignment.take(limit)
         else:
@@ -166,12 +162,6 @@ class Backlog(Lane):
             self.wake_all()
         self._tell(live)
         return taken
-
-    def _has_new_fault(self) -> bool:
-        fault = next((error for _, error in self.assignment.due_faults()), None)
-        is_new = fault is not None and fault is not self._last_fault
-        self._last_fault = fault
-        return is_new
 
     def _reserve(self, limit: int) -> int:
         self._credit += limit * self._share

@@ -263,7 +263,8 @@ class _Stream:
         if isinstance(error, (NetworkError, RequestTimeoutError)):
             log.info("fetching from broker %d failed: %s", self._node, error)
         else:
-            log.warning("fetching from broker %d failed: %s", self._node, error)
+            level = logging.DEBUG if self._failures else logging.WARNING  # polls tell it, too
+            log.log(level, "fetching from broker %d failed: %s", self._node, error)
             self._lane.fail([asked.tp for asked in plan.asked.values()], error)
         self._client.refresh_soon()
         await self._back_off()

@@ -203,7 +203,7 @@ class Group:
         if self._intake.backlog is not None:
             yield from self._tell_of_lost_ranges()
         if self.member.failure is not None:
-            raise self.member.failure
+            raise self.member.failure.with_traceback(None)  # of the last time
         if self.member.complaint is not None:
             complaint, self.member.complaint = self.member.complaint, None
             raise complaint

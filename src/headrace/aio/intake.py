@@ -19,7 +19,7 @@ from ..errors import AuthenticationError, HeadraceError
 from ..machines.assignment import Assignment
 from ..machines.cluster import Cluster
 from ..machines.lanes import Lanes
-from ..machines.partition import PartitionState, Position
+from ..machines.partition import Chunk, PartitionState, Position
 from ..offsets import LAST_OFFSET, OffsetSet
 from ..records import Batch, Record, Records
 from ..types import TopicPartition, Watermarks
@@ -43,6 +43,7 @@ class Intake(Lane):
         self.assignments = 0  # how often partitions came or went
         self._crash: BaseException | None = None
         self._obstacle: HeadraceError | None = None
+        self._has_raised = False  # the last poll has
         self._iteration: Generator[Record, None, None] | None = None
 
     @property
@@ -58,20 +59,28 @@ class Intake(Lane):
         self._obstacle = error
         self.doorbell.ring()
 
+    @property
+    def refusal(self) -> HeadraceError | None:
+        """What lets nothing of this consumer reach a broker any more, if there is such a thing."""
+        return self._obstacle if self._obstacle is not None and _is_final(self._obstacle) else None
+
     def take(self, limit: int) -> Records | None:
-        """The records of one poll, or None if there are none. Raises what lies in a partition's way then."""
+        """The records of one poll, or None if there are none. Raises what lies in a partition's way: once before the
+        records of others, which may never end, and then when there are none."""
         backlog = self.backlog
         with self.lock:
-            chunks = self.assignment.take(limit) if backlog is None else backlog.take(limit, self.assignment)
+            error = None if self._has_raised else self._pending_error(news=True)
+            chunks: list[Chunk] = []
+            if error is None:
+                chunks = self.assignment.take(limit) if backlog is None else backlog.take(limit, self.assignment)
             hungry = _left_hungry(self)
             hungry_beside = backlog is not None and _left_hungry(backlog)
-            moved, error = False, None
+            moved = False
             if not chunks or backlog is not None:
                 moved = self.assignment.resolve_out_of_range()
-            if not chunks:
-                error = self.assignment.pending_error()
-                if error is None and backlog is not None:
-                    error = backlog.assignment.pending_error()
+            if not chunks and error is None:
+                error = self._pending_error()
+            self._has_raised = error is not None
         if hungry:
             self.wake_fetching()
         if backlog is not None and hungry_beside:
@@ -79,12 +88,12 @@ class Intake(Lane):
         if moved or error is not None:
             self.wake_all()  # after a refusal it is tried again
         if error is not None:
-            raise error
+            raise error.with_traceback(None)  # of the last time
         if self._obstacle is not None and not chunks:
             obstacle = self._obstacle
             if not _is_final(obstacle):
                 self._obstacle = None
-            raise obstacle
+            raise obstacle.with_traceback(None)
         if self._crash is not None and not chunks:
             raise HeadraceError(f"a background task of this consumer ended: {self._crash!r}") from self._crash
         if not chunks:
@@ -93,6 +102,11 @@ class Intake(Lane):
         self.records_returned += len(records)
         self.bytes_returned += records.nbytes
         return records
+
+    def _pending_error(self, *, news: bool = False) -> HeadraceError | None:
+        """With the lock held."""
+        found = (lane.assignment.pending_error(news=news) for lane in self.lanes if lane.assignment.is_faulty)
+        return next((error for error in found if error is not None), None)
 
     # -- record by record --------------------------------------------------------------------------------------
 

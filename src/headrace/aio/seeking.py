@@ -40,7 +40,9 @@ class Seeking(Life):
             if state.position is not None:
                 return state.position.offset
             if isinstance(state.fault, HeadraceError):
-                raise state.fault
+                raise state.fault.with_traceback(None)  # of the last time
+        if (refusal := self._intake.refusal) is not None:
+            raise refusal.with_traceback(None)
         return None
 
     def seek(

@@ -146,7 +146,7 @@ class ShareIntake:
 
     def _raise(self) -> None:
         if self.member.failure is not None:
-            raise self.member.failure
+            raise self.member.failure.with_traceback(None)  # of the last time
         for owner, name in ((self.member, "complaint"), (self.planner, "fault")):
             error: HeadraceError | None = getattr(owner, name)
             if error is not None:
@@ -155,7 +155,7 @@ class ShareIntake:
         if (obstacle := self._obstacle) is not None:
             if not (isinstance(obstacle, AuthenticationError) and obstacle.is_final):
                 self._obstacle = None
-            raise obstacle
+            raise obstacle.with_traceback(None)
         if self._crash is not None:
             raise HeadraceError(f"a background task of this consumer ended: {self._crash!r}") from self._crash
 

@@ -211,14 +211,24 @@ class Assignment:
             if isinstance(state.fault, HeadraceError) and state.is_drained and not state.silence:
                 yield state, state.fault
 
-    def pending_error(self) -> HeadraceError | None:
-        """What a poll without records has to raise: the first fault with nothing buffered before it.
+    @property
+    def is_faulty(self) -> bool:
+        return bool(self._faulty)
+
+    def pending_error(self, *, news: bool = False) -> HeadraceError | None:
+        """What a poll without records has to raise: the first fault with nothing buffered before it. With `news` only
+        one that no poll has raised yet.
 
         A missing position and damaged records stay until the user seeks; the rest is raised once and then tried
         again.
         """
-        for state, error in self.due_faults():
+        due = ((state, error) for state, error in self.due_faults() if not (news and state.is_told))
+        state, error = next(due, (None, None))
+        if state is None or error is None:
+            return None
+        # What stopped a whole fetch is the fault of all partitions in it.
+        for same in [same for same, other in self.due_faults() if other is error]:
+            same.is_told = True
             if not isinstance(error, (OffsetResetError, CorruptRecordError)):
-                state.fault = None
-            return error
-        return None
+                same.fault = None
+        return error
