@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -134,9 +135,16 @@ def test_a_java_client_s_settings_of_an_endpoint(
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
         f'clientId="{token_server.CLIENT}" clientSecret="{token_server.SECRET}" scope="kafka" extension_traceId="7";'
     )
-    config = secured.oauth_config | {"sasl.oauthbearer.token.endpoint.url": token_server.url, "sasl.jaas.config": login}
+    config = secured.oauth_config | {
+        "sasl.oauthbearer.token.endpoint.url": token_server.url,
+        "sasl.jaas.config": login,
+        "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer."
+        "OAuthBearerLoginCallbackHandler",
+    }
     reads(make_sync, topic, config)
     assert token_server.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
+    token_server.wants_urlencoded = True
+    reads(make_sync, topic, config | {"sasl.oauthbearer.header.urlencode": "true"})
 
 
 def test_a_share_consumer(secured: SecuredBroker) -> None:
@@ -229,11 +237,29 @@ def test_a_token_that_the_broker_refuses(make: MakeConsumer, secured: SecuredBro
 
 def test_a_function_that_fails(make: MakeConsumer, secured: SecuredBroker) -> None:
     def token() -> str:
-        raise OSError("vault is sealed")
+        raise LookupError("vault is sealed")
 
     consumer = make(secured.oauth_config, sasl_oauthbearer_token_callback=token)
     error = refusal(lambda: consumer.list_topics(timeout=60))
-    assert (error.step, isinstance(error.__cause__, OSError)) == ("token", True)
+    assert (error.step, isinstance(error.__cause__, LookupError)) == ("token", True)
+
+
+def test_a_function_that_cannot_ask_for_a_moment(make: MakeConsumer, secured: SecuredBroker, topic: str) -> None:
+    failures = [ConnectionError("vault is restarting"), TimeoutError("vault is busy")]
+
+    def token() -> str:
+        if failures:
+            raise failures.pop()
+        return unsigned_token("admin")
+
+    reads(make, topic, secured.oauth_config | {"sasl.oauthbearer.token.callback": token})
+
+
+def test_a_function_that_ends_its_thread(make: MakeConsumer, secured: SecuredBroker) -> None:
+    """That is no reason to end the event loop, nor for close() to hang, which the fixture calls."""
+    consumer = make(secured.oauth_config, sasl_oauthbearer_token_callback=lambda: sys.exit(3))
+    error = refusal(lambda: consumer.list_topics(timeout=60))
+    assert (error.step, str(error)) == ("token", "sasl.oauthbearer.token.callback failed: SystemExit")
 
 
 def test_a_client_that_the_endpoint_refuses(

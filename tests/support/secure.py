@@ -122,24 +122,28 @@ def unsigned_token(subject: str, life: float = 3600.0) -> str:
 
 
 class TokenServer:
-    """An OIDC provider, as far as client credentials go. `answers` are used up first: status and body."""
+    """An OIDC provider, as far as client credentials go. `answers` are used up first: status and body. Those differ in
+    whether they want id and secret URL-encoded."""
 
     CLIENT, SECRET = "the client", "s3cret/of+the=client"
 
     def __init__(self, subject: str = "admin", life: float = 3600.0) -> None:
         self.asked: list[dict[str, str]] = []
         self.answers: list[tuple[int, bytes]] = []
+        self.wants_urlencoded = False
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 form = dict(urllib.parse.parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
                 pair = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
-                known = ":".join(map(urllib.parse.quote_plus, (outer.CLIENT, outer.SECRET)))
+                known = [outer.CLIENT, outer.SECRET]
+                if outer.wants_urlencoded:
+                    known = [urllib.parse.quote_plus(part) for part in known]
                 outer.asked.append(form)
                 if outer.answers:
                     status, body = outer.answers.pop(0)
-                elif pair != known:
+                elif pair != ":".join(known):
                     status, body = 401, b'{"error": "invalid_client"}'
                 else:
                     token = {"access_token": unsigned_token(subject, life), "expires_in": life}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import builtins
 import logging
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from headrace.cli.pipeline_child import _own_settings
 from headrace.config import ConsumerConfig
 from headrace.errors import ConfigError
 from headrace.local.certificates import Authority
-from headrace.security.tls import make_context
+from headrace.security.tls import TlsContexts, make_context
 from headrace.share_config import ShareConsumerConfig
 from support.secure_server import write
 
@@ -66,6 +69,18 @@ def test_both_consumers_have_them() -> None:
         (
             {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": f"file:///{SECRET}"},
             "must be an https:// address",
+        ),
+        (
+            {
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauthbearer_token_callback": print,
+                "sasl_jaas_config": f'x.OAuthBearerLoginModule required extension_a="{SECRET}\\1";',
+            },
+            "sasl.jaas.config: extensions must be",
+        ),
+        (
+            {"sasl_login_callback_handler_class": "org.example.OAuthBearerLoginCallbackHandler"},
+            "Java classes cannot be run here: use sasl.oauthbearer.token.callback",
         ),
         (
             {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_callback": "no.such.module:token"},
@@ -127,6 +142,10 @@ def test_kerberos_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
         (f"{PLAIN} REQUIRED username='a' password='b\"c' ;", {"username": "a", "password": 'b"c'}),
         (f'\n  {PLAIN}\n required\n  username = a\n password="x\\"y\\\\z";\n', {"username": "a", "password": 'x"y\\z'}),
         (f"{PLAIN} required;", {}),
+        (f'{PLAIN} required password="b\\101\\0\\7\\477";', {"password": "bA\0\7'7"}),
+        (f'{PLAIN} required password="\\a\\b\\f\\n\\r\\t\\v\\q\\8";', {"password": "\a\b\f\n\r\t\vq8"}),
+        (f'{PLAIN} required /* b="c" */ "password"="/b" // c\n / d\n;/*', {"password": "/b"}),
+        (f"'{PLAIN}' \"required\" password=b-1.c_$é;", {"password": "b-1.c_$é"}),
     ],
 )
 def test_java_s_login_strings(text: str, found: dict[str, str]) -> None:
@@ -134,6 +153,55 @@ def test_java_s_login_strings(text: str, found: dict[str, str]) -> None:
     assert login is not None
     assert (login.module, dict(login.options)) == ("PlainLoginModule", found)
     assert "b" not in repr(login).replace("PlainLoginModule", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (f'password="{SECRET}', "cannot be read from"),
+        (f'password="{SECRET}\n";', "cannot be read from"),  # Java takes the end of the line for the end of the value
+        (f"password=1{SECRET};", "begin with a digit"),
+        (f"password=/{SECRET};", "need quotes"),  # a remark
+        (f"password={SECRET}@x;", "need quotes"),
+        (f"password '{SECRET}';", "cannot be read from"),
+        (f"='{SECRET}';", "cannot be read from"),
+        (f"password='{SECRET}' password=x;", "password is given twice"),
+        (f"password='{SECRET}'; a.B required;", "more than one login module"),
+    ],
+)
+def test_login_strings_that_cannot_be_read(options: str, said: str) -> None:
+    assert said in refusal(sasl_jaas_config=f"{PLAIN} required {options}")
+
+
+@pytest.mark.parametrize("package", ["", "secured."])
+def test_java_s_class_for_endpoints(package: str) -> None:
+    name = f"org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerLoginCallbackHandler"
+    oauth = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+    client = {"sasl_oauthbearer_client_id": "me", "sasl_oauthbearer_client_secret": SECRET}
+    url = {"sasl_oauthbearer_token_endpoint_url": "https://x:8443/t?a=b"}
+    parsed(**oauth, **client, **url, sasl_login_callback_handler_class=name)
+    assert "endpoint.url" in refusal(**oauth, **client, sasl_login_callback_handler_class=name)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        (f"https://me:{SECRET}@x/t", "without user and password"),
+        (f"https://{SECRET}@x/t", "without user and password"),
+        (f"https://x/t {SECRET}", "without blanks"),
+        (f"https://x/t\n{SECRET}", "without blanks"),
+        (f"https://x/ü{SECRET}", "without blanks"),
+        (f"https://x:{SECRET}/t", "a port of 1 to 65535"),
+        ("https://x:65536/t", "a port of 1 to 65535"),
+        ("https://x:0/t", "a port of 1 to 65535"),
+        (f"https:///{SECRET}", "with a host"),
+        (f"https://[{SECRET}/t", "with a host"),
+    ],
+)
+def test_an_endpoint_that_cannot_be(url: str, said: str) -> None:
+    text = refusal(sasl_oauthbearer_token_endpoint_url=url)
+    assert text.startswith("sasl.oauthbearer.token.endpoint.url=the value given: must be an address ")
+    assert said in text
 
 
 # -- certificates and keys -------------------------------------------------------------------------------------------
@@ -248,3 +316,63 @@ def test_a_protocol_that_was_forgotten_is_told(caplog: pytest.LogCaptureFixture)
     assert "for anybody to read" in caplog.text
     assert SECRET not in caplog.text
     assert all(record.levelno == logging.WARNING for record in caplog.records)
+
+
+# -- forms of PEM ----------------------------------------------------------------------------------------------------
+
+
+def on_one_line(pem: str) -> str:
+    return " ".join(pem.split("\n"))
+
+
+@pytest.mark.parametrize("form", [on_one_line, lambda pem: f"# Autorité de Łódź\n{pem}\n# ende: größer\n"])
+def test_pem_as_java_takes_it(tmp_path: Path, form: Callable[[str], str]) -> None:
+    trust, both = form(AUTHORITY.pem), form(OWN.certificates + encrypted_key())
+    for settings in (
+        {"ssl_truststore_certificates": trust, "ssl_keystore_certificate_chain": both},
+        {
+            "ssl_ca_pem": trust,
+            "ssl_certificate_pem": form(OWN.certificates),
+            "ssl_key_pem": form(encrypted_key()),
+        },
+        {
+            "ssl_truststore_location": write(tmp_path / "ca.pem", trust),
+            "ssl_keystore_location": write(tmp_path / "me.pem", both),
+        },
+        {"ssl_ca_location": write(tmp_path / "ca.pem", trust)},
+    ):
+        found = parsed(security_protocol="SSL", ssl_key_password=SECRET, **settings)
+        assert make_context(found).cert_store_stats()["x509_ca"] == 1
+
+
+def test_pem_of_an_old_key_keeps_its_lines() -> None:
+    key = serialization.load_pem_private_key(OWN.key.encode(), None)
+    encryption = serialization.BestAvailableEncryption(SECRET.encode())
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
+    old = key.private_bytes(pem, form, encryption).decode()
+    assert "DEK-Info" in old
+    own = {"ssl_keystore_certificate_chain": OWN.certificates, "ssl_keystore_key": f"größer\n{old}"}
+    parsed(security_protocol="SSL", ssl_key_password=SECRET, **own)
+
+
+def test_pem_that_is_renewed_on_disk(tmp_path: Path) -> None:
+    """Also while it is written: half of the new file is none at all."""
+    place, renewed = tmp_path / "ca.pem", on_one_line(AUTHORITY.pem + Authority().pem)
+    contexts = TlsContexts(parsed(security_protocol="SSL", ssl_truststore_location=write(place, AUTHORITY.pem)))
+    before = contexts.current()
+    for torn in (renewed[:-20], renewed[: len(renewed) * 2 // 3], "é" + renewed[:-2]):
+        write(place, torn)
+        assert contexts.current() is before
+    write(place, renewed)
+    assert contexts.current().cert_store_stats()["x509_ca"] == 2
+
+
+def test_a_key_beside_its_certificates_is_not_shown() -> None:
+    found = parsed(security_protocol="SSL", ssl_certificate_pem=OWN.certificates + OWN.key)
+    key = "".join(OWN.key.splitlines()[1:-1])
+    assert key[:40] not in repr(found)
+    assert "the value given" in refusal(ssl_keystore_certificate_chain=[SECRET])
+    hidden = re.compile(_own_settings(Path("x"), "local", 1)["spark.redaction.regex"])
+    for name in ("ssl.keystore.certificate.chain", "ssl.certificate.pem", "ssl.keystore.key", "sasl.jaas.config"):
+        assert hidden.search(f"kafka.{name}")
+    assert not hidden.search("kafka.ssl.certificate.location")

@@ -180,8 +180,9 @@ def _own_settings(state: Path, master: str, port: int) -> dict[str, str]:
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
         "spark.driver.extraJavaOptions": f'"-Dderby.stream.error.file={home / "derby.log"}"',  # a path may have spaces
         "spark.ui.enabled": "false",
-        # Spark's own, Java's logins, and keys: they are, or hold, what nobody else should see.
-        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem",
+        # Spark's own, Java's logins, keys, and certificates that may have one beside them.
+        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem|"
+        "certificate[.]chain|certificate[.]pem",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
     }

@@ -57,7 +57,7 @@ _TLS_ALERT = 0x1503  # how one begins
 # The first answer lists a broker's versions, a kilobyte or two, and those of a login are no longer. A TLS port answers
 # with an alert that reads as a length of 350 MB, a web server with one of 1.2 GB.
 _LARGEST_FIRST_FRAME = 1024 * 1024
-# Seconds. A broker can ask for weeks of silence. What is sent after this waits there, for as long as any answer may take.
+# Seconds. A broker can ask for weeks of silence. What is sent after this waits there for as long as an answer may take.
 _LONGEST_PAUSE = 30.0
 _NOTABLE_PAUSE = 1.0  # shorter ones are how a quota works, many times a minute
 

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 
 from ..errors import ConfigError
-from .exchanges import Exchange, OAuthBearer, Plain, extensions_in
+from .exchanges import Exchange, OAuthBearer, Plain, check_extensions, extensions_in
 from .kerberos import kerberos_exchange
 from .scram import SaltedPasswords, Scram
 from .settings import SecuritySettings, login_options
@@ -96,9 +96,14 @@ def token_source(settings: SecuritySettings) -> Ask:
         raise ConfigError(f"sasl.oauthbearer.extensions: {error}") from None
     callback, url = settings.sasl_oauthbearer_token_callback, settings.sasl_oauthbearer_token_endpoint_url
     options = login_options(settings)
-    extensions |= {
+    of_login = {
         name.removeprefix("extension_"): value for name, value in options.items() if name.startswith("extension_")
     }
+    try:
+        check_extensions(of_login)
+    except ValueError as error:
+        raise ConfigError(f"sasl.jaas.config: {error}") from None
+    extensions |= of_login
     if callback is not None and url is not None:
         raise ConfigError("sasl.oauthbearer.token.callback and …token.endpoint.url both give tokens: choose one")
     if callback is not None:
@@ -116,5 +121,6 @@ def token_source(settings: SecuritySettings) -> Ask:
     assert client_id is not None
     assert client_secret is not None
     scope = settings.sasl_oauthbearer_scope or options.get("scope")
-    endpoint = TokenEndpoint(url, client_id, client_secret, scope, extensions, lambda: trust_of(settings))
+    urlencode = settings.sasl_oauthbearer_header_urlencode
+    endpoint = TokenEndpoint(url, client_id, client_secret, scope, extensions, lambda: trust_of(settings), urlencode)
     return in_time(endpoint.ask)

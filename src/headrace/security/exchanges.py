@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 _LONGEST_QUOTE = 200
 _LONGEST_REFUSAL = 4096  # bytes
@@ -91,10 +91,20 @@ def extensions_in(text: str | None) -> dict[str, str]:
     """`name=value,name=value` as RFC 7628 allows them. Raises ValueError."""
     found: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in (text or "").split(","))):
-        name, equals, value = item.partition("=")
-        if not equals or not re.fullmatch(r"[A-Za-z]+", name) or not re.fullmatch(r"[\x20-\x7e\t\r\n]+", value):
-            raise ValueError("must be of the form name=value,name=value, names of letters only")
-        if name == "auth":
-            raise ValueError("auth is the token's own place")
-        found[name] = value
+        name, _, found[name] = item.partition("=")
+    check_extensions(found)
     return found
+
+
+def check_extensions(given: Any) -> None:
+    """A mapping of texts: anything else could break out of its field in the message. Raises ValueError."""
+    if not isinstance(given, Mapping) or not all(
+        isinstance(name, str)
+        and isinstance(value, str)
+        and re.fullmatch(r"[A-Za-z]+", name)
+        and re.fullmatch(r"[\x20-\x7e\t\r\n]+", value)
+        for name, value in given.items()
+    ):
+        raise ValueError("extensions must be of the form name=value,name=value, names of letters only")
+    if "auth" in given:
+        raise ValueError("auth is the token's own place")

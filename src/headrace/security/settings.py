@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import logging
+import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,11 +25,13 @@ from ..setting_kinds import (
     setting,
 )
 from .jaas import Login, parse_jaas
+from .stores import pem_blocks
 
 log = logging.getLogger(__name__)
 
 MECHANISMS = ("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+_NO_JAVA = "Java classes cannot be run here"
 
 
 def _mechanism(value: Any) -> str:
@@ -87,9 +90,40 @@ def _callback(value: Any) -> Callable[[], Any] | None:
 
 def _url(value: Any) -> str | None:
     text = parse_optional_text(value)
-    if text is not None and not text.lower().startswith(("https://", "http://")):
+    if text is None:
+        return None
+    if not text.lower().startswith(("https://", "http://")):
         raise ValueError("must be an https:// address")
+    if not all("\x21" <= char <= "\x7e" for char in text):
+        raise ValueError("must be an address without blanks: %20 stands for one")
+    try:
+        parts = urllib.parse.urlsplit(text)
+        is_whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ValueError("must be an address with a host, and a port of 1 to 65535 if any")
+    if "@" in parts.netloc:
+        raise ValueError("must be an address without user and password: see sasl.oauthbearer.client.id and .secret")
     return text
+
+
+_HANDLERS = tuple(
+    f"org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerLoginCallbackHandler"
+    for package in ("", "secured.")
+)
+
+
+def _handler(value: Any) -> str | None:
+    text = parse_optional_text(value)
+    if text is not None and text not in _HANDLERS:
+        raise ValueError(f"{_NO_JAVA}: use sasl.oauthbearer.token.callback or …token.endpoint.url")
+    return text
+
+
+def _pem(value: Any) -> str | None:
+    text = parse_optional_text(value)
+    return None if text is None else pem_blocks(text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,9 +146,7 @@ class SecuritySettings:
     ssl_truststore_type: str | None = setting(
         _store_type, None, "PEM or PKCS12. It is seen from the file; JKS is refused, with how to convert it."
     )
-    ssl_truststore_certificates: str | None = setting(
-        parse_optional_text, None, "The PEM certificates themselves, instead of a file."
-    )
+    ssl_truststore_certificates: str | None = setting(_pem, None, "The PEM certificates themselves, instead of a file.")
     ssl_certificate_location: str | None = setting(
         parse_optional_text, None, "This client's certificate, and those up to its CA, as a PEM file (mutual TLS)."
     )
@@ -128,11 +160,9 @@ class SecuritySettings:
     ssl_keystore_password: str | None = setting(parse_verbatim, None, "Of a PKCS12 keystore.", secret=True)
     ssl_keystore_type: str | None = setting(_store_type, None, "As ssl.truststore.type.")
     ssl_keystore_certificate_chain: str | None = setting(
-        parse_optional_text, None, "The PEM certificates themselves, instead of a file."
+        _pem, None, "The PEM certificates themselves, instead of a file; the key may be among them.", secret=True
     )
-    ssl_keystore_key: str | None = setting(
-        parse_optional_text, None, "The PEM private key itself, instead of a file.", secret=True
-    )
+    ssl_keystore_key: str | None = setting(_pem, None, "The PEM private key itself, instead of a file.", secret=True)
     ssl_endpoint_identification_algorithm: str = setting(
         _identification, "https", "Compare a broker's host name with its certificate. Empty: do not."
     )
@@ -173,9 +203,15 @@ class SecuritySettings:
     sasl_oauthbearer_client_secret: str | None = setting(
         parse_verbatim, None, "The client's secret there.", secret=True
     )
+    sasl_oauthbearer_header_urlencode: bool = setting(
+        parse_flag, False, "Whether id and secret are URL-encoded before they are sent, as RFC 6749 has it."
+    )
     sasl_oauthbearer_scope: str | None = setting(parse_optional_text, None, "What the token is asked for.")
     sasl_oauthbearer_extensions: str | None = setting(
         parse_optional_text, None, "SASL extensions, as name=value,name=value (for Confluent Cloud: logicalCluster=…)."
+    )
+    sasl_login_callback_handler_class: str | None = setting(
+        _handler, None, "Java's OAuthBearerLoginCallbackHandler, which says what is done here anyway. No other."
     )
 
     @property
@@ -199,10 +235,8 @@ SYNONYMS = {
 }
 """Names of the other client, librdkafka or Java, for what has a name here."""
 
-_NO_JAVA = "Java classes cannot be run here"
 FOREIGN = {
     "oauth_cb": "use sasl.oauthbearer.token.callback, a function without arguments",
-    "sasl_login_callback_handler_class": f"{_NO_JAVA}: use sasl.oauthbearer.token.callback or …token.endpoint.url",
     "sasl_client_callback_handler_class": f"{_NO_JAVA}: use sasl.oauthbearer.token.callback",
     "sasl_login_class": _NO_JAVA,
     "ssl_engine_factory_class": _NO_JAVA,

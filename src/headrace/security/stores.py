@@ -2,10 +2,14 @@
 
 What a file is, is seen from its first bytes and not from its name or from `ssl.keystore.type`: Java does the same for
 PKCS12 files that are called JKS. PKCS12 is read by the `cryptography` package, an extra.
+
+Of PEM, as Java does, the blocks are taken and no remarks around them, and blanks are as good as the ends of lines:
+values of settings often have no others.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +18,15 @@ from ..errors import ConfigError
 
 _JKS, _JCEKS = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"
 _LARGEST_FILE = 16 * 2**20
+_BEGIN = "-----BEGIN "
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     """A certificate with those up to its CA, and its key, both PEM. The key may need its password."""
 
-    certificates: str
+    certificates: str = field(repr=False)  # the key may be there, too
     key: str = field(repr=False)
     password: str | None = field(repr=False)
 
@@ -41,7 +47,7 @@ def trusted_certificates(path: str, password: str | None, name: str) -> str:
     """All certificates of a truststore, as PEM. Raises ConfigError."""
     data = read_file(path, name)
     if is_pem(data, path, name):
-        return data.decode("utf-8", "replace")
+        return pem_blocks(data.decode("utf-8", "replace"))
     _, _, certificates = _pkcs12(data, password, path, name)
     if not certificates:
         raise ConfigError(f"{name}={path}: there is no certificate in it")
@@ -52,7 +58,7 @@ def identity(path: str, store_password: str | None, key_password: str | None, na
     """The key and its certificates of a keystore. Raises ConfigError."""
     data = read_file(path, name)
     if is_pem(data, path, name):
-        text = data.decode("utf-8", "replace")
+        text = pem_blocks(data.decode("utf-8", "replace"))
         return Identity(text, text, key_password or store_password)
     key, one_time, certificates = _pkcs12(data, store_password, path, name)
     if not key:
@@ -67,11 +73,25 @@ def is_pem(data: bytes, path: str, name: str) -> bool:
             f"{name}={path} is a JKS file, which only Java can read. Convert it with: keytool -importkeystore "
             f"-srckeystore {path} -destkeystore {Path(path).with_suffix('.p12')} -deststoretype PKCS12"
         )
-    if b"-----BEGIN " in data:
+    if _BEGIN.encode() in data:
         return True
     if data[:1] == b"\x30":
         return False
     raise ConfigError(f"{name}={path} is neither PEM nor PKCS12")
+
+
+def pem_blocks(text: str) -> str:
+    """As OpenSSL wants it. What has no end, as in a file that is being written, is left for it to complain about."""
+    found = _BLOCK.findall(text)
+    if not found or len(found) != text.count(_BEGIN):
+        return text
+    return "\n".join(f"-----BEGIN {kind}-----\n{_lines(body)}\n-----END {kind}-----" for kind, body in found)
+
+
+def _lines(body: str) -> str:
+    if ":" in body:  # an old encrypted key: its lines mean something
+        return body.strip()
+    return "\n".join(re.findall(".{1,64}", "".join(body.split())))
 
 
 def _pkcs12(data: bytes, password: str | None, path: str, name: str) -> tuple[str, str, str]:

@@ -122,7 +122,7 @@ def _load_trusted(context: ssl.SSLContext, settings: SecuritySettings) -> bool:
         return False
     try:
         context.load_verify_locations(cadata=pem)
-    except (ssl.SSLError, ValueError):
+    except (ssl.SSLError, ValueError, TypeError):  # the last: not ASCII
         raise ConfigError(f"{name}={place}: there is no certificate in it that can be read") from None
     return True
 
@@ -177,7 +177,7 @@ def _as_file(text: str) -> Iterator[str]:
     """OpenSSL, as Python has it, reads certificates and keys from files only. Nobody else may read this one."""
     descriptor, path = tempfile.mkstemp(prefix="headrace-")
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         yield path
     finally:

@@ -15,9 +15,11 @@ import base64
 import binascii
 import contextlib
 import contextvars
+import http.client
 import inspect
 import json
 import logging
+import math
 import ssl
 import threading
 import time
@@ -29,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..errors import AuthenticationError, HeadraceError, NetworkError
-from .exchanges import quoted
+from .exchanges import check_extensions, quoted
 
 log = logging.getLogger(__name__)
 
@@ -143,14 +145,28 @@ def from_callback(callback: Callable[[], Any], extensions: Mapping[str, str]) ->
                 given = await callback()
             else:
                 given = await on_a_thread(callback)
+            if inspect.isawaitable(given):  # of an object that is called, or of a lambda
+                given = await given
         except HeadraceError:
             raise
-        except Exception as error:
-            kind = type(error).__name__
-            raise AuthenticationError(f"sasl.oauthbearer.token.callback failed: {kind}", step="token") from error
+        except (Exception, SystemExit) as error:  # the latter would end the event loop, and with it everything
+            text = f"sasl.oauthbearer.token.callback failed: {type(error).__name__}"
+            if isinstance(error, OSError) and not _is_refusal(error):
+                raise NetworkError(text) from error
+            raise AuthenticationError(text, step="token") from error
         return _token_of(given, extensions)
 
     return ask
+
+
+def _is_refusal(error: OSError) -> bool:
+    """Whether somebody was reached and said no, as HTTP has it: urllib and requests raise that as an OSError, too."""
+    status = getattr(getattr(error, "response", None), "status_code", getattr(error, "code", None))
+    return isinstance(status, int) and _is_final(status)
+
+
+def _is_final(status: int) -> bool:
+    return status != 429 and status < 500
 
 
 def _token_of(given: Any, extensions: Mapping[str, str]) -> OAuthToken:
@@ -162,6 +178,18 @@ def _token_of(given: Any, extensions: Mapping[str, str]) -> OAuthToken:
         )
     value = _checked(token.value, "sasl.oauthbearer.token.callback")
     expires_at = expiry_in(value) if token.expires_at is None else token.expires_at
+    if expires_at is not None and (
+        isinstance(expires_at, bool) or not isinstance(expires_at, (int, float)) or math.isnan(expires_at)
+    ):
+        kind = type(expires_at).__name__
+        raise AuthenticationError(
+            f"sasl.oauthbearer.token.callback returned an expires_at of {kind}: seconds since 1970 are needed",
+            step="token",
+        )
+    try:
+        check_extensions(token.extensions)
+    except ValueError as error:
+        raise AuthenticationError(f"sasl.oauthbearer.token.callback: {error}", step="token") from None
     return OAuthToken(value, expires_at, {**extensions, **token.extensions})
 
 
@@ -198,6 +226,7 @@ class TokenEndpoint:
     scope: str | None
     extensions: Mapping[str, str]
     trust: Callable[[], ssl.SSLContext]
+    urlencode: bool = False
 
     async def ask(self) -> OAuthToken:
         return await on_a_thread(self._ask)
@@ -223,12 +252,14 @@ class TokenEndpoint:
 
     def _post(self) -> dict[str, Any]:
         form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
-        pair = f"{urllib.parse.quote_plus(self.client_id)}:{urllib.parse.quote_plus(self.client_secret)}"
+        pair = [self.client_id, self.client_secret]
+        if self.urlencode:
+            pair = [urllib.parse.quote_plus(part) for part in pair]
         request = urllib.request.Request(
             self.url,
             data=urllib.parse.urlencode(form).encode(),
             headers={
-                "Authorization": "Basic " + base64.b64encode(pair.encode()).decode(),
+                "Authorization": "Basic " + base64.b64encode(":".join(pair).encode()).decode(),
                 "Accept": "application/json",
             },
         )
@@ -240,9 +271,9 @@ class TokenEndpoint:
                 body = self._read(answer, time.monotonic() + _WITHIN)
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
-        except (OSError, ValueError) as error:  # the former with timeouts and TLS, the latter with nonsense for HTTP
-            reason = getattr(error, "reason", None) or error
-            raise NetworkError(f"the token endpoint at {self._where} cannot be asked: {quoted(str(reason))}") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:  # timeouts and TLS; nonsense for HTTP
+            reason = quoted(str(getattr(error, "reason", None) or error), self.client_secret)
+            raise NetworkError(f"the token endpoint at {self._where} cannot be asked: {reason}") from None
         if len(body) > _LARGEST_ANSWER:
             raise AuthenticationError(f"the token endpoint at {self._where} answers without end", step="token")
         found = _json(body)
@@ -252,24 +283,24 @@ class TokenEndpoint:
 
     def _read(self, answer: Any, deadline: float) -> bytes:
         """All of it, up to a byte too much. The timeout of a socket begins anew with every byte."""
-        body = b""
+        body, expected = b"", answer.length or 0
         while len(body) <= _LARGEST_ANSWER and (part := answer.read1(_LARGEST_ANSWER + 1 - len(body))):
             body += part
             if time.monotonic() > deadline:
                 raise TimeoutError("its answer does not end in time")
+        if len(body) < min(expected, _LARGEST_ANSWER):
+            raise http.client.IncompleteRead(body)
         return body
 
     def _refused(self, error: urllib.error.HTTPError) -> HeadraceError:
         body = b""
-        with error, contextlib.suppress(OSError):
+        with error, contextlib.suppress(OSError, http.client.HTTPException):
             body = self._read(error.fp, time.monotonic() + _WITHIN)
         found = _json(body)
         said = found.get("error") if isinstance(found, dict) else None
-        reason = f": {quoted(said)}" if isinstance(said, str) and self.client_secret not in said else ""
+        reason = f": {quoted(said, self.client_secret)}" if isinstance(said, str) else ""
         text = f"the token endpoint at {self._where} answered {error.code}{reason}"
-        if error.code == 429 or error.code >= 500:
-            return NetworkError(text)
-        return AuthenticationError(text, step="token")
+        return AuthenticationError(text, step="token") if _is_final(error.code) else NetworkError(text)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
