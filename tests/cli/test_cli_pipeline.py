@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import runpy
+import shlex
 import shutil
 import signal
 import subprocess
@@ -156,7 +157,7 @@ def test_a_new_project_that_fails(tmp_path: Path, secured: SecuredBroker) -> Non
     project = tmp_path / "My Shop"
     made = headrace("new", str(project))
     assert made.code == 0
-    assert made.text.endswith(f"headrace run {project}\n")
+    assert made.text.endswith(f"headrace run {shlex.quote(str(project))}\n")
     assert "my_shop.topic: orders" in (project / "spark-pipeline.yml").read_text()
     assert len(list(runpy.run_path(str(project / "sample.py"))["records"](0, 10))) == 10
     assert headrace("new", str(project)).code == 2
@@ -226,6 +227,19 @@ def test_bad_input(
     assert (done.code, done.out) == (code, b"")
     assert said in done.err
     assert "Traceback" not in done.err
+
+
+def test_one_cluster_to_a_state(tmp_path: Path, secured: SecuredBroker) -> None:
+    """In another one the offsets of its checkpoints are other records."""
+    (tmp_path / "spark-pipeline.yml").write_text("name: x\n")
+    state = tmp_path / "elsewhere" / "state"
+    state.mkdir(parents=True)
+    (state / "cluster").write_text("another\n")
+    broker = secured.broker
+    done = headrace("run", str(tmp_path), "-F", str(broker.client_properties), "--state", str(state))
+    assert (done.code, done.out) == (1, b"")
+    assert f"(id another, and this one is {broker.cluster_id}): name another place" in done.err
+    assert sorted(os.listdir(state)) == ["cluster", "run.lock"], "nothing was begun"
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:

@@ -99,6 +99,11 @@ class AsyncAdmin:
     ) -> None:
         await self._client.close()
 
+    async def cluster_id(self) -> str:
+        """A cluster keeps it for good, wherever its brokers are."""
+        await self.topics(())
+        return self._cluster.cluster_id or ""
+
     # -- topics ------------------------------------------------------------------------------------------------------
 
     async def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:

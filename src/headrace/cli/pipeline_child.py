@@ -32,6 +32,8 @@ from typing import Any
 
 from headrace.local.ports import free_ports
 
+from .causes import one_line
+
 SHOW = "headrace.show"
 _MOST_PASSES = 6  # of a pipeline whose streaming tables read each other
 
@@ -219,15 +221,6 @@ def _shown(spark: Any, query: str | None) -> dict[str, Any] | None:
         return None
     found = spark.sql(query)
     return {"columns": found.columns, "rows": [list(row) for row in found.limit(20).collect()]}
-
-
-def one_line(error: BaseException) -> str:
-    """The first line that says something: not where it was called from, and without a stack."""
-    if of_rpc := re.search(r'^\s*details = "(.+)"$', str(error), re.MULTILINE):
-        return of_rpc[1]
-    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("An error occurred while calling", "Traceback", "at "))]
-    return telling[0] if telling else type(error).__name__
 
 
 if __name__ == "__main__":

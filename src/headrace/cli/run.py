@@ -4,7 +4,8 @@
     DIR/sample.py              optional: TOPIC, PARTITIONS and records(first, count), to try it with
     DIR/state/                 what a run leaves: tables, checkpoints, the catalog, its broker's data, run.log
 
-Run again, a pipeline takes what is new. Deleting DIR/state starts it afresh.
+Run again, a pipeline takes what is new. Deleting DIR/state starts it afresh. Checkpoints are of one cluster, which
+`state/cluster` names: in another one the same offsets are other records.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import click
 
 from headrace.errors import HeadraceError
 
+from .causes import Failures, cause_in
 from .connecting import Settings, client_options, for_asking, name_and_value
 from .showing import say, table
 
@@ -31,6 +33,7 @@ SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 SAMPLE = "sample.py"
 FIRST_SAMPLE, LATER_SAMPLE = 200_000, 20_000
 _LOOK_EVERY = 0.1
+_ASK_WITHIN = 10.0
 _END_WITHIN = 20.0
 
 
@@ -51,7 +54,7 @@ class Outcome:
     epilog="""\b
 Examples:
   headrace run pipelines/traffic                        a broker and a sample of its own
-  headrace run pipelines/traffic -b localhost:9092      the topic of a cluster
+  headrace run pipelines/traffic -b localhost:9092 --state traffic-tables    the topic of a cluster
   headrace run DIR -b broker:9093 -F client.properties --master spark://host:7077
   headrace run DIR --conf spark.sql.shuffle.partitions=8
 """
@@ -61,18 +64,24 @@ Examples:
 @click.option("--master", default="local[*]", show_default=True, help="Of Spark, or sc://host of a Connect server.")
 @click.option("--conf", "confs", multiple=True, metavar="NAME=VALUE", help="A setting of Spark or of the pipeline.")
 @click.option("--sample", type=click.IntRange(0), help="Records to write to its own broker.")
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where its tables and checkpoints are.  [default: DIRECTORY/state]",
+)
 def run(
     settings: Settings,
     directory: Path,
     master: str,
     confs: tuple[str, ...],
     sample: int | None,
+    state: Path | None,
 ) -> None:
     """Run the Spark pipeline in DIRECTORY, once: until all that is there now is in its tables.
 
     Without -b (or bootstrap.servers in -C or -F) it starts a broker of its own and writes the sample of the project, if
     it has one: 200,000 records the first time and 20,000 more each time after that. Tables, checkpoints and the log are
-    in DIRECTORY/state.
+    in DIRECTORY/state, and of one cluster: for another one name another place with --state.
     """
     spec = next((directory / name for name in SPECS if (directory / name).is_file()), None)
     if spec is None:
@@ -86,12 +95,14 @@ def run(
         raise click.UsageError(f"--sample writes what {SAMPLE} makes, and {directory} has none")
     _check_packages()
     chosen = dict(name_and_value(text, "--conf") for text in confs)
-    state = directory / "state"
-    state.mkdir(exist_ok=True)
+    state = state or directory / "state"
+    state.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     with _alone(state), contextlib.ExitStack() as stack:
         if own_broker:
             settings["bootstrap.servers"] = stack.enter_context(_own_broker(directory, state, sample))
+        if not master.startswith("sc://"):  # whose executors may see brokers that this machine does not
+            _check_cluster(state, settings)
         before = taken(state) or 0
         configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
         outcome = _spark(spec, state, master, configuration)
@@ -142,6 +153,24 @@ def _own_broker(directory: Path, state: Path, sample: int | None) -> Iterator[st
         yield broker.bootstrap_servers
 
 
+def _check_cluster(state: Path, settings: Settings) -> None:
+    """Also that there is one: Spark would try for minutes."""
+    from headrace.aio.admin import AsyncAdmin
+
+    async def ask() -> str:
+        async with AsyncAdmin(for_asking(settings, _ASK_WITHIN)) as admin:
+            return await admin.cluster_id()
+
+    place, found = state / "cluster", asyncio.run(ask())
+    if not place.exists():
+        place.write_text(f"{found}\n")
+    elif (known := place.read_text().strip()) != found:
+        raise PipelineError(
+            f"the tables and checkpoints in {state} are of another cluster (id {known}, and this one is {found}): name "
+            f"another place for those of this one with --state"
+        )
+
+
 def taken(state: Path) -> int | None:
     """How many offsets the checkpoints say were read. None if there are none here: of a pipeline without streaming
     tables, or on a Connect server elsewhere."""
@@ -170,10 +199,11 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str]) 
     with log.open("wb") as output:
         command = [sys.executable, "-m", "headrace.cli.pipeline_child", str(told.absolute())]
         process = GuardedProcess(command, output=output, grace=_END_WITHIN)
-    failed, found = "", None
+    failures, found = Failures(), None
     try:
         for event in _follow(events, process):
-            failed = failed or cause_in(event.get("message", "")) or event.get("failed", "")
+            failures.add(cause_in(event.get("message", "")))
+            failures.add(event.get("failed", ""))
             if "warning" in event:
                 say(event["warning"])
             if "tables" in event:
@@ -186,17 +216,8 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str]) 
     finally:
         process.close()
     if found is None:
-        raise PipelineError(f"the pipeline failed: {failed or 'Spark ended without a word'} (log: {log})")
+        raise PipelineError(f"the pipeline failed: {failures.cause or 'Spark ended without a word'} (log: {log})")
     return found
-
-
-def cause_in(message: str) -> str:
-    """What a message of the pipeline says of a failure, in one line; empty if it says nothing of one."""
-    head, *lines = message.splitlines() or [""]
-    if not head.startswith("Failed ") and " FAILED" not in head:
-        return ""
-    error = next((line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")), "")
-    return f"{head.rstrip('.')}: {error}" if error else head
 
 
 def _follow(events: Path, process: Any) -> Iterator[dict[str, Any]]:
@@ -252,7 +273,7 @@ def _report_lag(state: Path, kafka: Settings) -> None:
     from .lag_reading import checkpoint_sample
 
     async def ask() -> str:
-        settings = for_asking(kafka, 10.0)
+        settings = for_asking(kafka, _ASK_WITHIN)
         async with AsyncAdmin(settings) as admin:
             sample = await checkpoint_sample(admin, settings, state / "checkpoints", ())
             return f"lag: {sample.lag:,} records in {len(sample.rows)} partitions"

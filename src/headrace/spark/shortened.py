@@ -40,7 +40,7 @@ def what_happened(tp: TopicPartition, done: OffsetSet, log: Watermarks) -> Intac
         return Intact()
     said = f"{tp} was read to offset {read}, and its log ends at {log.high}"
     if log.low == 0 and log.high < read / 2:
-        return MadeAgain(f"{said}: it was made again, and is read from its beginning")
+        return MadeAgain(f"{said}: it was made again, and has to be read from its beginning")
     return CutShort(
         f"{said}: records were lost, and it goes on there. (If the topic was made again, start the query with a new "
         f"checkpoint to read all of it)",

@@ -1,0 +1,59 @@
+"""What failed, in one line, of the many that Spark says."""
+
+from __future__ import annotations
+
+import re
+
+_NOT_RAISED = ("Traceback", "The above exception", "During handling")
+_END_OF_TRACE = ("SQLSTATE:", "===")
+
+
+def cause_in(message: str) -> str:
+    """What a message of the pipeline says of a failure; empty if it says nothing of one."""
+    head, *lines = message.splitlines() or [""]
+    if not head.startswith("Failed ") and " FAILED" not in head:
+        return ""
+    at = next((number for number, line in enumerate(lines) if line.startswith("Error: ")), None)
+    if at is None:
+        return head
+    return f"{head.rstrip('.')}: {raised_in(lines[at:]) or lines[at].removeprefix('Error: ')}"
+
+
+def raised_in(lines: list[str]) -> str:
+    """The exception at the end of the Python traceback that the first line opens; empty if it opens none."""
+    if not lines[0].endswith("Traceback (most recent call last):"):
+        return ""
+    raised = ""
+    for line in lines[1:]:
+        if line.lstrip().startswith(_END_OF_TRACE):
+            break
+        if line and not line[0].isspace() and not line.startswith(_NOT_RAISED):
+            raised = line
+    return re.sub(r"^(\w+\.)+(?=\w+: )", "", raised)
+
+
+class Failures:
+    """Of the flows of a run. Spark starts one that failed again, so what counts is the last failure of the one that
+    failed first: the others may have failed for want of it."""
+
+    def __init__(self) -> None:
+        self._causes: dict[str, str] = {}
+
+    def add(self, cause: str) -> None:
+        if cause:
+            flow = cause.partition(" has FAILED")[0]
+            if ": " in cause or flow not in self._causes:
+                self._causes[flow] = cause
+
+    @property
+    def cause(self) -> str:
+        return next(iter(self._causes.values()), "")
+
+
+def one_line(error: BaseException) -> str:
+    """The first line that says something: not where it was called from, and without a stack."""
+    if of_rpc := re.search(r'^\s*details = "(.+)"$', str(error), re.MULTILINE):
+        return of_rpc[1]
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("An error occurred while calling", "Traceback", "at "))]
+    return telling[0] if telling else type(error).__name__
