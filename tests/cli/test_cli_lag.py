@@ -17,6 +17,7 @@ from support.admin import Admin, unique
 from support.lanes import crash, laned
 from support.produce import Outgoing, Writer, numbered, write
 from support.share import poll_some, put, share_group
+from support.waiting import wait_for
 
 pytest_plugins = ["support.share_fixtures"]
 
@@ -159,8 +160,16 @@ def test_both_lanes(servers: str, admin: Admin, make_sync: Any) -> None:
 
 def test_a_share_group(share_servers: str, share_admin: Admin, make_sync_share: Any) -> None:
     topic, group = share_admin.create("queue"), share_group(share_servers)
-    put(share_servers, topic, numbered(10), linger_ms=0, batch_num_messages=1)
     consumer = make_sync_share(bootstrap_servers=share_servers, group_id=group, topics=[topic], max_poll_records=4)
+
+    def is_known() -> bool:
+        consumer.poll(0.1)
+        return headrace("lag", "-b", share_servers, "-g", group).code == 0
+
+    wait_for("the member has its partition", is_known)
+    (row,) = lag(share_servers, "-g", group)["partitions"]
+    assert (row["end"], row["lag"]) == (0, 0), "a member that was given nothing yet waits for nothing"
+    put(share_servers, topic, numbered(10), linger_ms=0, batch_num_messages=1)
     records = poll_some(consumer)
     consumer.commit()
     found = lag(share_servers, "-g", group)
@@ -194,6 +203,10 @@ def test_a_checkpoint(servers: str, behind: tuple[str, str], tmp_path: Path) -> 
     checkpoint(tmp_path / "storage" / "other" / "0", {0: {topic: {"0": 10}}}, committed=0)
     assert lag(servers, str(tmp_path))["lag"] == 10 + 16
     assert headrace("lag", "-b", servers, str(path), "--threshold", "17").code == 3
+    path = checkpoint(tmp_path / "beyond", {0: {topic: {"0": 500}}}, committed=0)
+    done = headrace("lag", "-b", servers, str(path), "--threshold", "17")
+    assert (done.code, "the lag cannot be told" in done.err) == (1, True)
+    assert done.rows[2][2:5] == ["500", "20", "0"]
 
 
 def test_a_checkpoint_with_two_lanes(servers: str, behind: tuple[str, str], tmp_path: Path) -> None:
@@ -215,6 +228,7 @@ def test_a_checkpoint_with_two_lanes(servers: str, behind: tuple[str, str], tmp_
         (("/no/such/place",), 2, "does not exist"),
         (("EMPTY",), 1, "is no checkpoint of a streaming query"),
         (("UNFINISHED",), 1, "has no finished batch of a Kafka source"),
+        (("ELSEWHERE",), 1, "(not-here-1, not-here-2) are not on this cluster: name theirs with -b"),
         (("BROKEN",), 1, "is no offset log of Spark's"),
         (("-g", "GROUP", "-t", "other"), 1, "nothing is known of topic 'other' here"),
         (("-g", "GROUP", "--threshold", "much"), 2, "neither a number of records nor a time"),
@@ -228,9 +242,11 @@ def test_bad_input(
 ) -> None:
     (tmp_path / "empty").mkdir()
     checkpoint(tmp_path / "unfinished", {0: {"t": {"0": 1}}}, committed=-1)
+    checkpoint(tmp_path / "elsewhere", {0: {"not-here-2": {"0": 1}, "not-here-1": {"0": 1}}}, committed=0)
     broken = checkpoint(tmp_path / "broken", {0: {}}, committed=0)
     (broken / "offsets" / "0").write_text("nonsense")
-    names = {"GROUP": behind[0]} | {name.upper(): str(tmp_path / name) for name in ("empty", "unfinished", "broken")}
+    places = ("empty", "unfinished", "elsewhere", "broken")
+    names = {"GROUP": behind[0]} | {name.upper(): str(tmp_path / name) for name in places}
     done = headrace("lag", "-b", servers, *(names.get(arg, arg) for arg in args))
     assert (done.code, done.out) == (code, b"")
     assert said in done.err

@@ -13,9 +13,9 @@ from headrace.cli.lag import Threshold
 from headrace.cli.lag import shown as lag_table
 from headrace.cli.lag_figures import History, Row, Sample, plain_row, rows_of
 from headrace.cli.lines import Columns, Filter, renderer
-from headrace.cli.pipeline_child import main_table, one_line
+from headrace.cli.pipeline_child import main_table
 from headrace.cli.places import Place, parse_place, span_seconds
-from headrace.cli.run import Outcome, cause_in, report, taken
+from headrace.cli.run import Outcome, report, taken
 from headrace.cli.showing import numbers, seconds, table
 from headrace.errors import HeadraceError
 from headrace.lane_marks import Mark
@@ -43,7 +43,7 @@ TOKEN = Mark(100, OffsetSet(100, [(20, 50)]), "a")
         (PLAIN, None, (0, 130), [("", 100, 130, 30, 0)]),
         (PLAIN, None, (0, 100), [("", 100, 100, 0, 0)]),
         (PLAIN, None, (110, 130), [("", 110, 130, 20, 10)]),
-        (PLAIN, None, (0, 90), [("", 100, 100, 0, 0)]),  # the log was cut off: nothing is waited for
+        (PLAIN, None, (0, 90), [("", 100, 90, 0, 0)]),  # the log was cut off: nothing is waited for
         (DONE_BEYOND, None, (0, 130), [("", 100, 130, 5 + 2 + 10, 0)]),
         (TOKEN, None, (0, 130), [("live", 100, 130, 30, 0), ("backlog", 20, 100, 30, 0)]),
         (TOKEN, Mark(30, OffsetSet(30), "a"), (0, 130), [("live", 100, 130, 30, 0), ("backlog", 30, 100, 20, 0)]),
@@ -55,6 +55,14 @@ TOKEN = Mark(100, OffsetSet(100, [(20, 50)]), "a")
 )
 def test_what_the_two_logs_say(first: Mark, second: Mark | None, log: tuple[int, int], expected: list[object]) -> None:
     assert rows(first, second, Watermarks(*log)) == expected
+
+
+def test_what_lies_behind_the_end_is_of_another_log() -> None:
+    (row,) = rows_of(TP, PLAIN, None, Watermarks(0, 90), None)
+    assert row.is_beyond
+    text = lag_table("g", Sample(0.0, [row]), None)
+    assert text.endswith("t-0: next is behind the end, so it is of another log (another cluster, or made again)")
+    assert not Row(TP, "", 90, 90, 0).is_beyond
 
 
 def test_a_share_groups_lag_is_what_the_brokers_say() -> None:
@@ -214,20 +222,6 @@ def test_a_filter() -> None:
     assert Filter(key=re.compile(b"x"))([RECORD, empty]) == []
 
 
-@pytest.mark.parametrize(
-    ("message", "cause"),
-    [
-        ("Flow a is RUNNING.", ""),
-        ("", ""),
-        ("Flow a has FAILED.\nError: [X] no such thing\nmore", "Flow a has FAILED: [X] no such thing"),
-        ("Failed to resolve flow: 'a'.\nError: [Y] nowhere", "Failed to resolve flow: 'a': [Y] nowhere"),
-        ("Run has FAILED.", "Run has FAILED."),
-    ],
-)
-def test_the_cause_of_a_failure(message: str, cause: str) -> None:
-    assert cause_in(message) == cause
-
-
 def test_the_table_that_matters_most(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "_checkpoints" / "spark_catalog" / "default" / "orders").mkdir(parents=True)
     names = ["daily", "orders", "totals"]
@@ -251,14 +245,6 @@ def test_a_run_whose_checkpoints_and_tables_are_elsewhere(
     ]
     with pytest.raises(HeadraceError, match="is no checkpoint"):
         read_checkpoints(tmp_path / "checkpoints")
-
-
-def test_what_an_exception_says_in_one_line() -> None:
-    java = "An error occurred while calling None.X.\n: java.net.BindException: in use\n\tat java.base/x"
-    assert one_line(RuntimeError(java)) == "java.net.BindException: in use"
-    rpc = '<_InactiveRpcError of RPC that terminated with:\n\tstatus = X\n\tdetails = "No token"\n\tmore = "y"\n>'
-    assert one_line(RuntimeError(rpc)) == "No token"
-    assert one_line(KeyError()) == "KeyError"
 
 
 def test_every_version_of_the_requests_can_be_written() -> None:

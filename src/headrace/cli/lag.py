@@ -105,8 +105,11 @@ def lag(
     asking = for_asking(settings, timeout)
     rounds = (times or 0) if watch else 1
     last = asyncio.run(_watch(asking, group, checkpoint, topics, interval, rounds, form))
-    if threshold is not None and threshold.is_passed(last):
-        context.exit(TOO_MUCH)
+    if threshold is not None:
+        if beyond := _beyond(last):
+            raise HeadraceError(f"the lag cannot be told: {beyond}")
+        if threshold.is_passed(last):
+            context.exit(TOO_MUCH)
 
 
 async def _watch(
@@ -206,9 +209,18 @@ def shown(name: str, sample: Sample, trend: Trend | None) -> str:
     if sample.seconds is not None:
         head += f", the oldest {seconds(sample.seconds)} old"
     lines = [head, table(heads, rows)]
+    if beyond := _beyond(sample):
+        lines.append(beyond)
     if trend is not None:
         lines.append(_trend_line(trend))
     return "\n".join(lines)
+
+
+def _beyond(sample: Sample) -> str:
+    found = [str(row.tp) for row in sample.rows if row.is_beyond]
+    if not found:
+        return ""
+    return f"{', '.join(found)}: next is behind the end, so it is of another log (another cluster, or made again)"
 
 
 def _trend_line(trend: Trend) -> str:

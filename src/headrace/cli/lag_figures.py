@@ -39,6 +39,11 @@ class Row:
     """How old the record at `next` is; None without lag, or if it could not be read."""
     is_committed: bool = True
 
+    @property
+    def is_beyond(self) -> bool:
+        """Whether what is next lies behind the end, as in another log: of another cluster, or made again."""
+        return self.next > self.end
+
 
 def rows_of(tp: TopicPartition, first: Mark, second: Mark | None, log: Watermarks, owner: str | None) -> list[Row]:
     """What the two commit logs say of a partition."""
@@ -53,11 +58,10 @@ def rows_of(tp: TopicPartition, first: Mark, second: Mark | None, log: Watermark
             lag = sum(end - start for start, end in still)
             rows.append(Row(tp, BACKLOG, following, first.offset, lag, lost, owner))
     start = max(first.offset, log.low)
-    end = max(log.high, start)
-    ranges = done.open(start, end)
-    following = ranges[0][0] if ranges else end
+    ranges = done.open(start, max(log.high, start))
+    following = ranges[0][0] if ranges else max(log.high, start)
     lane = LIVE if first.token else ""
-    live = Row(tp, lane, following, end, sum(b - a for a, b in ranges), start - first.offset, owner)
+    live = Row(tp, lane, following, log.high, sum(b - a for a, b in ranges), start - first.offset, owner)
     return [live, *rows]
 
 
@@ -73,8 +77,12 @@ def done_rows(tp: TopicPartition, done: OffsetSet, log: Watermarks) -> list[Row]
 
 def plain_row(tp: TopicPartition, offset: int, log: Watermarks, lag: int | None = None) -> Row:
     start = max(offset, log.low)
-    end = max(log.high, start)
-    return Row(tp, "", start, end, end - start if lag is None else lag, start - offset)
+    return Row(tp, "", start, log.high, max(0, log.high - start) if lag is None else lag, start - offset)
+
+
+def unread_row(tp: TopicPartition, log: Watermarks, owner: str) -> Row:
+    """Of a share group that has a member there, and no record yet."""
+    return Row(tp, "", log.high, log.high, 0, owner=owner, is_committed=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

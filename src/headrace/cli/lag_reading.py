@@ -16,7 +16,7 @@ from headrace.types import OffsetAndMetadata, TopicPartition
 
 from .checkpoints import read_checkpoints, slowest
 from .connecting import Settings
-from .lag_figures import Row, Sample, done_rows, plain_row, rows_of, uncommitted_row
+from .lag_figures import Row, Sample, done_rows, plain_row, rows_of, uncommitted_row, unread_row
 
 Ages = dict[tuple[TopicPartition, int], float]
 
@@ -34,7 +34,8 @@ async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics
         rows = await _share_rows(admin, group, described)
     else:
         rows = await _group_rows(admin, group, described)
-    return await _complete(settings, rows, topics, f"group {group!r} has committed nothing")
+    done = "was given no records yet" if described.listing.kind == "share" else "has committed nothing"
+    return await _complete(settings, rows, topics, f"group {group!r} {done}")
 
 
 async def checkpoint_sample(admin: AsyncAdmin, settings: Settings, path: Path, topics: Collection[str]) -> Sample:
@@ -42,7 +43,11 @@ async def checkpoint_sample(admin: AsyncAdmin, settings: Settings, path: Path, t
     done = slowest(checkpoint.done for checkpoint in read_checkpoints(path))
     logs = await admin.bounds(done)
     rows = [row for tp in sorted(done) if tp in logs for row in done_rows(tp, done[tp], logs[tp])]
-    return await _complete(settings, rows, topics, f"{path} has no finished batch of a Kafka source")
+    otherwise = f"{path} has no finished batch of a Kafka source"
+    if done:
+        names = ", ".join(sorted({tp.topic for tp in done}))
+        otherwise = f"the topics of {path} ({names}) are not on this cluster: name theirs with -b"
+    return await _complete(settings, rows, topics, otherwise)
 
 
 async def _group_rows(admin: AsyncAdmin, group: str, described: GroupDescription) -> list[Row]:
@@ -71,9 +76,12 @@ def _mark(tp: TopicPartition, group: str, found: OffsetAndMetadata) -> Mark:
 
 
 async def _share_rows(admin: AsyncAdmin, group: str, described: GroupDescription) -> list[Row]:
-    found = await admin.share_offsets(group)
-    logs = await admin.bounds(found)
-    return [plain_row(tp, it.start, logs[tp], it.lag) for tp, it in sorted(found.items()) if tp in logs]
+    found, owners = await admin.share_offsets(group), _owners(described)
+    logs = await admin.bounds(found.keys() | owners.keys())
+    return [
+        plain_row(tp, found[tp].start, log, found[tp].lag) if tp in found else unread_row(tp, log, owners[tp])
+        for tp, log in sorted(logs.items())
+    ]
 
 
 def _owners(described: GroupDescription) -> dict[TopicPartition, str]:
