@@ -35,6 +35,7 @@ from headrace.protocol.messages import (
     Api,
     correlation_id_of,
     encode_request,
+    the_one,
 )
 from support.entities import build
 from support.fake_broker import read_request
@@ -253,3 +254,10 @@ def test_an_answer_s_correlation_id() -> None:
     assert correlation_id_of(memoryview(b"\0\0\0\x2aabc")) == 42
     with pytest.raises(ProtocolError, match="3 bytes"):
         correlation_id_of(memoryview(b"\0\0\0"))
+
+
+@pytest.mark.parametrize("items", [(), (1, 2)])
+def test_an_answer_about_one_thing_is_about_one(items: tuple[int, ...]) -> None:
+    assert the_one((7,), "FindCoordinator of group g") == 7
+    with pytest.raises(ProtocolError, match=f"FindCoordinator of group g: the answer is about {len(items)}"):
+        the_one(items, "FindCoordinator of group g")

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from ..config import ConsumerConfig
 from ..errors import HeadraceError, KafkaError, NetworkError, RequestTimeoutError
-from ..machines.cluster import Cluster
+from ..machines.cluster import Cluster, node_at
 from ..net.connection import Reply
 from ..protocol.admin_messages import (
     CONSUMER_GROUP_DESCRIBE,
@@ -29,9 +29,9 @@ from ..protocol.admin_messages import (
 )
 from ..protocol.codes import NONE, kafka_error
 from ..protocol.group_data import read_assignment
-from ..protocol.messages import FIND_COORDINATOR, OFFSET_FETCH, Api
+from ..protocol.messages import FIND_COORDINATOR, OFFSET_FETCH, Api, the_one
 from ..security.exchanges import quoted
-from ..types import Node, OffsetAndMetadata, PartitionInfo, TopicPartition, Watermarks
+from ..types import OffsetAndMetadata, PartitionInfo, TopicPartition, Watermarks
 from .client import Client
 from .log_offsets import EARLIEST, LATEST, LogOffsets
 
@@ -218,7 +218,8 @@ class AsyncAdmin:
         async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
             node = await self._coordinator(group)
             fields = {"groups": [asked], "require_stable": False}
-            (answer,) = (await self._client.call(node, OFFSET_FETCH, fields, highest=_LAST_BY_NAME)).body.groups
+            reply = await self._client.call(node, OFFSET_FETCH, fields, highest=_LAST_BY_NAME)
+            answer = the_one(reply.body.groups, f"OffsetFetch of group {group}")
             if answer.error_code != NONE:
                 raise kafka_error(answer.error_code, f"OffsetFetch of group {group}")
             found = {}
@@ -240,7 +241,8 @@ class AsyncAdmin:
         async def ask() -> dict[TopicPartition, ShareOffset]:
             node = await self._coordinator(group)
             fields = {"groups": [{"group_id": group, "topics": None}]}
-            (answer,) = (await self._client.call(node, DESCRIBE_SHARE_GROUP_OFFSETS, fields)).body.groups
+            reply = await self._client.call(node, DESCRIBE_SHARE_GROUP_OFFSETS, fields)
+            answer = the_one(reply.body.groups, f"offsets of share group {group}")
             if answer.error_code != NONE:
                 raise kafka_error(
                     answer.error_code, f"offsets of share group {group}", quoted(answer.error_message or "")
@@ -324,10 +326,10 @@ class AsyncAdmin:
 
     async def _coordinator(self, group: str) -> int:
         reply = await self._call_any(FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": (group,)})
-        found = reply.body.coordinators[0]
+        found = the_one(reply.body.coordinators, f"FindCoordinator of group {group}")
         if found.error_code != NONE:
             raise kafka_error(found.error_code, f"FindCoordinator of group {group}", quoted(found.error_message or ""))
-        self._cluster.brokers.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
+        self._cluster.brokers.setdefault(found.node_id, node_at(found.node_id, found.host, found.port))
         return int(found.node_id)
 
     async def _timed(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:

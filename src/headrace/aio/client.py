@@ -269,10 +269,10 @@ class Client:
             self._close_idle()
 
     async def _fetch_metadata(self) -> None:
-        asked = None if self._topics is None else sorted(self._topics)
+        asked = None if self._topics is None else frozenset(self._topics)
         answer = await self.metadata(asked)
         with self.lock:
-            self.cluster.apply(answer, complete=asked is None)
+            self.cluster.apply(answer, complete=asked is None, names=asked)
             self._on_metadata()
             names = self.cluster.topics if asked is None else asked
             leaderless = any(
@@ -294,9 +294,10 @@ class Client:
 
     async def learn(self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = ()) -> Any:
         """Asks now, and takes the answer in."""
+        names, ids = None if names is None else frozenset(names), frozenset(ids)
         answer = await self.metadata(names, ids)
         with self.lock:
-            self.cluster.apply(answer)
+            self.cluster.apply(answer, names=names, ids=ids)
             self._on_metadata()
         return answer
 

@@ -13,10 +13,11 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ..errors import CommitFailedError, ConfigError, HeadraceError, KafkaError, NetworkError, RequestTimeoutError
+from ..machines.cluster import node_at
 from ..machines.membership import Identity, Send
 from ..protocol.codes import NONE, kafka_error
-from ..protocol.messages import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
-from ..types import Node, OffsetAndMetadata, TopicPartition
+from ..protocol.messages import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, the_one
+from ..types import OffsetAndMetadata, TopicPartition
 from .client import Client
 from .group import Group
 
@@ -184,7 +185,7 @@ class Coordinator:
             "require_stable": True,
         }
         body = await self._call(OFFSET_FETCH, fields, highest)
-        group = body.groups[0]
+        group = the_one(body.groups, f"OffsetFetch of group {self.group}")
         if group.error_code != NONE:
             self._note(group.error_code)
             error = kafka_error(group.error_code, f"OffsetFetch of group {self.group}")
@@ -253,12 +254,12 @@ class Coordinator:
             except (NetworkError, RequestTimeoutError) as error:
                 last = error
                 continue
-            found = reply.body.coordinators[0]
+            doing = f"FindCoordinator of group {self.group}"
+            found = the_one(reply.body.coordinators, doing)
             if found.error_code != NONE:
-                doing = f"FindCoordinator of group {self.group}"
                 raise kafka_error(found.error_code, doing, found.error_message)
             with self._client.lock:
-                self._client.cluster.brokers.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
+                self._client.cluster.brokers.setdefault(found.node_id, node_at(found.node_id, found.host, found.port))
             self._node = found.node_id
             return self._node
         raise last

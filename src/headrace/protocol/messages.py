@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
@@ -121,3 +121,10 @@ def decode_response(api: Api, version: int, frame: memoryview) -> Any:
     entity = _response_type(api.key, version)
     _, at = reader.read_to(entity.__header_schema__, frame)
     return reader.read(entity, frame, at)
+
+
+def the_one(items: Sequence[Any], doing: str) -> Any:
+    """What an answer to a question about one thing has to have exactly one of. Raises ProtocolError."""
+    if len(items) != 1:
+        raise ProtocolError(f"{doing}: the answer is about {len(items)} of them")
+    return items[0]
