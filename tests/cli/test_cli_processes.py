@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
 from cli.shell import headrace
+from headrace.cli.app import run
 from support.admin import Admin
 from support.produce import numbered, write
 
@@ -19,17 +22,30 @@ def start(*args: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
 
 
-def test_a_reader_that_has_had_enough(servers: str, admin: Admin) -> None:
+@pytest.mark.parametrize("count", [20_000, 1], ids=["more than a pipe holds", "and nothing to follow"])
+def test_a_reader_that_has_had_enough(servers: str, admin: Admin, count: int) -> None:
     topic = admin.create("pipe")
-    write(servers, topic, numbered(20_000, size=100))
+    write(servers, topic, numbered(count, size=100))
     with start("tail", "-b", servers, "-t", topic, "-o", "beginning", "--timeout", "60") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"0" * 100 + b"\n", process.communicate(timeout=60)
         process.stdout.close()
-        write(servers, topic, numbered(10_000, size=100))
         assert process.stderr is not None
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("command", [("topics",), ("groups",), ("topics", "--help"), ("--help",)])
+def test_output_that_nobody_reads(
+    servers: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", servers)
+    monkeypatch.setattr(sys, "argv", ["headrace", *command])
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open(write_end, "w") as out, mock.patch.object(sys, "stdout", out), pytest.raises(SystemExit) as end:
+        run()
+    assert (end.value.code, capfd.readouterr().err) == (0, "")
 
 
 def test_a_member_whose_reader_has_had_enough(servers: str, admin: Admin) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from cli.shell import headrace
 from headrace import Consumer, TopicPartition
+from headrace.errors import HeadraceError
 from support.admin import Admin, unique
 from support.produce import numbered, write
 from support.waiting import wait_for
@@ -126,7 +127,24 @@ def test_no_such_group(servers: str) -> None:
 def test_a_command_line_without_sense(servers: str, args: tuple[str, ...]) -> None:
     done = headrace(args[0], "-b", servers, *args[1:])
     assert (done.code, done.out) == (2, b"")
-    assert "Traceback" not in done.err
+    assert done.err.startswith("headrace: ")
+    assert done.err.count("\n") == 1
+
+
+def test_a_login_that_is_refused_is_told_once(servers: str, caplog: pytest.LogCaptureFixture) -> None:
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "a",
+        "sasl.password": "b",
+    }
+    settings = [part for name, value in login.items() for part in ("-C", f"{name}={value}")]
+    done = headrace("topics", "-b", servers, *settings)
+    assert (done.code, done.out, done.err.count("\n")) == (1, b"", 1)
+    assert "giving up" not in caplog.text
+    with pytest.raises(HeadraceError):
+        headrace("--debug", "topics", "-b", servers, *settings)
+    assert "giving up" in caplog.text
 
 
 @pytest.mark.parametrize("command", [("topics",), ("groups",), ("lag", "-g", "g"), ("tail", "-t", "t")])
@@ -142,8 +160,11 @@ def test_no_broker_there(command: tuple[str, ...]) -> None:
 def test_no_broker_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HEADRACE_DATA", str(tmp_path))
     done = headrace("topics")
-    assert done.code == 2
-    assert "no broker: name one with -b host:port" in done.err
+    assert (done.code, done.err) == (
+        2,
+        "headrace: no broker: name one with -b host:port (or in HEADRACE_BOOTSTRAP), or start one here with "
+        "`headrace up` (headrace topics --help)\n",
+    )
     monkeypatch.setenv("HEADRACE_BOOTSTRAP", "nonsense")
     assert "'nonsense' is not host:port" in headrace("topics").err
 

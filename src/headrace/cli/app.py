@@ -1,8 +1,8 @@
 """The commands, and how their errors reach a person.
 
-exit code 0   done
+exit code 0   done, or whatever reads the output has had enough of it
 exit code 1   it failed: one message on stderr, a stack trace with --debug only
-exit code 2   the command line makes no sense (click's own)
+exit code 2   the command line makes no sense: one line on stderr
 exit code 3   `lag`: the threshold is passed; `status`: stopped
 exit code 4   `status`: crashed
 exit code 130 Ctrl-C
@@ -10,30 +10,36 @@ exit code 130 Ctrl-C
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import logging
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from headrace._version import __version__
 from headrace.errors import ConfigError, HeadraceError, NetworkError, RequestTimeoutError
 
+from .pipes import ReaderGone, forget_the_rest, noticing_that_the_reader_is_gone
 from .showing import printable
 
-# Loaded when asked for: `headrace status` need not wait for what `headrace tail` needs.
+# Loaded when asked for: `headrace status` need not wait for what `headrace tail` needs, nor `headrace --help` for any.
 _COMMANDS = {
-    "up": "broker",
-    "down": "broker",
-    "status": "broker",
-    "run": "run",
-    "new": "new",
-    "topics": "topics",
-    "produce": "produce",
-    "tail": "tail",
-    "lag": "lag",
-    "groups": "groups",
-    "demo": "demo",
+    "up": ("broker", "Start Apache Kafka on this machine."),
+    "down": ("broker", "End what `headrace up` started."),
+    "status": ("broker", "Tell whether it runs, where, and with which files."),
+    "run": ("run", "Run a Spark pipeline, until all that is there is in its tables."),
+    "new": ("new", "Make a small Spark pipeline to start from."),
+    "topics": ("topics", "List topics, show one, make and delete them."),
+    "produce": ("produce", "Write lines of text, or of JSON, to a topic."),
+    "tail": ("tail", "Follow a topic: print its records, a line each."),
+    "lag": ("lag", "Show how far behind a group or a Spark query is."),
+    "groups": ("groups", "List groups of all kinds, or the members of one."),
+    "demo": ("demo", "Show what KIP-333 and KIP-983 are for, in a minute each."),
 }
+_LOGS_REFUSALS = "headrace.aio.client"
 
 
 class _Commands(click.Group):
@@ -43,8 +49,22 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f".{_COMMANDS[name]}", __package__), name)
+        module, _ = _COMMANDS[name]
+        command: click.Command = getattr(importlib.import_module(f".{module}", __package__), name)
         return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+
+    # In these two all output is written. click's own answer to a closed pipe is exit code 1, without a word.
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with noticing_that_the_reader_is_gone():
+            return super().make_context(*args, **options)
+
+    def invoke(self, context: click.Context) -> Any:
+        with noticing_that_the_reader_is_gone():
+            return super().invoke(context)
 
 
 @click.group(
@@ -67,10 +87,19 @@ def headrace(debug: bool) -> None:
 def run() -> None:
     debug = "--debug" in sys.argv[1:]
     try:
-        # A command that exits with a code of its own returns it here.
-        sys.exit(headrace.main(prog_name="headrace", standalone_mode=False))
-    except click.ClickException as error:
+        with contextlib.nullcontext() if debug else _refusals_told_once():
+            # A command that exits with a code of its own returns it here.
+            sys.exit(headrace.main(prog_name="headrace", standalone_mode=False))
+    except ReaderGone:
+        forget_the_rest()
+        sys.exit(0)
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        advice = f" ({error.ctx.command_path} --help)" if isinstance(error, click.UsageError) and error.ctx else ""
+        text = " ".join(error.format_message().split()).removesuffix(".")
+        click.echo(printable(f"headrace: {text}{advice}"), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
@@ -82,6 +111,21 @@ def run() -> None:
         _fail(error, debug, 1)
     except Exception as error:  # noqa: BLE001  # whatever it is, a person at a shell wants one line of it
         _fail(error, debug, 1, f" ({type(error).__name__}; `headrace --debug …` shows where)")
+
+
+@contextlib.contextmanager
+def _refusals_told_once() -> Iterator[None]:
+    """A client that is not let in logs that it gives up, for programs; here the error itself is shown."""
+    logger = logging.getLogger(_LOGS_REFUSALS)
+    logger.addFilter(_is_no_refusal)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_no_refusal)
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("giving up: ")
 
 
 def _fail(error: Exception, debug: bool, code: int, advice: str = "") -> None:

@@ -1,7 +1,8 @@
 """Where `headrace tail` starts: what -o takes.
 
     beginning, earliest   end, latest   120 (this offset)   -10 (the last ten of each partition)
-    @1763262000000        @2026-11-16T04:00                 @-15m (a quarter of an hour ago)
+    @2026-11-16T04:00     @-15m (a quarter of an hour ago)
+    @1763262000           @1763262000000 (since 1970: ten digits are seconds, thirteen milliseconds)
 
 Times without a zone are those of this machine.
 """
@@ -19,6 +20,8 @@ from headrace.types import TopicPartition
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_SINCE_1970 = {10: 1000, 13: 1}
+"""By how many digits there are: milliseconds in the unit. Those of this century; others could be either."""
 
 
 def span_seconds(text: str) -> float | None:
@@ -66,15 +69,19 @@ def parse_place(text: str, now: float) -> Place:
 
 
 def _milliseconds(text: str, now: float) -> int:
-    if re.fullmatch(r"\d{10,}", text):
-        return int(text)
+    if text.isdecimal() and len(text) in _SINCE_1970:
+        return int(text) * _SINCE_1970[len(text)]
     if text.startswith("-") and (span := span_seconds(text[1:])) is not None:
         return round((now - span) * 1000)
     try:
+        if text.isdecimal() and len(text) > 8:  # which Python may take for a date and the hours of a time
+            raise ValueError
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is no time: give 2026-11-16T04:00, milliseconds since 1970, or -15m", param_hint="-o / --offset"
+            f"{text!r} is no time: give 2026-11-16T04:00, -15m, or what passed since 1970 in seconds (10 digits) or "
+            "milliseconds (13)",
+            param_hint="-o / --offset",
         ) from None
 
 

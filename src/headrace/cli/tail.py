@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -14,6 +13,7 @@ import click
 from headrace.errors import HeadraceError
 
 from .connecting import Settings, cluster_options, format_option
+from .pipes import ReaderGone, reader_is_gone
 from .places import Place, chosen, parse_place
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ Examples:
   headrace tail -t orders -g billing               as a member of a group, which commits
 
 \b
--o takes  beginning | end | OFFSET | -LAST | @2026-11-16T04:00 | @MILLISECONDS | @-15m
+-o takes  beginning | end | OFFSET | -LAST | @2026-11-16T04:00 | @-15m
+          @1763262000 (seconds since 1970) | @1763262000000 (milliseconds)
 Exit code 0 also when whatever reads the pipe has had enough of it.
 """
 )
@@ -98,22 +99,20 @@ def tail(
             polls = _member_polls(consumer, topic, at_most)
         else:
             polls = _polls(consumer, topic, partitions, place, exit_at_end, at_most)
-        try:
-            for records in polls:
-                found: Any = wanted(records) if wanted else records
-                if left is not None:
-                    found = found[:left]
-                    left -= len(found)
-                if found:
-                    out.write(render(found))
-                    out.flush()
-                if group:
-                    consumer.done(_seen(records, found) if left == 0 else records)
-                if left == 0:
-                    return
-        except BrokenPipeError:
-            # What is left in the buffer has nowhere to go, and must not be tried again when Python ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        for records in polls:
+            found: Any = wanted(records) if wanted else records
+            if left is not None:
+                found = found[:left]
+                left -= len(found)
+            if found:
+                out.write(render(found))
+                out.flush()
+            elif reader_is_gone():
+                raise ReaderGone
+            if group:
+                consumer.done(_seen(records, found) if left == 0 else records)
+            if left == 0:
+                return
 
 
 def _seen(records: Records, shown: Sequence[Record]) -> Records:
