@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.shell import headrace
-from headrace.cli import demo_crash, demo_revoking
+from headrace.cli import demo, demo_crash, demo_revoking
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -32,6 +32,18 @@ def test_crash(servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert last == f"picture: {picture}"
     assert picture.read_bytes().startswith(PNG)
     assert "both are killed; 20,000 records are written meanwhile\n" in done.err
+
+
+@pytest.mark.parametrize("name", ["crash", "rebalance"])
+def test_what_cannot_work_is_said_at_the_start(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = headrace("demo", name, "-b", "127.0.0.1:1", "--png", str(tmp_path / "none" / "x.png"))
+    assert (nowhere.code, nowhere.out) == (2, b"")
+    assert f"{tmp_path / 'none'} is no directory that can be written to" in nowhere.err
+    monkeypatch.setattr(demo, "_FIND_WITHIN", 0.5)
+    nobody = headrace("demo", name, "-b", "127.0.0.1:1", "--png", str(tmp_path / "x.png"))
+    assert (nobody.code, nobody.out) == (1, b"")
+    assert "127.0.0.1:1" in nobody.err
+    assert nobody.err.endswith("Is the broker running, and -b right?\n")
 
 
 def test_rebalance(servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

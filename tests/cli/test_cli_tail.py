@@ -82,8 +82,10 @@ def test_json_there_and_back(servers: str, admin: Admin) -> None:
     [
         (("-K", ":"), b"a:1\nnone\n", 1, "line 2: no ':' between key and value"),
         (("--format", "json"), b"[1]\n", 1, "line 1: not a record as JSON: an object with a value is needed"),
-        (("--format", "json"), b'{"value": 1, "headers": 3}\n', 1, "not a record as JSON"),
-        (("-p", "9"), b"x\n", 1, "Unknown partition"),
+        (("--format", "json"), b'{"value": 1}\n{"value": 1, "partition": 9}\n', 1, "line 2: the record cannot be"),
+        (("-C", "message.max.bytes=1000"), b"x\n" + b"y" * 2000, 1, "line 2: the record cannot be written: Broker"),
+        (("-p", "9"), b"x\n", 1, "line 1: the record cannot be written: Local: Unknown partition"),
+        (("-t", "no name"), b"x\n", 2, "'no name' is no name of a topic: at most 249 letters"),
         (("-C", "nonsense=1"), b"x\n", 2, "nonsense"),
         (("-H", "nonsense"), b"x\n", 2, "is not of the form NAME=VALUE"),
         (("-K", ":", "--format", "json"), b"x\n", 2, "-K is for text"),

@@ -9,6 +9,7 @@ else                            an error that says what to do
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 from collections.abc import Callable, Mapping
@@ -118,6 +119,19 @@ def cluster_options(command: Command) -> Command:
 def for_asking(settings: Mapping[str, Any], timeout: float) -> Settings:
     """The settings of a client that asks a few questions within the time that the user wants to wait."""
     return {"client.id": "headrace-cli", **settings, "default.api.timeout.ms": max(1, round(timeout * 1000))}
+
+
+def try_the_door(settings: Mapping[str, Any], timeout: float) -> None:
+    """By a client of our own, before another one is used: it says what is wrong, and does not try a wrong password
+    again and again. Raises whatever keeps it out."""
+    asyncio.run(_ask_for_nothing(for_asking(settings, timeout)))
+
+
+async def _ask_for_nothing(settings: Settings) -> None:
+    from headrace.aio.admin import AsyncAdmin
+
+    async with AsyncAdmin(settings) as admin:
+        await admin.topics(())
 
 
 def format_option(*choices: str) -> Callable[[Command], Command]:

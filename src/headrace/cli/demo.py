@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import click
 
+from .connecting import try_the_door
 from .showing import say, table
 
 _BAR = 40  # characters
 _FULL = 20.0  # seconds that fill it
+_FIND_WITHIN = 5.0  # seconds
 
 
-@click.group()
+@click.group(
+    epilog="""\b
+Examples:
+  headrace demo crash                              with a broker of its own
+  headrace demo rebalance -b localhost:9092        with yours
+"""
+)
 def demo() -> None:
     """Show what a proposal is for, in about a minute, with a broker of its own."""
 
@@ -25,14 +34,25 @@ def _png(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         type=click.Path(dir_okay=False, writable=True, path_type=Path),
         default=default,
         show_default=True,
+        callback=_check_place,
         help="Where to put the picture.",
     )
+
+
+def _check_place(context: click.Context, parameter: click.Parameter, picture: Path) -> Path:
+    """Before the minute, and not after it."""
+    if not picture.parent.is_dir() or not os.access(picture.parent, os.W_OK | os.X_OK):
+        raise click.BadParameter(f"{picture.parent} is no directory that can be written to")
+    return picture
 
 
 _servers = click.option("-b", "--bootstrap-servers", "servers", metavar="HOST:PORT,…", help="Use this cluster instead.")
 
 
-@demo.command(epilog="\b\nExamples:\n  headrace demo crash\n  headrace demo crash --backlog 500000 --png crash.png\n")
+@demo.command(
+    short_help="KIP-333: a consumer is killed and comes back to a backlog.",
+    epilog="\b\nExamples:\n  headrace demo crash\n  headrace demo crash --backlog 500000 --png crash.png\n",
+)
 @click.option("--backlog", type=click.IntRange(1000, 5_000_000), default=200_000, show_default=True, help="Records.")
 @_png("headrace-crash.png")
 @_servers
@@ -58,7 +78,10 @@ def crash(servers: str | None, backlog: int, png: Path) -> None:
     click.echo(f"picture: {png}")
 
 
-@demo.command(epilog="\b\nExamples:\n  headrace demo rebalance --png rebalance.png\n")
+@demo.command(
+    short_help="KIP-983: work is under way on a partition that is given up.",
+    epilog="\b\nExamples:\n  headrace demo rebalance --png rebalance.png\n",
+)
 @_png("headrace-rebalance.png")
 @_servers
 def rebalance(servers: str | None, png: Path) -> None:
@@ -85,6 +108,7 @@ def rebalance(servers: str | None, png: Path) -> None:
 @contextlib.contextmanager
 def _broker(servers: str | None) -> Iterator[str]:
     if servers is not None:
+        try_the_door({"bootstrap.servers": servers}, _FIND_WITHIN)
         yield servers
         return
     from headrace.local import LocalBroker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -93,8 +94,9 @@ def new(directory: Path) -> None:
     if directory.exists():
         raise click.BadParameter(f"{directory} exists already", param_hint="DIRECTORY")
     name = re.sub(r"[^a-z0-9_]+", "_", directory.absolute().name.lower()).strip("_") or "pipeline"
+    quoted = shlex.quote(str(directory))
     files = {
-        "spark-pipeline.yml": _SPEC.format(name=name, directory=directory),
+        "spark-pipeline.yml": _SPEC.format(name=name, directory=quoted),
         "transformations/orders.py": _ORDERS.format(name=name),
         "transformations/totals.sql": _TOTALS,
         "sample.py": _SAMPLE,
@@ -103,4 +105,4 @@ def new(directory: Path) -> None:
     for path, text in files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_text(text)
-    click.echo(f"{directory}: {', '.join(sorted(files))}\nheadrace run {directory}")
+    click.echo(f"{directory}: {', '.join(sorted(files))}\nheadrace run {quoted}")

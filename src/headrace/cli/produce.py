@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
+import functools
 import json
+import re
 import sys
 from typing import IO, Any
 
@@ -12,11 +13,14 @@ import click
 
 from headrace.errors import HeadraceError, NetworkError
 
-from .connecting import Settings, cluster_options, for_asking, format_option, name_and_value
+from .connecting import Settings, cluster_options, format_option, name_and_value, try_the_door
 from .producing import for_getting_in, make_producer
 from .showing import say
 
 _QUEUE_FULL_WAIT = 0.1
+_LONGEST_NAME = 249
+_NUMBERS = {"timestamp": 2**63, "partition": 2**31}
+"""Those of a record, and what they must be below. -1, as `headrace tail` writes, stands for none."""
 
 
 @click.command(
@@ -49,26 +53,37 @@ def produce(
 ) -> None:
     """Write the lines of FILES, or of standard input, to a topic: a record each.
 
-    With --format json a line is an object with value, and perhaps key, headers, timestamp and partition. -C takes the
-    settings of confluent-kafka's producer.
+    With --format json a line is an object with value, and perhaps key, headers (an object, or pairs), timestamp
+    (milliseconds) and partition. -C takes the settings of confluent-kafka's producer.
     """
     if form == "json" and key_delimiter:
         raise click.UsageError("-K is for text: with --format json a key is the line's own")
+    _check_name(topic)
     always = [(name, value.encode()) for name, value in (name_and_value(text, "-H") for text in headers)]
     writer = _Writer(settings, topic, timeout, compression)
     read = _read_json if form == "json" else _read_text
     try:
         for source in files or (sys.stdin.buffer,):
             for number, line in enumerate(source, 1):
-                record = read(line, f"{source.name}, line {number}", key_delimiter)
+                where = f"{source.name}, line {number}"
+                record = read(line, where, key_delimiter)
                 record["headers"] = [*record.get("headers", ()), *always]
                 if partition is not None:
                     record["partition"] = partition
-                writer.write(record)
+                writer.write(record, where)
     finally:
         written = writer.close(timeout)
         say(f"{written:,} record{'' if written == 1 else 's'} written to {topic}")
     writer.check()
+
+
+def _check_name(topic: str) -> None:
+    """Of a name that it does not allow, Kafka says only that there is no such topic."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", topic) or topic in (".", "..") or len(topic) > _LONGEST_NAME:
+        raise click.BadParameter(
+            f"{topic!r} is no name of a topic: at most {_LONGEST_NAME} letters, digits, '.', '_' and '-' are allowed",
+            param_hint="-t / --topic",
+        )
 
 
 class _Writer:
@@ -78,7 +93,7 @@ class _Writer:
         self._topic = topic
         self._failed: str | None = None
         self._handed_over = self._written = 0
-        asyncio.run(_try_the_door(for_asking(for_getting_in(settings), timeout)))
+        try_the_door(for_getting_in(settings), timeout)
         self._producer = make_producer({"linger.ms": 5, "compression.type": compression, **settings})
         from confluent_kafka import KafkaException
 
@@ -87,28 +102,30 @@ class _Writer:
         except KafkaException as error:
             raise NetworkError(f"no broker answers at {settings['bootstrap.servers']}: {error.args[0].str()}") from None
 
-    def write(self, record: dict[str, Any]) -> None:
+    def write(self, record: dict[str, Any], where: str) -> None:
         from confluent_kafka import KafkaException
 
         self.check()
+        delivered = functools.partial(self._delivered, where)
         while True:
             try:
-                self._producer.produce(self._topic, on_delivery=self._delivered, **record)
+                self._producer.produce(self._topic, on_delivery=delivered, **record)
             except BufferError:
                 self._producer.poll(_QUEUE_FULL_WAIT)
                 continue
             except KafkaException as error:
-                raise HeadraceError(f"the record cannot be written: {error.args[0].str()}") from None
+                why = error.args[0].str().removeprefix("Unable to produce message: ")
+                raise HeadraceError(f"{where}: the record cannot be written: {why}") from None
             break
         self._handed_over += 1
         if self._handed_over % 1000 == 0:
             self._producer.poll(0)
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _delivered(self, where: str, error: Any, message: Any) -> None:
         if error is None:
             self._written += 1
         elif self._failed is None:
-            self._failed = f"a record was refused: {error.str()}"
+            self._failed = f"{where}: the record was refused: {error.str()}"
 
     def close(self, timeout: float) -> int:
         """Waits for what is under way, as long as some of it gets through. Returns how many were written."""
@@ -123,14 +140,6 @@ class _Writer:
     def check(self) -> None:
         if self._failed is not None:
             raise HeadraceError(self._failed)
-
-
-async def _try_the_door(settings: Settings) -> None:
-    """By a client of our own: it says what is wrong, and does not try a wrong password again and again."""
-    from headrace.aio.admin import AsyncAdmin
-
-    async with AsyncAdmin(settings) as admin:
-        await admin.topics(())
 
 
 def _read_text(line: bytes, where: str, key_delimiter: str | None) -> dict[str, Any]:
@@ -149,13 +158,29 @@ def _read_json(line: bytes, where: str, key_delimiter: str | None) -> dict[str, 
         if not isinstance(found, dict) or "value" not in found:
             raise ValueError("an object with a value is needed")
         record: dict[str, Any] = {"key": _bytes(found.get("key")), "value": _bytes(found["value"])}
-        record["headers"] = [(str(name), _bytes(value)) for name, value in found.get("headers") or ()]
-        for name in ("timestamp", "partition"):
-            if isinstance(found.get(name), int) and found[name] >= 0:
-                record[name] = found[name]
+        record["headers"] = _headers(found.get("headers"))
+        for name, limit in _NUMBERS.items():
+            number = -1 if found.get(name) is None else found[name]
+            if type(number) is not int or not -1 <= number < limit:
+                raise ValueError(f"{json.dumps(number)} is no {name}")
+            if number >= 0:
+                record[name] = number
         return record
     except (ValueError, TypeError) as error:
         raise HeadraceError(f"{where}: not a record as JSON: {error}") from None
+
+
+def _headers(found: Any) -> list[tuple[str, bytes | None]]:
+    """Of an object, or of pairs: a name may come more than once."""
+    if isinstance(found, dict):
+        found = [[name, value] for name, value in found.items()]
+    if found is not None and not (isinstance(found, list) and all(_is_pair(it) for it in found)):
+        raise ValueError("headers are an object, or a list of pairs: a name and a value each")
+    return [(name, _bytes(value)) for name, value in found or ()]
+
+
+def _is_pair(found: Any) -> bool:
+    return isinstance(found, list) and len(found) == 2 and isinstance(found[0], str)
 
 
 def _bytes(value: Any) -> bytes | None:
