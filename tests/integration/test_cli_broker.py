@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -123,6 +124,17 @@ def test_up_status_up_down_and_up_again(headrace: Shell) -> None:
     other = headrace("up", "--brokers", "3")
     assert other.returncode == 1
     assert "a cluster of 1 broker(s) is running already" in other.stderr
+    port = status["bootstrap_servers"].rpartition(":")[2]
+    asked = ("--data", str(headrace.data / "cluster-1"), "--kafka-version", status["version"])
+    same = headrace("up", "--port", port, *asked, "-c", "offsets.topic.num.partitions=8")
+    assert (same.returncode, same.stdout) == (0, again.stdout)
+    other = headrace("up", "--port", "1", "--ephemeral", "-c", "num.partitions=3")
+    assert (other.returncode, other.stderr) == (
+        1,
+        f"headrace: a cluster is running already at {status['bootstrap_servers']}, with port {port} and not 1, "
+        f"data kept in {headrace.data / 'cluster-1'} and not thrown away, another num.partitions: "
+        "`headrace down` ends it\n",
+    )
 
     down = headrace("down")
     assert (down.returncode, down.stdout) == (0, "stopped\n")
@@ -248,7 +260,9 @@ def test_a_failed_start_shows_the_log(headrace: Shell) -> None:
     ],
 )
 def test_a_command_line_without_sense(headrace: Shell, args: tuple[str, ...]) -> None:
-    assert headrace(*args).returncode == 2
+    done = headrace(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"headrace: .+ \(headrace( up| status)? --help\)\n", done.stderr)
 
 
 def test_without_click(headrace: Shell, tmp_path: Path) -> None:

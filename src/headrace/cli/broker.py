@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
@@ -22,11 +23,22 @@ from headrace.local.supervise import supervise
 
 from .connecting import name_and_value
 
+# Options of `up`, and what they are in a wish. What is not given need not be as the default says.
+_FIELDS = {"port": "port", "data": "data_dir", "ephemeral": "data_dir", "kafka_version": "version"}
+
 STOPPED = 3
 CRASHED = 4
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Examples:
+  headrace up                                  at port 9092, data kept for the next time
+  headrace up --port 0 --ephemeral             at a free port, data thrown away
+  headrace up --brokers 3 -c num.partitions=6
+  headrace up --secure                         TLS and users; the other commands find their way in
+"""
+)
 @click.option("--brokers", type=click.IntRange(1, 32), default=1, show_default=True, help="How many brokers.")
 @click.option(
     "--port",
@@ -41,7 +53,9 @@ CRASHED = 4
 @click.option("--kafka-version", default=DEFAULT_VERSION, show_default=True, help="Of Apache Kafka.")
 @click.option("--secure", is_flag=True, help="TLS, users and ACLs; says where a client's settings are.")
 @click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C.")
+@click.pass_context
 def up(
+    context: click.Context,
     brokers: int,
     port: int,
     data: str | None,
@@ -54,7 +68,8 @@ def up(
     """Start Apache Kafka on this machine and leave it running.
 
     Needs Java 17 or newer. Kafka is downloaded the first time. Data is kept for the next time unless it is
-    --ephemeral. If the cluster is running already, nothing happens.
+    --ephemeral. If the cluster is running already, nothing happens; one that is not as asked for has to be ended
+    first.
     """
     if data and ephemeral:
         raise click.UsageError("--data keeps data and --ephemeral does not: choose one of them")
@@ -67,18 +82,28 @@ def up(
     if foreground:
         supervise(wish, ready=lambda status: _show(status, "running, Ctrl-C ends it"), busy=_busy)
         return
-    status, fresh = bring_up(wish)
+    status, fresh = bring_up(wish, {field for option, field in _FIELDS.items() if _is_given(context, option)})
     _show(status, "running" if fresh else "running already")
 
 
-@click.command()
+def _is_given(context: click.Context, option: str) -> bool:
+    return context.get_parameter_source(option) is not ParameterSource.DEFAULT
+
+
+@click.command(epilog="\b\nExamples:\n  headrace down\n  headrace down && headrace up --port 9093\n")
 def down() -> None:
     """End what `headrace up` started. Kept data stays."""
     outcome = {"stopped": "nothing is running", "crashed": "it had crashed; cleaned up"}
     click.echo(outcome.get(bring_down().state, "stopped"))
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Examples:
+  headrace status
+  headrace status --format json | jq -r .bootstrap_servers
+"""
+)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
 def status(context: click.Context, form: str) -> None:

@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -106,16 +107,17 @@ def read_status() -> Status:
     return written if held else _crashed(written)
 
 
-def bring_up(wish: Wish) -> tuple[Status, bool]:
+def bring_up(wish: Wish, insisted_on: Collection[str] = ()) -> tuple[Status, bool]:
     """Start the cluster unless it runs already (the second value says which), and return when it is ready.
 
-    Raises `LocalBrokerError` when it does not start, or when a different one is running.
+    Raises `LocalBrokerError` when it does not start, or when a different one is running: of another size or kind, or
+    different in one of the fields of the wish that are `insisted_on`.
     """
     deadline = time.monotonic() + _START_WITHIN
     while True:
         status = read_status()
         if status.state == "running":
-            _require_same(status, wish)
+            _require_same(status, wish, insisted_on)
             return status, False
         if status.state != "starting":
             answer = _launch(wish)
@@ -185,17 +187,48 @@ def _launch(wish: Wish) -> dict[str, object]:
     return answer
 
 
-def _require_same(status: Status, wish: Wish) -> None:
+def _require_same(status: Status, wish: Wish, insisted_on: Collection[str]) -> None:
+    where = status.bootstrap_servers
     if len(status.brokers) != wish.brokers:
         raise LocalBrokerError(
-            f"a cluster of {len(status.brokers)} broker(s) is running already at {status.bootstrap_servers}: "
-            "`headrace down` ends it"
+            f"a cluster of {len(status.brokers)} broker(s) is running already at {where}: `headrace down` ends it"
         )
     if (status.client_properties is not None) != wish.secure:
         raise LocalBrokerError(
-            f"a cluster with{'out' if wish.secure else ''} security is running already at {status.bootstrap_servers}: "
+            f"a cluster with{'out' if wish.secure else ''} security is running already at {where}: "
             "`headrace down` ends it"
         )
+    if differences := ", ".join(_differences(status, wish, insisted_on)):
+        raise LocalBrokerError(f"a cluster is running already at {where}, with {differences}: `headrace down` ends it")
+
+
+def _differences(status: Status, wish: Wish, insisted_on: Collection[str]) -> Iterator[str]:
+    port = int(status.brokers[0].address.rpartition(":")[2])
+    if "port" in insisted_on and wish.port not in (0, port):
+        yield f"port {port} and not {wish.port}"
+    kept_in = status.data_dir if status.kept else None
+    if "data_dir" in insisted_on and _place(kept_in) != _place(wish.data_dir):
+        yield f"data {_place(kept_in)} and not {_place(wish.data_dir)}"
+    if "version" in insisted_on and wish.version != status.version:
+        yield f"Kafka {status.version} and not {wish.version}"
+    if wish.properties:
+        told = _told(status)
+        # Values may be passwords.
+        yield from (f"another {name}" for name, value in wish.properties.items() if told.get(name) != value)
+
+
+def _place(data: str | None) -> str:
+    return "thrown away" if data is None else f"kept in {Path(data).resolve()}"
+
+
+def _told(status: Status) -> dict[str, str]:
+    """What the first broker was told, in the file that `settings.write_broker_files` wrote."""
+    try:
+        text = (Path(status.data_dir or "") / "broker-1" / "server.properties").read_text()
+    except OSError as error:
+        raise storage_error(error, Path(status.data_dir or ""), "the data directory") from error
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name: value.replace("\\\\", "\\") for name, _, value in pairs}
 
 
 def _crashed(status: Status) -> Status:
