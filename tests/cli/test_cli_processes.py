@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from unittest import mock
 
 import pytest
@@ -18,8 +20,14 @@ from support.produce import numbered, write
 COMMAND = [sys.executable, "-m", "headrace"]
 
 
-def start(*args: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+@contextlib.contextmanager
+def start(*args: str) -> Iterator[subprocess.Popen[bytes]]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*COMMAND, *args], stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # one that has not ended by itself: nothing would wait for it with a deadline
 
 
 @pytest.mark.parametrize("count", [20_000, 1], ids=["more than a pipe holds", "and nothing to follow"])
@@ -30,9 +38,9 @@ def test_a_reader_that_has_had_enough(servers: str, admin: Admin, count: int) ->
         assert process.stdout is not None
         assert process.stdout.readline() == b"0" * 100 + b"\n", process.communicate(timeout=60)
         process.stdout.close()
+        assert process.wait(60) == 0
         assert process.stderr is not None
         assert process.stderr.read() == b""
-        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("command", [("topics",), ("groups",), ("topics", "--help"), ("--help",)])
