@@ -1,6 +1,6 @@
 """Starts a real broker, writes a sample topic and reads it back three ways, with figures.
 
-    python examples/first_read.py
+python examples/first_read.py
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 def test_a_command_makes_sense(words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its options exist and take what they are given. What it does is tested elsewhere."""
     monkeypatch.chdir(tmp_path)
-    for name in ("pipelines/traffic/state/checkpoints", "shop" if "new" not in words else "x"):
+    for name in ("checkpoints/orders", "pipelines/traffic", "shop" if "new" not in words else "x"):
         Path(name).mkdir(parents=True)
     Path("orders.txt").touch()
     context = command_line.make_context("headrace", list(words))
