@@ -126,7 +126,7 @@ def tell(servers: str, watch: Watch, backlog: int = BACKLOG) -> Story:
         # The steady rate went on as well.
         missed = backlog + RATE * (returned - killed) / 1000 * 0.9
         _watch_until(
-            lambda: all(reader.told and reader.told[-1][2] >= missed for reader in readers.values()),
+            lambda: all(_is_back(reader, missed) for reader in readers.values()),
             _DEADLINE,
             readers,
             watch,
@@ -181,6 +181,12 @@ def _behind(reader: ReaderProcess | None) -> float | None:
 
 def _series(reader: ReaderProcess, begun: float) -> list[tuple[float, float]]:
     return [((at - begun) / 1000, max(at - newest, 1.0) / 1000) for at, newest, _ in reader.told]
+
+
+def _is_back(reader: ReaderProcess, missed: float) -> bool:
+    """Whether it has read all that it missed, and something newer than its return."""
+    told = reader.told
+    return bool(told) and told[-1][2] >= missed and any(newest >= reader.back for _, newest, _ in told)
 
 
 def _return(reader: ReaderProcess, missed: float, series: list[tuple[float, float]]) -> Return:
