@@ -3,93 +3,15 @@
 from __future__ import annotations
 
 import math
-import uuid
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode as E
 
-from headrace.errors import KafkaError, NetworkError, UnsupportedVersionError
-from headrace.machines.backoff import Backoff
-from headrace.machines.epoch_member import EpochMember, State
-from headrace.machines.membership import Duty, GroupSettings, Identity, Lose, Revoke, Send, Subscription, Take
-from headrace.protocol.messages import CONSUMER_GROUP_HEARTBEAT
+from headrace.errors import KafkaError, UnsupportedVersionError
+from headrace.machines.membership import Identity, Lose, Revoke, Subscription, Take
 from headrace.types import TopicPartition
-from simulation import wire
-
-T, U, AGAIN = (uuid.UUID(int=n) for n in (1, 2, 3))
-NAMES = {T: "t", U: "u"}
-T0, T1, T2, U0 = (TopicPartition(*each) for each in [("t", 0), ("t", 1), ("t", 2), ("u", 0)])
-INTERVAL = 5.0
-PAUSE = 0.1
-
-
-class Seat:
-    """A member and the time: polls that carry out their duties at once, a coordinator that answers as told."""
-
-    def __init__(self, instance_id: str | None = None, pattern: str | None = None, **settings: Any) -> None:
-        own = GroupSettings("g", instance_id, max_poll_interval=60.0, request_timeout=5.0, **settings)
-        self.member = EpochMember(own, "me", Backoff(100, 1000), lambda: 0.5)
-        self.member.names_known(NAMES)
-        self.member.subscribe(Subscription(frozenset({"u", "t"}), pattern))
-        self.now = 100.0
-
-    def poll(self) -> list[Duty]:
-        done: list[Duty] = []
-        self.member.poll_begins()
-        while (duty := self.member.duty()) is not None:
-            done.append(duty)
-            self.member.done(duty)
-        self.member.poll_ends(self.now)
-        return done
-
-    def sent(self, seconds: float = 0.0) -> list[Any]:
-        self.now += seconds
-        return self.member.tick(self.now)
-
-    def request(self, seconds: float = 0.0) -> Send:
-        (action,) = self.sent(seconds)
-        assert action.api is CONSUMER_GROUP_HEARTBEAT
-        return action
-
-    def answer(
-        self, action: Send, epoch: int = 1, assigned: Any = None, code: int = 0, interval: float = INTERVAL
-    ) -> None:
-        fields: dict[str, Any] = {"error_code": code, "member_epoch": epoch, "heartbeat_interval": int(interval * 1000)}
-        if code:
-            fields["heartbeat_interval"] = 0
-        if assigned is not None:
-            topics = [{"topic_id": topic, "partitions": numbers} for topic, numbers in assigned.items()]
-            fields["assignment"] = {"topic_partitions": topics}
-        self.member.answered(action, wire.answer(CONSUMER_GROUP_HEARTBEAT, fields), self.now)
-
-    def fail(self, action: Send) -> None:
-        self.member.failed(action, NetworkError("it broke"), self.now)
-
-    def joined(self, assigned: Any = None, epoch: int = 2) -> list[Duty]:
-        self.poll()
-        self.answer(self.request(), epoch, assigned or {})
-        duties = self.poll()
-        if duties:
-            self.answer(self.request(), epoch)
-        return duties
-
-
-def changes(request: Send) -> dict[str, Any]:
-    """What the heartbeat says beyond who sends it."""
-    quiet = {"rebalance_timeout": -1}
-    who = ("group_id", "member_id", "member_epoch", "instance_id")
-    return {name: value for name, value in request.fields.items() if name not in who and value != quiet.get(name)}
-
-
-def some(*partitions: TopicPartition) -> frozenset[TopicPartition]:
-    return frozenset(partitions)
-
-
-def listed(**topics: tuple[int, ...]) -> list[dict[str, Any]]:
-    ids = {name: id for id, name in NAMES.items()}
-    return [{"topic_id": ids[name], "partitions": numbers} for name, numbers in topics.items()]
-
+from support.epoch_seat import AGAIN, INTERVAL, NAMES, PAUSE, T0, T1, T2, U0, Seat, T, U, changes, listed, some
 
 # -- what is said ----------------------------------------------------------------------------------------------------
 
@@ -456,66 +378,3 @@ def test_what_a_refused_commit_says_of_the_membership(code: E, duties: list[Lose
     assert seat.poll() == [], "that was another epoch"
     seat.member.commit_refused(code, seat.member.identity)
     assert seat.poll() == duties
-
-
-# -- leaving, being away, static members -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
-def test_leaving(instance_id: str | None, epoch: int) -> None:
-    seat = Seat(instance_id=instance_id)
-    seat.joined({T: (0,)})
-    assert seat.member.parting() == Revoke(some(T0))
-    farewell = seat.member.leave("closed")
-    assert farewell is not None
-    fields = farewell.fields
-    assert (fields["member_id"], fields["member_epoch"], fields["instance_id"]) == ("me", epoch, instance_id)
-    assert fields["topic_partitions"] is None
-    assert seat.sent(1e6) == []
-    assert seat.member.next_tick() == math.inf
-
-
-@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
-def test_away_for_too_long(instance_id: str | None, epoch: int) -> None:
-    seat = Seat(instance_id=instance_id)
-    seat.joined({T: (0,)})
-    for _ in range(11):
-        seat.answer(seat.request(INTERVAL), 2)
-    farewell = seat.request(INTERVAL)
-    assert farewell.fields["member_epoch"] == epoch
-    assert seat.member.is_expired
-    assert seat.member.identity.generation == -1
-    assert seat.sent(1e6) == []
-    assert seat.member.state is State.BEGINNING
-    assert seat.poll() == [Lose(some(T0))]
-    assert not seat.member.is_expired
-    request = seat.request()
-    assert (request.fields["member_id"], request.fields["member_epoch"]) == ("me", 0)
-
-
-def test_a_place_that_is_still_its_own_is_released_first() -> None:
-    """The answer to a join was lost: the coordinator has this member in, and lets nobody in with its instance id."""
-    seat = Seat(instance_id="i")
-    seat.poll()
-    seat.fail(seat.request())
-    seat.answer(seat.request(PAUSE), code=E.unreleased_instance_id)
-    release = seat.request(0.2)
-    assert (release.fields["member_id"], release.fields["member_epoch"]) == ("me", -2)
-    seat.fail(release)
-    release = seat.request(0.4)
-    assert release.fields["member_epoch"] == -2
-    seat.answer(release, -2)
-    request = seat.request()
-    assert request.fields["member_epoch"] == 0
-    seat.answer(request, 4, {T: (0,)})
-    assert seat.poll() == [Take(some(T0), some(T0))]
-
-
-def test_a_place_that_is_anothers_ends_the_membership() -> None:
-    seat = Seat(instance_id="i")
-    seat.poll()
-    seat.answer(seat.request(), code=E.unreleased_instance_id)
-    seat.answer(seat.request(), code=E.fenced_instance_id)
-    seat.answer(seat.request(), code=E.unreleased_instance_id)
-    assert isinstance(seat.member.failure, KafkaError)
-    assert seat.member.failure.code == E.unreleased_instance_id
