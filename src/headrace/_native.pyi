@@ -1,6 +1,6 @@
-"""The record kernel, in Rust (`rust/headrace-py`). Only `headrace.records` imports it."""
+"""The record kernel, in Rust (`rust/headrace-py`), for `headrace.records`; `Exclusive` for `sync/threaded.py`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
 from typing_extensions import Buffer
@@ -168,3 +168,17 @@ def arrow_stream(batches: Sequence[Batch], *, lane: bool, requested_schema: obje
 
 def arrow_schema(*, lane: bool) -> object:
     """A PyCapsule "arrow_schema" of what `arrow_stream` gives."""
+
+@final
+class Exclusive:
+    """A context manager that one thread at a time may be inside of; it may nest. Another thread does not wait: it
+    raises `error(message)`. A signal handler that raises (Ctrl-C) cannot leave it held, as it could a Python one.
+    """
+
+    def __new__(cls, error: Callable[[str], BaseException], message: str) -> Exclusive: ...
+    @property
+    def depth(self) -> int:
+        """How many calls of the thread that is inside are nested; 0 if no thread is inside."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exception: object) -> None: ...

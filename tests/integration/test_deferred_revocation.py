@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -197,3 +198,85 @@ def test_without_a_group(make: MakeConsumer, servers: str, topic: str) -> None:
     assert len(records)
     assert records.to_be_revoked == records.lost == consumer.to_be_revoked_partitions() == set()
     assert not consumer.delay_revoke([(topic, 0)])
+
+
+def test_a_poll_with_a_long_timeout_returns_when_partitions_are_asked_back(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    group = unique("g")
+    first = member(make, servers, group, [topic], **way)
+    poll_all([first], at_rest([first], PARTITIONS))
+    first.pause(first.assignment())  # nothing else ends the poll
+    second = member(make, servers, group, [topic], **way)
+    over = threading.Event()
+
+    def join() -> None:
+        while not over.is_set():
+            second.poll(0.05)
+
+    joining = threading.Thread(target=join)
+    joining.start()
+    try:
+        began = time.monotonic()
+        records = first.poll(300.0)
+        assert time.monotonic() - began < 60
+        assert records.to_be_revoked
+        assert records.to_be_revoked == first.to_be_revoked_partitions()
+        assert len(records) == 0
+    finally:
+        over.set()
+        joining.join(60)
+
+
+def test_the_poll_that_reports_a_request_brings_no_records(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    """The work on them would take from the time that the group waits."""
+    group = unique("g")
+    first = member(make, servers, group, [topic], max_poll_records=1, **way)
+    poll_all([first], at_rest([first], PARTITIONS))
+    second = member(make, servers, group, [topic], max_poll_records=1, **way)
+    deadline = time.monotonic() + 60
+    while not (records := first.poll(0.02)).to_be_revoked:
+        assert time.monotonic() < deadline
+        second.poll(0.02)
+        first.seek_to_beginning()  # there is always something to be read
+    assert len(records) == 0
+
+
+@pytest.mark.parametrize("part", [0.4, 0.7])
+def test_a_loop_that_delays_nothing_has_the_whole_interval_for_its_work(
+    make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any], part: float
+) -> None:
+    """KIP-62 beside KIP-983. A member that was fenced would have lost all, and its commit would fail."""
+
+    def scenario(second: float) -> None:
+        group, diary, interval = unique("g"), Diary(), 3 * second
+        settings = {**way, "max_poll_interval_ms": round(1000 * interval), "max_poll_records": 1}
+        if way.get("group_protocol") != "consumer":
+            settings["session_timeout_ms"] = round(1000 * min(interval, 6))
+        first = member(make_sync, servers, group, [topic], listener=diary, enable_auto_commit=False, **settings)
+        poll_all([first], at_rest([first], PARTITIONS))
+        assert poll_until(first, 1)
+        second_member = member(make_sync, servers, group, [topic], **settings)
+        over = threading.Event()
+
+        def join() -> None:
+            while not over.is_set():
+                second_member.poll(0.05)
+
+        joining = threading.Thread(target=join)
+        joining.start()
+        try:
+            deadline = time.monotonic() + 60
+            while not second_member.assignment() or len(first.assignment()) == PARTITIONS:
+                assert time.monotonic() < deadline
+                if first.poll(0.05):
+                    time.sleep(part * interval)  # the work: time is all that matters about it
+                    first.commit()
+        finally:
+            over.set()
+            joining.join(60)
+        assert "lost" not in diary.kinds()
+
+    patiently(scenario)

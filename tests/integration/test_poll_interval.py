@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace import TopicPartition
 from headrace.errors import CommitFailedError
 from support.admin import Admin, unique
 from support.consumers import AnyConsumer, MakeConsumer
@@ -178,5 +179,40 @@ def test_one_that_is_too_slow_to_rejoin_is_left_behind(make_sync: MakeConsumer, 
             assert diary.kinds()[-1] == "lost"
             both_have_some = shared_out([slow, newcomer], PARTITIONS)
             wait_for("their shares", lambda: slow.poll(0.05) is not None and both_have_some())
+
+    patiently(scenario)
+
+
+class Hanging(Diary):
+    """Does not return from its first call until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_called, self.may_go = threading.Event(), threading.Event()
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        super().on_partitions_assigned(partitions)
+        if not self.is_called.is_set():
+            self.is_called.set()
+            assert self.may_go.wait(60)
+
+
+def test_a_listener_that_hangs_is_an_absence(
+    make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    """It runs inside of poll(), but the progress that counts is the user's."""
+
+    def scenario(second: float) -> None:
+        group, diary = unique("g"), Hanging()
+        settings = with_session(servers, group, way, second)
+        interval = {"max_poll_interval_ms": round(1000 * second)}
+        stuck = member(make_sync, servers, group, [topic], listener=diary, **settings, **interval)
+        other = member(make_sync, servers, group, [topic], **settings)
+        with polling(stuck):
+            assert diary.is_called.wait(60)
+            wait_for("all of it", lambda: other.poll(0.05) is not None and len(other.assignment()) == PARTITIONS)
+            diary.may_go.set()
+            poll_all([other], shared_out([stuck, other], PARTITIONS))
+        assert diary.kinds()[:2] == ["assigned", "lost"], "it hears of it when it is back"
 
     patiently(scenario)

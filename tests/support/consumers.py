@@ -60,7 +60,8 @@ class BlockingAsyncConsumer:
         self._loop.run_until_complete(self._consumer.__aenter__())
         return self
 
-    def __exit__(self, *problem: object) -> None:
+    def __exit__(self, *problem: Any) -> None:
+        self._loop.run_until_complete(self._consumer.__aexit__(*problem))
         self.close()
 
 

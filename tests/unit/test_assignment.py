@@ -43,7 +43,7 @@ def fill(assignment: Assignment, counts: dict[TopicPartition, int]) -> None:
 def counts(assignment: Assignment, limit: int) -> dict[TopicPartition, int]:
     """How many records of each partition one poll takes."""
     before = {state.tp: state.available for state in assignment}
-    taken = assignment.take(limit)
+    taken = assignment.take(limit, [])
     assert sum(map(len, taken)) <= limit or limit < 0
     return {state.tp: before[state.tp] - state.available for state in assignment if before[state.tp] != state.available}
 
@@ -120,7 +120,7 @@ def test_all_that_is_there(limit: int) -> None:
     assignment = assigned(A, B, C)
     fill(assignment, {A: 500, B: 500, C: 500})
     assert counts(assignment, limit) == {A: 500, B: 500, C: 500}
-    assert assignment.take(limit) == []
+    assert assignment.take(limit, []) == []
 
 
 def test_a_paused_partition_keeps_its_records_and_its_turn_does_not_matter() -> None:
@@ -209,13 +209,13 @@ def test_what_was_given_back_is_taken_again() -> None:
     assignment = assigned(A)
     fill(assignment, {A: 5})
     state = assignment.state(A)
-    chunks = assignment.take(-1)
+    chunks = assignment.take(-1, [])
     assert assignment.available == 0
     state.position = Position(0)
     state.give_back(chunks)
-    assert offsets(assignment.take(-1)) == [0, 1, 2, 3, 4]
+    assert offsets(assignment.take(-1, [])) == [0, 1, 2, 3, 4]
     state.give_back([])
-    assert (assignment.available, assignment.take(-1)) == (0, [])
+    assert (assignment.available, assignment.take(-1, [])) == (0, [])
 
 
 @pytest.mark.parametrize(("size", "limit"), [(60, 1), (60, 7), (60, 9), (60, 59), (60, 60), (60, 70), (3, 2), (23, 15)])
@@ -247,7 +247,7 @@ def test_every_record_comes_once_and_in_order(strategy: str, refills: list[list[
 
     def poll() -> int:
         before = {state.tp: state.position for state in assignment}
-        taken = assignment.take(limit)
+        taken = assignment.take(limit, [])
         assert sum(map(len, taken)) <= limit
         for state in assignment:
             start, end = before[state.tp], state.position
@@ -303,11 +303,11 @@ def test_markers_that_were_kept_back_are_passed_by_the_next_poll() -> None:
     assignment = assigned(A)
     state = assignment.state(A)
     feed(state, chunk(0, 5))
-    (taken,) = assignment.take(5)
+    (taken,) = assignment.take(5, [])
     state.position = Position(3, 3)
     feed(state, FakeChunk((), 6))
     state.position = Position(taken.next_offset, 3)
-    assert assignment.take(5) == []
+    assert assignment.take(5, []) == []
     assert (state.position, state.is_drained) == ((6, 3), True)
 
 
@@ -361,7 +361,7 @@ def test_a_fault_waits_for_what_is_buffered_before_it_and_for_the_end_of_a_pause
     fill(assignment, {A: 3})
     assignment.state(A).fault = error = CorruptRecordError("bad", A, 3)
     assert assignment.pending_error() is None
-    assignment.take(-1)
+    assignment.take(-1, [])
     assignment.state(A).paused = True
     assert assignment.pending_error() is None
     assignment.state(A).paused = False
@@ -381,7 +381,7 @@ def test_out_of_range_resets_when_all_before_it_is_handed_out() -> None:
     fill(assignment, {A: 3})
     assignment.state(A).fault = OutOfRange(3)
     assert not assignment.resolve_out_of_range()
-    assignment.take(-1)
+    assignment.take(-1, [])
     assert assignment.resolve_out_of_range()
     assert (assignment.state(A).phase, assignment.state(A).reset_to) == (Phase.RESET, "earliest")
     assert assignment.pending_error() is None

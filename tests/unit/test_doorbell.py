@@ -13,8 +13,8 @@ import pytest
 
 from headrace.aio.calls import Gate
 from headrace.aio.doorbell import Doorbell
+from headrace.aio.portal import Portal
 from headrace.errors import ClosedError, ForkedError, WakeupError
-from headrace.sync.portal import Portal
 from support.fake_broker import run
 
 LONG = 50.0  # nobody waits that long unless something is broken

@@ -167,7 +167,7 @@ def test_the_budget_holds_whatever_happens(budget_kb: int, steps: list[tuple[str
             if target.continuity == continuity:
                 target.decoded(start, size, FakeChunk((start,), end, -1, size), end)
         elif what == "take":
-            scene.assignment.take(1 + number)
+            scene.assignment.take(1 + number, [])
         elif what == "pause":
             state.paused = not state.paused
         elif what == "seek":

@@ -29,6 +29,7 @@ from headrace.machines.membership import Partitions, Send
 from headrace.protocol.group_data import write_assignment
 from headrace.protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, JOIN_GROUP
 from simulation import wire
+from support.same_loop import SameLoop
 
 INTERVAL = 300.0  # max.poll.interval.ms
 HEARTBEAT_INTERVAL = 3.0
@@ -56,8 +57,17 @@ class Diary(RebalanceListener):
 class Seat:
     """One member whose user polls, and a coordinator that wants it to have `target`."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        config: dict[str, str] | None = None,
+        *,
+        heartbeat_interval: float = HEARTBEAT_INTERVAL,
+        polls_every: float = POLLS_EVERY,
+    ) -> None:
         self.now = 1000.0
+        self._heartbeat_interval = heartbeat_interval
+        self._polls_every = polls_every
         self.kind = kind
         self.diary = Diary()
         self.target: Partitions = ALL
@@ -66,7 +76,8 @@ class Seat:
         self._generation = 1
         self._is_told = True  # the member knows of the target
         self._began = self.now  # the rebalance for the target
-        config = {"bootstrap.servers": "x:1", "group.id": "g", **KINDS[kind]}
+        self.assigned_at = self.now
+        config = {"bootstrap.servers": "x:1", "group.id": "g", **KINDS[kind], **(config or {})}
         parsed = ConsumerConfig.parse(config)
         self.intake = Intake(parsed)
         self.group = Group(parsed, self.intake, self._commit, self._commit, lambda gone: None)
@@ -110,10 +121,15 @@ class Seat:
                 "leader": "other",
                 "member_id": "m",
             }
+        if self.member.owned - self.target:
+            self.assigned_at = self.now
         return {"assignment": write_assignment(sorted(self.target))}
 
     def _epoch_answer(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"member_epoch": self._generation, "heartbeat_interval": HEARTBEAT_INTERVAL * 1000}
+        fields: dict[str, Any] = {
+            "member_epoch": self._generation,
+            "heartbeat_interval": self._heartbeat_interval * 1000,
+        }
         if not self._is_told or self._generation == 1:
             self._generation += 1
             self._is_told = True
@@ -133,16 +149,26 @@ class Seat:
                 self.poll()
                 self.group.delay(delayed)
                 self.check()
-                poll_at = self.now + POLLS_EVERY
+                poll_at = self.now + self._polls_every
             self.serve()
-            self.now += HEARTBEAT_INTERVAL
+            self.now += self._heartbeat_interval
 
-    def poll(self) -> None:
+    def poll(self, *, raises: bool = False) -> None:
         self.group.poll_begins()
         for begins in (True, False):
             if (steps := self.group.attend(begins=begins)) is not None:
-                asyncio.run(perform(steps))
+                asyncio.run(perform(steps, SameLoop()))
         self.group.poll_ends()
+        if not raises:
+            self.group.told = self.group.revocations.next  # by the poll that returns
+        self.serve()
+
+    def work(self, seconds: float) -> None:
+        """Away from poll(): heartbeats go on."""
+        until = self.now + seconds
+        while self.now < until:
+            self.serve()
+            self.now = min(until, self.now + self._heartbeat_interval)
         self.serve()
 
     def check(self) -> None:
@@ -199,7 +225,81 @@ def test_the_group_s_patience_counts_from_when_it_was_last_at_rest() -> None:
         seat.serve()
         seat.now += 100
         seat.poll()
+        seat.group.delay(ALL)
         assert seat.group.revocations.next_deadline == at_rest + INTERVAL - 1
+
+
+@pytest.mark.parametrize("part", [0.4, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0, 1), st.integers(1, 4))
+def test_a_user_who_delays_nothing_has_all_of_the_interval(
+    kind: str, static: bool, part: float, moment: float, polls_before: int
+) -> None:
+    """KIP-62 beside KIP-983: work of nearly max.poll.interval.ms after each poll with records, and a rebalance at any
+    moment of it. The group waits for the interval from when it asks; the revoke must be complete by then, in order."""
+    interval = 12.0  # so short that the time kept for telling the group is a good part of it
+    config = {"max.poll.interval.ms": "12000"}
+    if kind != "epoch":
+        config |= {"heartbeat.interval.ms": "300", "session.timeout.ms": "6000"}
+    if static:
+        config["group.instance.id"] = "i"
+    seat = Seat(kind, config, heartbeat_interval=0.3, polls_every=3.0)
+    work = part * interval
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
+        seat.rest(30)
+        assert seat.member.owned == ALL
+        for _ in range(polls_before):
+            seat.poll()
+            seat.work(work)
+        seat.poll()
+        seat.work(moment * work)
+        gone = frozenset({TopicPartition("t", 0)})
+        seat.rebalance(ALL - gone)
+        asked = seat.now
+        seat.work((1 - moment) * work)
+        seat.poll()
+        while gone & seat.member.owned:
+            if not seat.group.has_requests:  # else the poll returned at once, and without records
+                seat.work(work)
+            seat.poll()
+        # A cooperative member is asked by the assignment that it gets for joining at once with all it has.
+        asked = max(asked, seat.assigned_at) if kind == "cooperative" else asked
+        assert seat.now - asked < interval, "the group would have fenced this member"
+        events = [event for event in seat.diary.events if event[0] != "committed"]
+        assert events == [("revoked", ALL if kind == "eager" else gone)], "nothing is lost"
+        assert all(("committed", partitions) in seat.diary.events for _, partitions in events)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_poll_that_raises_has_told_nothing(kind: str) -> None:
+    """Whatever it raises (a damaged record of another partition, for example): the next one must not give up what the
+    user has not heard of yet, and may be working on."""
+    seat = Seat(kind)
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
+        seat.rest(30)
+        del seat.diary.events[:]
+        seat.rebalance(frozenset())
+        seat.work(2 * HEARTBEAT_INTERVAL)
+        if kind == "cooperative":
+            seat.poll()  # it joins with all it has
+        seat.poll(raises=True)
+        assert seat.group.revocations.next == ALL
+        for _ in range(2):
+            seat.poll(raises=True)
+            assert seat.member.owned == ALL
+            assert seat.group.has_requests, "it is told by the next poll, at once"
+        seat.poll()
+        assert seat.member.owned == ALL
+        assert seat.group.delay(ALL), "in time"
+        seat.poll(raises=True)
+        seat.poll()
+        assert seat.member.owned == ALL, (
+            "one that was delayed is not given up either by a poll that follows one that raised"
+        )
+        seat.poll()
+        assert ("revoked", ALL) in seat.diary.events
 
 
 def test_a_loss_that_only_the_background_knows_of() -> None:

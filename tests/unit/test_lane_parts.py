@@ -31,6 +31,7 @@ from headrace.offsets import LAST_OFFSET, OffsetSet
 from headrace.records import decode
 from support.batches import Entry, encode_batch
 from support.fake_broker import run
+from support.same_loop import SameLoop, on_this_loop
 
 TP = TopicPartition("t", 0)
 
@@ -99,7 +100,7 @@ class Scene:
 @contextlib.asynccontextmanager
 async def scene(*holes: tuple[int, int], live: int = 120, **settings: Any) -> AsyncIterator[Scene]:
     mine = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "enable_auto_commit": False, **settings}
-    async with AsyncConsumer(**mine, enable_parallel_rebalance=True) as consumer:
+    async with on_this_loop(AsyncConsumer(**mine, enable_parallel_rebalance=True)) as consumer:
         yield Scene(consumer, *holes, live=live)
 
 
@@ -129,7 +130,7 @@ class TestFarewell:
                 at.second.gate.clear()
                 at.consumer.commit_async()
                 await at.second.asked.wait()
-                parting = asyncio.create_task(at.consumer._farewell(frozenset({TP})))
+                parting = asyncio.create_task(at.consumer._commits.after_revoke(frozenset({TP})))
                 await asyncio.sleep(0)
                 at.second.gate.set()
                 await parting
@@ -143,7 +144,7 @@ class TestFarewell:
             async with scene() as at:
                 at.read(125, 120)
                 at.consumer.commit_async()
-                await at.consumer._farewell(frozenset({TP}))
+                await at.consumer._commits.after_revoke(frozenset({TP}))
                 assert at.first.has[TP] == OffsetAndMetadata(125)
 
         run(main())
@@ -154,7 +155,7 @@ class TestFarewell:
                 _begin_anew(at)
                 at.first.gate.clear()
                 await at.first.asked.wait()
-                parting = asyncio.create_task(at.consumer._farewell(frozenset({TP})))
+                parting = asyncio.create_task(at.consumer._commits.after_revoke(frozenset({TP})))
                 await asyncio.sleep(0)
                 at.first.gate.set()
                 await at.first.taken.wait()
@@ -168,7 +169,7 @@ class TestFarewell:
         async def main() -> None:
             async with scene() as at:
                 _begin_anew(at)
-                await at.consumer._farewell(frozenset({TP}))
+                await at.consumer._commits.after_revoke(frozenset({TP}))
                 await at.engine.positions.next_round()
                 assert at.first.has[TP] == OffsetAndMetadata(70)
 
@@ -188,7 +189,7 @@ class TestFarewell:
                 group._listener = Listener()
                 group.member.done = lambda duty: None  # type: ignore[method-assign,assignment]
                 with pytest.raises(ZeroDivisionError) if is_raised else contextlib.nullcontext():
-                    await perform(group._perform(Revoke(frozenset({TP}))))
+                    await perform(group._perform(Revoke(frozenset({TP}))), SameLoop())
                 assert (at.mark.offset, at.mark.token) == (70, "")
 
         run(main())

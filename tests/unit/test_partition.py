@@ -71,7 +71,10 @@ def test_a_refetch_goes_back_to_the_position_and_not_further() -> None:
     feed(state, chunk(0, 5))
     state.take(2)
     state.refetch()
-    assert (state.position, state.fetch_offset, state.phase) == ((2, 3), 2, Phase.VALIDATE)
+    assert (state.position, state.fetch_offset, state.phase) == ((2, 3), 2, Phase.READY)
+    state.seek(Position(2, 3))
+    state.refetch()
+    assert state.phase is Phase.VALIDATE, "one that is not known to be valid is not made so"
 
 
 def test_continuities_are_never_used_twice() -> None:

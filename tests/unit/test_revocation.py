@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -99,15 +100,19 @@ def test_deadlines() -> None:
     it = Revocations()
     assert it.requested(some(A), 10) == some(A)
     assert it.requested(some(A, B), 20) == some(B)
-    assert it.overdue(9.9) == some()
-    assert it.overdue(10) == some(A), "the first request counts"
-    it.delay([A], ALL)
-    assert it.overdue(10) == some(A), "a delay does not move it"
+    assert (it.overdue(99), it.next_deadline) == (some(), math.inf), "only what is delayed is lost by its deadline"
+    it.delay([A, B], ALL)
+    assert (it.overdue(9.9), it.next_deadline) == (some(), 10)
+    assert it.overdue(10) == some(A), "the first request counts, and a delay does not move it"
+    it.poll_begins()
+    assert it.overdue(10) == some(A), "delayed once is delayed"
     it.is_lost(some(A))
     assert it.overdue(10) == some()
     assert it.overdue(20) == some(B)
     it.given_back(some(B))
     assert it.overdue(20) == some()
+    it.requested(some(B), 30)
+    assert it.overdue(30) == some(), "it was another request that was delayed"
 
 
 class Lists(RuleBasedStateMachine):
@@ -157,7 +162,7 @@ class Lists(RuleBasedStateMachine):
         assert not next_ & thereafter
         assert not lost & (next_ | thereafter)
         assert self.it.pending == self.asked.keys()
-        assert self.it.overdue(100) == self.it.pending
+        assert self.it.overdue(100) == {tp for tp in self.it.pending if self.delays[tp]}
 
 
 TestLists = Lists.TestCase

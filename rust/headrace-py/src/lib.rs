@@ -8,6 +8,7 @@ mod batch;
 mod buffer;
 mod columns;
 mod decode;
+mod exclusive;
 mod record;
 mod repeated;
 mod represent;
@@ -43,6 +44,8 @@ mod _native {
     use crate::batch::Batch;
     #[pymodule_export]
     use crate::decode::{DecodeError, decode, decode_all, next_offset};
+    #[pymodule_export]
+    use crate::exclusive::Exclusive;
     #[pymodule_export]
     use crate::record::Record;
 }

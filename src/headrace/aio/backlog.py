@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from ..config import ConsumerConfig
-from ..machines.assignment import Assignment
+from ..machines.assignment import Assignment, TakenFrom
 from ..machines.cluster import Cluster
 from ..machines.lanes import Lanes
 from ..machines.partition import Chunk, PartitionState, Position
@@ -146,18 +146,20 @@ class Backlog(Lane):
 
     # -- polls -----------------------------------------------------------------------------------------------------
 
-    def take(self, limit: int, live: Assignment) -> list[Chunk]:
+    def take(
+        self, limit: int, live: Assignment, live_from: list[TakenFrom], backlog_from: list[TakenFrom]
+    ) -> list[Chunk]:
         """The records of one poll of both lanes: live ones first, but not all of them if that left no share here."""
         if not len(self.assignment):
-            return live.take(limit)
+            return live.take(limit, live_from)
         if limit < 0:
-            taken = live.take(limit) + self.assignment.take(limit)
+            taken = live.take(limit, live_from) + self.assignment.take(limit, backlog_from)
         else:
             kept = self._reserve(limit)
-            taken = live.take(limit - kept) if kept < limit else []
+            taken = live.take(limit - kept, live_from) if kept < limit else []
             left = limit - sum(map(len, taken))
             if left:
-                taken += self.assignment.take(left)
+                taken += self.assignment.take(left, backlog_from)
         if self.assignment.out_of_range_offsets():
             self.wake_all()
         self._tell(live)

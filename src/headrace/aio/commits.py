@@ -63,6 +63,8 @@ class Commits:
         self._has_group = config.group_id is not None
         self._completions = completions
         self._auto = config.enable_auto_commit
+        self._api_timeout = config.default_api_timeout_ms / 1000
+        self.parting_timeout: float | None = None  # seconds for what close() and unsubscribe() commit
         self._interval = config.auto_commit_interval_ms / 1000
         self._due = time.monotonic() + self._interval
         # What auto-commit has sent last, unless partitions came or went since.
@@ -197,6 +199,20 @@ class Commits:
             self._last = {}
             level = logging.INFO if error.retriable else logging.WARNING
             log.log(level, "auto-commit failed, the next one includes it: %s", error)
+
+    async def before_revoke(self, partitions: Collection[TopicPartition]) -> None:
+        """Before the listener is told of it. On the loop's thread."""
+        assert self._engine is not None
+        await self.settle(self._engine, self._time_for_revoke, partitions)
+
+    async def after_revoke(self, partitions: Collection[TopicPartition]) -> None:
+        """When the listener was told of it, and before the group is. On the loop's thread."""
+        assert self._engine is not None
+        await self.farewell(self._engine, self._time_for_revoke, partitions)
+
+    @property
+    def _time_for_revoke(self) -> float:
+        return self._api_timeout if self.parting_timeout is None else self.parting_timeout
 
     async def settle(
         self, engine: Engine, timeout: float, partitions: Collection[TopicPartition] | None = None

@@ -28,11 +28,13 @@ class Committing(Seeking):
         """
         self._gate.check()
         self._commits.run_callbacks()
-        await self._commit(offsets, timeout)
+        await self._portal.wait(self._commit(offsets, timeout))
+        self._finished(offsets)
 
     async def _commit(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None, timeout: float | None
     ) -> None:
+        """On the consumer's thread."""
         self._gate.check()
         engine = self._start()
         await self._know_lanes(offsets, timeout)
@@ -69,7 +71,21 @@ class Committing(Seeking):
         close(); without one a failure is logged. It is not tried again: a newer commit may have passed it."""
         self._gate.check()
         self._start()
-        self._commits.commit_async(self._commits.plan(offsets), callback)
+        plan = self._commits.plan(offsets)
+        self._portal.call_soon(lambda: self._commits.commit_async(plan, callback))
+        self._finished(offsets)
+
+    def _finished(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> None:
+        """The user has said so by a commit."""
+        if offsets is None:
+            self._intake.finished(None)
+        else:
+            self._intake.finished(
+                {
+                    TopicPartition(*tp): offset.offset if isinstance(offset, OffsetAndMetadata) else offset
+                    for tp, offset in offsets.items()
+                }
+            )
 
     async def committed(
         self, partitions: SomePartitions, *, timeout: float | None = None

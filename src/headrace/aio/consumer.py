@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 from ..errors import ConcurrentUseError, ConfigError, StateError
@@ -19,6 +19,7 @@ from .asking import Asking
 from .committing import Committing
 from .group import Steps, perform
 from .life import SomePartitions, partitions_in
+from .living import THREAD_END
 from .run import Run
 from .run_settings import DeadLetter, Handler, Progress, RunSettings
 from .running import run_tasks
@@ -78,9 +79,9 @@ class AsyncConsumer(Asking, Committing):
         if self._engine is None:  # nothing has begun
             self._forget()
             return
-        self._check_loop()
-        await perform(self._part())
-        await self._rest()
+        await perform(self._part(), self._portal)
+        await self._portal.wait(self._rest())
+        await self._portal.close_async(THREAD_END)
         self._commits.run_callbacks()
 
     def group_metadata(self) -> GroupMetadata:
@@ -142,17 +143,29 @@ class AsyncConsumer(Asking, Committing):
         when there is nothing else to return; what ended the membership of a group, or a listener raised;
         WakeupError after wakeup().
         """
-        limit = self._begin_poll(max_records)
-        self._start()
-        deadline = time.monotonic() + max(0.0, timeout)
-        begins = True
         try:
+            records = await self._poll(timeout, max_records)
+            if self._group is not None:
+                self._group.told = records.to_be_revoked
+            self._intake.handover.is_confirmed = True  # see Handover: nothing may come between this and the return
+            return records
+        except BaseException:
+            self._intake.recover()
+            raise
+
+    async def _poll(self, timeout: float, max_records: int | None) -> Records:
+        """The records are taken, and not confirmed."""
+        limit, deadline = self._check_poll(timeout, max_records)
+        try:
+            self._begin_poll()
+            self._start()
+            begins = True
             while True:
                 self._intake.doorbell.clear()
                 self._gate.consume_wakeup()
                 self._gate.check()
                 if (steps := self._attend(begins)) is not None:
-                    await perform(steps)
+                    await perform(steps, self._portal)
                 begins = False
                 left = deadline - time.monotonic()
                 records = self._take(limit, left <= 0)
@@ -162,8 +175,8 @@ class AsyncConsumer(Asking, Committing):
         finally:
             self._end_poll()
 
-    def _begin_poll(self, max_records: int | None) -> int:
-        """What a poll does before it looks for records. Returns its limit."""
+    def _check_poll(self, timeout: float, max_records: int | None) -> tuple[int, float]:
+        """The limit and the deadline of a poll. Raises what is wrong with the call, before anything is done."""
         self._gate.check()
         if self._polling:
             if self._group is not None and self._group.in_listener:
@@ -172,21 +185,20 @@ class AsyncConsumer(Asking, Committing):
         limit = self._config.max_poll_records if max_records is None else max_records
         if limit == 0 or limit < -1:
             raise ValueError("max_records must be at least 1, or -1 for no limit")
-        group = self._group
-        if group is not None and group.is_subscribed:
-            group.poll_begins()
-        elif not self._intake.assignment:
+        deadline = time.monotonic() + max(0.0, timeout)
+        if not self._is_subscribed and not self._intake.assignment:
             raise StateError("nothing is subscribed or assigned: call subscribe() or assign() before poll()")
+        return limit, deadline
+
+    def _begin_poll(self) -> None:
+        """What a poll does before it looks for records."""
         self._polling = True
+        self._intake.poll_begins()
         self._intake.polls += 1
-        try:
-            self._intake.end_iteration()
-            self._commits.run_callbacks()
-            self._commits.auto_commit_if_due()
-        except BaseException:
-            self._end_poll()
-            raise
-        return limit
+        self._commits.run_callbacks()  # the user's: KIP-62's clock runs on
+        if (group := self._group) is not None and group.is_subscribed:
+            group.poll_begins()
+        self._commits.auto_commit_if_due()
 
     def _end_poll(self) -> None:
         self._polling = False
@@ -201,11 +213,13 @@ class AsyncConsumer(Asking, Committing):
         return None if group is None or not group.is_subscribed else group.attend(begins=begins)
 
     def _take(self, limit: int, is_late: bool) -> Records | None:
-        """What the poll returns, or None if it is to wait. It does not wait when there is news of revocations."""
-        records = self._intake.take(limit)
+        """What the poll returns, or None if it is to wait. It does not wait when there is news of revocations, and
+        takes no records when partitions are asked back."""
+        group = self._group
+        is_asked = group is not None and group.has_requests
+        records = None if is_asked else self._intake.take(limit)
         if records is not None and self._completions is not None:
             self._completions.delivered(records, self._intake.begun)
-        group = self._group
         if group is None or not group.is_subscribed:
             return Records() if records is None and is_late else records
         if records is None:
@@ -219,13 +233,19 @@ class AsyncConsumer(Asking, Committing):
     def _patience(self, left: float) -> float:
         """How long a poll may wait for the bell: it does not ring for a deadline of a revoke."""
         group = self._group
-        return left if group is None else min(left, group.revocations.next_deadline - time.monotonic())
+        return left if group is None or not group.is_subscribed else min(left, group.poll_waits())
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Record after record, for as long as the consumer is open. The position moves with each of them."""
         while not self._gate.is_closed:
-            for record in self._intake.one_by_one(await self.poll(_ITERATION_POLL)):
+            for record in self._iterate(await self._poll(_ITERATION_POLL, None)):
                 yield record
+
+    def _iterate(self, records: Records) -> Iterator[Record]:
+        """The records of a poll one by one. Not confirmed by the poll, they are by the iteration, when it has begun."""
+        if self._group is not None:
+            self._group.told = records.to_be_revoked
+        return self._intake.one_by_one(records)
 
     async def run(
         self,

@@ -1,8 +1,12 @@
 """The user's side of a group membership: subscriptions, and what polls have to do for the group.
 
 `attend`, `part` and what they call are generators of steps. They run on the thread of the user, listeners included,
-and yield what has to be awaited there; AsyncConsumer awaits it, Consumer sends it to its loop's thread and waits. So
-there is one logic for both, and a listener of either may use its consumer.
+and yield what has to be awaited: commits, on the consumer's own thread (`Background`), and what a listener returned, in
+the user's event loop (`Foreground`). So there is one logic for both consumers, and a listener of either may use its
+consumer.
+
+The time that a listener takes is the user's: KIP-62's clock runs meanwhile, and stops for the steps in the background,
+which have deadlines of their own.
 
 The member (a machine) is guarded by the intake's lock, as is all that is shared between threads. Only one poll can
 be under way, so duties are done one at a time.
@@ -11,13 +15,15 @@ be under way, so duties are done one at a time.
 from __future__ import annotations
 
 import base64
+import contextlib
+import dataclasses
 import inspect
 import logging
 import random
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Iterator
 from typing import Any
 
 from ..config import ConsumerConfig
@@ -34,11 +40,28 @@ from ..machines.revocation import Revocations
 from ..protocol.codes import kafka_error
 from ..types import GroupMetadata, TopicPartition
 from .intake import Intake
+from .portal import Portal
 
 log = logging.getLogger(__name__)
 
-Steps = Generator[Callable[[], Awaitable[None]], None, None]
-AutoCommit = Callable[[Partitions], Awaitable[None]]
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Background:
+    """A step for the consumer's own thread."""
+
+    work: Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Foreground:
+    """What the user's code has returned, to be awaited where the user is."""
+
+    result: Awaitable[None]
+
+
+Step = Background | Foreground
+Steps = Generator[Step, None, None]
+AutoCommit = Callable[[Partitions], Coroutine[Any, Any, None]]
 
 _FATAL_TOPIC_ERRORS = {17, 29}  # INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED
 
@@ -66,6 +89,7 @@ class Group:
         # The group waits for the rebalance timeout from when it asked; what it is told has to reach it before.
         patience = config.max_poll_interval_ms / 1000
         self._patience = patience - min(1.0, patience / 10)
+        self._longest_wait = self.longest_absence / 4
         self._config = config
         self._intake = intake
         self._auto_commit = auto_commit
@@ -75,6 +99,9 @@ class Group:
         self.in_listener = False
         self.revocations = Revocations()
         self.has_news = False  # something was asked back or lost since the poll began
+        self.has_requests = False  # partitions are asked back, and no poll has returned to say so yet
+        # What the last poll that returned has told of: set by it with nothing behind it that can raise.
+        self.told: Partitions = frozenset()
         self.lost_for_good: Partitions = frozenset()  # and not given again since: not to be committed
         self._defers = config.revoke_mode == "deferred"
         self.is_subscribed = False  # to names, a pattern, or one that the coordinator matches
@@ -176,9 +203,30 @@ class Group:
         with self._intake.lock:
             self.member.poll_ends(time.monotonic())
 
+    def poll_waits(self) -> float:
+        """The poll is about to wait, and KIP-62's clock runs: a user's event loop that is blocked makes no progress.
+        Returns for how long it may wait: the clock stops when it looks again."""
+        now = time.monotonic()
+        with self._intake.lock:
+            self.member.poll_ends(now)
+        return min(self._longest_wait, self.revocations.next_deadline - now)
+
+    @contextlib.contextmanager
+    def _users_code(self) -> Iterator[None]:
+        """KIP-62's clock runs while a listener works: one that hangs must not keep the partitions for ever."""
+        self.in_listener = True
+        self.poll_ends()
+        try:
+            yield
+        finally:
+            self.in_listener = False
+            self.poll_begins()
+
     def attend(self, *, begins: bool) -> Steps | None:
         """What has to be done before a poll looks for records, the first time and again. None if that is nothing, as
         nearly always; it must not cost more than a look then."""
+        if not begins:
+            self.poll_begins()  # it has waited
         lists, backlog = self.revocations, self._intake.backlog
         is_quiet = (
             not (lists.next or lists.thereafter or lists.lost or self.has_news)
@@ -209,12 +257,13 @@ class Group:
             raise complaint
 
     def _begin(self) -> Steps:
-        """What a poll does first, once: it completes the revokes that were requested in the one before and are not
-        delayed."""
-        self.has_news = False
+        """What a poll does first, once: it completes the revokes that the one before has told of and that are not
+        delayed. A poll that raised has told nothing, so what was asked for in it is told by this one."""
+        told, self.told = self.told, frozenset()
+        self.has_news = self.has_requests = bool(self.revocations.next - told)
         if self.revocations.pending:
             with self._intake.lock:
-                due = self.revocations.next & self.member.unwanted
+                due = self.revocations.next & told & self.member.unwanted
             if due:
                 yield from self._perform(Revoke(due))
         self.revocations.poll_begins()
@@ -230,12 +279,16 @@ class Group:
         return duty
 
     def _request(self, partitions: Partitions) -> None:
-        """KIP-983: from now on nothing of these is handed out; the next poll gives them up."""
+        """KIP-983: from now on nothing of these is handed out; the next poll gives them up. This one returns at once,
+        and without records: the work on those would take from the time that the group waits (max.poll.interval.ms),
+        of which a user who delays nothing shall have all (KIP-62)."""
         asked_at = self.member.asked_at or time.monotonic()
         log.info("group %s: %s to be revoked", self.group_id, _shown(partitions))
-        self.revocations.requested(partitions, asked_at + self._patience)
+        # Interrupted in between, they are withheld, and asked for again by the next poll.
         self._intake.withhold(partitions, True)
-        self.has_news = True
+        self.told -= partitions  # of an earlier time
+        self.revocations.requested(partitions, asked_at + self._patience)
+        self.has_news = self.has_requests = True
 
     def _review(self) -> Steps:
         """Whether a later rebalance has left them here after all, or the group waits no longer."""
@@ -259,7 +312,7 @@ class Group:
         elif isinstance(duty, Revoke):
             log.info("group %s: revoked %s", self.group_id, _shown(duty.partitions))
             if self._config.enable_auto_commit:
-                yield lambda: self._auto_commit(duty.partitions)
+                yield Background(lambda: self._auto_commit(duty.partitions))
             yield from self._tell(duty, self._listener.on_partitions_revoked, duty.partitions)
         else:
             yield from self._lose(duty.partitions, duty)
@@ -276,19 +329,18 @@ class Group:
         self, duty: Duty, listener: Callable[[Partitions], Awaitable[None] | None], partitions: Partitions
     ) -> Steps:
         """Once the listener is called, the step is done, whatever it raises."""
-        self.in_listener = True
         failure: Exception | None = None
         try:
             try:
-                yield from _awaited(listener(partitions))
+                with self._users_code():
+                    yield from _awaited(listener(partitions))
             except Exception as error:  # noqa: BLE001  # it is the user's, and is raised below
                 failure = error
             if isinstance(duty, Revoke) and self._intake.backlog is not None:
-                yield lambda: self._farewell(partitions)
+                yield Background(lambda: self._farewell(partitions))
             if failure is not None:
                 raise failure
         finally:
-            self.in_listener = False
             if isinstance(duty, Revoke):
                 self._drop(duty.partitions)
                 self.revocations.completed(duty.partitions)
@@ -300,7 +352,8 @@ class Group:
         assert self._intake.backlog is not None
         lost = self._intake.backlog.lost
         while lost:
-            yield from _awaited(self._listener.on_lost_range(*lost.popleft()))
+            with self._users_code():
+                yield from _awaited(self._listener.on_lost_range(*lost.popleft()))
 
     def _drop(self, partitions: Partitions) -> None:
         self._intake.assign(tp for tp in self._intake.ordered_partitions() if tp not in partitions)
@@ -321,6 +374,8 @@ class Group:
         self._names, self._pattern, self._server_pattern = frozenset(), None, None
         self._listener = RebalanceListener()
         self.revocations = Revocations()
+        self.told = frozenset()
+        self.has_news = self.has_requests = False
         self.lost_for_good = frozenset()
         self.member.failure = self.member.complaint = None
 
@@ -371,13 +426,16 @@ class Group:
         self.wake()
 
 
-async def perform(steps: Steps) -> None:
-    """Awaits each step where the generator is."""
+async def perform(steps: Steps, portal: Portal) -> None:
+    """Awaits the steps, in the user's event loop."""
     try:
         step = next(steps)
         while True:
             try:
-                await step()
+                if isinstance(step, Background):
+                    await portal.wait(step.work())
+                else:
+                    await step.result
             except BaseException as error:  # noqa: BLE001  # the generator decides what it means
                 step = steps.throw(error)
             else:
@@ -412,4 +470,4 @@ def _shown(partitions: Partitions) -> str:
 def _awaited(result: Awaitable[None] | None) -> Steps:
     """What a listener returned: nothing, or a coroutine."""
     if inspect.isawaitable(result):
-        yield lambda: result
+        yield Foreground(result)

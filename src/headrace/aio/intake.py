@@ -10,13 +10,14 @@ With `enable.parallel.rebalance` there are two lanes: the intake itself is the l
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ..config import ConsumerConfig
 from ..errors import AuthenticationError, HeadraceError
-from ..machines.assignment import Assignment
+from ..machines.assignment import Assignment, TakenFrom
 from ..machines.cluster import Cluster
 from ..machines.lanes import Lanes
 from ..machines.partition import Chunk, PartitionState, Position
@@ -26,6 +27,21 @@ from ..types import TopicPartition, Watermarks
 from .backlog import Backlog
 from .doorbell import Doorbell
 from .lane import Lane
+
+
+@dataclasses.dataclass(slots=True)
+class Handover:
+    """Records on their way from the buffers to the caller of poll(), and from where they were taken.
+
+    A signal handler may raise between two instructions on the main thread (Ctrl-C). So whatever a poll takes is noted
+    before it is taken, and `is_confirmed` is set by the very last statement of poll(): records that are not confirmed
+    have not arrived, and are taken back. No signal comes between that statement and the return: CPython handles
+    signals when a function begins, when a loop jumps back, and after calls.
+    """
+
+    live: list[TakenFrom] = dataclasses.field(default_factory=list)
+    backlog: list[TakenFrom] = dataclasses.field(default_factory=list)
+    is_confirmed: bool = False
 
 
 class Intake(Lane):
@@ -44,6 +60,8 @@ class Intake(Lane):
         self._crash: BaseException | None = None
         self._obstacle: HeadraceError | None = None
         self._has_raised = False  # the last poll has
+        self.handover = Handover(is_confirmed=True)  # belongs to the thread that polls
+        self._last_one: tuple[_Place, Record] | None = None  # that an iteration has handed out
         self._iteration: Generator[Record, None, None] | None = None
 
     @property
@@ -72,7 +90,11 @@ class Intake(Lane):
             error = None if self._has_raised else self._pending_error(news=True)
             chunks: list[Chunk] = []
             if error is None:
-                chunks = self.assignment.take(limit) if backlog is None else backlog.take(limit, self.assignment)
+                handover = self.handover = Handover()
+                if backlog is None:
+                    chunks = self.assignment.take(limit, handover.live)
+                else:
+                    chunks = backlog.take(limit, self.assignment, handover.live, handover.backlog)
             hungry = _left_hungry(self)
             hungry_beside = backlog is not None and _left_hungry(backlog)
             moved = False
@@ -108,12 +130,59 @@ class Intake(Lane):
         found = (lane.assignment.pending_error(news=news) for lane in self.lanes if lane.assignment.is_faulty)
         return next((error for error in found if error is not None), None)
 
+    # -- handing over ------------------------------------------------------------------------------------------
+
+    def poll_begins(self) -> None:
+        """The user comes back: what the last poll has returned is done with. What it has not returned, because it was
+        interrupted, is given back."""
+        self.end_iteration()
+        self.recover()
+        self._forget_handover()
+
+    def recover(self) -> None:
+        """After an interrupt."""
+        if not self.handover.is_confirmed:
+            self.take_back()
+
+    def _forget_handover(self) -> None:
+        self.handover = Handover(is_confirmed=True)
+        self._last_one = None
+
+    def take_back(self) -> None:
+        """As if the last poll had returned nothing: its records come again. Of an iteration, the last record."""
+        self.end_iteration()
+        handover, last_one = self.handover, self._last_one
+        with self.lock:
+            self.assignment.undo(handover.live)
+            if self.backlog is not None:
+                self.backlog.assignment.undo(handover.backlog)
+            if last_one is not None and (state := last_one[0].state) is not None:
+                state.position = Position(last_one[1].offset)
+                state.refetch()
+        self._forget_handover()
+        self.wake_all()
+
+    def finished(self, partitions: Mapping[TopicPartition, int] | None) -> None:
+        """The user has committed what the last poll returned, all of it or up to these offsets: `take_back` does not go
+        back behind that."""
+        if partitions is None:
+            self._forget_handover()
+            return
+        for taken in (self.handover.live, self.handover.backlog):
+            taken[:] = [each.finished(partitions.get(each.state.tp, 0)) for each in taken]
+        if self._last_one is not None:
+            place, record = self._last_one
+            if record.offset < partitions.get(place.tp, 0):
+                self._last_one = None
+
     # -- record by record --------------------------------------------------------------------------------------
 
     def one_by_one(self, records: Records) -> Iterator[Record]:
         """The records of a poll, with the position moving as they are taken and not all at once. Those of a
         partition that the user seeks or gives up in between are left out; those that are not taken at all,
-        because the iteration was left, come again with the next poll."""
+        because the iteration was left, come again with the next poll.
+
+        The poll has not confirmed them: interrupted before the first one is taken, all come again."""
         self._iteration = self._walk(records)
         return self._iteration
 
@@ -125,35 +194,35 @@ class Intake(Lane):
             self._iteration = None
 
     def _walk(self, records: Records) -> Generator[Record, None, None]:
-        left: list[tuple[_Place, Records]] = []
+        left: list[_Unseen] = []
         with self.lock:
             for (tp, name), own in _by_place(records).items():
                 assignment = self._lane(name).assignment
                 state = assignment.get(tp)
                 if state is not None:
-                    left.append((_Place(assignment, tp, state.start, state.position), own))
+                    left.append(_Unseen(_Place(assignment, tp, state.start, state.position), own))
                     state.position = Position(own[0].offset)
-        taken = 0
         try:
+            self.handover = Handover(is_confirmed=True)
             while left:
-                taken = 0
-                place, own = left[0]
-                for record in own:
+                first = left[0]
+                place = first.place
+                for record in first.records:
                     if not self._move(place, Position(record.offset + 1, record.leader_epoch)):
                         break
-                    taken += 1
+                    first.taken += 1
+                    self._last_one = (place, record)
                     yield record
                 else:
                     self._move(place, place.end)
                 del left[0]
         finally:
-            # `taken` belongs to the first one that is left.
             with self.lock:
-                for place, own in left:
-                    state = place.state
-                    if state is not None:
-                        state.give_back(own[taken:]._batches)
-                    taken = 0
+                for each in left:
+                    state = each.place.state
+                    if state is not None and (unseen := each.records[each.taken :]):
+                        state.position = Position(unseen[0].offset)
+                        state.give_back(unseen._batches)
 
     def _move(self, place: _Place, position: Position | None) -> bool:
         with self.lock:
@@ -169,32 +238,45 @@ class Intake(Lane):
     # -- what a user asks or changes between polls -----------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        with self.lock:
+        chosen = list(partitions)
+
+        def assign() -> None:
             self.assignments += 1
-            self.assignment.assign(partitions)
+            self.assignment.assign(chosen)
             self.assignment.follow(self.cluster)
             if self.backlog is not None:
                 self.backlog.keep(self.assignment.partitions)
+
+        with self.lock:
+            _make_whole(assign)
         self.wake_all()
 
     def change(self, partitions: Iterable[TopicPartition], change: Callable[[PartitionState], None]) -> None:
         """Applies `change` to all of the partitions, in both lanes, or raises StateError and changes none."""
         with self.lock:
-            for state in [self.assignment.state(tp) for tp in partitions]:
-                change(state)
-                beside = None if self.backlog is None else self.backlog.assignment.get(state.tp)
-                if beside is not None:
-                    change(beside)
+            states = [self.assignment.state(tp) for tp in partitions]
+            if self.backlog is not None:
+                states += filter(None, [self.backlog.assignment.get(state.tp) for state in states])
+
+            def change_all() -> None:
+                for state in states:
+                    change(state)
+
+            _make_whole(change_all)
         self.wake_all()
 
     def move(self, partitions: Iterable[TopicPartition], change: Callable[[PartitionState], None]) -> None:
         """The same for what changes the position: the user decides where to go on, and that ends a backlog."""
         with self.lock:
             states = [self.assignment.state(tp) for tp in partitions]
-            if self.backlog is not None:
-                self.backlog.drop([state.tp for state in states])
-            for state in states:
-                change(state)
+
+            def move() -> None:
+                if self.backlog is not None:
+                    self.backlog.drop([state.tp for state in states])
+                for state in states:
+                    change(state)
+
+            _make_whole(move)
         self.wake_all()
 
     def read_range(self, tp: TopicPartition, start: int, stop: int) -> None:
@@ -264,6 +346,16 @@ class Intake(Lane):
             return [state.tp for state in self.assignment]
 
 
+def _make_whole(change: Callable[[], object]) -> None:
+    """A signal's handler can raise in the middle of a change (Ctrl-C). It is made again then, as a whole, before the
+    interrupt goes on: every change is one that can be made twice."""
+    try:
+        change()
+    except BaseException:
+        change()
+        raise
+
+
 def _is_final(error: HeadraceError) -> bool:
     return isinstance(error, AuthenticationError) and error.is_final
 
@@ -287,6 +379,15 @@ class _Place(NamedTuple):
     def state(self) -> PartitionState | None:
         state = self.assignment.get(self.tp)
         return state if state is not None and state.start == self.start else None
+
+
+@dataclasses.dataclass(slots=True)
+class _Unseen:
+    """Records of one place that an iteration hands out, and how many of them it has."""
+
+    place: _Place
+    records: Records
+    taken: int = 0
 
 
 def _by_place(records: Records) -> dict[tuple[TopicPartition, str | None], Records]:

@@ -15,7 +15,7 @@ from .completions import Completions
 from .engine import Engine
 from .group import Group, Steps, perform
 from .intake import Intake
-from .living import CLOSE_TIMEOUT, Living
+from .living import CLOSE_TIMEOUT, THREAD_END, Living
 from .metrics import metrics_of
 
 T = TypeVar("T")
@@ -34,8 +34,8 @@ class Life(Living[Engine]):
         self._group: Group | None = None
         if self._config.group_id is not None:
             forget = _nothing if self._completions is None else self._completions.forget
-            self._group = Group(self._config, self._intake, self._commit_before_revoke, self._farewell, forget)
-        self._parting_timeout = CLOSE_TIMEOUT
+            commits = self._commits
+            self._group = Group(self._config, self._intake, commits.before_revoke, commits.after_revoke, forget)
 
     def metrics(self) -> dict[str, Any]:
         """Counters since the start, and the state of every partition."""
@@ -50,21 +50,25 @@ class Life(Living[Engine]):
         Waits for no work; `drain` (with commit.mode=done) are seconds to wait first until all of it is done.
         """
         if not self._gate.is_closed and not self._gate.is_forked:
-            self._check_loop()
             if drain:
                 await self._tracked().wait_async(None, drain)
             deadline = time.monotonic() + timeout
             try:
-                await perform(self._part(timeout))
+                await perform(self._part(timeout), self._portal)
             finally:
-                await self._close(deadline)
+                try:
+                    if self._portal.is_open:
+                        await self._portal.wait(self._close(deadline))
+                finally:
+                    self._shut()
+                    await self._portal.close_async(THREAD_END)
         self._commits.run_callbacks()
 
     async def _close(self, deadline: float) -> None:
+        """On the consumer's thread."""
         if self._gate.is_closed or self._gate.is_forked:
             return
         engine = self._engine
-        self._check_loop()
         self._gate.close()
         if engine is None:
             return
@@ -74,14 +78,22 @@ class Life(Living[Engine]):
             if self._is_subscribed:
                 await self._leave("the consumer is being closed", max(_LAST_TRY, deadline - time.monotonic()))
         finally:
-            self._engine = None
+            self._ended()
             await engine.close()
             self._intake.doorbell.ring()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            self._failed()
         await self.close()
+
+    def _failed(self) -> None:
+        """What the last poll returned, or the last record of an iteration, was not finished: close() does not commit
+        it. With commit.mode=done it is known what was finished."""
+        if self._completions is None and not self._gate.is_forked:
+            self._intake.take_back()
 
     def _tracked(self) -> Completions:
         if self._completions is None:
@@ -89,11 +101,14 @@ class Life(Living[Engine]):
         return self._completions
 
     def _start(self) -> Engine:
-        """The tasks are made by the first call that needs one of them, on the loop that it comes from."""
-        self._check_loop()
+        """The tasks are made by the first call that needs one of them."""
+        return self._portal.call(self._make_engine) if self._engine is None else self._engine
+
+    def _make_engine(self) -> Engine:
+        """On the consumer's thread."""
         if self._engine is None:
-            self._engine = Engine(self._config, self._intake, self._group)
-            self._commits.attach(self._engine)
+            self._commits.attach(self._started(Engine(self._config, self._intake, self._group)))
+        assert self._engine is not None
         return self._engine
 
     async def _timed(
@@ -103,16 +118,21 @@ class Life(Living[Engine]):
         attempt: Callable[[], Awaitable[T]],
         cause: Callable[[], HeadraceError | None] = lambda: None,
     ) -> T:
+        """Retries `attempt`, on the consumer's thread, until the time is up or wakeup() is called."""
         engine = self._start()
         seconds = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
-        async with self._gate.interruptible():
-            try:
-                result: T = await engine.client.with_retries(what, engine.loop.time() + seconds, attempt)
-            except RequestTimeoutError as error:
-                if error.__cause__ is None and (last := cause()) is not None:
-                    raise RequestTimeoutError(f"{error}. Last error: {last}") from last
-                raise
-        return result
+
+        async def work() -> T:
+            async with self._gate.interruptible():
+                try:
+                    result: T = await engine.client.with_retries(what, engine.loop.time() + seconds, attempt)
+                except RequestTimeoutError as error:
+                    if error.__cause__ is None and (last := cause()) is not None:
+                        raise RequestTimeoutError(f"{error}. Last error: {last}") from last
+                    raise
+                return result
+
+        return await self._portal.wait(work())
 
     # -- the group -----------------------------------------------------------------------------------------------
 
@@ -125,7 +145,7 @@ class Life(Living[Engine]):
         if self._is_subscribed:
             await self._leave("the consumer unsubscribed", CLOSE_TIMEOUT)
         self._assign(())
-        self._engine = None
+        self._ended()
         await engine.close()
 
     def _forget(self) -> None:
@@ -149,9 +169,12 @@ class Life(Living[Engine]):
 
     def _part(self, timeout: float = CLOSE_TIMEOUT) -> Steps:
         """What has to be done on the user's side before `_leave`."""
-        self._parting_timeout = timeout
         if self._group is not None and self._engine is not None:
-            yield from self._group.part()
+            self._commits.parting_timeout = timeout
+            try:
+                yield from self._group.part()
+            finally:
+                self._commits.parting_timeout = None
 
     async def _leave(self, reason: str, timeout: float) -> None:
         group, engine = self._group, self._engine
@@ -161,20 +184,6 @@ class Life(Living[Engine]):
             group.unsubscribed()
         if farewell is not None and engine is not None and engine.errands is not None:
             await engine.errands.leave(farewell, timeout)
-
-    async def _commit_before_revoke(self, partitions: frozenset[TopicPartition]) -> None:
-        engine = self._engine
-        assert engine is not None
-        await self._commits.settle(engine, self._time_to_part, partitions)
-
-    async def _farewell(self, partitions: frozenset[TopicPartition]) -> None:
-        engine = self._engine
-        assert engine is not None
-        await self._commits.farewell(engine, self._time_to_part, partitions)
-
-    @property
-    def _time_to_part(self) -> float:
-        return self._config.default_api_timeout_ms / 1000 if self._polling else self._parting_timeout
 
 
 def _nothing(partitions: Iterable[TopicPartition]) -> None:

@@ -4,14 +4,17 @@ close()."""
 from __future__ import annotations
 
 import asyncio
+import warnings
+import weakref
 from typing import Generic, Protocol, Self, TypeVar
 
-from ..errors import StateError
 from .calls import Gate
 from .doorbell import Doorbell
+from .portal import Portal
 
 # A program that is told to end should do so within a second, be the brokers there or not.
 CLOSE_TIMEOUT = 0.8
+THREAD_END = 2.0  # seconds that the consumer's thread has to end
 
 
 class Motor(Protocol):
@@ -26,11 +29,16 @@ E = TypeVar("E", bound=Motor)
 
 
 class Living(Generic[E]):
+    """The tasks must not refer to the consumer: one that is dropped without close() ends them when it is collected."""
+
     def __init__(self, doorbell: Doorbell) -> None:
         self._gate = Gate()
         self._engine: E | None = None
+        self._portal = Portal("headrace")
         self._polling = False
         self._bell = doorbell
+        self._left_behind = _LeftBehind(type(self).__name__, self._gate, self._portal)
+        self._finalizer = weakref.finalize(self, self._left_behind.end)
 
     def wakeup(self) -> None:
         """Makes the call that is waiting, or else the next poll(), raise WakeupError. From any thread."""
@@ -38,15 +46,48 @@ class Living(Generic[E]):
         self._gate.wakeup()
         self._bell.ring()
 
-    def _check_loop(self) -> None:
-        if self._engine is not None and self._engine.loop is not asyncio.get_running_loop():
-            raise StateError("this consumer belongs to another event loop")
+    def _started(self, engine: E) -> E:
+        self._engine = engine
+        self._left_behind.engine = engine
+        return engine
 
-    def _abandon(self) -> None:
+    def _ended(self) -> E | None:
+        """The tasks, which are to be ended by the caller."""
         engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.abandon()
+        self._left_behind.engine = None
+        return engine
+
+    def _shut(self) -> None:
+        """The end of close(), however it went, but for the thread."""
+        self._gate.close()
+        self._finalizer.detach()
+
+    def _failed(self) -> None:
+        """The user's code has raised, and a consumer in a with statement is about to be closed by it."""
 
     async def __aenter__(self) -> Self:
         self._gate.check()
         return self
+
+
+class _LeftBehind:
+    """What is to be ended when a consumer is dropped without close(): its threads and sockets. Nothing is committed,
+    and what a share consumer held is released."""
+
+    def __init__(self, kind: str, gate: Gate, portal: Portal) -> None:
+        self.kind = kind
+        self.engine: Motor | None = None
+        self._gate = gate
+        self._portal = portal
+
+    def end(self) -> None:
+        if self._gate.is_forked or not self._portal.is_open:
+            return
+        engine = self.engine
+        self._portal.close(0.0, None if engine is None else engine.abandon)
+        warnings.warn(
+            f"unclosed {self.kind}: nothing more is committed, and its group waits for the session timeout. Call "
+            f"close(), or use the consumer in a with statement",
+            ResourceWarning,
+            stacklevel=2,
+        )

@@ -10,7 +10,7 @@ from ..acknowledge import AcknowledgeType
 from ..errors import StateError, UnsupportedVersionError
 from ..records import Record, Records
 from .group import _topic_names
-from .living import CLOSE_TIMEOUT
+from .living import CLOSE_TIMEOUT, THREAD_END
 from .run_settings import Handler
 from .running import run_tasks
 from .share_life import AcknowledgementCallback, Results, ShareLife, kind_of
@@ -45,7 +45,9 @@ class AsyncShareConsumer(ShareLife):
     async def unsubscribe(self) -> None:
         """Sends the acknowledgements that are due, releases what else is held, and leaves the group."""
         self._gate.check()
-        await self._rest()
+        if self._portal.is_open:
+            await self._portal.wait(self._rest())
+            await self._portal.close_async(THREAD_END)
         self._forget()
         self._run_callbacks()
 
@@ -113,10 +115,10 @@ class AsyncShareConsumer(ShareLife):
         WakeupError after wakeup(); whatever was begun goes on.
         """
         self._gate.check()
-        self._check_loop()
         self._end_iteration()
         self._run_callbacks()
-        return self._results(await self._commit(timeout))
+        unsettled = await self._portal.wait(self._commit(timeout)) if self._portal.is_open else set()
+        return self._results(unsettled)
 
     def commit_async(self) -> None:
         """Sends all acknowledgements, as commit() does, and does not wait: the callback hears what became of them."""
@@ -177,5 +179,4 @@ class AsyncShareConsumer(ShareLife):
         """Sends the acknowledgements that are due, releases what else is held, leaves the group and lets go of
         everything, within `timeout` seconds. In implicit mode what the last poll returned is released, too: commit()
         before it."""
-        await self._close(timeout)
-        self._run_callbacks()
+        await self._end(timeout)

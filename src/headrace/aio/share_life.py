@@ -16,7 +16,7 @@ from ..machines.share_holding import Outcome
 from ..records import Records
 from ..share_config import ShareConsumerConfig
 from ..types import TopicPartition
-from .living import CLOSE_TIMEOUT, Living
+from .living import CLOSE_TIMEOUT, THREAD_END, Living
 from .share_engine import ShareEngine
 from .share_intake import ShareIntake
 
@@ -110,15 +110,16 @@ class ShareLife(Living[ShareEngine]):
     # -- start and end -----------------------------------------------------------------------------------------------
 
     def _start(self) -> ShareEngine:
-        self._check_loop()
-        if self._engine is None:
-            self._engine = ShareEngine(self._config, self._intake)
-        return self._engine
+        """The tasks are made by the first call that needs one of them."""
+        return self._portal.call(self._make_engine) if self._engine is None else self._engine
+
+    def _make_engine(self) -> ShareEngine:
+        """On the consumer's thread."""
+        return self._started(ShareEngine(self._config, self._intake)) if self._engine is None else self._engine
 
     async def _rest(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Leaves nothing running, until something is subscribed again."""
-        self._check_loop()
-        engine, self._engine = self._engine, None
+        """Leaves nothing running, until something is subscribed again. On the consumer's thread."""
+        engine = self._ended()
         if engine is not None:
             await engine.close(timeout)
 
@@ -129,8 +130,8 @@ class ShareLife(Living[ShareEngine]):
             self._intake.planner.subscribe(frozenset(), time.monotonic())
 
     async def _close(self, timeout: float) -> None:
+        """On the consumer's thread."""
         if not self._gate.is_closed and not self._gate.is_forked:
-            self._check_loop()
             self._gate.close()
             try:
                 await self._rest(timeout)
@@ -140,7 +141,17 @@ class ShareLife(Living[ShareEngine]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close(CLOSE_TIMEOUT)
+        await self._end(CLOSE_TIMEOUT)
+
+    async def _end(self, timeout: float) -> None:
+        """close(), for an event loop."""
+        if not self._gate.is_forked:
+            try:
+                if self._portal.is_open:
+                    await self._portal.wait(self._close(timeout))
+            finally:
+                self._shut()
+                await self._portal.close_async(THREAD_END)
         self._run_callbacks()
 
     # -- questions -----------------------------------------------------------------------------------------------

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from ..errors import CorruptRecordError, HeadraceError, OffsetOutOfRangeError, OffsetResetError, StateError
 from ..types import TopicPartition
 from .cluster import Cluster
 from .drain import FEW, MANY, fair_shares, greedy_shares
 from .partition import Chunk, OutOfRange, PartitionState, Phase, Position
+
+
+class TakenFrom(NamedTuple):
+    """Where a partition was before a poll took records of it."""
+
+    state: PartitionState
+    start: int
+    position: Position | None
+
+    def finished(self, offset: int) -> TakenFrom:
+        """The user is done with all before the offset, if it is one of those that were taken."""
+        state, position = self.state, self.position
+        if position is None or state.position is None or not position.offset < offset <= state.position.offset:
+            return self
+        return self._replace(position=Position(offset))
 
 
 class Assignment:
@@ -137,17 +153,30 @@ class Assignment:
 
     # -- polls -----------------------------------------------------------------------------------------------
 
-    def take(self, limit: int) -> list[Chunk]:
-        """The records of one poll, at most `limit` of them (-1: all that is there)."""
+    def take(self, limit: int, taken_from: list[TakenFrom]) -> list[Chunk]:
+        """The records of one poll, at most `limit` of them (-1: all that is there). What `undo` needs is added to
+        `taken_from` before a partition changes."""
         taken: list[Chunk] = []
         if not self._filled:
             return taken
         for state, share in self._turns(limit):
             if share or not state.available:  # without records it passes markers
+                taken_from.append(TakenFrom(state, state.start, state.position))
                 taken += state.take(share)
                 if share and not self.has_appetite and not state.in_flight and self.is_hungry(state):
                     self.has_appetite = True
         return taken
+
+    def undo(self, taken_from: Iterable[TakenFrom]) -> None:
+        """As if nothing had been taken: it is fetched again. Those that the user has sought since are left alone. It
+        does not matter at which line `take` was interrupted."""
+        for state, start, position in taken_from:
+            if self._states.get(state.tp) is state and state.start == start and position is not None:
+                state.position = position
+                state.refetch()
+        for state in self:
+            if state.chunks:  # one that was on its way behind the others
+                self._filled[state] = None
 
     def _turns(self, limit: int) -> Iterable[tuple[PartitionState, int]]:
         """Who gives how many. Those that the next poll shall not start with go behind the others."""

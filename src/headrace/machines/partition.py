@@ -190,11 +190,14 @@ class PartitionState:
         self.leader_epoch = leader_epoch
 
     def refetch(self) -> None:
-        """Drops what was fetched ahead and asks for it again, from the position on."""
+        """Drops what was fetched ahead and asks for it again, from the position on. A position that was valid stays so:
+        in the backlog's lane nobody would validate it."""
         if self.position is not None:
-            known = self.known
+            known, was_ready = self.known, self.phase is Phase.READY
             self.seek(self.position)
             self.known = known
+            if was_ready:
+                self.phase = Phase.READY
 
     def cut_ahead(self, end: int) -> None:
         """The log was cut off there, behind the position. What was fetched ahead, and what was known to be done from

@@ -3,13 +3,17 @@
     requested   -> next          a rebalance wants the partition back
     next        -> thereafter    the user delays it (delay_revoke)
     thereafter  -> next          every poll moves the delayed ones up
-    next        -> revoked       a poll that starts while it is there completes it
+    next        -> revoked       a poll that starts while it is there, and the user was told of it, completes it
     next, thereafter -> given back   a later rebalance leaves the partition here after all
-    next, thereafter -> lost     the group no longer waits: fenced, or the deadline passed
+    next, thereafter -> lost     the group no longer waits: fenced, or delayed beyond the deadline
     lost        -> forgotten     by the next poll
 
 A partition is in at most one of the lists. Nothing here waits, sends or reads a clock. The lists belong to the thread
 that polls.
+
+Only a partition that was delayed is lost by its deadline. One that was not is given up by the poll after the one that
+reports it, however late that is: the deadline is a little before the group's own, and a user who delays nothing has all
+of the group's time.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ class Revocations:
         self.thereafter: Partitions = frozenset()
         self.lost: Partitions = frozenset()
         self._deadlines: dict[TopicPartition, float] = {}
+        self._delayed: Partitions = frozenset()  # at least once
 
     @property
     def pending(self) -> Partitions:
@@ -63,16 +68,17 @@ class Revocations:
 
     def overdue(self, now: float) -> Partitions:
         """What the group does not wait for any longer."""
-        return frozenset(tp for tp, deadline in self._deadlines.items() if now >= deadline)
+        return frozenset(tp for tp in self._delayed if now >= self._deadlines[tp])
 
     @property
     def next_deadline(self) -> float:
         """When something is overdue, if nothing happens until then."""
-        return min(self._deadlines.values(), default=math.inf)
+        return min((self._deadlines[tp] for tp in self._delayed), default=math.inf)
 
     def _remove(self, partitions: Partitions) -> None:
         self.next -= partitions
         self.thereafter -= partitions
+        self._delayed -= partitions
         for tp in partitions:
             self._deadlines.pop(tp, None)
 
@@ -84,4 +90,5 @@ class Revocations:
         moved = self.next & frozenset(partitions)
         self.next -= moved
         self.thereafter |= moved
+        self._delayed |= moved
         return owned.issuperset(partitions)

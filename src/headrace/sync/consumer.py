@@ -14,16 +14,16 @@ from typing import Any
 
 from ..aio.commits import CommitCallback
 from ..aio.consumer import AsyncConsumer
-from ..aio.group import Steps
+from ..aio.group import Background, Steps
 from ..aio.life import SomePartitions
-from ..aio.living import CLOSE_TIMEOUT
+from ..aio.living import CLOSE_TIMEOUT, THREAD_END
 from ..aio.run import Run
 from ..aio.run_settings import DeadLetter, Handler, Progress, RunSettings
 from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
 from .running import check_plain, run_threads
-from .threaded import ITERATION_POLL, THREAD_END, Alone, Threaded, documented_as
+from .threaded import ITERATION_POLL, Threaded, documented_as
 
 
 class Consumer(Threaded[AsyncConsumer]):
@@ -98,15 +98,28 @@ class Consumer(Threaded[AsyncConsumer]):
     # -- records -------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
+        try:
+            records = self._poll(timeout, max_records)
+            if self._aio._group is not None:
+                self._aio._group.told = records.to_be_revoked
+            self._aio._intake.handover.is_confirmed = True  # see Handover: nothing may come between this and the return
+            return records
+        except BaseException:
+            self._aio._intake.recover()
+            raise
+
+    def _poll(self, timeout: float, max_records: int | None) -> Records:
+        """The records are taken, and not confirmed."""
         aio = self._aio
         with self._alone():
-            limit = aio._begin_poll(max_records)
-            if aio._engine is None:
-                self._portal.call(aio._start)
-            intake, gate = aio._intake, aio._gate
-            deadline = time.monotonic() + max(0.0, timeout)
-            begins = True
+            if self._inside.depth == 1:
+                aio._polling = False  # an interrupt may have left it
+            limit, deadline = aio._check_poll(timeout, max_records)
             try:
+                aio._begin_poll()
+                aio._start()
+                intake, gate = aio._intake, aio._gate
+                begins = True
                 while True:
                     intake.doorbell.clear()
                     gate.consume_wakeup()
@@ -123,12 +136,12 @@ class Consumer(Threaded[AsyncConsumer]):
                 aio._end_poll()
 
     def _perform(self, steps: Steps) -> None:
-        """Does each step on the loop's thread, and waits where the generator is: on the caller's."""
+        """Does each step on the consumer's thread, and waits where the generator is: on the caller's."""
         try:
             step = next(steps)
             while True:
                 try:
-                    self._portal.run(_awaited(step))
+                    self._portal.run(step.work() if isinstance(step, Background) else _awaited(step.result))
                 except BaseException as error:  # noqa: BLE001  # the generator decides what it means
                     step = steps.throw(error)
                 else:
@@ -138,7 +151,7 @@ class Consumer(Threaded[AsyncConsumer]):
 
     def __iter__(self) -> Iterator[Record]:
         while not self._aio._gate.is_closed:
-            yield from self._aio._intake.one_by_one(self.poll(ITERATION_POLL))
+            yield from self._aio._iterate(self._poll(ITERATION_POLL, None))
 
     def run(
         self,
@@ -212,6 +225,7 @@ class Consumer(Threaded[AsyncConsumer]):
         with self._alone():
             self._aio._commits.run_callbacks()
             self._portal.run(self._aio._commit(offsets, timeout))
+            self._aio._finished(offsets)
 
     def commit_async(
         self,
@@ -219,7 +233,7 @@ class Consumer(Threaded[AsyncConsumer]):
         callback: CommitCallback | None = None,
     ) -> None:
         with self._alone():
-            self._portal.call(lambda: self._aio.commit_async(offsets, callback))
+            self._aio.commit_async(offsets, callback)
 
     def committed(
         self, partitions: SomePartitions, *, timeout: float | None = None
@@ -277,9 +291,9 @@ class Consumer(Threaded[AsyncConsumer]):
 
     def close(self, *, timeout: float = CLOSE_TIMEOUT, drain: float = 0.0) -> None:
         if self._aio._gate.is_forked:
-            self._finalizer.detach()
+            self._aio._shut()
             return
-        with Alone(self._inside):
+        with self._inside:
             if drain and not self._aio._gate.is_closed:
                 self.in_flight(timeout=drain)
             deadline = time.monotonic() + timeout
@@ -287,9 +301,11 @@ class Consumer(Threaded[AsyncConsumer]):
                 if not self._aio._gate.is_closed and self._portal.is_open:
                     self._perform(self._aio._part(timeout))
             finally:
-                if self._portal.is_open:
-                    self._portal.run(self._aio._close(deadline))
-                self._shut()
+                try:
+                    if self._portal.is_open:
+                        self._portal.run(self._aio._close(deadline))
+                finally:
+                    self._shut()
             self._aio._commits.run_callbacks()
 
 
@@ -298,8 +314,8 @@ def _methods_of(listener: RebalanceListener | None) -> list[Any]:
     return [getattr(listener, name, None) for name in names]
 
 
-async def _awaited(step: Callable[[], Awaitable[None]]) -> None:
-    await step()
+async def _awaited(result: Awaitable[None]) -> None:
+    await result
 
 
 documented_as(AsyncConsumer, Consumer)

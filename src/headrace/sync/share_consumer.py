@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..acknowledge import AcknowledgeType
-from ..aio.living import CLOSE_TIMEOUT
+from ..aio.living import CLOSE_TIMEOUT, THREAD_END
 from ..aio.run_settings import Handler
 from ..aio.share_consumer import AsyncShareConsumer
 from ..aio.share_life import AcknowledgementCallback, Results
 from ..aio.share_run import ShareProgress, ShareRun, ShareRunSettings
 from ..records import Record, Records
 from .running import check_plain, run_threads
-from .threaded import ITERATION_POLL, THREAD_END, Alone, Threaded, documented_as
+from .threaded import ITERATION_POLL, Threaded, documented_as
 
 
 class ShareConsumer(Threaded[AsyncShareConsumer]):
@@ -54,8 +54,7 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
         with self._alone():
             limit = aio._begin_poll(max_records)
             try:
-                if aio._engine is None:
-                    self._portal.call(aio._start)
+                aio._start()
                 intake, gate = aio._intake, aio._gate
                 deadline = time.monotonic() + max(0.0, timeout)
                 while True:
@@ -126,9 +125,9 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
 
     def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
         if self._aio._gate.is_forked:
-            self._finalizer.detach()
+            self._aio._shut()
             return
-        with Alone(self._inside):
+        with self._inside:
             try:
                 if self._portal.is_open:
                     self._portal.run(self._aio._close(timeout))

@@ -1,0 +1,149 @@
+"""Whatever is raised, and wherever a call is interrupted: the consumer is usable afterwards, and nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Consumer, RebalanceListener, Records, TopicPartition
+from support.admin import Admin, unique
+from support.consumers import MakeConsumer, assigned, poll_until
+from support.produce import numbered, write
+
+COUNT = 20_000
+
+
+class Interrupted(BaseException):
+    """Raised by a signal's handler, as KeyboardInterrupt is."""
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("interrupts", 2)
+    for partition in range(2):
+        write(servers, topic, numbered(COUNT, partition))
+    return topic
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[None]:
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def soon(dice: random.Random, most: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, dice.uniform(1e-6, most))
+
+
+class Ledger:
+    """What was received, by partition: each offset once, in order."""
+
+    def __init__(self) -> None:
+        self.next = {0: 0, 1: 0}
+
+    def add(self, records: Any) -> None:
+        for record in records:
+            assert record.offset == self.next[record.partition], "lost, or delivered twice"
+            self.next[record.partition] += 1
+
+    @property
+    def is_complete(self) -> bool:
+        return set(self.next.values()) == {COUNT}
+
+
+@pytest.mark.parametrize("parallel", [False, True], ids=["one lane", "two lanes"])
+def test_an_interrupted_poll_loses_nothing(servers: str, topic: str, parallel: bool) -> None:
+    dice, ledger, count = random.Random(5), Ledger(), 0
+    settings = {"group_id": unique("g"), "enable_parallel_rebalance": parallel, "enable_auto_commit": False}
+    with assigned(Consumer, servers, topic, 2, **settings, max_poll_records=20) as consumer, interrupts():
+        while not ledger.is_complete:
+            records = Records.EMPTY
+            try:
+                soon(dice, 0.0003)
+                records = consumer.poll(1.0)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Interrupted:
+                count += 1
+            ledger.add(records)
+            assert {tp.partition: consumer.position(tp) for tp in consumer.assignment()} == ledger.next
+    assert count > 200, "else nothing was tried"
+
+
+def test_an_interrupted_iteration_loses_nothing(servers: str, topic: str) -> None:
+    dice, ledger, count = random.Random(6), Ledger(), 0
+    with assigned(Consumer, servers, topic, 2, max_poll_records=50) as consumer, interrupts():
+        while not ledger.is_complete:
+            record = None
+            try:
+                soon(dice, 0.0005)
+                for record in consumer:
+                    ledger.add([record])
+                    record = None
+            except Interrupted:
+                count += 1
+                if record is not None and record.offset >= ledger.next[record.partition]:
+                    ledger.add([record])  # it came between the hand-over and the note of it
+    assert count > 200, "else nothing was tried"
+
+
+class Stumbling(RebalanceListener):
+    """Calls what is not allowed, and raises."""
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        raise ZeroDivisionError
+
+
+def test_the_first_poll_can_be_interrupted_anywhere(servers: str, topic: str) -> None:
+    """It starts a thread, and joins a group."""
+    dice = random.Random(7)
+    for most in [0.0005] * 40 + [0.02] * 10:
+        with Consumer(bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([topic])
+            with interrupts(), contextlib.suppress(Interrupted):
+                soon(dice, most)
+                consumer.poll(0.05)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            if most > 0.001:
+                assert poll_until(consumer, 1)
+            else:
+                consumer.poll(0.0)
+            other = threading.Thread(target=consumer.poll, args=(0.0,))  # the lock of the consumer is not held
+            other.start()
+            other.join(60)
+
+
+@pytest.mark.parametrize("wrong", [("1",), (None,), (1.0, "x")], ids=str)
+def test_a_wrong_call_of_poll_does_no_harm(
+    make: MakeConsumer, servers: str, topic: str, wrong: tuple[Any, ...]
+) -> None:
+    consumer = assigned(make, servers, topic)
+    with pytest.raises((TypeError, ValueError)):
+        consumer.poll(wrong[0], **({"max_records": wrong[1]} if wrong[1:] else {}))
+    assert len(poll_until(consumer, 10))
+
+
+def test_what_is_raised_inside_of_a_poll_does_no_harm(make: MakeConsumer, servers: str, topic: str) -> None:
+    settings = {"group_id": unique("g"), "auto_offset_reset": "earliest", "max_poll_records": 1}
+    consumer = make(bootstrap_servers=servers, **settings)
+    consumer.subscribe([topic], listener=Stumbling())
+    with pytest.raises(ZeroDivisionError):
+        poll_until(consumer, 1)
+    assert poll_until(consumer, 1)
+    consumer.commit_async(None, lambda offsets, error: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        poll_until(consumer, 10**9)
+    consumer.seek_to_beginning()
+    assert poll_until(consumer, 1)
