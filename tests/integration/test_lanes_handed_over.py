@@ -81,6 +81,7 @@ class TestComingAndGoing:
         consumer.run(
             lambda _: may_go_on.wait(60), concurrency=2, max_in_flight=4, order="none", **until(consumer, enough)
         )
+        consumer.close()
         assert may_go_on.is_set()
         assert max(looks) == 4
 

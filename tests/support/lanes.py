@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -78,21 +78,11 @@ def grow(servers: str, tp: TopicPartition, to: int, start: int = 0) -> None:
 
 def crash(consumer: AnyConsumer) -> None:
     """It is gone: nothing is committed, nobody is told. Its connections break."""
-    if isinstance(consumer, Consumer):
-        consumer._aio._gate.close()
-        consumer._finalizer()
-    else:
-        consumer._consumer._gate.close()
-        consumer._consumer._abandon()
-        consumer._loop.run_until_complete(_end_tasks())
-
-
-async def _end_tasks() -> None:
-    """As the end of a loop does it."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    inner = consumer._aio if isinstance(consumer, Consumer) else consumer._consumer
+    inner._gate.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        inner._finalizer()
 
 
 def behind(servers: str, tp: TopicPartition, committed: int, end: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
 import signal
 import threading
@@ -224,6 +225,35 @@ def test_a_consumer_belongs_to_no_loop_of_the_user():
     assert len(asyncio.run(consumer.poll(0.0))) == 0
     assert len(asyncio.run(consumer.poll(0.0))) == 0
     asyncio.run(consumer.close())
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_a_consumer_that_is_dropped_without_close_warns_and_ends_its_threads(kind):
+    consumer = kind(bootstrap_servers="127.0.0.1:1")
+    consumer.assign([TP])
+    records = consumer.poll(0.0) if kind is Consumer else asyncio.run(consumer.poll(0.0))
+    assert len(records) == 0
+    inner = consumer if kind is AsyncConsumer else consumer._aio
+    thread = inner._portal._server.thread
+    assert thread.is_alive()
+    last = [consumer]
+    del inner, consumer
+    with pytest.warns(ResourceWarning, match=rf"^unclosed {kind.__name__}: .* Call close\(\)"):
+        last.clear()  # without a cycle that only the garbage collector would find
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_consumer_that_was_closed_or_never_used_does_not_warn(recwarn):
+    for is_used in (False, True):
+        consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+        consumer.assign([TP])
+        if is_used:
+            consumer.poll(0.0)
+            consumer.close()
+        del consumer
+    gc.collect()
+    assert not [each for each in recwarn if each.category is ResourceWarning]
 
 
 class ScriptedCluster:
