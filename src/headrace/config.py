@@ -142,7 +142,8 @@ class ConsumerConfig(SecuritySettings):
     max_poll_interval_ms: int = setting(
         whole_number(1),
         300_000,
-        "A member that does not call poll() for this long leaves the group (KIP-62). A rebalance waits for as long.",
+        "A member that does not call poll() for this long leaves the group (KIP-62), as does run() if one call of its "
+        "handler takes longer. A rebalance waits for as long.",
     )
     revoke_mode: str = setting(
         one_of("deferred", "immediate"),

@@ -153,11 +153,90 @@ def test_cancelled(share_servers: str, topic: str) -> None:
     assert 1 <= asyncio.run(work()) <= 3
 
 
+class Stuck:
+    """A handler whose first call with record 0 does not end before all else is done, and then returns."""
+
+    def __init__(self, consumer: Any) -> None:
+        self.calls: Counter[int] = Counter()
+        self.is_free = threading.Event()
+        self.ended = 0
+        self._consumer = consumer
+
+    def plain(self, record: Record) -> None:
+        number = number_of(record)
+        self.calls[number] += 1
+        if number == 0 and self.calls[0] == 1:
+            self.is_free.wait(60)
+            self.ended += 1
+
+    async def coroutine(self, record: Record) -> None:
+        number = number_of(record)
+        self.calls[number] += 1
+        if number == 0 and self.calls[0] == 1:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                self.ended += 1
+
+    def look(self, progress: Any) -> None:
+        if progress.accepted == COUNT:
+            self.is_free.set()
+            self._consumer.wakeup()
+
+
+@pytest.mark.parametrize("timeout", [0.5, None], ids=["timeout", "max.poll.interval.ms"])
+def test_a_handler_that_does_not_end_loses_its_record(
+    make_share: MakeShareConsumer, share_servers: str, topic: str, timeout: float | None
+) -> None:
+    """It is released, though its lock could be renewed, and its place is free: here for the same record."""
+    consumer = make_share(
+        bootstrap_servers=share_servers,
+        group_id=share_group(share_servers),
+        topics=[topic],
+        max_poll_interval_ms=300_000 if timeout else 2_000,
+    )
+    work = Stuck(consumer)
+    stopper = threading.Timer(60, consumer.wakeup)
+    stopper.start()
+    progress = consumer.run(
+        work.plain if isinstance(consumer, ShareConsumer) else work.coroutine,
+        concurrency=1,
+        timeout=timeout,
+        retry_backoff=0.05,
+        on_progress=work.look,
+        progress_interval=0.05,
+    )
+    stopper.cancel()
+    assert (progress.accepted, progress.running) == (COUNT, 0)
+    # Without a timeout, what waited behind it for as long goes back, too.
+    assert progress.released == 1 or (timeout is None and progress.released == 2)
+    assert work.calls == Counter(range(COUNT)) + Counter([0])
+    assert consumer.metrics()["refused"] == 0, "it was released while its lock lasted"
+    poll_nothing(consumer, 0.5)
+    assert work.is_free.is_set()
+
+
+def test_handlers_that_do_not_end_do_not_keep_it_from_ending(
+    make_sync_share: MakeShareConsumer, share_servers: str, topic: str
+) -> None:
+    """One place and one more may be taken by them: the next ends run()."""
+    consumer = make_sync_share(bootstrap_servers=share_servers, group_id=share_group(share_servers), topics=[topic])
+    is_free = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"2 calls of the handler .* concurrency=1"):
+        consumer.run(lambda _: is_free.wait(60), concurrency=1, timeout=0.2)
+    consumer.close()
+    assert time.monotonic() - began < 20
+    is_free.set()
+
+
 def test_what_it_refuses(make_sync_share: MakeShareConsumer, share_servers: str) -> None:
     consumer: ShareConsumer = make_sync_share(bootstrap_servers=share_servers, group_id="g")
     with pytest.raises(StateError, match="subscribe"):
         consumer.run(print)
     with pytest.raises(ConfigError, match="concurrency=0"):
         consumer.run(print, concurrency=0)
+    with pytest.raises(ConfigError, match="timeout=0"):
+        consumer.run(print, timeout=0)
     with pytest.raises(TypeError, match="AsyncShareConsumer"):
         consumer.run(asyncio.sleep)  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections import Counter
 from typing import Any
@@ -13,48 +12,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import ConfigError
 from headrace.machines.backoff import Backoff
-from headrace.machines.workload import Job, Terms, Verdict, Workload
+from headrace.machines.workload import Job, Verdict, Workload
 from headrace.types import TopicPartition
-
-P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Thing:
-    """A record, as far as the machine looks at it."""
-
-    key: bytes | None
-    tp: TopicPartition = P
-    offset: int = 0
-
-
-def terms(**changes: Any) -> Terms:
-    usual = {"order": "key", "concurrency": 4, "max_in_flight": 100, "retries": 2, "buries": False}
-    return Terms(**({"backoff": Backoff(100, 1000)} | usual | changes))
-
-
-def workload(keys: str, tenures: dict[TopicPartition, object] | None = None, **changes: Any) -> Workload[Thing]:
-    """With a record of each of these keys in P; a dot has none."""
-    work: Workload[Thing] = Workload(terms(**changes))
-    work.keep(tenures or {P: "once"})
-    add(work, keys)
-    return work
-
-
-def add(work: Workload[Thing], keys: str, tp: TopicPartition = P) -> None:
-    work.add(tp, [Thing(None if key == "." else key.encode(), tp, number) for number, key in enumerate(keys)])
-
-
-def start_all(work: Workload[Thing], now: float = 0.0) -> list[Job[Thing]]:
-    found = []
-    while (job := work.start(now)) is not None:
-        found.append(job)
-    return found
-
-
-def offsets(jobs: list[Job[Thing]]) -> list[int]:
-    return [job.record.offset for job in jobs]
-
+from support.workloads import P, Q, Thing, add, offsets, start_all, terms, workload
 
 # -- order -----------------------------------------------------------------------------------------------------------
 
@@ -308,13 +268,16 @@ class Chance:
         self.tenures: dict[TopicPartition, object] = {}
         self.held: set[TopicPartition] = set()
         self.running: list[Job[Thing]] = []
+        self.hung: dict[object, Job[Thing]] = {}  # by the calls that do not end
         self.open: dict[TopicPartition, set[Thing]] = {}
         self.came = self.over = 0
 
     def step(self) -> None:
         actions = [self.assign, self.hold, self.poll, self.poll, self.wait, self.start, self.start, self.start]
         if self.running:
-            actions += [self.succeed] * 4 + [self.fail] * 2
+            actions += [self.succeed] * 4 + [self.fail] * 2 + [self.hang]
+        if self.hung:
+            actions += [self.overrun, self.come_back]
         self.dice.choice(actions)()
         self.check_sums()
 
@@ -361,6 +324,8 @@ class Chance:
             same = [each for each in self.open[tp] if self.lane(each) == lane]
             assert min(each.offset for each in same) == job.record.offset, "something before it is not done"
             mine = [each for each in self.running if self.work.is_ours(each)]
+            if not job.is_burying:
+                mine += [each for each in self.hung.values() if self.work.is_ours(each) and not each.is_burying]
             assert lane not in [self.lane(each.record) for each in mine], "two at a time"
 
     def lane(self, thing: Thing) -> object:
@@ -384,6 +349,24 @@ class Chance:
         if verdict is not Verdict.BURY:
             self.running.remove(job)
 
+    def hang(self) -> None:
+        self.overrun(self.dice.choice(self.running), object())
+
+    def overrun(self, job: Job[Thing] | None = None, call: object = None) -> None:
+        if job is None:
+            call, job = self.dice.choice([*self.hung.items()])
+        if job.is_burying and self.terms.retries is not None:
+            return  # as above; or it has gone on without this call
+        self.hung[call] = job
+        verdict, _ = self.work.overran(job, call, TimeoutError())
+        assert verdict is not Verdict.STUCK
+        if job in self.running:
+            self.running.remove(job)
+
+    def come_back(self) -> None:
+        call = self.dice.choice([*self.hung])
+        self.work.returned(self.hung.pop(call), call, self.now, 0.5)
+
     def wait(self) -> None:
         self.now += self.dice.random()
 
@@ -399,6 +382,8 @@ class Chance:
         """Whatever has happened, all that is left comes to its end."""
         self.held = set()
         self.work.hold(())
+        while self.hung:
+            self.come_back()
         while True:
             self.now += 60.0
             self.start()

@@ -258,6 +258,7 @@ class AsyncConsumer(Asking, Committing):
         retry_backoff: float = 0.1,
         retry_backoff_max: float = 10.0,
         dead_letter: DeadLetter | None = None,
+        timeout: float | None = None,
         drain: float = 30.0,
         on_progress: Callable[[Progress], Any] | None = None,
         progress_interval: float = 5.0,
@@ -272,6 +273,12 @@ class AsyncConsumer(Asking, Committing):
         A handler that raises is called again, up to `retries` times (None: without end) and after growing pauses
         (`retry_backoff`, doubled up to `retry_backoff_max` seconds); its key waits. What still fails goes to
         `dead_letter`: a topic, or a function of the record and its error. Without one it ends run().
+
+        A call of the handler that takes longer than `timeout` seconds has failed with a TimeoutError. A coroutine is
+        cancelled. A thread cannot be stopped: it is reported, its late result is ignored, it fails once more for each
+        further `timeout`, and its record is not tried again before it ends. More than `concurrency` such threads end
+        run(). Without a timeout, and in any case, max.poll.interval.ms is the limit: then the member leaves its group
+        for session.timeout.ms, so that others take over its partitions.
 
         Ends by wakeup(), SIGTERM and Ctrl-C (in the main thread, if the program does not handle them itself), or
         cancellation: what was begun may end, for `drain` seconds, and is committed. `on_progress` is called every
@@ -288,6 +295,7 @@ class AsyncConsumer(Asking, Committing):
             retry_backoff=retry_backoff,
             retry_backoff_max=retry_backoff_max,
             dead_letter=dead_letter,
+            timeout=timeout,
             drain=drain,
             on_progress=on_progress,
             progress_interval=progress_interval,

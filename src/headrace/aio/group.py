@@ -151,6 +151,16 @@ class Group:
             self._refresh(self._intake.cluster)
         self.wake()
 
+    def resubscription(self) -> Callable[[], None]:
+        """Makes the present subscription again, if there is none by then."""
+        names, pattern, listener = self._names or None, self._pattern or self._server_pattern, self._listener
+
+        def subscribe() -> None:
+            if not self.is_subscribed:
+                self.subscribe(names, pattern, listener)
+
+        return subscribe
+
     def subscription(self) -> set[str]:
         """The topics by name; of a pattern those that match it now."""
         with self._intake.lock:

@@ -6,6 +6,9 @@ The workload (a machine) decides what is worked on; `run_loop.py` says who calls
   when there is room again, when a partition has come to rest, and when something has failed.
 - Partitions that should deliver nothing are silent for the length of a poll, and poll() goes on being called.
 - A record is marked as done before its job is over, so a partition that is at rest can be committed.
+- run() polls on its own, so polls do not prove that the user makes progress: calls do. A call that takes longer than
+  max.poll.interval.ms makes the member leave its group, for session.timeout.ms, so that others get its partitions. No
+  protocol lets a member hand back a single partition: a rebalance with it would give it the same one again.
 """
 
 from __future__ import annotations
@@ -16,13 +19,15 @@ import time
 from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, Any
 
+from ..config import ConsumerConfig
 from ..dead_letters import DeadLetterTopic
-from ..errors import CommitFailedError, ConfigError, StateError
+from ..errors import CommitFailedError, ConfigError, HeadraceError, StateError, WakeupError
+from ..machines.calls import Call, Overrun
 from ..machines.partition import CROWDED, PartitionState
 from ..machines.workload import Job, Verdict, Workload
 from ..records import Record, Records
 from ..types import TopicPartition
-from .run_loop import COMMIT_TIMEOUT, Commit, Poll, Rest, RunLoop, Step, Steps
+from .run_loop import COMMIT_TIMEOUT, Commit, Leave, Poll, Rest, RunLoop, Step, Steps
 from .run_settings import Handler, Progress, RunSettings
 
 if TYPE_CHECKING:
@@ -31,6 +36,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _COMMIT_INTERVAL = 1.0  # where auto-commit is off
+_NEXT = {
+    Verdict.AGAIN: "it counts as failed, and is tried again when this call has ended",
+    Verdict.BURY: "it has failed for good, and its dead letter is written",
+    Verdict.STUCK: "it has failed for good, and ends run()",
+    Verdict.DROPPED: "its partition is not here any more, and its place is free now",
+}
+
+
+def _absence(config: ConsumerConfig) -> float:
+    """How long a member stays out of its group so that others get what it had. Not for less than it takes them to hear
+    of it: a rebalance with this member would give it the same again."""
+    session = config.session_timeout_ms / 1000
+    if config.group_instance_id is not None:
+        # Its place is kept for the session timeout, from its last heartbeat on.
+        return session + config.heartbeat_interval_ms / 1000
+    return min(session, config.max_poll_interval_ms / 1000)
 
 
 class Run(RunLoop[Job[Record], Progress]):
@@ -41,8 +62,8 @@ class Run(RunLoop[Job[Record], Progress]):
         settings: RunSettings,
         launch: Callable[[Job[Record]], None],
     ) -> None:
-        super().__init__(consumer._intake.doorbell, settings, launch)
         config = consumer._config
+        super().__init__(consumer._intake.doorbell, settings, config.max_poll_interval_ms / 1000, launch)
         if consumer._completions is None:
             raise ConfigError("run() needs commit.mode=done: commits follow what the handler is done with")
         if not consumer._is_subscribed:
@@ -61,6 +82,11 @@ class Run(RunLoop[Job[Record], Progress]):
         self._seen_assignments = -1
         self._held: frozenset[TopicPartition] = frozenset()  # what is asked back ...
         self._committed_for: frozenset[TopicPartition] = frozenset()  # ... and was committed when at rest
+        self._stuck: list[Job[Record]] = []  # over max.poll.interval.ms, with partitions that are still here
+        self._leave_at = 0.0  # until then the other calls may end
+        self._absence = _absence(config)
+        self._away_until: float | None = None
+        self._resubscribe: Callable[[], None] | None = None
         self._rests = False  # before the next look
         self._commit_due = self._began + _COMMIT_INTERVAL
         self._committed = 0
@@ -101,7 +127,7 @@ class Run(RunLoop[Job[Record], Progress]):
             if verdict is Verdict.STUCK and self._error is None:
                 self._error = error
         tries = job.burials or job.attempts
-        where = f"{what}{job.record.topic}-{job.record.partition}, offset {job.record.offset}"
+        where = f"{what}{self._name(job)}"
         if verdict is Verdict.AGAIN:
             log.info("%s: attempt %d failed, there will be another one: %r", where, tries, error)
         elif verdict is Verdict.BURY:
@@ -110,6 +136,41 @@ class Run(RunLoop[Job[Record], Progress]):
             error.add_note(f"{where}: failed for good after {tries} attempts, and ends run()")
         self._ring(news)
         return verdict is Verdict.BURY
+
+    def _name(self, job: Job[Record]) -> str:
+        return f"{job.record.topic}-{job.record.partition}, offset {job.record.offset}"
+
+    def _timeout_error(self, job: Job[Record]) -> TimeoutError:
+        if not job.is_burying:
+            return super()._timeout_error(job)
+        return TimeoutError(f"{self._name(job)}: dead_letter did not end within {self._calls.timeout} s (timeout)")
+
+    def _is_timed(self, job: Job[Record]) -> bool:
+        """The writing of a dead letter to a topic has a deadline of its own."""
+        return not job.is_burying or self.letters is None
+
+    def _overran(self, overrun: Overrun[Job[Record]], now: float) -> str | None:
+        call = overrun.call
+        job = call.job
+        if not overrun.is_news and job.hung_on is not call:
+            return None  # the job has gone on without it
+        if overrun.is_final:
+            self._workload.hangs(job, call)
+            if not self._workload.is_ours(job):
+                return "Its partition is not here any more, and its place is free now."
+            self._stuck.append(job)
+            return "That is longer than max.poll.interval.ms: its partition is given up."
+        error = self._timeout_error(job)
+        verdict, _ = self._workload.overran(job, call, error)
+        if verdict is not Verdict.AGAIN:
+            call.forget_timeout()
+        if verdict is Verdict.STUCK:
+            error.add_note(f"{job.burials or job.attempts} attempts have failed, and end run()")
+            self._error = self._error or error
+        return f"That is longer than timeout={self._calls.timeout}: {_NEXT[verdict]}."
+
+    def _returned(self, call: Call[Job[Record]]) -> None:
+        self._workload.returned(call.job, call, time.monotonic(), random.random())
 
     def broke_off(self, job: Job[Record], error: BaseException) -> None:
         with self._lock:
@@ -124,6 +185,9 @@ class Run(RunLoop[Job[Record], Progress]):
     # -- the loop ----------------------------------------------------------------------------------------------
 
     def _round(self) -> Steps:
+        if self._away_until is not None:
+            yield from self._stay_away(self._away_until)
+            return
         if self._rests:
             with self._lock:
                 retry = self._workload.next_retry
@@ -138,9 +202,13 @@ class Run(RunLoop[Job[Record], Progress]):
             records = yield from self._poll(room)
         finally:  # what the poll did for the group counts, also if it raised something
             self._take_in(records)
+            self._watch()
+            self._look_for_stuck()
             self._delay_revokes()
         if self._commits_itself:
             yield from self._commit()
+        if self._stuck:
+            yield from self._leave_if_ready()
         self._tell_progress()
         self.launch()
         with self._lock:
@@ -192,10 +260,10 @@ class Run(RunLoop[Job[Record], Progress]):
     def _delay_revokes(self) -> None:
         """KIP-983: what is asked back is given up as soon as nothing of it runs any more."""
         asked = self._group.revocations.pending
-        if not asked and not self._held:
+        if not asked and not self._held and not self._leave_at:
             return
         with self._lock:
-            self._workload.hold(asked)
+            self._workload.hold(asked | self._intake.partitions() if self._stuck else asked)
             busy = self._workload.busy(asked)
         self._held = asked
         self._committed_for &= asked
@@ -224,6 +292,71 @@ class Run(RunLoop[Job[Record], Progress]):
             if count != self._committed:
                 self._committed = count
                 yield Commit(None)
+
+    # -- calls that do not end ---------------------------------------------------------------------------------
+
+    def _look_for_stuck(self) -> None:
+        """A partition that the group asks back anyway is given up by that, alone."""
+        if not self._stuck:
+            self._leave_at = 0.0  # a round later, for `_delay_revokes`
+            return
+        with self._lock:
+            self._stuck = [job for job in self._stuck if self._workload.is_ours(job)]
+        if self._stuck and not self._leave_at:
+            self._leave_at = time.monotonic() + self._drain
+
+    def _leave_if_ready(self) -> Steps:
+        """When the other calls have ended, or were waited for long enough: what is done is committed."""
+        with self._lock:
+            is_too_soon = self._workload.running and time.monotonic() < self._leave_at
+        if is_too_soon or self._workload.is_stopped:
+            return
+        if self._commits_itself:
+            try:
+                yield Commit(COMMIT_TIMEOUT)
+            except WakeupError:
+                raise
+            except HeadraceError as error:
+                log.warning("the commit before leaving the group failed: %s", error)
+        names = ", ".join(map(self._name, self._stuck))
+        log.warning(
+            "group %s: leaving it for %.1f s, so that others get its partitions: the handler was called more than %s s "
+            "(max.poll.interval.ms) ago with %s, and has not ended in time. Set run(timeout=…) below that, or raise "
+            "max.poll.interval.ms",
+            self._group.group_id,
+            self._absence,
+            self._calls.limit,
+            names,
+        )
+        self._resubscribe = self._group.resubscription()
+        yield Leave()
+        self._away_until = time.monotonic() + self._absence
+        self._stuck = []
+        self._take_in(Records.EMPTY)
+
+    def _stay_away(self, until: float) -> Steps:
+        """What a poll would look for is looked for here."""
+        self._intake.doorbell.clear()
+        self._consumer._gate.consume_wakeup()
+        self._consumer._gate.check()
+        if self._stop_asked:
+            self._stop("a signal came")
+        self._watch()
+        self._tell_progress()
+        if time.monotonic() >= until:
+            self._come_back()
+        else:
+            yield Rest(self._resting_time(until))
+
+    def _come_back(self) -> None:
+        self._away_until = None
+        resubscribe, self._resubscribe = self._resubscribe, None
+        if resubscribe is not None and not self._consumer._gate.is_closed:
+            resubscribe()
+
+    def _finish(self) -> Steps:
+        if self._away_until is None:
+            yield from super()._finish()
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -258,6 +391,7 @@ class Run(RunLoop[Job[Record], Progress]):
     def end(self) -> None:
         with self._lock:
             self._workload.is_stopped = True
+        self._come_back()
         if self.letters is not None:
             self.letters.close()
 
@@ -275,6 +409,7 @@ class Run(RunLoop[Job[Record], Progress]):
                 dead_lettered=work.buried,
                 dropped=work.dropped,
                 running=work.running,
+                stuck=self._calls.abandoned,
                 in_flight=work.in_flight,
                 lag=sum(lags) + work.in_flight if is_known else None,
                 seconds=time.monotonic() - self._began,

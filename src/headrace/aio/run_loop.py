@@ -3,19 +3,28 @@
 `RunLoop.steps` is a generator that runs where the user called run(), and yields what may have to be waited for there: a
 poll, a commit, a rest. Jobs run elsewhere, as tasks (`running.py`) or on threads (`sync/running.py`): those use `call`,
 resolve what it gives, and tell how it went.
+
+A call that is over its time is cancelled if it is a task. If it is a thread, or does not end by that, it is abandoned:
+reported, counted as failed, and its place is free. Its late result counts for nothing. The loop looks for such calls in
+every round, and rests no longer than until the next one.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import itertools
 import logging
+import os
+import pathlib
 import threading
 import time
-from collections.abc import Callable, Generator
+import traceback
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ..errors import HeadraceError, WakeupError
+from ..machines.calls import Call, Calls, Overrun, Worker
 
 if TYPE_CHECKING:
     from .doorbell import Doorbell
@@ -27,6 +36,7 @@ P = TypeVar("P")
 
 COMMIT_TIMEOUT = 5.0
 _LONGEST_REST = 1.0
+_NOT_THE_HANDLERS = (threading.__file__, str(pathlib.Path(__file__).parents[1]) + os.sep)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,8 +61,20 @@ class Rest:
     seconds: float
 
 
-Step = Poll | Commit | Rest
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leave:
+    """unsubscribe()."""
+
+
+Step = Poll | Commit | Rest | Leave
 Steps = Generator[Step, Any, None]
+
+
+def shown(stack: Iterable[traceback.FrameSummary]) -> str:
+    """A stack for the log, from the handler on."""
+    own = itertools.dropwhile(lambda frame: frame.filename.startswith(_NOT_THE_HANDLERS), stack)
+    lines = traceback.StackSummary.from_list(own).format()
+    return " It is at:\n" + "".join(lines).rstrip() if lines else ""
 
 
 class Pacing(Protocol):
@@ -60,6 +82,8 @@ class Pacing(Protocol):
 
     @property
     def concurrency(self) -> int: ...
+    @property
+    def timeout(self) -> float | None: ...
     @property
     def drain(self) -> float: ...
     @property
@@ -72,14 +96,17 @@ class RunLoop(abc.ABC, Generic[J, P]):
     """One run() with jobs J, which tells of its progress by P. `steps` belongs to the caller's thread; what jobs call,
     to any."""
 
-    def __init__(self, doorbell: Doorbell, settings: Pacing, launch: Callable[[J], None]) -> None:
+    def __init__(
+        self, doorbell: Doorbell, settings: Pacing, max_poll_interval: float, launch: Callable[[J], None]
+    ) -> None:
         self.concurrency = settings.concurrency
         self._doorbell = doorbell
         self._drain = settings.drain
         self._on_progress = settings.on_progress
         self._progress_interval = settings.progress_interval
         self._launch = launch
-        self._lock = threading.Lock()  # of the work, and of `_error`
+        self._lock = threading.Lock()  # of the work, of calls, and of `_error`
+        self._calls: Calls[J] = Calls(settings.timeout, max_poll_interval)
         self._error: BaseException | None = None
         self._was_interrupted = False
         self._began = time.monotonic()
@@ -95,6 +122,64 @@ class RunLoop(abc.ABC, Generic[J, P]):
     @abc.abstractmethod
     def call(self, job: J) -> Any:
         """What the job is: a result, or an awaitable or a Future of it. Raises what the user's function raises."""
+
+    def begin(self, job: J, worker: Worker, patience: float = 0.0) -> Call[J]:
+        """Before `call`. What can be cancelled has so many seconds to end, after its time."""
+        now = time.monotonic()
+        with self._lock:
+            return self._calls.begin(
+                job, worker, now, since=self._since(job, now), patience=patience, is_timed=self._is_timed(job)
+            )
+
+    def end_call(self, call: Call[J]) -> bool:
+        """After `call`, and before its result is told. False: it is late and is not to be told."""
+        with self._lock:
+            counts = self._calls.end(call)
+            if not counts:
+                self._returned(call)
+        if not counts:
+            log.info(
+                "%s: the handler has ended after %.1f s: too late, its result is ignored",
+                self._name(call.job),
+                time.monotonic() - call.began,
+            )
+            self._doorbell.ring()
+        return counts
+
+    def time_for(self, job: J) -> float | None:
+        """The seconds that a call may take."""
+        return self._calls.timeout if self._is_timed(job) else None
+
+    def timed_out(self, job: J, error: Exception) -> TimeoutError:
+        """A task was cancelled after its time. Reports it, and returns the failure."""
+        trace = None if error.__cause__ is None else error.__cause__.__traceback__
+        where, stack = self._name(job), shown(traceback.extract_tb(trace))
+        log.warning("%s: the handler was cancelled after %s s (timeout).%s", where, self._calls.timeout, stack)
+        failure = self._timeout_error(job)
+        failure.__cause__ = error
+        return failure
+
+    def _timeout_error(self, job: J) -> TimeoutError:
+        return TimeoutError(f"{self._name(job)}: the handler did not end within {self._calls.timeout} s (timeout)")
+
+    @abc.abstractmethod
+    def _name(self, job: J) -> str:
+        """Its partition and offset."""
+
+    def _is_timed(self, job: J) -> bool:
+        return True
+
+    def _since(self, job: J, now: float) -> float:
+        """When the time began after which its call is abandoned in any case."""
+        return now
+
+    @abc.abstractmethod
+    def _overran(self, overrun: Overrun[J], now: float) -> str | None:
+        """A call was abandoned, or goes on. With the lock held. What is to be logged of it, if anything."""
+
+    @abc.abstractmethod
+    def _returned(self, call: Call[J]) -> None:
+        """A call that was abandoned has ended. With the lock held."""
 
     @abc.abstractmethod
     def succeeded(self, job: J, result: Any) -> None: ...
@@ -146,9 +231,37 @@ class RunLoop(abc.ABC, Generic[J, P]):
 
     def _resting_time(self, *due: float | None) -> float:
         """Until the first of these times, or what is due anyway."""
-        times = [*due, self._deadline, self._progress_due if self._on_progress is not None else None]
+        times = [
+            *due,
+            self._deadline,
+            self._progress_due if self._on_progress is not None else None,
+            self._calls.next_look,
+        ]
         now = time.monotonic()
-        return max(0.0, min([_LONGEST_REST, *(at - now for at in times if at is not None)]))
+        # A call that begins meanwhile is over its time no sooner than that.
+        longest = min(_LONGEST_REST, self._calls.timeout or _LONGEST_REST, self._calls.limit)
+        return max(0.0, min([longest, *(at - now for at in times if at is not None)]))
+
+    def _watch(self) -> None:
+        """Abandons the calls that are over their time."""
+        now = time.monotonic()
+        with self._lock:
+            found = [(overrun, self._overran(overrun, now)) for overrun in self._calls.look(now)]
+            abandoned = self._calls.abandoned
+        for overrun, report in found:
+            worker = overrun.call.worker
+            if report is not None:
+                where, stack = self._name(overrun.call.job), worker.stack()
+                log.warning("%s: the handler still runs after %.1f s. %s%s", where, overrun.seconds, report, stack)
+            if overrun.is_news or overrun.is_final:
+                worker.abandon()
+        if any(overrun.is_news for overrun, _ in found) and abandoned > self.concurrency:
+            self._fail(
+                TimeoutError(
+                    f"{abandoned} calls of the handler are over their time and still run. run() ends, since more than "
+                    f"concurrency={self.concurrency} of them would take up too many threads"
+                )
+            )
 
     # -- the end -----------------------------------------------------------------------------------------------
 

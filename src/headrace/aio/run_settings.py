@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +32,10 @@ class Progress:
     """Records that were left to others, since their partition was: not begun, or still worked on when it was lost."""
     running: int
     """Records that are worked on."""
+    stuck: int
+    """Calls of the handler that are over their time and still run. They count for nothing."""
     in_flight: int
-    """The same, with those that wait for it."""
+    """The records that are worked on, with those that wait for it."""
     lag: int | None
     """Records in the logs that are not done, those in flight included; None as long as that is not known."""
     seconds: float
@@ -50,6 +53,7 @@ class RunSettings:
     retry_backoff: float
     retry_backoff_max: float
     dead_letter: DeadLetter | None
+    timeout: float | None
     drain: float
     on_progress: Callable[[Progress], Any] | None
     progress_interval: float
@@ -57,6 +61,7 @@ class RunSettings:
     def __post_init__(self) -> None:
         if self.dead_letter is not None and not callable(self.dead_letter) and not isinstance(self.dead_letter, str):
             raise TypeError("dead_letter must be the name of a topic, or a function of a record and its error")
+        check_timeout(self.timeout)
         if self.drain < 0 or self.progress_interval <= 0:
             raise ConfigError("drain must not be negative, and progress_interval above 0")
 
@@ -70,3 +75,12 @@ class RunSettings:
             Backoff(round(self.retry_backoff * 1000), round(self.retry_backoff_max * 1000)),
             self.dead_letter is not None,
         )
+
+
+def check_timeout(timeout: float | None) -> None:
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout={timeout!r}: must be a number of seconds, or None")
+    if not 0 < timeout < math.inf:
+        raise ConfigError(f"timeout={timeout}: must be a positive number of seconds, or None")

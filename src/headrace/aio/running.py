@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic
 
 from ..records import Records
-from .run_loop import Commit, J, P, Poll, Rest, RunLoop, Step
+from .run_loop import Commit, J, Leave, P, Poll, Rest, RunLoop, Step, shown
 from .stop_signals import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ async def _perform(consumer: AsyncConsumer | AsyncShareConsumer, step: Step) -> 
             await consumer.commit(timeout=timeout)
         case Rest(seconds):
             await consumer._intake.doorbell.wait_async(seconds)
+        case Leave():
+            await consumer.unsubscribe()
     return None
 
 
@@ -74,23 +77,35 @@ class _Tasks(Generic[J, P]):
         task.add_done_callback(self._running.discard)
 
     async def _work(self, job: J) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        worker = _Worker(task)
         goes_on = True
         while goes_on:
             goes_on = False
+            call = self.run.begin(job, worker, _CANCELLED_WITHIN)
+            clock = asyncio.timeout(self.run.time_for(job))
             try:
-                result = await _resolved(self.run.call(job))
+                async with clock:
+                    result = await _resolved(self.run.call(job))
             except Exception as error:  # noqa: BLE001  # the user's: it is tried again, or raised by run()
-                goes_on = self.run.failed(job, error)
+                if self.run.end_call(call):
+                    is_late = isinstance(error, TimeoutError) and clock.expired()
+                    goes_on = self.run.failed(job, self.run.timed_out(job, error) if is_late else error)
             except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    self.run.broke_off(job, error)
+                is_told = self.run.end_call(call)
+                if task.cancelling():
+                    if is_told:
+                        self.run.broke_off(job, error)
                     raise
-                goes_on = self.run.failed(job, error)  # of something that the handler awaited
+                if is_told:
+                    goes_on = self.run.failed(job, error)  # of something that the handler awaited
             except BaseException as error:  # noqa: BLE001  # SystemExit and the like
-                self.run.broke_off(job, error)
+                if self.run.end_call(call):
+                    self.run.broke_off(job, error)
             else:
-                self.run.succeeded(job, result)
+                if self.run.end_call(call):
+                    self.run.succeeded(job, result)
         self.run.launch()
 
     async def cancel(self) -> None:
@@ -98,6 +113,24 @@ class _Tasks(Generic[J, P]):
             task.cancel()
         if self._running:
             await asyncio.wait(self._running, timeout=_CANCELLED_WITHIN)
+
+
+class _Worker:
+    """The task of a call."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def stack(self) -> str:
+        coroutine: Any = self._task.get_coro()
+        frames = []
+        while (frame := getattr(coroutine, "cr_frame", getattr(coroutine, "gi_frame", None))) is not None:
+            frames.append((frame, frame.f_lineno))
+            coroutine = getattr(coroutine, "cr_await", getattr(coroutine, "gi_yieldfrom", None))
+        return shown(traceback.StackSummary.extract(iter(frames)))
+
+    def abandon(self) -> None:
+        self._task.cancel()
 
 
 async def _resolved(result: Any) -> Any:

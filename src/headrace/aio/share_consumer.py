@@ -142,6 +142,7 @@ class AsyncShareConsumer(ShareLife):
         max_in_flight: int | None = None,
         retry_backoff: float = 0.1,
         retry_backoff_max: float = 10.0,
+        timeout: float | None = None,
         drain: float = 30.0,
         on_progress: Callable[[ShareProgress], Any] | None = None,
         progress_interval: float = 5.0,
@@ -155,13 +156,17 @@ class AsyncShareConsumer(ShareLife):
 
         A record is accepted when its handler returns, unless it returns another AcknowledgeType: REJECT, for what can
         never be worked on, or RELEASE. A handler that raises has its record released, after a pause that grows with
-        its deliveries (`retry_backoff`, doubled up to `retry_backoff_max` seconds).
+        its deliveries (`retry_backoff`, doubled up to `retry_backoff_max` seconds). So has one that takes longer than
+        `timeout` seconds, and at the latest max.poll.interval.ms after the poll: a coroutine is cancelled, a thread
+        runs on, but its result is ignored and another thread takes its place. More than `concurrency` such threads end
+        run().
 
         Ends by wakeup(), SIGTERM and Ctrl-C (in the main thread, if the program does not handle them itself), or
         cancellation: what was begun may end, for `drain` seconds; what was not is released. `on_progress` is called
         every `progress_interval` seconds, where run() was called.
 
-        Raises ConfigError, StateError (without subscribe()), and what poll() raises and cannot be tried again.
+        Raises ConfigError, StateError (without subscribe()), TimeoutError for too many handlers that do not end, and
+        what poll() raises and cannot be tried again.
         """
         self._gate.check()
         settings = ShareRunSettings(
@@ -169,6 +174,7 @@ class AsyncShareConsumer(ShareLife):
             max_in_flight=max_in_flight,
             retry_backoff=retry_backoff,
             retry_backoff_max=retry_backoff_max,
+            timeout=timeout,
             drain=drain,
             on_progress=on_progress,
             progress_interval=progress_interval,

@@ -4,7 +4,7 @@
   every delivery, and then released: the broker delivers it again, to this member or another one, up to the group's
   limit.
 - Locks of all that waits or is worked on are renewed in the background, where brokers can; of a record for
-  max.poll.interval.ms at most.
+  max.poll.interval.ms at most. Then it is released, while its lock still lasts, and its handler abandoned.
 - Nothing has an order, so nothing waits for anything else.
 """
 
@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 from ..acknowledge import AcknowledgeType
 from ..errors import ConfigError, StateError
 from ..machines.backoff import Backoff
+from ..machines.calls import Call, Overrun
 from ..records import Record, Records
 from .run_loop import Poll, Rest, RunLoop, Step, Steps
-from .run_settings import Handler
+from .run_settings import Handler, check_timeout
 
 if TYPE_CHECKING:
     from .share_consumer import AsyncShareConsumer
@@ -45,8 +46,10 @@ class ShareProgress:
     """Records that it said no to."""
     running: int
     """Records that are worked on."""
+    stuck: int
+    """Calls of the handler that are over their time and still run. They count for nothing."""
     in_flight: int
-    """The same, with those that wait for it, or to be released."""
+    """The records that are worked on, with those that wait for it, or to be released."""
     seconds: float
     """Since run() was called."""
 
@@ -59,6 +62,7 @@ class ShareRunSettings:
     max_in_flight: int | None
     retry_backoff: float
     retry_backoff_max: float
+    timeout: float | None
     drain: float
     on_progress: Callable[[ShareProgress], Any] | None
     progress_interval: float
@@ -70,6 +74,7 @@ class ShareRunSettings:
             raise ConfigError(f"max_in_flight={self.max_in_flight}: must not be below concurrency={self.concurrency}")
         if not 0 <= self.retry_backoff <= self.retry_backoff_max:
             raise ConfigError("retry_backoff must not be negative, nor above retry_backoff_max")
+        check_timeout(self.timeout)
         if self.drain < 0 or self.progress_interval <= 0:
             raise ConfigError("drain must not be negative, and progress_interval above 0")
 
@@ -82,7 +87,7 @@ class ShareRun(RunLoop[Record, ShareProgress]):
         settings: ShareRunSettings,
         launch: Callable[[Record], None],
     ) -> None:
-        super().__init__(consumer._intake.doorbell, settings, launch)
+        super().__init__(consumer._intake.doorbell, settings, consumer._config.max_poll_interval_ms / 1000, launch)
         if not consumer._intake.member.topics:
             raise StateError("run() works as a member of a group: call subscribe() before it")
         self._intake = consumer._intake
@@ -91,7 +96,8 @@ class ShareRun(RunLoop[Record, ShareProgress]):
         self._most = settings.max_in_flight or 2 * settings.concurrency
         self._limit = consumer._config.max_poll_records
         self._backoff = Backoff(round(settings.retry_backoff * 1000), round(settings.retry_backoff_max * 1000))
-        self._queue: deque[Record] = deque()
+        self._queue: deque[tuple[float, Record]] = deque()  # with the times of their polls
+        self._polled_at: dict[int, float] = {}  # of those that are worked on
         self._delayed: list[tuple[float, int, Record]] = []
         self._numbers = itertools.count()
         self._working: dict[int, Record] = {}
@@ -105,8 +111,9 @@ class ShareRun(RunLoop[Record, ShareProgress]):
         with self._lock:
             if self._stopped or len(self._working) >= self.concurrency or not self._queue:
                 return None
-            record = self._queue.popleft()
+            polled_at, record = self._queue.popleft()
             self._working[id(record)] = record
+            self._polled_at[id(record)] = polled_at
             return record
 
     def call(self, record: Record) -> Any:
@@ -123,13 +130,36 @@ class ShareRun(RunLoop[Record, ShareProgress]):
     def failed(self, record: Record, error: BaseException) -> bool:
         count = record.delivery_count or 1
         pause = self._backoff.seconds(count, random.random())
-        where = f"{record.topic}-{record.partition}, offset {record.offset}"
-        log.warning("%s: delivery %d failed, it is released in %.1f s: %r", where, count, pause, error)
+        log.warning("%s: delivery %d failed, it is released in %.1f s: %r", self._name(record), count, pause, error)
         with self._lock:
             if id(record) in self._working:  # else run() has ended without it
                 heapq.heappush(self._delayed, (time.monotonic() + pause, next(self._numbers), record))
         self._ended(record)
         return False
+
+    def _name(self, record: Record) -> str:
+        return f"{record.topic}-{record.partition}, offset {record.offset}"
+
+    def _since(self, record: Record, now: float) -> float:
+        """Its lock is renewed from then on."""
+        return self._polled_at.get(id(record), now)
+
+    def _overran(self, overrun: Overrun[Record], now: float) -> str | None:
+        record = overrun.call.job
+        overrun.call.forget_timeout()
+        if not overrun.is_news or self._working.pop(id(record), None) is None:
+            return None
+        self._polled_at.pop(id(record), None)
+        if overrun.is_final:
+            pause, why = 0.0, "It was polled more than max.poll.interval.ms ago"
+        else:
+            pause = self._backoff.seconds(record.delivery_count or 1, random.random())
+            why = f"That is longer than timeout={self._calls.timeout}"
+        heapq.heappush(self._delayed, (now + pause, next(self._numbers), record))
+        return f"{why}: the record is released in {pause:.1f} s."
+
+    def _returned(self, call: Call[Record]) -> None:
+        """Its record is not ours any more, or will not be."""
 
     def broke_off(self, record: Record, error: BaseException) -> None:
         self._settle(record, AcknowledgeType.RELEASE)
@@ -149,6 +179,7 @@ class ShareRun(RunLoop[Record, ShareProgress]):
     def _ended(self, record: Record) -> None:
         with self._lock:
             self._working.pop(id(record), None)
+            self._polled_at.pop(id(record), None)
             is_news = self._stopped or self._room > 0
         if is_news:
             self._intake.doorbell.ring()
@@ -175,8 +206,10 @@ class ShareRun(RunLoop[Record, ShareProgress]):
 
     def _round(self) -> Steps:
         self._intake.doorbell.clear()  # before the look that a rest may follow
+        self._watch()
         self._release_delayed()
         self._tell_progress()
+        self.launch()
         with self._lock:
             room = 0 if self._stopped else self._room
             release_due = self._delayed[0][0] if self._delayed else None
@@ -187,7 +220,8 @@ class ShareRun(RunLoop[Record, ShareProgress]):
         records: Records = yield Poll(min(room, self._limit), self._resting_time(release_due))
         self._warn_of_locks(records)
         with self._lock:
-            self._queue.extend(records)
+            polled_at = time.monotonic()
+            self._queue.extend((polled_at, record) for record in records)
         self.launch()
 
     def _warn_of_locks(self, records: Records) -> None:
@@ -206,9 +240,13 @@ class ShareRun(RunLoop[Record, ShareProgress]):
     def _release_delayed(self) -> None:
         while True:
             with self._lock:
-                if not self._delayed or self._delayed[0][0] > time.monotonic():
+                now = time.monotonic()
+                if self._delayed and self._delayed[0][0] <= now:
+                    record = heapq.heappop(self._delayed)[2]
+                elif self._queue and self._queue[0][0] + self._calls.limit <= now:
+                    record = self._queue.popleft()[1]  # its turn did not come while its lock was renewed
+                else:
                     return
-                record = heapq.heappop(self._delayed)[2]
             self._settle(record, AcknowledgeType.RELEASE)
 
     # -- the end -----------------------------------------------------------------------------------------------
@@ -240,7 +278,11 @@ class ShareRun(RunLoop[Record, ShareProgress]):
 
     def _release_rest(self) -> None:
         with self._lock:
-            left = [*self._queue, *(record for _, _, record in self._delayed), *self._working.values()]
+            left = [
+                *(record for _, record in self._queue),
+                *(record for _, _, record in self._delayed),
+                *self._working.values(),
+            ]
             self._queue.clear()
             self._delayed.clear()
             self._working.clear()
@@ -254,6 +296,7 @@ class ShareRun(RunLoop[Record, ShareProgress]):
                 released=self._counts[AcknowledgeType.RELEASE],
                 rejected=self._counts[AcknowledgeType.REJECT],
                 running=len(self._working),
+                stuck=self._calls.abandoned,
                 in_flight=self._in_flight,
                 seconds=time.monotonic() - self._began,
             )

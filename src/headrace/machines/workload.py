@@ -5,11 +5,18 @@
     running   -> waiting    it failed and is tried again later; its lane waits with it
     running   -> running    it failed for the last time, and its dead letter is written now (Verdict.BURY)
     running   -> queued     the same with nowhere to put it (Verdict.STUCK): nothing is started any more
-    queued, waiting -> over its partition is not here any more
+    running   -> hung       its call is over its time and cannot be stopped: it has failed, and its place is free
+    hung      -> hung       the call still runs after the same time again: it has failed once more
+    hung      -> waiting    the call has ended, late: whatever it returned counts for nothing
+    hung      -> queued     it failed for the last time: its dead letter is next, or nothing is started any more
+    queued, waiting, hung -> over   its partition is not here any more
 
 A *lane* is what has to be worked on one after the other: a key of a partition (order=key), a partition
 (order=partition), or a single record (order=none; and, with order=key, every record that has no key). Lanes that are
 ready take turns.
+
+A record that hangs is not started again while its call runs, so no record is handled twice at a time, and its lane
+waits. Only its dead letter does not wait: a call that never ends must not hold up its lane for ever.
 
 A partition that the group asks back is *held*: nothing of it is started, and what runs is waited for. What was not
 started is dropped when it is gone, or goes on when it is given back after all.
@@ -130,7 +137,7 @@ class _Lane(Generic[R]):
 class Job(Generic[R]):
     """A record to be worked on. Whoever runs it tells the workload how it went, and changes nothing here."""
 
-    __slots__ = ("attempts", "burials", "error", "is_burying", "lane", "record")
+    __slots__ = ("attempts", "burials", "error", "hung_on", "is_burying", "lane", "record")
 
     def __init__(self, record: R, lane: _Lane[R]) -> None:
         self.record = record
@@ -139,6 +146,7 @@ class Job(Generic[R]):
         self.error: BaseException | None = None  # of the last of them
         self.is_burying = False  # what is to be done is its dead letter
         self.burials = 0  # that failed
+        self.hung_on: object = None  # the call that has to end before the next attempt
 
 
 class Workload(Generic[R]):
@@ -297,11 +305,7 @@ class Workload(Generic[R]):
     def failed(self, job: Job[R], error: BaseException, now: float, dice: float) -> tuple[Verdict, bool]:
         """It raised. `dice` is a number from 0 to 1. After Verdict.BURY it goes on running."""
         terms, lane = self._terms, job.lane
-        if job.is_burying:
-            job.burials = tries = job.burials + 1
-        else:
-            job.attempts = tries = job.attempts + 1
-            job.error = error
+        tries = _count(job, error)
         if lane.tenancy.is_over:
             self.dropped += 1
             return Verdict.DROPPED, self._left(lane.tenancy)
@@ -319,6 +323,45 @@ class Workload(Generic[R]):
         self._requeue(lane.tenancy)
         self._left(lane.tenancy)
         return Verdict.STUCK, True
+
+    def overran(self, job: Job[R], call: object, error: BaseException) -> tuple[Verdict, bool]:
+        """Its call is over its time and goes on. To be told again for as long as it does, each time for another failed
+        attempt. After Verdict.BURY `start` gives the job out again."""
+        terms, lane = self._terms, job.lane
+        news = self.hangs(job, call)
+        if lane.tenancy.is_over:
+            return Verdict.DROPPED, news
+        tries = _count(job, error)
+        if terms.retries is None or tries <= terms.retries:
+            self.retried += 1
+            return Verdict.AGAIN, True
+        if terms.buries and not job.is_burying:
+            job.is_burying = True
+            job.hung_on = None
+            self._ready.appendleft(lane)
+            return Verdict.BURY, True
+        self.is_stopped = True
+        return Verdict.STUCK, True
+
+    def hangs(self, job: Job[R], call: object) -> bool:
+        """The next attempt has to wait for this call, whose result counts for nothing. Its place is free."""
+        if job.hung_on is call:
+            return False
+        job.hung_on = call
+        if job.lane.tenancy.is_over:
+            self.dropped += 1
+        else:
+            self._requeue(job.lane.tenancy)
+        return self._left(job.lane.tenancy)
+
+    def returned(self, job: Job[R], call: object, now: float, dice: float) -> bool:
+        """A call that is over its time has ended. The job may have gone on without it."""
+        if job.hung_on is not call or job.lane.tenancy.is_over:
+            return False
+        job.hung_on = None
+        due = now + self._terms.backoff.seconds(max(1, job.burials or job.attempts), dice)
+        heapq.heappush(self._waiting, (due, next(self._numbers), job.lane))
+        return True
 
     def broke_off(self, job: Job[R]) -> bool:
         """It did not end by itself: nothing is known of it, so it was not handled."""
@@ -341,3 +384,13 @@ class Workload(Generic[R]):
         if self.is_stopped:
             return self._all.running == 0
         return opened or (tenancy.is_held and tenancy.gauge.running == 0)
+
+
+def _count(job: Job[R], error: BaseException) -> int:
+    """One more failure. Returns how many there were."""
+    if job.is_burying:
+        job.burials += 1
+        return job.burials
+    job.attempts += 1
+    job.error = error
+    return job.attempts

@@ -1,19 +1,23 @@
 """run() of the consumers for threads: jobs run on threads of their own; the caller's thread polls.
 
 A thread that has finished a job takes the next one itself. Threads are daemons: a handler that does not end keeps run()
-waiting for `drain` seconds, and the process not at all.
+waiting for `drain` seconds, and the process not at all. One that is over its time is abandoned: its thread ends when it
+does, and the next job that is launched gets a thread in its stead.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import inspect
+import itertools
 import queue
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic
 
-from ..aio.run_loop import Commit, J, P, Poll, Rest, RunLoop, Step
+from ..aio.run_loop import Commit, J, Leave, P, Poll, Rest, RunLoop, Step, shown
 from ..aio.stop_signals import stopped_by_signals
 from ..records import Records
 
@@ -66,6 +70,8 @@ def _perform(consumer: Consumer | ShareConsumer, step: Step) -> Records | None:
             consumer.commit(timeout=timeout)
         case Rest(seconds):
             consumer._aio._intake.doorbell.wait(seconds)
+        case Leave():
+            consumer.unsubscribe()
     return None
 
 
@@ -78,43 +84,74 @@ class _Threads(Generic[J, P]):
         self._consumer = consumer
         self.run = loop_with(self._launch)
         self._jobs: queue.SimpleQueue[J | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._threads: list[threading.Thread] = []  # but those that are abandoned; of the caller's thread
+        self._numbers = itertools.count()
 
     def _launch(self, job: J) -> None:
         """On the caller's thread."""
         self._jobs.put(job)
         if len(self._threads) < self.run.concurrency:
-            thread = threading.Thread(target=self._serve, name=f"headrace-run-{len(self._threads)}", daemon=True)
+            name = f"headrace-run-{next(self._numbers)}"
+            thread = threading.Thread(target=self._serve, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def _serve(self) -> None:
+        worker = _Worker(threading.current_thread(), self._threads)
         while (job := self._jobs.get()) is not None:
             while job is not None:
-                self._work(job)
+                if not self._work(job, worker):
+                    return
                 job = self.run.take()
 
-    def _work(self, job: J) -> None:
+    def _work(self, job: J, worker: _Worker) -> bool:
+        """False: it took too long, and there may be another thread in this one's stead."""
         goes_on = True
         while goes_on:
             goes_on = False
+            call = self.run.begin(job, worker)
             try:
                 result = self.run.call(job)
                 if isinstance(result, concurrent.futures.Future):
                     result = result.result()
             except Exception as error:  # noqa: BLE001  # the user's: it is tried again, or raised by run()
+                if not self.run.end_call(call):
+                    return False
                 goes_on = self.run.failed(job, error)
             except BaseException as error:  # noqa: BLE001  # SystemExit and the like
+                if not self.run.end_call(call):
+                    return False
                 self.run.broke_off(job, error)
             else:
+                if not self.run.end_call(call):
+                    return False
                 if inspect.iscoroutine(result):  # nobody will await it, so nothing was done
                     result.close()
                     self.run.broke_off(job, _plain_only(self._consumer))
                 else:
                     self.run.succeeded(job, result)
+        return True
 
     def end(self) -> None:
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join(_THREAD_END if not self.run.running else 0.0)
+
+
+class _Worker:
+    """The thread of a call."""
+
+    def __init__(self, thread: threading.Thread, threads: list[threading.Thread]) -> None:
+        self._thread = thread
+        self._threads = threads
+
+    def stack(self) -> str:
+        assert self._thread.ident is not None
+        frame = sys._current_frames().get(self._thread.ident)
+        return "" if frame is None else shown(traceback.extract_stack(frame))
+
+    def abandon(self) -> None:
+        """On the caller's thread. Threads cannot be cancelled."""
+        if self._thread in self._threads:
+            self._threads.remove(self._thread)
