@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -265,6 +267,7 @@ def test_a_stuck_handler_does_not_keep_its_partition(
         work.let_go()
         took.result(DEADLINE + 5)
     assert work.calls.total() > work.handled.total(), "nothing was stuck"
+    assert set(work.calls.values()) == {1}, "it came back before the other had taken over"
     assert "lost" not in diary.kinds(), "it left in order"
     assert work.handled + other == Counter(everything)
     assert progress.handled == work.handled.total()
@@ -275,19 +278,27 @@ def owned(kind: Kind, consumer: Any) -> set[Any]:
     return set(kind.plain(consumer).assignment())
 
 
+@pytest.mark.parametrize("ends_by", ["wakeup", "signal"])
 def test_it_can_be_ended_while_it_is_away(
-    kind: Kind, servers: str, topic: str, caplog: pytest.LogCaptureFixture
+    kind: Kind, servers: str, topic: str, caplog: pytest.LogCaptureFixture, ends_by: str
 ) -> None:
-    """And the consumer is subscribed afterwards."""
+    """And the consumer is subscribed afterwards, as it was."""
     caplog.set_level(logging.WARNING, "headrace")
     diary = Diary()
     work = Handling(kind, lambda place, call: place == BAD and call == 1, stubborn=True)
-    consumer = kind.member(
-        servers, unique("g"), topic, listener=diary, max_poll_interval_ms=2_000, session_timeout_ms=30_000,
-        group_instance_id="one",
-    )  # fmt: skip
-    ended = in_thread(lambda: consumer.run(work.handler, **until(consumer, lambda _: "revoked" in diary.kinds())))
-    progress = ended.result(DEADLINE + 5)
+    settings = {"max_poll_interval_ms": 2_000, "session_timeout_ms": 30_000, "group_instance_id": "one"}
+    consumer = kind.member(servers, unique("g"), topic, listener=diary, **settings)
+    if ends_by == "signal":
+        consumer.subscribe(pattern=topic, listener=diary)
+
+    def is_away(_: Any) -> bool:
+        if "revoked" in diary.kinds() and ends_by == "signal":
+            os.kill(os.getpid(), signal.SIGTERM)
+            return False
+        return "revoked" in diary.kinds()
+
+    progress = consumer.run(work.handler, **until(consumer, is_away))
+    assert progress.seconds < 20
     assert progress.stuck == 1
     assert progress.handled == sum(work.handled.values())
     said = [each.getMessage() for each in caplog.records]

@@ -311,13 +311,12 @@ class Run(RunLoop[Job[Record], Progress]):
             is_too_soon = self._workload.running and time.monotonic() < self._leave_at
         if is_too_soon or self._workload.is_stopped:
             return
-        if self._commits_itself:
-            try:
-                yield Commit(COMMIT_TIMEOUT)
-            except WakeupError:
-                raise
-            except HeadraceError as error:
-                log.warning("the commit before leaving the group failed: %s", error)
+        try:
+            yield Commit(COMMIT_TIMEOUT)  # the one that comes with leaving has less time
+        except WakeupError:
+            raise
+        except HeadraceError as error:
+            log.warning("the commit before leaving the group failed: %s", error)
         names = ", ".join(map(self._name, self._stuck))
         log.warning(
             "group %s: leaving it for %.1f s, so that others get its partitions: the handler was called more than %s s "
