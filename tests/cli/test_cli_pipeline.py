@@ -194,7 +194,7 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, rest = process.communicate(timeout=150)
     assert (process.returncode, out) == (130, ""), (said, rest)
-    assert "the next run goes on where this one was" in rest
+    assert "the next run resumes where this one stopped" in rest
     assert time.monotonic() - started < 100
     _, alive = psutil.wait_procs(family, timeout=60)
     assert not alive

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from unittest import mock
 
 import pytest
@@ -20,10 +20,14 @@ from support.produce import numbered, write
 COMMAND = [sys.executable, "-m", "headrace"]
 
 
+# As a script starts its background commands: with SIGINT ignored.
+IN_A_SCRIPT = ["bash", "-c", "trap '' INT; exec \"$@\"", "bash"]
+
+
 @contextlib.contextmanager
-def start(*args: str) -> Iterator[subprocess.Popen[bytes]]:
+def start(*args: str, by: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
     pipe = subprocess.PIPE
-    with subprocess.Popen([*COMMAND, *args], stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL) as process:
+    with subprocess.Popen([*by, *COMMAND, *args], stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL) as process:
         try:
             yield process
         finally:
@@ -68,9 +72,10 @@ def test_a_member_whose_reader_has_had_enough(servers: str, admin: Admin) -> Non
     assert done.text == "0\n"
 
 
-def test_ctrl_c_while_it_follows(servers: str, admin: Admin) -> None:
+@pytest.mark.parametrize("by", [[], IN_A_SCRIPT], ids=["in a terminal", "in the background of a script"])
+def test_ctrl_c_while_it_follows(servers: str, admin: Admin, by: list[str]) -> None:
     topic = admin.create("followed")
-    with start("tail", "-b", servers, "-t", topic, "-o", "beginning", "--timeout", "60") as process:
+    with start("tail", "-b", servers, "-t", topic, "-o", "beginning", "--timeout", "60", by=by) as process:
         assert process.stdout is not None
         for number in range(3):
             write(servers, topic, numbered(1, start=number))
@@ -78,6 +83,26 @@ def test_ctrl_c_while_it_follows(servers: str, admin: Admin) -> None:
         process.send_signal(signal.SIGINT)
         rest, said = process.communicate(timeout=60)
     assert (process.returncode, rest, said) == (130, b"", b"\n")  # what the terminal shows as ^C ends its line
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_member_that_is_signalled_commits_and_leaves(servers: str, admin: Admin, number: signal.Signals) -> None:
+    topic = admin.create("signalled")
+    write(servers, topic, numbered(3))
+    group = f"{topic}-group"
+    only_at_the_end = ("-C", "auto.commit.interval.ms=600000")
+    member = ("tail", "-b", servers, "-t", topic, "-g", group, "-o", "beginning", *only_at_the_end)
+    with start(*member, by=IN_A_SCRIPT) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(3)] == [b"0\n", b"1\n", b"2\n"]
+        write(servers, topic, numbered(1, start=3))
+        assert process.stdout.readline() == b"3\n"  # so the others are done; this one may be about to be
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert headrace("groups", "-b", servers, "-g", group, "--format", "json").json["members"] == []
+    found = headrace("lag", "-b", servers, "-g", group, "--format", "json").json
+    assert [it["next"] >= 3 for it in found["partitions"]] == [True]
 
 
 def test_ctrl_c_while_it_watches(servers: str, admin: Admin) -> None:

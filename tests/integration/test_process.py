@@ -23,6 +23,7 @@ from support.admin import Admin, unique
 from support.consumers import MakeConsumer, assigned, poll_until
 from support.patience import quickest
 from support.produce import numbered, write
+from support.programs import INTERRUPTIBLE
 from support.waiting import wait_for
 
 
@@ -235,7 +236,7 @@ def test_ctrl_c(topic: str, servers: str, program: str) -> None:
 def _interrupted(program: str, servers: str, topic: str) -> float:
     """How long it takes to end."""
     process = subprocess.Popen(
-        [sys.executable, "-c", program, servers, topic, unique("g")],
+        [sys.executable, "-c", INTERRUPTIBLE + program, servers, topic, unique("g")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -274,7 +275,7 @@ with Consumer(bootstrap_servers=sys.argv[1], allow_auto_create_topics=False) as 
 
 def test_a_signal_that_does_not_wake_the_thread(servers: str) -> None:
     """As one does that comes between Python's look for signals and the system call that waits."""
-    command = [sys.executable, "-c", ELSEWHERE, servers]
+    command = [sys.executable, "-c", INTERRUPTIBLE + ELSEWHERE, servers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("True\nTrue\n", "", 0)
 

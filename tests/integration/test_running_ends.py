@@ -18,6 +18,7 @@ from headrace.errors import ConfigError, KafkaError, StateError
 from support.admin import Admin, unique
 from support.consumers import KINDS, AnyConsumer
 from support.produce import numbered, write
+from support.programs import INTERRUPTIBLE
 from support.run_kinds import DEADLINE, Kind, committed_offsets, until
 
 PARTITIONS = 6
@@ -229,7 +230,7 @@ print("ended", progress.handled, progress.running)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_it_in_order(kind: Kind, servers: str, topic: str, number: signal.Signals) -> None:
     group = unique("g")
-    command = [sys.executable, "-c", CHILD, kind.name, servers, group, topic]
+    command = [sys.executable, "-c", INTERRUPTIBLE + CHILD, kind.name, servers, group, topic]
     with (
         tempfile.TemporaryFile("w+") as complaints,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True) as child,

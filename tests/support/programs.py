@@ -12,6 +12,9 @@ from pathlib import Path
 
 import psutil
 
+# Programs that a test sends SIGINT to begin with this. A test run in the background of a script inherits SIGINT as
+# ignored and would pass that on: Python then raises no KeyboardInterrupt.
+INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 SOURCE = Path(sys.modules["headrace"].__path__[0]).parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE)}
 
@@ -34,7 +37,7 @@ def eventually(condition: Callable[[], bool], within: float = 60.0) -> bool:
 
 def python(program: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)],
+        [sys.executable, "-c", INTERRUPTIBLE + textwrap.dedent(program)],
         env=ENVIRONMENT | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -18,6 +18,10 @@ def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
 
     Only in the main thread, since Python has handlers nowhere else, and only for signals that the program does not
     handle itself: asyncio.run() has a handler for Ctrl-C, for example, which cancels the main task.
+
+    A signal that is ignored stays ignored. Shells without job control start background programs with SIGINT ignored, so
+    that a Ctrl-C meant for the script does not reach them; whether to override that is up to the program, not to a
+    library in it. SIGTERM ends such a program.
     """
     taken: list[signal.Signals] = []
 

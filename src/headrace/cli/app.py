@@ -5,7 +5,8 @@ exit code 1   it failed: one message on stderr, a stack trace with --debug only
 exit code 2   the command line makes no sense: one line on stderr
 exit code 3   `lag`: the threshold is passed; `status`: stopped
 exit code 4   `status`: crashed
-exit code 130 Ctrl-C
+exit code 130 Ctrl-C (SIGINT)
+exit code 143 SIGTERM
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import click
 from headrace._version import __version__
 from headrace.errors import ConfigError, HeadraceError, NetworkError, RequestTimeoutError
 
+from . import INTERRUPTED
 from .pipes import ReaderGone, forget_the_rest, noticing_that_the_reader_is_gone
 from .showing import printable
 
@@ -102,7 +104,7 @@ def run() -> None:
         click.echo(printable(f"headrace: {text}{advice}"), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except ConfigError as error:
         _fail(error, debug, 2)
     except (NetworkError, RequestTimeoutError) as error:

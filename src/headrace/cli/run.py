@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -208,10 +209,10 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str]) 
                 say(event["warning"])
             if "tables" in event:
                 found = Outcome(**event)
-    except KeyboardInterrupt:
-        process.send_signal(15)
+    except (KeyboardInterrupt, SystemExit):  # SystemExit: SIGTERM, see `handle_signals`
+        process.send_signal(signal.SIGTERM)
         process.wait(_END_WITHIN)
-        say("stopped; the next run goes on where this one was")
+        say("stopped; the next run resumes where this one stopped")
         raise
     finally:
         process.close()

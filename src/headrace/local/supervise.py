@@ -39,6 +39,7 @@ def supervise(wish: Wish, ready: Callable[[Status], None], busy: Callable[[], No
             busy()
             return
         state_path().unlink(missing_ok=True)
+        # Set and not only changed: a script's background processes inherit SIGINT as ignored.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
         cluster = LocalBroker(
