@@ -138,7 +138,7 @@ def hundred(servers: str, admin: Admin) -> str:
         (("-o", "-1000", "-e", "-p", "1"), range(50, 100)),
         (("-o", "@1700000097000", "-e"), [97, 98, 99]),
         (("-o", "@2023-11-14T22:14:55+00:00", "-e"), [95, 96, 97, 98, 99]),
-        (("-o", "@-1s", "-e"), []),
+        (("-o", "50", "-e"), []),
         (("-o", "beginning", "-e", "--grep", "^1"), [1, *range(10, 20)]),
         (("-o", "beginning", "-e", "--grep-key", "odd", "--grep", "^9"), [9, 91, 93, 95, 97, 99]),
         (("-o", "beginning", "-p", "0", "-e"), range(50)),
@@ -146,6 +146,29 @@ def hundred(servers: str, admin: Admin) -> str:
 )
 def test_where_it_starts_and_ends(servers: str, hundred: str, args: tuple[str, ...], expected: list[int]) -> None:
     assert sorted(map(int, tail(servers, hundred, *args))) == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("-o", "51"), "offset 51 is beyond the end of TOPIC-0 (50), TOPIC-1 (50): starting at the end\n"),
+        (("-o", "1000", "-p", "1"), "offset 1000 is beyond the end of TOPIC-1 (50): starting at the end\n"),
+        (("-o", "@-1s"), "TOPIC has no record at or after @-1s: starting at the end\n"),
+        (("-o", "@2100-01-01"), "TOPIC has no record at or after @2100-01-01: starting at the end\n"),
+    ],
+)
+def test_a_start_beyond_the_end_is_reported(servers: str, hundred: str, args: tuple[str, ...], said: str) -> None:
+    done = headrace("tail", "-b", servers, "-t", hundred, *args, "-e")
+    assert (done.code, done.text, done.err) == (0, "", said.replace("TOPIC", hundred))
+
+
+def test_a_start_that_was_deleted_is_reported(servers: str, admin: Admin) -> None:
+    topic = admin.create("deleted")
+    write(servers, topic, numbered(5))
+    admin.delete_records(topic, 3)
+    done = headrace("tail", "-b", servers, "-t", topic, "-o", "1", "-e")
+    assert (done.code, done.text.split()) == (0, ["3", "4"])
+    assert done.err == f"offset 1 was deleted from {topic}-0 (3): starting at the first that is left\n"
 
 
 def test_columns(servers: str, admin: Admin) -> None:

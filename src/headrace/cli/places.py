@@ -20,6 +20,7 @@ from headrace.types import TopicPartition
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_NAMED = 3  # partitions, in a remark about some of them
 _SINCE_1970 = {10: 1000, 13: 1}
 """By how many digits there are: milliseconds in the unit. Those of this century; others could be either."""
 
@@ -36,6 +37,8 @@ class Place:
 
     kind: str
     number: int = 0
+    text: str = dataclasses.field(default="", compare=False)
+    """As the user wrote it."""
 
     def offsets(
         self, first: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
@@ -48,6 +51,26 @@ class Place:
         if self.kind == "offset":
             return {tp: min(max(first[tp], self.number), end[tp]) for tp in end}
         return dict(first)
+
+    def misses(self, first: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[str]:
+        """What to say about an offset that some partitions do not have. The number of the end is not beyond it: it is
+        that of the next record."""
+        if self.kind != "offset":
+            return []
+        beyond = {tp: end[tp] for tp in sorted(end) if self.number > end[tp]}
+        before = {tp: first[tp] for tp in sorted(first) if self.number < first[tp]}
+        said = []
+        if beyond:
+            said.append(f"offset {self.number} is beyond the end of {_listed(beyond)}: starting at the end")
+        if before:
+            said.append(f"offset {self.number} was deleted from {_listed(before)}: starting at the first that is left")
+        return said
+
+
+def _listed(offsets: Mapping[TopicPartition, int]) -> str:
+    named = [f"{tp} ({offset})" for tp, offset in offsets.items()]
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return ", ".join(named[:_NAMED]) + more
 
 
 def parse_place(text: str, now: float) -> Place:
@@ -62,7 +85,7 @@ def parse_place(text: str, now: float) -> Place:
     if re.fullmatch(r"-\d+", word):
         return Place("last", int(word[1:]))
     if word.startswith("@"):
-        return Place("time", _milliseconds(text.strip()[1:], now))
+        return Place("time", _milliseconds(text.strip()[1:], now), text.strip())
     raise click.BadParameter(
         f"{text!r} is none of beginning, end, OFFSET, -LAST, @TIME, @-15m", param_hint="-o / --offset"
     )

@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError
 from .connecting import Settings, cluster_options, format_option
 from .pipes import ReaderGone, reader_is_gone
 from .places import Place, chosen, parse_place
+from .showing import say
 
 if TYPE_CHECKING:
     from headrace import Consumer, Record, Records
@@ -192,8 +193,13 @@ def _starts(
 ) -> dict[TopicPartition, int]:
     if place.kind == "time":
         found = consumer.offsets_for_times(dict.fromkeys(places, place.number))
+        if all(at is None for at in found.values()):
+            say(f"{places[0].topic} has no record at or after {place.text}: starting at the end")
         return {tp: ends[tp] if (at := found[tp]) is None else at.offset for tp in places}
-    return place.offsets(consumer.beginning_offsets(places), ends)
+    first = consumer.beginning_offsets(places)
+    for remark in place.misses(first, ends):
+        say(remark)
+    return place.offsets(first, ends)
 
 
 def _unknown(topic: str) -> HeadraceError:
