@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cli.shell import headrace
+from cli.terminal import terminal
 from headrace import Consumer, TopicPartition
 from support.admin import Admin, unique
 from support.produce import Outgoing, numbered, write
@@ -45,6 +46,40 @@ def test_a_line_of_standard_input(servers: str, admin: Admin) -> None:
     topic = admin.create("line")
     assert headrace("produce", "-b", servers, "-t", topic, stdin=b"hello\n").err == f"1 record written to {topic}\n"
     assert tail(servers, topic, "-o", "beginning", "-e") == ["hello"]
+
+
+def test_a_topic_that_does_not_exist(servers: str) -> None:
+    """The broker of the tests creates topics that a producer asks about: the command must not ask so."""
+    topic = unique("misspelled")
+    done = headrace("produce", "-b", servers, "-t", topic, stdin=b"hello\n")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err == (
+        f"headrace: there is no topic '{topic}': --create creates it, `headrace topics` lists those that exist\n"
+    )
+    assert headrace("topics", "-b", servers, "-t", topic).code == 1
+    for created in (f"created {topic}\n", ""):
+        done = headrace("produce", "-b", servers, "-t", topic, "--create", stdin=b"hello\n")
+        assert (done.code, done.err) == (0, f"{created}1 record written to {topic}\n")
+    assert tail(servers, topic, "-o", "beginning", "-e") == ["hello", "hello"]
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1), ("", 1)])
+def test_on_a_terminal_it_asks_before_it_creates_a_topic(servers: str, tmp_path: Path, answer: str, code: int) -> None:
+    topic = unique("asked")
+    (tmp_path / "lines").write_text("hello\n")
+    with terminal("produce", "-b", servers, "-t", topic, str(tmp_path / "lines"), columns=200) as shown:
+        shown.read_until(f"There is no topic '{topic}'. Create it? [y/N]: ")
+        shown.type(f"{answer}\n")
+        shown.read_rest()
+    assert shown.process.returncode == code, shown.seen
+    assert ("1 record written" in shown.seen, "there is no topic" in shown.seen) == (code == 0, code == 1)
+    assert (headrace("topics", "-b", servers, "-t", topic).code == 0) is (code == 0)
+
+
+def test_settings_that_make_no_sense_create_no_topic(servers: str) -> None:
+    topic = unique("not-created")
+    assert headrace("produce", "-b", servers, "-t", topic, "--create", "-C", "nonsense=1", stdin=b"x\n").code == 2
+    assert headrace("topics", "-b", servers, "-t", topic).code == 1
 
 
 def test_json_there_and_back(servers: str, admin: Admin) -> None:

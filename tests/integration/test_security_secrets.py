@@ -176,7 +176,7 @@ def test_a_cluster_from_the_command_line(tmp_path: Path, monkeypatch: pytest.Mon
         settings = read_properties(Path(where))
         with Consumer(settings) as consumer:
             assert consumer.list_topics() == {}
-        says("produce", "-t", "greetings", stdin=b"hello\n")
+        says("produce", "-t", "greetings", "--create", stdin=b"hello\n")
         assert says("tail", "-t", "greetings", "-o", "beginning", "-e", "-C", "client.id=me") == "hello\n"
         password = re.findall(r'password="([^"]+)"', settings["sasl.jaas.config"])[0]
         assert password not in said

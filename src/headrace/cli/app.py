@@ -75,7 +75,7 @@ class _Commands(click.Group):
     epilog="""\b
 Examples:
   headrace up                                  Apache Kafka on this machine
-  echo hello | headrace produce -t greetings
+  echo hello | headrace produce -t greetings --create
   headrace tail -t greetings -o beginning -e
   headrace lag -g billing --watch
 """,

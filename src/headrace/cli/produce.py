@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import functools
 import json
@@ -11,9 +12,9 @@ from typing import IO, Any
 
 import click
 
-from headrace.errors import HeadraceError, NetworkError
+from headrace.errors import HeadraceError, KafkaError, NetworkError
 
-from .connecting import Settings, cluster_options, format_option, name_and_value, try_the_door
+from .connecting import Settings, cluster_options, for_asking, format_option, name_and_value
 from .producing import for_getting_in, make_producer
 from .showing import say
 
@@ -26,7 +27,7 @@ _NUMBERS = {"timestamp": 2**63, "partition": 2**31}
 @click.command(
     epilog="""\b
 Examples:
-  echo hello | headrace produce -t greetings
+  echo hello | headrace produce -t greetings --create
   headrace produce -t orders -K : orders.txt       key:value, a line each
   headrace produce -t orders -H source=shell < orders.txt
   headrace tail -t orders -o beginning -e --format json | headrace produce -t copy --format json
@@ -34,6 +35,7 @@ Examples:
 )
 @click.argument("files", nargs=-1, type=click.File("rb"))
 @click.option("-t", "--topic", required=True, metavar="TOPIC", help="Where to.")
+@click.option("--create", is_flag=True, help="Create the topic if it does not exist, with the brokers' defaults.")
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this one.  [default: by key]")
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="What stands between key and value in a line.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
@@ -45,6 +47,7 @@ def produce(
     timeout: float,
     files: tuple[IO[bytes], ...],
     topic: str,
+    create: bool,
     partition: int | None,
     key_delimiter: str | None,
     headers: tuple[str, ...],
@@ -55,12 +58,14 @@ def produce(
 
     With --format json a line is an object with value, and perhaps key, headers (an object, or pairs), timestamp
     (milliseconds) and partition. -C takes the settings of confluent-kafka's producer.
+
+    A topic that does not exist is created with --create. Without it, a terminal is asked; elsewhere the command fails.
     """
     if form == "json" and key_delimiter:
         raise click.UsageError("-K is for text: with --format json a key is the line's own")
     _check_name(topic)
     always = [(name, value.encode()) for name, value in (name_and_value(text, "-H") for text in headers)]
-    writer = _Writer(settings, topic, timeout, compression)
+    writer = _Writer(settings, topic, timeout, compression, create)
     read = _read_json if form == "json" else _read_text
     try:
         for source in files or (sys.stdin.buffer,):
@@ -86,15 +91,49 @@ def _check_name(topic: str) -> None:
         )
 
 
+async def _exists(settings: Settings, topic: str) -> bool:
+    from headrace.aio.admin import AsyncAdmin
+
+    async with AsyncAdmin(settings) as admin:
+        return topic in await admin.topics([topic])
+
+
+async def _create(settings: Settings, topic: str) -> None:
+    from headrace.aio.admin import AsyncAdmin
+
+    async with AsyncAdmin(settings) as admin:
+        try:
+            await admin.create_topic(topic)
+        except KafkaError as error:
+            if error.name != "TOPIC_ALREADY_EXISTS":  # another one was faster
+                raise
+
+
+def _ask_whether_to_create(topic: str) -> None:
+    """Raises HeadraceError if it is not to be created, or there is nobody to ask: a misspelled name must not become a
+    topic."""
+    if sys.stdin.isatty() and click.confirm(f"There is no topic {topic!r}. Create it?", err=True):
+        return
+    raise HeadraceError(f"there is no topic {topic!r}: --create creates it, `headrace topics` lists those that exist")
+
+
 class _Writer:
     """A producer that tells what did not get through."""
 
-    def __init__(self, settings: Settings, topic: str, timeout: float, compression: str) -> None:
+    def __init__(self, settings: Settings, topic: str, timeout: float, compression: str, create: bool) -> None:
         self._topic = topic
         self._failed: str | None = None
         self._handed_over = self._written = 0
-        try_the_door(for_getting_in(settings), timeout)
+        # Asked by a client of our own, before the producer exists: it says what is wrong, does not try a wrong password
+        # again and again, and does not make brokers create the topic, as the producer's question would.
+        asking = for_asking(for_getting_in(settings), timeout)
+        exists = asyncio.run(_exists(asking, topic))
         self._producer = make_producer({"linger.ms": 5, "compression.type": compression, **settings})
+        if not exists:
+            if not create:
+                _ask_whether_to_create(topic)
+            asyncio.run(_create(asking, topic))
+            say(f"created {topic}")
         from confluent_kafka import KafkaException
 
         try:
