@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from cli.shell import headrace
+from cli.terminal import terminal
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.cli import lag_reading
 from support.admin import Admin, unique
@@ -133,6 +135,24 @@ def test_watching_with_a_trend(servers: str, admin: Admin) -> None:
     assert (still.code, still.err) == (0, "")
     assert still.text.count(f"{group}: 900 records") == 3
     assert still.text.endswith("0 records/s written, 0 read: not catching up\n")
+
+
+def test_watching_on_a_small_terminal(servers: str, admin: Admin) -> None:
+    topic, group = admin.create("wide", 30), unique("watching")
+    write(servers, topic, [Outgoing(b"x", partition=n) for n in range(30) for _ in range(n + 1)])
+    commit(servers, group, {TopicPartition(topic, n): 0 for n in range(30)})
+    with terminal("lag", "-b", servers, "-g", group, "--watch", "--times", "2", rows=12, columns=60) as shown:
+        shown.read_rest()
+    assert shown.process.returncode == 0
+    _, first, second = map(click.unstyle, shown.seen.split("\x1b[2J"))  # the screen is cleared
+    for text, rows in ((first, 8), (second, 7)):  # the second has a trend
+        lines = text.rstrip().splitlines()
+        assert len(lines) < 12
+        assert all(len(line) <= 60 for line in lines)
+        assert lines[0].startswith(f"{group}: 465 records")
+        assert [line.split()[1] for line in lines[2 : 2 + rows]] == [str(29 - n) for n in range(rows)]
+        left = sum(range(1, 31 - rows))
+        assert lines[2 + rows] == f"… {30 - rows} more rows, with {left} records"
 
 
 def test_both_lanes(servers: str, admin: Admin, make_sync: Any) -> None:

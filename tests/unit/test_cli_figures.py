@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from headrace.cli.checkpoints import read_checkpoints
 from headrace.cli.lag import Threshold
 from headrace.cli.lag import shown as lag_table
-from headrace.cli.lag_figures import History, Row, Sample, plain_row, rows_of
+from headrace.cli.lag_figures import History, Row, Sample, Trend, plain_row, rows_of
 from headrace.cli.lines import Columns, Filter, renderer
 from headrace.cli.pipeline_child import main_table
 from headrace.cli.places import Place, parse_place, span_seconds
@@ -63,6 +64,41 @@ def test_what_lies_behind_the_end_is_of_another_log() -> None:
     text = lag_table("g", Sample(0.0, [row]), None)
     assert text.endswith("t-0: next is behind the end, so it is of another log (another cluster, or made again)")
     assert not Row(TP, "", 90, 90, 0).is_beyond
+
+
+def many(count: int) -> Sample:
+    """Partition n has a lag of n; the last one is of another log."""
+    found = [Row(TopicPartition("t", n), "", 0, n, n, owner="consumer-with-a-long-name@host") for n in range(count - 1)]
+    return Sample(0.0, [*found, Row(TopicPartition("t", count - 1), "", 9, 5, 0)])
+
+
+def test_a_watch_has_the_worst_partitions_first() -> None:
+    lines = lag_table("g", many(5), None, is_watch=True).splitlines()
+    assert [line.split()[1] for line in lines[2:-1]] == ["4", "3", "2", "1", "0"]
+    lines = lag_table("g", many(5), None).splitlines()
+    assert [line.split()[1] for line in lines[2:-1]] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "partitions", "note"),
+    [
+        (11, ["4", "3", "2", "1", "0"], None),  # all of them, and a line for the cursor
+        (9, ["4", "3", "2"], "… 2 more rows, with 1 records"),
+        (3, ["4"], "… 4 more rows, with 6 records"),  # it cannot be smaller
+    ],
+)
+def test_a_watch_fits_on_the_screen(rows: int, partitions: list[str], note: str | None) -> None:
+    trend = Trend(1.0, 2.0, 3.0)
+    screen = os.terminal_size((40, rows))
+    lines = click.unstyle(lag_table("a group", many(5), trend, screen, is_watch=True)).splitlines()
+    last = 2 + len(partitions)
+    assert [line.split()[1] for line in lines[2:last]] == partitions
+    assert lines[last:-2] == ([] if note is None else [note])
+    assert lines[-2].startswith("t-4: next is behind the end")
+    assert lines[-1].startswith("1 records/s written, 2 read:")
+    assert len(lines) < rows or rows == 3
+    assert max(map(len, lines)) == 40, "the owner's name does not wrap"
+    assert lines[2].split()[0] == "t"
 
 
 def test_a_share_groups_lag_is_what_the_brokers_say() -> None:

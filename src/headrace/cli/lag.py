@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import re
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +18,10 @@ from headrace.errors import HeadraceError
 
 from .connecting import Settings, cluster_options, for_asking, format_option
 from .places import span_seconds
-from .showing import document, is_terminal, printable, seconds, table
+from .showing import clipped, document, is_terminal, printable, seconds, table
 
 if TYPE_CHECKING:
-    from .lag_figures import Sample, Trend
+    from .lag_figures import Row, Sample, Trend
 
 TOO_MUCH = 3
 
@@ -70,7 +73,7 @@ Examples:
 @click.argument("checkpoint", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("-g", "--group", metavar="GROUP", help="A group of any kind.")
 @click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this one.")
-@click.option("-w", "--watch", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C, worst partitions first.")
 @click.option(
     "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds, with --watch."
 )
@@ -103,8 +106,8 @@ def lag(
     if times is not None and not watch:
         raise click.UsageError("--times is for --watch")
     asking = for_asking(settings, timeout)
-    rounds = (times or 0) if watch else 1
-    last = asyncio.run(_watch(asking, group, checkpoint, topics, interval, rounds, form))
+    rounds = times if watch else 1
+    last = asyncio.run(_look(asking, group, checkpoint, topics, interval, rounds, form, is_watch=watch))
     if threshold is not None:
         if beyond := _beyond(last):
             raise HeadraceError(f"the lag cannot be told: {beyond}")
@@ -112,14 +115,16 @@ def lag(
             context.exit(TOO_MUCH)
 
 
-async def _watch(
+async def _look(
     settings: Settings,
     group: str | None,
     checkpoint: Path | None,
     topics: tuple[str, ...],
     interval: float,
-    rounds: int,
+    rounds: int | None,
     form: str,
+    *,
+    is_watch: bool,
 ) -> Sample:
     from headrace.aio.admin import AsyncAdmin
 
@@ -139,11 +144,12 @@ async def _watch(
             trend = history.trend()
             if form == "json":
                 found = _document(name, sample, trend)
-                click.echo(document(found) if rounds == 1 else json.dumps(found))
+                click.echo(json.dumps(found) if is_watch else document(found))
             else:
-                if rounds != 1 and is_terminal():
+                screen = shutil.get_terminal_size() if is_watch and is_terminal() else None
+                if screen is not None:
                     click.clear()
-                click.echo(shown(name, sample, trend))
+                click.echo(shown(name, sample, trend, screen, is_watch=is_watch))
             done += 1
             if done == rounds:
                 return sample
@@ -185,13 +191,39 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 
-def shown(name: str, sample: Sample, trend: Trend | None) -> str:
-    """As people read it."""
+def shown(
+    name: str, sample: Sample, trend: Trend | None, screen: os.terminal_size | None = None, *, is_watch: bool = False
+) -> str:
+    """As people read it. A watch has the worst partitions first, and fits on the screen if there is one: what does not
+    fit would scroll the figures away that matter, and a wrapped line counts as two."""
+    width = None if screen is None else screen.columns
+    head = f"{printable(name)}: {sample.lag:,} records"
+    if sample.seconds is not None:
+        head += f", the oldest {seconds(sample.seconds)} old"
+    notes = [*filter(None, [_beyond(sample)]), *([] if trend is None else [_trend_line(trend)])]
+    rows = sorted(sample.rows, key=_badness, reverse=True) if is_watch else sample.rows
+    if screen is not None:
+        # The name, the heads, the notes, and the line that the cursor is in.
+        room = max(1, screen.lines - 3 - len(notes))
+        if len(rows) > room:
+            kept = max(1, room - 1)
+            rest = rows[kept:]
+            notes.insert(0, f"… {len(rest):,} more rows, with {sum(row.lag for row in rest):,} records")
+            rows = rows[:kept]
+    return "\n".join([clipped(head, width), _table(rows, sample, width), *(clipped(note, width) for note in notes)])
+
+
+def _badness(row: Row) -> tuple[bool, int, float, int]:
+    return row.is_beyond, row.lag, row.seconds or 0.0, row.lost
+
+
+def _table(rows: Sequence[Row], sample: Sample, width: int | None) -> str:
+    """Some of the sample's rows: columns do not come and go with those that are shown."""
     with_lanes = any(row.lane for row in sample.rows)
     with_lost = sample.lost > 0
     heads = ["topic", "partition", *(["lane"] if with_lanes else []), "next", "end", "lag", "time"]
     heads += [*(["lost"] if with_lost else []), "owner"]
-    rows = [
+    cells = [
         [
             row.tp.topic,
             row.tp.partition,
@@ -203,17 +235,9 @@ def shown(name: str, sample: Sample, trend: Trend | None) -> str:
             *([row.lost] if with_lost else []),
             row.owner,
         ]
-        for row in sample.rows
+        for row in rows
     ]
-    head = f"{printable(name)}: {sample.lag:,} records"
-    if sample.seconds is not None:
-        head += f", the oldest {seconds(sample.seconds)} old"
-    lines = [head, table(heads, rows)]
-    if beyond := _beyond(sample):
-        lines.append(beyond)
-    if trend is not None:
-        lines.append(_trend_line(trend))
-    return "\n".join(lines)
+    return table(heads, cells, width)
 
 
 def _beyond(sample: Sample) -> str:

@@ -59,7 +59,8 @@ def produce(
     With --format json a line is an object with value, and perhaps key, headers (an object, or pairs), timestamp
     (milliseconds) and partition. -C takes the settings of confluent-kafka's producer.
 
-    A topic that does not exist is created with --create. Without it, a terminal is asked; elsewhere the command fails.
+    A topic that does not exist is created with --create. Without it, the command asks on a terminal and otherwise
+    fails.
     """
     if form == "json" and key_delimiter:
         raise click.UsageError("-K is for text: with --format json a key is the line's own")

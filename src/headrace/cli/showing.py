@@ -12,8 +12,9 @@ import click
 _UNSAFE = dict.fromkeys((*range(9), *range(10, 32), *range(127, 160)), 0xFFFD)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as they have to be, whatever the terminal. Numbers stand on the right."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]], width: int | None = None) -> str:
+    """Columns as wide as they have to be. Numbers stand on the right. Lines are not longer than `width`, if there is
+    one."""
     shown = [[_cell(value) for value in row] for row in rows]
     right = [
         bool(shown) and all(row[at] == "-" or row[at][:1].isdigit() or row[at][:1] in "+~" for row in shown)
@@ -22,12 +23,18 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     widths = [max(len(head), *(len(row[at]) for row in shown), 0) for at, head in enumerate(heads)]
 
     def line(cells: Sequence[str]) -> str:
-        return "  ".join(
-            cell.rjust(width) if is_right else cell.ljust(width)
-            for cell, width, is_right in zip(cells, widths, right, strict=True)
-        ).rstrip()
+        whole = "  ".join(
+            cell.rjust(wide) if is_right else cell.ljust(wide)
+            for cell, wide, is_right in zip(cells, widths, right, strict=True)
+        )
+        return clipped(whole.rstrip(), width)
 
     return "\n".join([click.style(line(heads), bold=True), *map(line, shown)])
+
+
+def clipped(line: str, width: int | None) -> str:
+    """Cut off at `width` characters, if there is such a limit."""
+    return line if width is None or len(line) <= width else line[: max(0, width - 1)] + "…"
 
 
 def document(value: Any) -> str:
