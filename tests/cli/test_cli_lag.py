@@ -102,6 +102,33 @@ def test_partitions_that_are_owned_with_and_without_a_commit(servers: str, admin
     assert shown.rows[3][:5] == [topic, "1", "-", "5", "5"]
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_with_one_client_id_are_told_apart(servers: str, admin: Admin, protocol: str) -> None:
+    """As two queries of Spark on one driver have it that are in one group."""
+    topic, group = admin.create("shared", 2), unique("queries")
+    settings = {"bootstrap_servers": servers, "group_id": group, "client_id": "query", "group_protocol": protocol}
+    with Consumer(**settings) as one, Consumer(**settings) as two:
+        one.subscribe([topic])
+        two.subscribe([topic])
+
+        def have_one_each() -> bool:
+            one.poll(0.1)
+            two.poll(0.1)
+            return len(one.assignment()) == len(two.assignment()) == 1
+
+        wait_for("a partition each", have_one_each)
+        found = lag(servers, "-g", group)["partitions"]
+        shown = headrace("lag", "-b", servers, "-g", group)
+        members = headrace("groups", "-b", servers, "-g", group, "--format", "json").json["members"]
+    assert [it["owner"] for it in found] == ["query@127.0.0.1"] * 2
+    assert {it["member"]: [it["partition"]] for it in found} == {
+        it["member"]: it["partitions"][topic] for it in members
+    }
+    owners = [row[-2:] for row in shown.rows[2:]]
+    assert [it["member"].removeprefix("query-")[:8] for it in found] == [short for _, short in owners]
+    assert {owner for owner, _ in owners} == {"query@127.0.0.1"}
+
+
 def test_only_the_end_of_a_transaction_is_left(servers: str, admin: Admin) -> None:
     topic, group = admin.create("transaction"), unique("readers")
     writer = Writer(servers, transactional_id=unique("tx"))
@@ -218,10 +245,15 @@ def test_a_checkpoint(servers: str, behind: tuple[str, str], tmp_path: Path) -> 
     path = checkpoint(tmp_path / "query", offsets, committed=1)
     found = lag(servers, str(path))
     assert (found["group"], found["lag"]) == (str(path), 18)
+    assert [it["owner"] for it in found["partitions"]] == [None, None]
     assert [(it["next"], it["lag"]) for it in found["partitions"]] == [(18, 2), (4, 16)]
     # A pipeline's storage has several of them.
     checkpoint(tmp_path / "storage" / "other" / "0", {0: {topic: {"0": 10}}}, committed=0)
-    assert lag(servers, str(tmp_path))["lag"] == 10 + 16
+    both = lag(servers, str(tmp_path))
+    assert both["lag"] == 10 + 16
+    assert [it["owner"] for it in both["partitions"]] == ["storage/other/0", "query"], (
+        "the slower one of each partition"
+    )
     assert headrace("lag", "-b", servers, str(path), "--threshold", "17").code == 3
     path = checkpoint(tmp_path / "beyond", {0: {topic: {"0": 500}}}, committed=0)
     done = headrace("lag", "-b", servers, str(path), "--threshold", "17")

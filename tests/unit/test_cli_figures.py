@@ -66,6 +66,31 @@ def test_what_lies_behind_the_end_is_of_another_log() -> None:
     assert not Row(TP, "", 90, 90, 0).is_beyond
 
 
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ([("a@h", "a-1"), ("b@h", "b-1")], ["a@h", "b@h"]),
+        ([("a@h", "a-1"), ("a@h", "a-1")], ["a@h", "a@h"]),  # one member, two partitions
+        ([("a@h", "a-12345678-90"), ("a@h", "a-12345679-90")], ["a@h 12345678", "a@h 12345679"]),  # classic groups
+        (
+            [("a@h", "QBcNYP34-x"), ("a@h", "Zk1NYP34-x"), (None, None)],
+            ["a@h QBcNYP34", "a@h Zk1NYP34", "-"],
+        ),  # KIP-848
+        (
+            [("a@h", "a-0000000000000000-1"), ("a@h", "a-0000000000000000-2")],
+            ["a@h 0000000000000000-1", "a@h 0000000000000000-2"],
+        ),
+    ],
+)
+def test_members_are_told_apart(members: list[tuple[str | None, str | None]], expected: list[str]) -> None:
+    found = [
+        Row(TopicPartition("t", n), "", 0, 1, 1, owner=owner, member=member)
+        for n, (owner, member) in enumerate(members)
+    ]
+    lines = lag_table("g", Sample(0.0, found), None).splitlines()
+    assert [line.split(maxsplit=6)[6] for line in lines[2:]] == expected
+
+
 def many(count: int) -> Sample:
     """Partition n has a lag of n; the last one is of another log."""
     found = [Row(TopicPartition("t", n), "", 0, n, n, owner="consumer-with-a-long-name@host") for n in range(count - 1)]

@@ -181,6 +181,7 @@ def _document(name: str, sample: Sample, trend: Trend | None) -> dict[str, Any]:
                 "seconds": _rounded(row.seconds),
                 "lost": row.lost,
                 "owner": row.owner,
+                "member": row.member,
             }
             for row in sample.rows
         ],
@@ -219,6 +220,9 @@ def _badness(row: Row) -> tuple[bool, int, float, int]:
 
 def _table(rows: Sequence[Row], sample: Sample, width: int | None) -> str:
     """Some of the sample's rows: columns do not come and go with those that are shown."""
+    from .lag_figures import told_apart
+
+    names = told_apart(sample.rows)
     with_lanes = any(row.lane for row in sample.rows)
     with_lost = sample.lost > 0
     heads = ["topic", "partition", *(["lane"] if with_lanes else []), "next", "end", "lag", "time"]
@@ -233,7 +237,7 @@ def _table(rows: Sequence[Row], sample: Sample, width: int | None) -> str:
             row.lag,
             seconds(row.seconds),
             *([row.lost] if with_lost else []),
-            row.owner,
+            names.get(row.member or "", row.owner),
         ]
         for row in rows
     ]

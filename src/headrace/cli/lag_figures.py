@@ -20,6 +20,7 @@ from headrace.offsets import OffsetSet
 from headrace.types import TopicPartition, Watermarks
 
 LIVE, BACKLOG = "live", "backlog"
+_ID_LENGTHS = (8, 16)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,6 +36,9 @@ class Row:
     lag: int
     lost: int = 0
     owner: str | None = None
+    """Who reads it: a member's client id and host, or which of several checkpoints."""
+    member: str | None = None
+    """The member's id. Several members may have the same client id and host."""
     seconds: float | None = None
     """How old the record at `next` is; None without lag, or if it could not be read."""
     is_committed: bool = True
@@ -65,14 +69,14 @@ def rows_of(tp: TopicPartition, first: Mark, second: Mark | None, log: Watermark
     return [live, *rows]
 
 
-def uncommitted_row(tp: TopicPartition, log: Watermarks, owner: str) -> Row:
+def uncommitted_row(tp: TopicPartition, log: Watermarks, owner: str | None) -> Row:
     """Nobody has said how far it is: all that is there counts, so that an alert does not come too late."""
     return Row(tp, "", log.low, log.high, log.high - log.low, owner=owner, is_committed=False)
 
 
-def done_rows(tp: TopicPartition, done: OffsetSet, log: Watermarks) -> list[Row]:
+def done_rows(tp: TopicPartition, done: OffsetSet, log: Watermarks, owner: str | None = None) -> list[Row]:
     """What a query's checkpoint says of a partition: the holes in it are its backlog."""
-    return rows_of(tp, Mark(done.frontier, done, "checkpoint" if done.holes else ""), None, log, None)
+    return rows_of(tp, Mark(done.frontier, done, "checkpoint" if done.holes else ""), None, log, owner)
 
 
 def plain_row(tp: TopicPartition, offset: int, log: Watermarks, lag: int | None = None) -> Row:
@@ -115,6 +119,24 @@ class Sample:
     @property
     def lost(self) -> int:
         return sum(row.lost for row in self.rows)
+
+
+def told_apart(rows: Iterable[Row]) -> dict[str, str]:
+    """For each member that shares client id and host with another one, a name that it does not share: with the
+    beginning of its id (behind the client id, which a classic group puts before it), of eight characters if they are
+    enough. Two queries of Spark on one driver are such members, or two consumers in one process."""
+    members: dict[str, set[str]] = {}
+    for row in rows:
+        if row.owner is not None and row.member is not None:
+            members.setdefault(row.owner, set()).add(row.member)
+    names: dict[str, str] = {}
+    for owner, ids in members.items():
+        if len(ids) > 1:
+            client = owner.rpartition("@")[0]
+            tails = {each: each.removeprefix(f"{client}-") for each in ids}
+            shortest = next((n for n in _ID_LENGTHS if len({it[:n] for it in tails.values()}) == len(ids)), None)
+            names |= {each: f"{owner} {tail[:shortest]}" for each, tail in tails.items()}
+    return names
 
 
 class History:

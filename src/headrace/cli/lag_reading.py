@@ -40,9 +40,13 @@ async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics
 
 async def checkpoint_sample(admin: AsyncAdmin, settings: Settings, path: Path, topics: Collection[str]) -> Sample:
     """Raises HeadraceError if there is no checkpoint, or it has no Kafka source."""
-    done = slowest(checkpoint.done for checkpoint in read_checkpoints(path))
+    checkpoints = read_checkpoints(path)
+    done = slowest(checkpoint.done for checkpoint in checkpoints)
+    owners: dict[TopicPartition, str] = {}
+    if len(checkpoints) > 1:
+        owners = {tp: next(it.name for it in checkpoints if it.done.get(tp) == found) for tp, found in done.items()}
     logs = await admin.bounds(done)
-    rows = [row for tp in sorted(done) if tp in logs for row in done_rows(tp, done[tp], logs[tp])]
+    rows = [row for tp in sorted(done) if tp in logs for row in done_rows(tp, done[tp], logs[tp], owners.get(tp))]
     otherwise = f"{path} has no finished batch of a Kafka source"
     if done:
         names = ", ".join(sorted({tp.topic for tp in done}))
@@ -61,10 +65,12 @@ async def _group_rows(admin: AsyncAdmin, group: str, described: GroupDescription
     logs = await admin.bounds(marks.keys() | owners.keys())
     rows = []
     for tp in sorted(logs):
+        owner, member = owners.get(tp, (None, None))
         if tp in marks:
-            rows += rows_of(tp, marks[tp], progress.get(tp), logs[tp], owners.get(tp))
+            found_here = rows_of(tp, marks[tp], progress.get(tp), logs[tp], owner)
         else:
-            rows.append(uncommitted_row(tp, logs[tp], owners[tp]))
+            found_here = [uncommitted_row(tp, logs[tp], owner)]
+        rows += [dataclasses.replace(row, member=member) for row in found_here]
     return rows
 
 
@@ -79,13 +85,16 @@ async def _share_rows(admin: AsyncAdmin, group: str, described: GroupDescription
     found, owners = await admin.share_offsets(group), _owners(described)
     logs = await admin.bounds(found.keys() | owners.keys())
     return [
-        plain_row(tp, found[tp].start, log, found[tp].lag) if tp in found else unread_row(tp, log, owners[tp])
+        plain_row(tp, found[tp].start, log, found[tp].lag) if tp in found else unread_row(tp, log, owners[tp][0])
         for tp, log in sorted(logs.items())
     ]
 
 
-def _owners(described: GroupDescription) -> dict[TopicPartition, str]:
-    return {tp: f"{it.client_id}@{it.host.lstrip('/')}" for it in described.members for tp in it.partitions}
+def _owners(described: GroupDescription) -> dict[TopicPartition, tuple[str, str]]:
+    """Client id and host, and the member's id."""
+    return {
+        tp: (f"{it.client_id}@{it.host.lstrip('/')}", it.member_id) for it in described.members for tp in it.partitions
+    }
 
 
 async def _complete(settings: Settings, rows: list[Row], topics: Collection[str], otherwise: str) -> Sample:
