@@ -65,7 +65,7 @@ def crash(servers: str | None, backlog: int, png: Path) -> None:
     from .demo_pictures import check_matplotlib, draw_crash
 
     check_matplotlib()
-    with _broker(servers) as chosen, _live() as show:
+    with _broker(servers) as chosen, _live("bars: how old the newest record is that was read") as show:
 
         def watch(text: str, behind: Mapping[str, float | None]) -> None:
             show(text, {LABELS[name]: _behind(value) for name, value in behind.items()})
@@ -90,17 +90,18 @@ def rebalance(servers: str | None, png: Path) -> None:
     Twice the same: once it waits for the work in its listener, as it has to elsewhere; once it delays the revoke.
     """
     from .demo_pictures import check_matplotlib, draw_rebalance
-    from .demo_revoking import RATE, measure
+    from .demo_revoking import KEPT, PARTITIONS, RATE, Run, measure
 
     check_matplotlib()
-    runs = []
-    with _broker(servers) as chosen, _live() as show:
+    runs: list[Run] = []
+    with _broker(servers) as chosen, _live("bars: records/s of the six partitions that the member keeps") as show:
         for deferred in (False, True):
             name = "delayed revoke (KIP-983)" if deferred else "blocking listener"
-            runs.append(measure(chosen, deferred, _rates(show, name, RATE)))
+            earlier = {run.name: f"{run.during:,.0f} records/s while six were given up" for run in runs}
+            runs.append(measure(chosen, deferred, _rates(show, name, RATE * KEPT / PARTITIONS, earlier)))
     rows = [(run.name, f"{run.before:,.0f}", f"{run.during:,.0f}", f"{run.during / run.before:.0%}") for run in runs]
-    click.echo("records/s of the partitions that the member keeps:")
-    click.echo(table(("", "before", "while others are given up", ""), rows))
+    click.echo("records/s of the six partitions that the member keeps:")
+    click.echo(table(("", "before", "while six others are given up", "of before"), rows))
     draw_rebalance(runs, png)
     click.echo(f"picture: {png}")
 
@@ -122,8 +123,9 @@ Show = Callable[[str, Mapping[str, str]], None]
 
 
 @contextlib.contextmanager
-def _live() -> Iterator[Show]:
-    """What goes on, and a line for each of those that are watched. Without a terminal only what goes on is said."""
+def _live(legend: str) -> Iterator[Show]:
+    """What goes on, a line for each of those that are watched, and what their bars mean. Without a terminal only what
+    goes on is said."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
@@ -135,7 +137,8 @@ def _live() -> Iterator[Show]:
         def show(text: str, lines: Mapping[str, str]) -> None:
             nonlocal said
             if console.is_terminal:
-                live.update(Group(Text(text, style="bold"), *(Text(f"{name:<26} {it}") for name, it in lines.items())))
+                bars = (Text(f"{name:<26} {it}") for name, it in lines.items())
+                live.update(Group(Text(text, style="bold"), *bars, Text(legend, style="dim")))
             elif text != said:
                 say(text)
             said = text
@@ -143,17 +146,12 @@ def _live() -> Iterator[Show]:
         yield show
 
 
-def _rates(show: Show, name: str, full: float) -> Callable[[float, str, int], None]:
-    """Shows the rate of the last second, after each poll."""
-    recent: list[tuple[float, int]] = []
+def _rates(show: Show, name: str, usual: float, earlier: Mapping[str, str]) -> Callable[[str, float], None]:
+    """Shows a rate below what came of earlier runs. The usual one fills half of the bar."""
 
-    def watch(at: float, text: str, count: int) -> None:
-        recent.append((at, count))
-        while recent[0][0] < at - 1.0:
-            del recent[0]
-        rate = sum(each for _, each in recent) / min(1.0, max(at, 0.1))
-        bar = "█" * min(_BAR, round(rate / full * _BAR / 2))
-        show(text, {name: f"{bar:<{_BAR}} {rate:>8,.0f} records/s"})
+    def watch(text: str, rate: float) -> None:
+        bar = "█" * min(_BAR, round(rate / usual * _BAR / 2))
+        show(f"{name}: {text}", {**earlier, name: f"{bar:<{_BAR}} {rate:>8,.0f} records/s"})
 
     return watch
 

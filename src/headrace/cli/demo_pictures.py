@@ -53,11 +53,16 @@ def draw_crash(story: Story, path: Path) -> None:
 
 
 def draw_rebalance(runs: Sequence[Run], path: Path) -> None:
+    rebalance_figure(runs).savefig(path, dpi=120)
+
+
+def rebalance_figure(runs: Sequence[Run]) -> Any:
     figure, axes = _figure(len(runs), 6.0)
     top = 2 * max(run.before for run in runs)
     for (plot,), run in zip(axes, runs, strict=True):
-        plot.axvspan(run.requested, run.completed, color=_SHADE)
-        plot.plot(*zip(*run.series, strict=True), color=_COLOURS["lanes"])
+        plot.axvspan(run.requested, run.completed, color=_SHADE, label="six others are given up, one after slow work")
+        label = "records/s of the six partitions that the member keeps"
+        plot.plot(*zip(*run.series, strict=True), color=_COLOURS["lanes"], label=label)
         plot.set(
             title=f"{run.name}: {run.during / run.before:.0%} of the rate before, while partitions are given up",
             ylabel="records/s",
@@ -65,5 +70,6 @@ def draw_rebalance(runs: Sequence[Run], path: Path) -> None:
             xlim=(-BEFORE, max(each.completed for each in runs) + AFTER),
         )
         plot.grid(True, alpha=0.3)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     axes[-1][0].set(xlabel="seconds since a second member joined")
-    figure.savefig(path, dpi=120)
+    return figure

@@ -19,16 +19,19 @@ from typing import Any
 from headrace import Consumer, RebalanceListener, TopicPartition
 from headrace.aio.admin import AsyncAdmin
 
-Watch = Callable[[float, str, int], None]
-"""Called after each poll: seconds since the start, what is going on, records of the poll that belong to what is kept or
-not known yet."""
+Watch = Callable[[str, float], None]
+"""Called ten times a second: what is going on, and how many records a second were read lately of the partitions that
+the member keeps."""
 
 PARTITIONS = 12
+KEPT = 6  # of them, when there are two members
 RATE = 12_000  # records/s written
 BEFORE, WORK, AFTER = 3.0, 3.0, 2.0  # seconds
 _SETTLE = 4.0  # until what was written before the group stood is read
 BIN = 0.1
 _DEADLINE = 30.0
+_LATELY = 0.5
+_LOOK_EVERY = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,17 +57,46 @@ class Run:
         )
 
 
+class _Story:
+    """What has happened so far, and what was read when. The member's thread writes it, that of a watcher reads it: a
+    member that waits in its listener shows nothing by itself."""
+
+    def __init__(self) -> None:
+        self.joined = self.requested = self.completed = 0.0
+        self.given_up: frozenset[TopicPartition] = frozenset()
+        self.reads: list[tuple[float, TopicPartition, int]] = []
+
+    def doing(self) -> str:
+        if self.completed:
+            return "six partitions are the other member's now"
+        if self.requested:
+            return "six partitions are given up, work on one of them is still under way"
+        return "a second member joins" if self.joined else "one member reads twelve partitions"
+
+    def rate(self, now: float) -> float:
+        """Of the partitions that are kept. Which ones is not known before others are asked back: until then, of any
+        six, since all are written to alike. The rate of all twelve would seem to drop by half when six are given
+        up."""
+        total = 0
+        for at, tp, count in reversed(self.reads):
+            if at < now - _LATELY:
+                break
+            total += 0 if tp in self.given_up else count
+        return total / _LATELY * (1.0 if self.given_up else KEPT / PARTITIONS)
+
+
 class _Blocking(RebalanceListener):
     """Waits for the work where it is told of the revoke."""
 
-    def __init__(self) -> None:
-        self.began = self.ended = 0.0
+    def __init__(self, story: _Story) -> None:
+        self._story = story
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        if not self.began:
-            self.began = time.monotonic()
+        if not self._story.requested:
+            self._story.given_up = partitions
+            self._story.requested = time.monotonic()
             time.sleep(WORK)
-            self.ended = time.monotonic()
+            self._story.completed = time.monotonic()
 
 
 class _Writer(threading.Thread):
@@ -101,7 +133,7 @@ def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Run:
     """Raises TimeoutError if the rebalance does not come to its end."""
     topic = f"revoking-{'deferred' if deferred else 'blocking'}-{time.time_ns()}"
     asyncio.run(_create(servers, topic))
-    writer, listener = _Writer(servers, topic), _Blocking()
+    writer, story = _Writer(servers, topic), _Story()
     settings: dict[str, Any] = {
         "bootstrap_servers": servers,
         "group_id": topic,
@@ -111,67 +143,63 @@ def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Run:
         "revoke_mode": "deferred" if deferred else "immediate",
     }
     first, second = Consumer(settings), Consumer(settings)
-    reads: list[tuple[float, TopicPartition, int]] = []
-    stands = joined = requested = completed = 0.0
+    other = threading.Thread(target=_poll, args=(second, writer.over), daemon=True)
+    watching = threading.Thread(target=_watch, args=(watch, story, writer.over), daemon=True)
+    stands = 0.0
     slow: TopicPartition | None = None
     writer.start()
+    if watch is not None:
+        watching.start()
     try:
-        first.subscribe([topic], listener=None if deferred else listener)
+        first.subscribe([topic], listener=None if deferred else _Blocking(story))
         second.subscribe([topic])
-        other = threading.Thread(target=_poll, args=(second, writer.over), daemon=True)
         began = time.monotonic()
-        while not completed or time.monotonic() < completed + AFTER:
+        while not story.completed or time.monotonic() < story.completed + AFTER:
             records = first.poll(0.05)
             now = time.monotonic()
             if now > began + _DEADLINE:
                 raise TimeoutError("the rebalance did not come to its end")
-            reads += ((now, tp, len(records[tp])) for tp in records.partitions)
-            if watch is not None:
-                watch(now - began, _doing(joined, requested, completed), len(records))
+            story.reads += [(now, tp, len(records[tp])) for tp in records.partitions]
             if not stands and len(first.assignment()) == PARTITIONS:
                 stands = now
             # Not before: two that join at once share out the partitions, and none is given up.
-            if stands and not joined and now > stands + _SETTLE + BEFORE:
-                joined = now
+            if stands and not story.joined and now > stands + _SETTLE + BEFORE:
+                story.joined = now
                 other.start()
-            if deferred and not completed:
+            if deferred and not story.completed:
                 if records.to_be_revoked and slow is None:
-                    slow, requested = min(records.to_be_revoked), now
+                    slow = min(records.to_be_revoked)
+                    story.given_up, story.requested = frozenset(records.to_be_revoked), now
                 if slow is not None and slow not in first.assignment():
-                    completed = now
-                elif slow is not None and now < requested + WORK:
+                    story.completed = now
+                elif slow is not None and now < story.requested + WORK:
                     first.delay_revoke([slow])
-            elif not deferred and listener.ended:
-                requested, completed = listener.began, listener.ended
         kept = first.assignment()
     finally:
         writer.over.set()
         first.close()
-        writer.join(10)
-        if joined:
-            other.join(10)
+        for thread in (writer, watching, other):
+            if thread.ident is not None:
+                thread.join(10)
         second.close()
-    end = completed + AFTER
+    end = story.completed + AFTER
     bins = [0] * (int((end - began) / BIN) + 1)
-    for at, tp, count in reads:
+    for at, tp, count in story.reads:
         if tp in kept and at < end:
             bins[int((at - began) / BIN)] += count
-    series = [(began + index * BIN - joined, count / BIN) for index, count in enumerate(bins)]
+    series = [(began + index * BIN - story.joined, count / BIN) for index, count in enumerate(bins)]
     name = "delayed revoke (KIP-983)" if deferred else "blocking listener"
-    return Run(name, series, requested - joined, completed - joined)
+    return Run(name, series, story.requested - story.joined, story.completed - story.joined)
+
+
+def _watch(watch: Watch, story: _Story, over: threading.Event) -> None:
+    while not over.wait(_LOOK_EVERY):
+        watch(story.doing(), story.rate(time.monotonic()))
 
 
 async def _create(servers: str, topic: str) -> None:
     async with AsyncAdmin(bootstrap_servers=servers) as admin:
         await admin.create_topic(topic, PARTITIONS, 1)
-
-
-def _doing(joined: float, requested: float, completed: float) -> str:
-    if completed:
-        return "six partitions are the other member's now"
-    if requested:
-        return "partitions are given up, work on one of them is still under way"
-    return "a second member joins" if joined else "one member reads twelve partitions"
 
 
 def _poll(consumer: Consumer, over: threading.Event) -> None:
