@@ -178,7 +178,8 @@ def test_a_new_project_that_fails(tmp_path: Path, secured: SecuredBroker) -> Non
     assert not (project / "state" / "task.json").exists()
 
 
-def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_everything(tmp_path: Path, number: signal.Signals) -> None:
     project = tmp_path / "traffic"
     shutil.copytree(ROOT / "pipelines" / "traffic", project, ignore=shutil.ignore_patterns("state"))
     command = [sys.executable, "-m", "headrace", "run", str(project), "--sample", "100", "--master", "local[1]"]
@@ -191,9 +192,9 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
                 break
         family = psutil.Process(process.pid).children(recursive=True)
         started = time.monotonic()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, rest = process.communicate(timeout=150)
-    assert (process.returncode, out) == (130, ""), (said, rest)
+    assert (process.returncode, out) == (128 + number, ""), (said, rest)
     assert "the next run resumes where this one stopped" in rest
     assert time.monotonic() - started < 100
     _, alive = psutil.wait_procs(family, timeout=60)

@@ -28,7 +28,7 @@ from headrace.errors import HeadraceError
 
 from .causes import Failures, cause_in
 from .connecting import Settings, client_options, for_asking, name_and_value
-from .showing import say, table
+from .showing import printable, say, table
 
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 SAMPLE = "sample.py"
@@ -106,7 +106,7 @@ def run(
             _check_cluster(state, settings)
         before = taken(state) or 0
         configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
-        outcome = _spark(spec, state, master, configuration)
+        outcome = _spark(spec, state, master, configuration, begun)
         after = taken(state)
         report(state, outcome, None if after is None else after - before, time.monotonic() - begun)
         if after is not None:
@@ -184,7 +184,7 @@ def taken(state: Path) -> int | None:
     return sum(each.frontier - each.count_open for each in done.values())
 
 
-def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str]) -> Outcome:
+def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str], begun: float) -> Outcome:
     """Raises PipelineError with the cause in one line."""
     from headrace.local.process import GuardedProcess
 
@@ -202,7 +202,7 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str]) 
         process = GuardedProcess(command, output=output, grace=_END_WITHIN)
     failures, found = Failures(), None
     try:
-        for event in _follow(events, process):
+        for event in follow(events, process, begun):
             failures.add(cause_in(event.get("message", "")))
             failures.add(event.get("failed", ""))
             if "warning" in event:
@@ -221,27 +221,33 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str]) 
     return found
 
 
-def _follow(events: Path, process: Any) -> Iterator[dict[str, Any]]:
-    """What the child tells, until it ends. Shows what it is doing."""
+def follow(events: Path, process: Any, begun: float) -> Iterator[dict[str, Any]]:
+    """What the child tells, until it ends. Shows what it is doing, and for how many seconds the command has run."""
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(stderr=True)
-    with console.status("starting Spark") as status, events.open() as lines:
-        over = False
+    doing = "starting Spark"
+
+    def shown() -> str:
+        return f"{printable(doing)} ({time.monotonic() - begun:.0f} s)"
+
+    with console.status(Text(shown())) as status, events.open() as lines:
+        over, line = False, ""
         while True:
-            line = lines.readline()
-            if line:
-                event = json.loads(line)
-                doing = event.get("stage") or event.get("message")
-                if doing:
-                    status.update(doing.splitlines()[0])
+            line += (more := lines.readline())
+            if line.endswith("\n"):  # else the rest of it is still to be written
+                event, line = json.loads(line), ""
+                if said := event.get("stage") or event.get("message"):
+                    doing = said.splitlines()[0]
                     if not console.is_terminal and "stage" in event:
-                        say(f"{doing} ...")
+                        say(f"{shown()} ...")
                 yield event
-            elif over:
+            elif over and not more:
                 return
             else:
                 over = process.wait(_LOOK_EVERY)
+            status.update(Text(shown()))  # of Spark's words none is markup
 
 
 def report(state: Path, outcome: Outcome, new: int | None, seconds: float) -> None:

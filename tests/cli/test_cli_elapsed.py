@@ -1,0 +1,70 @@
+"""What `headrace run` shows while Spark runs: the stage, and the seconds since its start."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import terminal
+from headrace.cli.run import follow
+from headrace.local.process import GuardedProcess
+
+# In place of Spark: two stages, and a message between them that must not be taken for markup.
+STAGES = """
+import json, sys, time
+with open(sys.argv[1], "a", buffering=1) as events:
+    print(json.dumps({"stage": "starting Spark"}), file=events)
+    time.sleep(2.2)
+    line = json.dumps({"message": "Flow [/x] is RUNNING\\nmore"})
+    print(line[:9], end="", file=events, flush=True)  # a line may be read before all of it is written
+    time.sleep(0.3)
+    print(line[9:], file=events)
+    time.sleep(1.0)
+    print(json.dumps({"stage": "running its flows"}), file=events)
+"""
+
+FOLLOWING = f"""
+import sys, time
+from pathlib import Path
+from headrace.cli.run import follow
+from headrace.local.process import GuardedProcess
+events = Path(sys.argv[1])
+process = GuardedProcess([sys.executable, "-c", {STAGES!r}, str(events)], output=-3)
+for event in follow(events, process, time.monotonic()):
+    pass
+process.close()
+"""
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    path = tmp_path / "events.jsonl"
+    path.touch()
+    return path
+
+
+def test_stages_have_the_seconds_since_the_start(events: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    began_before = 100.0
+    process = GuardedProcess([sys.executable, "-c", STAGES, str(events)], output=-3)
+    found = list(follow(events, process, time.monotonic() - began_before))
+    process.close()
+    assert [next(iter(event)) for event in found] == ["stage", "message", "stage"]
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.startswith("starting Spark (1")
+    assert second.startswith("running its flows (1")
+    seconds = [int(line.partition("(")[2].partition(" s) ...")[0]) for line in (first, second)]
+    assert began_before <= seconds[0]
+    assert seconds[0] + 3 <= seconds[1]
+
+
+def test_on_a_terminal_the_seconds_go_on_while_nothing_is_said(events: Path) -> None:
+    with terminal(str(events), command=(sys.executable, "-c", FOLLOWING)) as shown:
+        shown.read_until("Flow [/x] is RUNNING (")
+        assert re.search(r"starting Spark \([1-9]\d* s\)", shown.seen), shown.seen
+        shown.read_rest()
+    assert shown.process.returncode == 0, shown.seen
+    assert "Traceback" not in shown.seen
