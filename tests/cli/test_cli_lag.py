@@ -282,7 +282,7 @@ def test_a_checkpoint_with_two_lanes(servers: str, behind: tuple[str, str], tmp_
         (("UNFINISHED",), 1, "has no finished batch of a Kafka source"),
         (("ELSEWHERE",), 1, "(not-here-1, not-here-2) are not on this cluster: name theirs with -b"),
         (("BROKEN",), 1, "is no offset log of Spark's"),
-        (("-g", "GROUP", "-t", "other"), 1, "nothing is known of topic 'other' here"),
+        (("-g", "GROUP", "-t", "other"), 1, "topic 'other' is not among those that this group or query reads"),
         (("-g", "GROUP", "--threshold", "much"), 2, "neither a number of records nor a time"),
         (("-g", "GROUP", "--times", "2"), 2, "--times is for --watch"),
         (("-g", "GROUP", "--watch", "--interval", "0"), 2, "0.0 is not in the range"),

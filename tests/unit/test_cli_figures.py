@@ -108,7 +108,7 @@ def test_a_watch_has_the_worst_partitions_first() -> None:
     ("rows", "partitions", "note"),
     [
         (11, ["4", "3", "2", "1", "0"], None),  # all of them, and a line for the cursor
-        (9, ["4", "3", "2"], "… 2 more rows, with 1 records"),
+        (9, ["4", "3", "2"], "… 2 more rows, with 1 record"),
         (3, ["4"], "… 4 more rows, with 6 records"),  # it cannot be smaller
     ],
 )

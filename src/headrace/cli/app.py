@@ -2,7 +2,7 @@
 
 exit code 0   done, or whatever reads the output has had enough of it
 exit code 1   it failed: one message on stderr, a stack trace with --debug only
-exit code 2   the command line makes no sense: one line on stderr
+exit code 2   the command line, or a setting, is invalid: one line on stderr
 exit code 3   `lag`: the threshold is passed; `status`: stopped
 exit code 4   `status`: crashed
 exit code 130 Ctrl-C (SIGINT)
@@ -12,6 +12,7 @@ exit code 143 SIGTERM
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import logging
 import sys
@@ -30,16 +31,16 @@ from .showing import printable
 # Loaded when asked for: `headrace status` need not wait for what `headrace tail` needs, nor `headrace --help` for any.
 _COMMANDS = {
     "up": ("broker", "Start Apache Kafka on this machine."),
-    "down": ("broker", "End what `headrace up` started."),
-    "status": ("broker", "Tell whether it runs, where, and with which files."),
-    "run": ("run", "Run a Spark pipeline, until all that is there is in its tables."),
-    "new": ("new", "Make a small Spark pipeline to start from."),
-    "topics": ("topics", "List topics, show one, make and delete them."),
-    "produce": ("produce", "Write lines of text, or of JSON, to a topic."),
-    "tail": ("tail", "Follow a topic: print its records, a line each."),
+    "down": ("broker", "Stop the cluster that `headrace up` started."),
+    "status": ("broker", "Show whether that cluster runs, its address and its files."),
+    "run": ("run", "Run a Spark pipeline until its tables have all records."),
+    "new": ("new", "Create a small Spark pipeline to start from."),
+    "topics": ("topics", "List, describe, create and delete topics."),
+    "produce": ("produce", "Write lines of text or JSON to a topic."),
+    "tail": ("tail", "Follow a topic: print its records, one a line."),
     "lag": ("lag", "Show how far behind a group or a Spark query is."),
     "groups": ("groups", "List groups of all kinds, or the members of one."),
-    "demo": ("demo", "Show what KIP-333 and KIP-983 are for, in a minute each."),
+    "demo": ("demo", "Demonstrate KIP-333 and KIP-983, in a minute each."),
 }
 _LOGS_REFUSALS = "headrace.aio.client"
 
@@ -54,6 +55,13 @@ class _Commands(click.Group):
         module, _ = _COMMANDS[name]
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), name)
         return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in _COMMANDS and (near := difflib.get_close_matches(args[0], _COMMANDS, n=1)):
+            context.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -83,7 +91,7 @@ Examples:
 @click.version_option(__version__, prog_name="headrace")
 @click.option("--debug", is_flag=True, help="Show stack traces.")
 def headrace(debug: bool) -> None:
-    """Kafka for Python and PySpark: a broker on this machine, and what a command line needs to work with any."""
+    """Kafka for Python and PySpark: run a broker on this machine, and work with this or any other cluster."""
 
 
 def run() -> None:
@@ -108,7 +116,9 @@ def run() -> None:
     except ConfigError as error:
         _fail(error, debug, 2)
     except (NetworkError, RequestTimeoutError) as error:
-        _fail(error, debug, 1, ". Is the broker running, and -b right?")
+        # That the time is up is the smaller news.
+        unreachable = error.__cause__ if isinstance(error.__cause__, NetworkError) and not debug else error
+        _fail(unreachable, debug, 1, ". Is the broker running, and -b right?")
     except HeadraceError as error:
         _fail(error, debug, 1)
     except Exception as error:  # noqa: BLE001  # whatever it is, a person at a shell wants one line of it

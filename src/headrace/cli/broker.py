@@ -33,10 +33,10 @@ CRASHED = 4
 @click.command(
     epilog="""\b
 Examples:
-  headrace up                                  at port 9092, data kept for the next time
-  headrace up --port 0 --ephemeral             at a free port, data thrown away
+  headrace up                                  on port 9092, data kept for the next start
+  headrace up --port 0 --ephemeral             on a free port, data deleted when it stops
   headrace up --brokers 3 -c num.partitions=6
-  headrace up --secure                         TLS and users; the other commands find their way in
+  headrace up --secure                         TLS and users; the other commands log in by themselves
 """
 )
 @click.option("--brokers", type=click.IntRange(1, 32), default=1, show_default=True, help="How many brokers.")
@@ -45,14 +45,14 @@ Examples:
     type=click.IntRange(0, 65_535),
     default=9092,
     show_default=True,
-    help="Of the first broker; the others follow. 0: free ports.",
+    help="Port of the first broker; the others follow. 0: free ports.",
 )
-@click.option("--data", type=click.Path(file_okay=False), help="Where to keep data.  [default: per user]")
-@click.option("--ephemeral", is_flag=True, help="Throw the data away at the end.")
+@click.option("--data", type=click.Path(file_okay=False), help="Directory for the data.  [default: one per user]")
+@click.option("--ephemeral", is_flag=True, help="Delete the data when the cluster stops.")
 @click.option("--config", "-c", "settings", multiple=True, metavar="NAME=VALUE", help="A broker setting.")
-@click.option("--kafka-version", default=DEFAULT_VERSION, show_default=True, help="Of Apache Kafka.")
-@click.option("--secure", is_flag=True, help="TLS, users and ACLs; says where a client's settings are.")
-@click.option("--foreground", is_flag=True, help="Stay here until Ctrl-C.")
+@click.option("--kafka-version", default=DEFAULT_VERSION, show_default=True, help="Version of Apache Kafka.")
+@click.option("--secure", is_flag=True, help="TLS, users and ACLs. Shows the file with the client's settings.")
+@click.option("--foreground", is_flag=True, help="Run until Ctrl-C instead of in the background.")
 @click.pass_context
 def up(
     context: click.Context,
@@ -67,9 +67,9 @@ def up(
 ) -> None:
     """Start Apache Kafka on this machine and leave it running.
 
-    Needs Java 17 or newer. Kafka is downloaded the first time. Data is kept for the next time unless it is
-    --ephemeral. If the cluster is running already, nothing happens; one that is not as asked for has to be ended
-    first.
+    Needs Java 17 or newer. The first start downloads Kafka. The data is kept for the next start, unless the cluster is
+    --ephemeral. A cluster that is already running keeps running; if it differs from these options, stop it first with
+    `headrace down`.
     """
     if data and ephemeral:
         raise click.UsageError("--data keeps data and --ephemeral does not: choose one of them")
@@ -92,7 +92,7 @@ def _is_given(context: click.Context, option: str) -> bool:
 
 @click.command(epilog="\b\nExamples:\n  headrace down\n  headrace down && headrace up --port 9093\n")
 def down() -> None:
-    """End what `headrace up` started. Kept data stays."""
+    """Stop the cluster that `headrace up` started. Its data is kept, unless it is --ephemeral."""
     outcome = {"stopped": "nothing is running", "crashed": "it had crashed; cleaned up"}
     click.echo(outcome.get(bring_down().state, "stopped"))
 
@@ -107,7 +107,7 @@ Examples:
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
 def status(context: click.Context, form: str) -> None:
-    """Tell whether the local cluster runs, where, and with which files.
+    """Show whether the local cluster runs, its address and its files.
 
     Exit code: 0 running (or starting), 3 stopped, 4 crashed.
     """
@@ -128,7 +128,7 @@ def _show(status: Status, headline: str) -> None:
     if status.client_properties:
         lines.append(("client settings", status.client_properties))
     if status.data_dir:
-        lines.append(("data", f"{status.data_dir} ({'kept' if status.kept else 'thrown away at the end'})"))
+        lines.append(("data", f"{status.data_dir} ({'kept' if status.kept else 'deleted when it stops'})"))
     if status.log:
         lines.append(("log", status.log))
     for name, value in lines:

@@ -60,6 +60,12 @@ def of_local_cluster(given: Settings) -> Settings:
     return {**own, **given, "bootstrap.servers": status.bootstrap_servers}
 
 
+def of_a_cluster(settings: Settings) -> Settings:
+    """What is given if it names a cluster, else that of `headrace up`. Raises UsageError if there is none. Commands
+    call it when they have checked their other options, so that those mistakes are reported first."""
+    return settings if settings.get("bootstrap.servers") else of_local_cluster(settings)
+
+
 def client_options(
     *, default_servers: str = "what `headrace up` runs", reads_environment: bool = True
 ) -> Callable[[Command], Command]:
@@ -73,7 +79,7 @@ def client_options(
             "servers",
             envvar="HEADRACE_BOOTSTRAP" if reads_environment else None,
             metavar="HOST:PORT,…",
-            help=f"Brokers to ask first.  [default: {default_servers}]",
+            help=f"Brokers to connect to first.  [default: {default_servers}]",
         )
         @click.option("-C", "--config", "given", multiple=True, metavar="NAME=VALUE", help="A setting of the client.")
         @click.option(
@@ -98,22 +104,15 @@ def client_options(
 
 
 def cluster_options(command: Command) -> Command:
-    """The same, and --timeout, for a command that speaks to a cluster: that of `headrace up`, if none is named."""
-
-    @client_options()
-    @click.option(
+    """The same, and --timeout, for a command that speaks to a cluster: see `of_a_cluster`."""
+    timeout = click.option(
         "--timeout",
         type=click.FloatRange(0.1, 3600),
         default=10.0,
         show_default=True,
         help="Seconds to wait for the cluster.",
     )
-    @functools.wraps(command)
-    def with_cluster(*args: Any, settings: Settings, **rest: Any) -> Any:
-        named = settings if settings.get("bootstrap.servers") else of_local_cluster(settings)
-        return command(*args, settings=named, **rest)
-
-    return with_cluster
+    return client_options()(timeout(command))
 
 
 def for_asking(settings: Mapping[str, Any], timeout: float) -> Settings:

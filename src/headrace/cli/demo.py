@@ -25,7 +25,7 @@ Examples:
 """
 )
 def demo() -> None:
-    """Show what a proposal is for, in about a minute, with a broker of its own."""
+    """Demonstrate a Kafka proposal in about a minute, with a broker of its own."""
 
 
 def _png(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -35,7 +35,7 @@ def _png(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         default=default,
         show_default=True,
         callback=_check_place,
-        help="Where to put the picture.",
+        help="File for the picture.",
     )
 
 
@@ -46,20 +46,28 @@ def _check_place(context: click.Context, parameter: click.Parameter, picture: Pa
     return picture
 
 
-_servers = click.option("-b", "--bootstrap-servers", "servers", metavar="HOST:PORT,…", help="Use this cluster instead.")
+_servers = click.option(
+    "-b",
+    "--bootstrap-servers",
+    "servers",
+    metavar="HOST:PORT,…",
+    help="Use this cluster instead of a broker of its own.",
+)
 
 
 @demo.command(
     short_help="KIP-333: a consumer is killed and comes back to a backlog.",
     epilog="\b\nExamples:\n  headrace demo crash\n  headrace demo crash --backlog 500000 --png crash.png\n",
 )
-@click.option("--backlog", type=click.IntRange(1000, 5_000_000), default=200_000, show_default=True, help="Records.")
+@click.option(
+    "--backlog", type=click.IntRange(1000, 5_000_000), default=200_000, show_default=True, help="Records to miss."
+)
 @_png("headrace-crash.png")
 @_servers
 def crash(servers: str | None, backlog: int, png: Path) -> None:
-    """KIP-333: a consumer is killed and comes back to a backlog. How soon does it see what is new?
+    """KIP-333: a consumer is killed and comes back to a backlog. How soon does it read new records?
 
-    Two of them go through the same, side by side: one with enable.parallel.rebalance, and one without.
+    Two consumers run side by side: one with enable.parallel.rebalance, and one without.
     """
     from .demo_crash import LABELS, tell
     from .demo_pictures import check_matplotlib, draw_crash
@@ -85,9 +93,11 @@ def crash(servers: str | None, backlog: int, png: Path) -> None:
 @_png("headrace-rebalance.png")
 @_servers
 def rebalance(servers: str | None, png: Path) -> None:
-    """KIP-983: a member gives partitions up while work on one of them is under way. What becomes of the others?
+    """KIP-983: a member gives up six partitions while work on one of them is under way. What happens to the six that it
+    keeps?
 
-    Twice the same: once it waits for the work in its listener, as it has to elsewhere; once it delays the revoke.
+    The demo runs twice. First the member waits for the work in its listener, the only way that other clients have; then
+    it delays the revoke of that partition.
     """
     from .demo_pictures import check_matplotlib, draw_rebalance
     from .demo_revoking import KEPT, PARTITIONS, RATE, Run, measure

@@ -9,7 +9,7 @@ import click
 
 from headrace.errors import HeadraceError
 
-from .connecting import Settings, cluster_options, for_asking, format_option
+from .connecting import Settings, cluster_options, for_asking, format_option, of_a_cluster
 from .showing import document, numbers, printable, table
 
 
@@ -21,12 +21,12 @@ Examples:
   headrace groups --format json
 """
 )
-@click.option("-g", "--group", metavar="GROUP", help="Only this one, with its members.")
+@click.option("-g", "--group", metavar="GROUP", help="Only this group, with its members.")
 @format_option()
 @cluster_options
 def groups(settings: Settings, timeout: float, group: str | None, form: str) -> None:
-    """List groups of all kinds, or the members of one. `headrace lag` tells how far they are."""
-    asking = for_asking(settings, timeout)
+    """List groups of all kinds, or the members of one. `headrace lag` shows how far behind they are."""
+    asking = for_asking(of_a_cluster(settings), timeout)
     if group is None:
         found = asyncio.run(_list(asking))
         shown = table(("group", "kind", "state"), [tuple(each.values()) for each in found]) if found else "no groups"
@@ -49,7 +49,7 @@ async def _describe(settings: Settings, group: str) -> dict[str, Any]:
     async with AsyncAdmin(settings) as admin:
         found = await admin.describe_group(group)
     if found is None:
-        raise HeadraceError(f"there is no group {group!r}: `headrace groups` lists those that there are")
+        raise HeadraceError(f"there is no group {group!r}: `headrace groups` lists those that exist")
     members = []
     for member in sorted(found.members, key=lambda member: (member.client_id, member.member_id)):
         topics: dict[str, list[int]] = {}

@@ -16,9 +16,9 @@ import click
 
 from headrace.errors import HeadraceError
 
-from .connecting import Settings, cluster_options, for_asking, format_option
+from .connecting import Settings, cluster_options, for_asking, format_option, of_a_cluster
 from .places import span_seconds
-from .showing import clipped, document, is_terminal, printable, seconds, table
+from .showing import clipped, document, is_terminal, printable, records, seconds, table
 
 if TYPE_CHECKING:
     from .lag_figures import Row, Sample, Trend
@@ -72,12 +72,12 @@ Examples:
 )
 @click.argument("checkpoint", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("-g", "--group", metavar="GROUP", help="A group of any kind.")
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this one.")
+@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic. May be repeated.")
 @click.option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C, worst partitions first.")
 @click.option(
     "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds, with --watch."
 )
-@click.option("--times", type=click.IntRange(1), help="With --watch: end after so many.")
+@click.option("--times", type=click.IntRange(1), help="With --watch: stop after this many refreshes.")
 @click.option("--threshold", type=_ThresholdType(), metavar="RECORDS|TIME", help="Exit code 3 for a larger lag.")
 @format_option()
 @cluster_options
@@ -95,17 +95,17 @@ def lag(
     threshold: Threshold | None,
     form: str,
 ) -> None:
-    """Show how far behind a group is, partition by partition: of a consumer group, a share group, or CHECKPOINT, the
-    directory of a Spark query.
+    """Show the lag of each partition: of a consumer group, of a share group, or of a Spark query by its CHECKPOINT
+    directory.
 
-    The time is the age of the oldest record that is not done. Of a partition that a member has, and of which nothing is
-    committed, all records count. Exit code: 0, or 3 if the threshold is passed at the end; 1 if that cannot be told.
+    The time is the age of the oldest record that is not done. A partition that has an owner and no commit counts with
+    all of its records. Exit code: 0; 3 if the lag exceeds the threshold at the end; 1 if the lag is unknown.
     """
     if (checkpoint is None) == (group is None):
         raise click.UsageError("name a group with -g, or the directory of a checkpoint")
     if times is not None and not watch:
         raise click.UsageError("--times is for --watch")
-    asking = for_asking(settings, timeout)
+    asking = for_asking(of_a_cluster(settings), timeout)
     rounds = times if watch else 1
     last = asyncio.run(_look(asking, group, checkpoint, topics, interval, rounds, form, is_watch=watch))
     if threshold is not None:
@@ -198,7 +198,7 @@ def shown(
     """As people read it. A watch has the worst partitions first, and fits on the screen if there is one: what does not
     fit would scroll the figures away that matter, and a wrapped line counts as two."""
     width = None if screen is None else screen.columns
-    head = f"{printable(name)}: {sample.lag:,} records"
+    head = f"{printable(name)}: {records(sample.lag)}"
     if sample.seconds is not None:
         head += f", the oldest {seconds(sample.seconds)} old"
     notes = [*filter(None, [_beyond(sample)]), *([] if trend is None else [_trend_line(trend)])]
@@ -209,7 +209,7 @@ def shown(
         if len(rows) > room:
             kept = max(1, room - 1)
             rest = rows[kept:]
-            notes.insert(0, f"… {len(rest):,} more rows, with {sum(row.lag for row in rest):,} records")
+            notes.insert(0, f"… {len(rest):,} more rows, with {records(sum(row.lag for row in rest))}")
             rows = rows[:kept]
     return "\n".join([clipped(head, width), _table(rows, sample, width), *(clipped(note, width) for note in notes)])
 

@@ -29,7 +29,7 @@ async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics
     """Raises HeadraceError if there is no such group, or it has neither committed anything nor a member that reads."""
     described = await admin.describe_group(group)
     if described is None:
-        raise HeadraceError(f"there is no group {group!r}: `headrace groups` lists those that there are")
+        raise HeadraceError(f"there is no group {group!r}: `headrace groups` lists those that exist")
     if described.listing.kind == "share":
         rows = await _share_rows(admin, group, described)
     else:
@@ -101,7 +101,7 @@ async def _complete(settings: Settings, rows: list[Row], topics: Collection[str]
     if not rows:
         raise HeadraceError(otherwise)
     if unknown := sorted(set(topics) - {row.tp.topic for row in rows}):
-        raise HeadraceError(f"nothing is known of topic {unknown[0]!r} here")
+        raise HeadraceError(f"topic {unknown[0]!r} is not among those that this group or query reads")
     chosen = [row for row in rows if not topics or row.tp.topic in topics]
     ages = await _ages(settings, [row for row in chosen if row.lag and row.next < row.end])
     aged = [dataclasses.replace(row, seconds=ages.get((row.tp, row.next)) if row.lag else None) for row in chosen]

@@ -90,9 +90,9 @@ Examples:
 )
 @click.argument("directory", type=click.Path(path_type=Path))
 def new(directory: Path) -> None:
-    """Make a small Spark pipeline in DIRECTORY, which must not exist yet: orders from a topic, totals in SQL."""
+    """Create a small Spark pipeline in DIRECTORY, which must not exist yet: orders from a topic, totals in SQL."""
     if directory.exists():
-        raise click.BadParameter(f"{directory} exists already", param_hint="DIRECTORY")
+        raise click.BadParameter(f"{directory} already exists", param_hint="DIRECTORY")
     name = re.sub(r"[^a-z0-9_]+", "_", directory.absolute().name.lower()).strip("_") or "pipeline"
     quoted = shlex.quote(str(directory))
     files = {

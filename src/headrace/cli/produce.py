@@ -14,9 +14,9 @@ import click
 
 from headrace.errors import HeadraceError, KafkaError, NetworkError
 
-from .connecting import Settings, cluster_options, for_asking, format_option, name_and_value
+from .connecting import Settings, cluster_options, for_asking, format_option, name_and_value, of_a_cluster
 from .producing import for_getting_in, make_producer
-from .showing import say
+from .showing import records, say
 
 _QUEUE_FULL_WAIT = 0.1
 _LONGEST_NAME = 249
@@ -34,12 +34,19 @@ Examples:
 """
 )
 @click.argument("files", nargs=-1, type=click.File("rb"))
-@click.option("-t", "--topic", required=True, metavar="TOPIC", help="Where to.")
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="The topic to write to.")
 @click.option("--create", is_flag=True, help="Create the topic if it does not exist, with the brokers' defaults.")
-@click.option("-p", "--partition", type=click.IntRange(0), help="Only this one.  [default: by key]")
-@click.option("-K", "--key-delimiter", metavar="TEXT", help="What stands between key and value in a line.")
+@click.option("-p", "--partition", type=click.IntRange(0), help="Write to this partition.  [default: by key]")
+@click.option("-K", "--key-delimiter", metavar="TEXT", help="The separator of key and value in a line.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
-@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Compress the records.",
+)
 @format_option("text", "json")
 @cluster_options
 def produce(
@@ -54,9 +61,9 @@ def produce(
     compression: str,
     form: str,
 ) -> None:
-    """Write the lines of FILES, or of standard input, to a topic: a record each.
+    """Write the lines of FILES, or of standard input, to a topic: one record a line.
 
-    With --format json a line is an object with value, and perhaps key, headers (an object, or pairs), timestamp
+    With --format json a line is an object with value, and optionally key, headers (an object, or pairs), timestamp
     (milliseconds) and partition. -C takes the settings of confluent-kafka's producer.
 
     A topic that does not exist is created with --create. Without it, the command asks on a terminal and otherwise
@@ -66,7 +73,9 @@ def produce(
         raise click.UsageError("-K is for text: with --format json a key is the line's own")
     _check_name(topic)
     always = [(name, value.encode()) for name, value in (name_and_value(text, "-H") for text in headers)]
-    writer = _Writer(settings, topic, timeout, compression, create)
+    writer = _Writer(of_a_cluster(settings), topic, timeout, compression, create)
+    if not files and sys.stdin.isatty():
+        say("reading lines from the terminal: Ctrl-D ends")
     read = _read_json if form == "json" else _read_text
     try:
         for source in files or (sys.stdin.buffer,):
@@ -79,7 +88,7 @@ def produce(
                 writer.write(record, where)
     finally:
         written = writer.close(timeout)
-        say(f"{written:,} record{'' if written == 1 else 's'} written to {topic}")
+        say(f"{records(written)} written to {topic}")
     writer.check()
 
 

@@ -62,13 +62,15 @@ Examples:
 )
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @client_options(default_servers="one of its own", reads_environment=False)
-@click.option("--master", default="local[*]", show_default=True, help="Of Spark, or sc://host of a Connect server.")
+@click.option(
+    "--master", default="local[*]", show_default=True, help="Spark's master, or sc://host of a Connect server."
+)
 @click.option("--conf", "confs", multiple=True, metavar="NAME=VALUE", help="A setting of Spark or of the pipeline.")
 @click.option("--sample", type=click.IntRange(0), help="Records to write to its own broker.")
 @click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where its tables and checkpoints are.  [default: DIRECTORY/state]",
+    help="Directory for tables and checkpoints.  [default: DIRECTORY/state]",
 )
 def run(
     settings: Settings,
@@ -78,11 +80,11 @@ def run(
     sample: int | None,
     state: Path | None,
 ) -> None:
-    """Run the Spark pipeline in DIRECTORY, once: until all that is there now is in its tables.
+    """Run the Spark pipeline in DIRECTORY once, until its tables have all records that are in Kafka now.
 
-    Without -b (or bootstrap.servers in -C or -F) it starts a broker of its own and writes the sample of the project, if
-    it has one: 200,000 records the first time and 20,000 more each time after that. Tables, checkpoints and the log are
-    in DIRECTORY/state, and of one cluster: for another one name another place with --state.
+    Without -b (or bootstrap.servers in -C or -F) it starts a broker of its own and writes the project's sample, if
+    there is one: 200,000 records the first time, and 20,000 more each time after that. Tables, checkpoints and the log
+    are in DIRECTORY/state. They belong to one cluster: for another one, name another directory with --state.
     """
     spec = next((directory / name for name in SPECS if (directory / name).is_file()), None)
     if spec is None:

@@ -32,6 +32,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], width: int | N
     return "\n".join([click.style(line(heads), bold=True), *map(line, shown)])
 
 
+def records(count: int) -> str:
+    return f"{count:,} record{'' if count == 1 else 's'}"
+
+
 def clipped(line: str, width: int | None) -> str:
     """Cut off at `width` characters, if there is such a limit."""
     return line if width is None or len(line) <= width else line[: max(0, width - 1)] + "…"

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.errors import HeadraceError
-
-from .connecting import Settings, cluster_options, format_option
+from .connecting import Settings, cluster_options, format_option, of_a_cluster
 from .pipes import ReaderGone, reader_is_gone
 from .places import Place, chosen, parse_place
 from .showing import say
+from .topics import no_such_topic
 
 if TYPE_CHECKING:
     from headrace import Consumer, Record, Records
@@ -38,14 +37,21 @@ Examples:
 \b
 -o takes  beginning | end | OFFSET | -LAST | @2026-11-16T04:00 | @-15m
           @1763262000 (seconds since 1970) | @1763262000000 (milliseconds)
-Exit code 0 also when whatever reads the pipe has had enough of it.
+A closed pipe (| head) ends the command with exit code 0.
 """
 )
-@click.option("-t", "--topic", required=True, metavar="TOPIC")
-@click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only this one.")
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="The topic to read.")
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(0),
+    help="Only this partition. May be repeated.",
+)
 @click.option("-o", "--offset", "start", default="end", show_default=True, metavar="WHERE", help="Where to start.")
-@click.option("-c", "--count", type=click.IntRange(1), help="End after so many records.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="End where the topic ended when the command was started.")
+@click.option("-c", "--count", type=click.IntRange(1), help="Stop after this many records.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop where the topic ended when the command started.")
 @click.option("--grep", metavar="REGEX", help="Only records whose value matches.")
 @click.option("--grep-key", metavar="REGEX", help="Only records whose key matches.")
 @click.option("-k", "--keys", is_flag=True, help="Show keys.")
@@ -70,7 +76,7 @@ def tail(
     group: str | None,
     form: str,
 ) -> None:
-    """Follow a topic: print its records, a line each, until Ctrl-C."""
+    """Follow a topic: print its records, one a line, until Ctrl-C."""
     from headrace import Consumer
 
     from .lines import Columns, Filter, renderer
@@ -83,7 +89,7 @@ def tail(
     config = {
         "client.id": "headrace-cli",
         "max.poll.records": -1,
-        **settings,
+        **of_a_cluster(settings),
         "allow.auto.create.topics": False,
         "default.api.timeout.ms": round(timeout * 1000),
         **(_membership(group, place) if group else {}),
@@ -138,7 +144,7 @@ def _membership(group: str, place: Place) -> Settings:
 
 def _member_polls(consumer: Consumer, topic: str, at_most: Limit) -> Iterator[Records]:
     if not consumer.partitions_for_topic(topic):
-        raise _unknown(topic)
+        raise no_such_topic(topic)
     consumer.subscribe([topic])
     while True:
         yield consumer.poll(_POLL, max_records=at_most())
@@ -151,7 +157,7 @@ def _polls(
 
     infos = consumer.partitions_for_topic(topic)
     if not infos:
-        raise _unknown(topic)
+        raise no_such_topic(topic)
     numbers = chosen((info.partition for info in infos), wanted, topic)
     places = [TopicPartition(topic, number) for number in numbers]
     ends = consumer.end_offsets(places)
@@ -200,7 +206,3 @@ def _starts(
     for remark in place.misses(first, ends):
         say(remark)
     return place.offsets(first, ends)
-
-
-def _unknown(topic: str) -> HeadraceError:
-    return HeadraceError(f"there is no topic {topic!r}: `headrace topics` lists those that there are")

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, KafkaError
 
-from .connecting import Settings, cluster_options, for_asking, format_option, name_and_value
+from .connecting import Settings, cluster_options, for_asking, format_option, name_and_value, of_a_cluster
 from .showing import document, table
 
 
@@ -19,17 +19,30 @@ from .showing import document, table
 Examples:
   headrace topics                              all topics
   headrace topics -t orders                    its partitions
-  headrace topics --create -t orders -p 6      make it
+  headrace topics --create -t orders -p 6      with six partitions
   headrace topics --create -t orders -c retention.ms=3600000
   headrace topics --delete -t orders
 """
 )
-@click.option("-t", "--topic", "names", multiple=True, metavar="TOPIC", help="Only this one, with its partitions.")
-@click.option("--create", is_flag=True, help="Make the topics named by -t.")
+@click.option(
+    "-t",
+    "--topic",
+    "names",
+    multiple=True,
+    metavar="TOPIC",
+    help="Only this topic, with its partitions. May be repeated.",
+)
+@click.option("--create", is_flag=True, help="Create the topics named by -t.")
 @click.option("--delete", is_flag=True, help="Delete the topics named by -t.")
-@click.option("-p", "--partitions", type=click.IntRange(1), help="With --create.  [default: the brokers']")
-@click.option("-r", "--replication", type=click.IntRange(1), help="With --create.  [default: the brokers']")
-@click.option("-c", "--topic-config", multiple=True, metavar="NAME=VALUE", help="With --create: a setting of it.")
+@click.option(
+    "-p", "--partitions", type=click.IntRange(1), help="With --create: how many partitions.  [default: the brokers']"
+)
+@click.option(
+    "-r", "--replication", type=click.IntRange(1), help="With --create: how many replicas.  [default: the brokers']"
+)
+@click.option(
+    "-c", "--topic-config", multiple=True, metavar="NAME=VALUE", help="With --create: a setting of the topic."
+)
 @click.option("--internal", is_flag=True, help="List Kafka's own topics too.")
 @format_option()
 @cluster_options
@@ -45,14 +58,14 @@ def topics(
     internal: bool,
     form: str,
 ) -> None:
-    """List topics, show one, make and delete them."""
+    """List, describe, create and delete topics."""
     if create and delete:
         raise click.UsageError("--create and --delete: choose one of them")
     if (create or delete) and not names:
         raise click.UsageError("name the topic with -t")
     if not create and (partitions or replication or topic_config):
         raise click.UsageError("-p, -r and -c are for --create")
-    asking = for_asking(settings, timeout)
+    asking = for_asking(of_a_cluster(settings), timeout)
     if create:
         chosen = dict(name_and_value(text, "-c") for text in topic_config)
         asyncio.run(_create(asking, names, partitions or -1, replication or -1, chosen, form))
@@ -84,8 +97,17 @@ async def _delete(settings: Settings, names: tuple[str, ...], form: str) -> None
 
     async with AsyncAdmin(settings) as admin:
         for name in names:
-            await admin.delete_topic(name)
+            try:
+                await admin.delete_topic(name)
+            except KafkaError as error:
+                if error.name == "UNKNOWN_TOPIC_OR_PARTITION":
+                    raise no_such_topic(name) from error
+                raise
             click.echo(json.dumps({"deleted": name}) if form == "json" else f"deleted {name}")
+
+
+def no_such_topic(name: str) -> HeadraceError:
+    return HeadraceError(f"there is no topic {name!r}: `headrace topics` lists those that exist")
 
 
 async def _describe(settings: Settings, names: tuple[str, ...], internal: bool) -> list[dict[str, Any]]:
@@ -96,7 +118,7 @@ async def _describe(settings: Settings, names: tuple[str, ...], internal: bool) 
     async with AsyncAdmin(settings) as admin:
         found = await admin.topics(names or None)
         if missing := sorted(set(names) - set(found)):
-            raise HeadraceError(f"there is no topic {missing[0]!r}: `headrace topics` lists those that there are")
+            raise no_such_topic(missing[0])
         chosen = [topic for topic in found.values() if names or internal or not topic.internal]
         places = [
             TopicPartition(each.topic, each.partition) for topic in chosen for each in topic.partitions if each.leader
