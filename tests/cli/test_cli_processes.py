@@ -85,7 +85,7 @@ def test_ctrl_c_while_it_follows(servers: str, admin: Admin, by: list[str]) -> N
     assert (process.returncode, rest, said) == (130, b"", b"\n")  # what the terminal shows as ^C ends its line
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_member_that_is_signalled_commits_and_leaves(servers: str, admin: Admin, number: signal.Signals) -> None:
     topic = admin.create("signalled")
     write(servers, topic, numbered(3))
@@ -103,6 +103,19 @@ def test_a_member_that_is_signalled_commits_and_leaves(servers: str, admin: Admi
     assert headrace("groups", "-b", servers, "-g", group, "--format", "json").json["members"] == []
     found = headrace("lag", "-b", servers, "-g", group, "--format", "json").json
     assert [it["next"] >= 3 for it in found["partitions"]] == [True]
+
+
+def test_a_closed_terminal_does_not_end_what_runs_under_nohup(servers: str, admin: Admin) -> None:
+    topic = admin.create("followed")
+    ignored = ["bash", "-c", "trap '' HUP; exec \"$@\"", "bash"]
+    with start("tail", "-b", servers, "-t", topic, "-o", "beginning", "--timeout", "60", by=ignored) as process:
+        assert process.stdout is not None
+        for number in range(2):
+            write(servers, topic, numbered(1, start=number))
+            assert process.stdout.readline() == b"%d\n" % number
+            process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
 
 
 def test_ctrl_c_while_it_watches(servers: str, admin: Admin) -> None:

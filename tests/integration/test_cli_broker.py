@@ -193,14 +193,15 @@ def test_a_killed_broker_is_told(headrace: Shell) -> None:
     Path(crashed["data_dir"]).rmdir()
 
 
-def test_foreground_until_ctrl_c(headrace: Shell) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C", "the terminal is closed"])
+def test_foreground_until_it_is_signalled(headrace: Shell, number: signal.Signals) -> None:
     process = headrace.start("up", "--port", "0", "--ephemeral", "--foreground")
     assert process.stdout is not None
     assert "Ctrl-C ends it" in process.stdout.readline()
     status = headrace.status()
     assert status["state"] == "running"
     assert headrace("up", "--port", "0", "--foreground").returncode == 1
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     process.communicate(timeout=90)
     assert process.returncode == 0
     assert not Path(status["data_dir"]).exists()

@@ -12,7 +12,6 @@ import sys
 from types import FrameType
 
 INTERRUPTED = 128 + signal.SIGINT
-TERMINATED = 128 + signal.SIGTERM
 
 
 def main() -> None:
@@ -32,11 +31,14 @@ def main() -> None:
 
 
 def handle_signals() -> None:
-    """SIGINT raises KeyboardInterrupt and SIGTERM raises SystemExit, whatever this process inherited."""
+    """SIGINT raises KeyboardInterrupt and SIGTERM raises SystemExit, whatever this process inherited. SIGHUP does as
+    SIGTERM, unless it is ignored: that is what nohup is for."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _terminate)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)  # a second one ends a cleanup that hangs
-    sys.exit(TERMINATED)
+    sys.exit(128 + number)

@@ -6,7 +6,7 @@ exit code 2   the command line, or a setting, is invalid: one line on stderr
 exit code 3   `lag`: the threshold is passed; `status`: stopped
 exit code 4   `status`: crashed
 exit code 130 Ctrl-C (SIGINT)
-exit code 143 SIGTERM
+exit code 143 SIGTERM; 129 the terminal was closed (SIGHUP)
 """
 
 from __future__ import annotations

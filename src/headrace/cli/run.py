@@ -211,7 +211,7 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str], 
                 say(event["warning"])
             if "tables" in event:
                 found = Outcome(**event)
-    except (KeyboardInterrupt, SystemExit):  # SystemExit: SIGTERM, see `handle_signals`
+    except (KeyboardInterrupt, SystemExit):  # SystemExit: SIGTERM and SIGHUP, see `handle_signals`
         process.send_signal(signal.SIGTERM)
         process.wait(_END_WITHIN)
         say("stopped; the next run resumes where this one stopped")

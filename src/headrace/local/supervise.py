@@ -24,7 +24,7 @@ _LOOK_EVERY = 1.0
 
 
 def supervise(wish: Wish, ready: Callable[[Status], None], busy: Callable[[], None]) -> None:
-    """Run the cluster until SIGTERM or SIGINT, or until no broker is left. Raises `LocalBrokerError`."""
+    """Run the cluster until SIGTERM, SIGINT or SIGHUP, or until no broker is left. Raises `LocalBrokerError`."""
     ending = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -42,6 +42,8 @@ def supervise(wish: Wish, ready: Callable[[Status], None], busy: Callable[[], No
         # Set and not only changed: a script's background processes inherit SIGINT as ignored.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(signal.SIGHUP, end)
         cluster = LocalBroker(
             wish.brokers,
             port=wish.port or None,
