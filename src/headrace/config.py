@@ -10,16 +10,20 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .arguments import shown
 from .errors import ConfigError
 from .security.settings import FOREIGN, SYNONYMS, SecuritySettings, check_security
 from .setting_kinds import (
     REQUIRED,
+    given_settings,
     one_of,
     parse_flag,
-    parse_optional_text,
+    parse_id,
+    parse_optional_sent_text,
+    parse_sent_text,
     parse_text,
     setting,
     whole_number,
@@ -39,7 +43,7 @@ def _limit(value: Any) -> int:
 def _share(value: Any) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError("must be a number between 0 and 1") from None
     if isinstance(value, bool) or not 0 < number < 1:
         raise ValueError("must be above 0 and below 1")
@@ -56,6 +60,8 @@ def _strategies(value: Any) -> tuple[Any, ...]:
 
 
 def _servers(value: Any) -> tuple[tuple[str, int], ...]:
+    if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable):
+        raise ValueError("must be host:port,host:port, or a list of such addresses")
     items = value.split(",") if isinstance(value, str) else list(value)
     found = tuple(_address(str(item).strip()) for item in items if str(item).strip())
     if not found:
@@ -63,10 +69,18 @@ def _servers(value: Any) -> tuple[tuple[str, int], ...]:
     return found
 
 
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
 def _address(text: str) -> tuple[str, int]:
-    match = re.fullmatch(r"(?:[A-Za-z_]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/]+)):(?P<port>\d+)", text)
+    listener, has_listener, address = text.rpartition("://")
+    # As brokers write them: PLAINTEXT://host:9092, or a name that somebody gave a listener.
+    is_named = re.fullmatch(r"[A-Z][A-Z0-9_.-]*", listener) and listener not in ("HTTP", "HTTPS")
+    if has_listener and not (is_named or listener.upper() in _PROTOCOLS):
+        raise ValueError(f"{shown(text)} is a URL: a broker is host:port")
+    match = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/]+)):(?P<port>[0-9]{1,5})", address)
     if match is None or not 0 < int(match["port"]) < 65536:
-        raise ValueError(f"{text!r} is not host:port")
+        raise ValueError(f"{shown(text)} is not host:port")
     return match["v6"] or match["host"], int(match["port"])
 
 
@@ -92,7 +106,10 @@ def reset_duration_ms(reset: str) -> int:
     if match is None or match["sign"] or not any(match[part] for part in "dhms"):
         raise ValueError("by_duration needs a positive ISO 8601 duration, as by_duration:P1DT2H30M")
     days, hours, minutes = (int(match[part] or 0) for part in "dhm")
-    return round(((days * 24 + hours) * 60 + minutes) * 60_000 + float(match["s"] or 0) * 1000)
+    try:
+        return round(((days * 24 + hours) * 60 + minutes) * 60_000 + float(match["s"] or 0) * 1000)
+    except OverflowError:
+        raise ValueError("by_duration goes back further than time does") from None
 
 
 # -- the settings ---------------------------------------------------------------------------------------------
@@ -108,11 +125,11 @@ class ConsumerConfig(SecuritySettings):
     bootstrap_servers: tuple[tuple[str, int], ...] = setting(
         _servers, REQUIRED, "Brokers to ask first, as host:port,host:port. The others are found from them."
     )
-    client_id: str = setting(parse_text, "headrace", "The name under which brokers log and meter this client.")
-    client_rack: str = setting(parse_text, "", "Where this client stands: fetch from a replica there (KIP-392).")
+    client_id: str = setting(parse_sent_text, "headrace", "The name under which brokers log and meter this client.")
+    client_rack: str = setting(parse_sent_text, "", "Where this client stands: fetch from a replica there (KIP-392).")
 
     group_id: str | None = setting(
-        parse_optional_text, None, "The group to be a member of, and under which offsets are committed."
+        parse_id, None, "The group to be a member of, and under which offsets are committed."
     )
     group_protocol: str = setting(
         one_of("classic", "consumer"),
@@ -120,10 +137,10 @@ class ConsumerConfig(SecuritySettings):
         "How the group shares its partitions out: a member does (classic), or the coordinator (consumer, KIP-848).",
     )
     group_instance_id: str | None = setting(
-        parse_optional_text, None, "Makes a static member: one that may be away for the session timeout, then goes on."
+        parse_id, None, "Makes a static member: one that may be away for the session timeout, then goes on."
     )
     group_remote_assignor: str | None = setting(
-        parse_optional_text, None, "With group.protocol=consumer: the coordinator's assignor, uniform or range."
+        parse_optional_sent_text, None, "With group.protocol=consumer: the coordinator's assignor, uniform or range."
     )
     partition_assignment_strategy: tuple[Any, ...] = setting(
         _strategies,
@@ -237,11 +254,11 @@ class ConsumerConfig(SecuritySettings):
     def parse(cls, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> ConsumerConfig:
         """The settings out of a mapping with dotted names, keywords with underscores, or both.
 
-        Raises ConfigError for an unknown or malformed setting, for one given twice, and for settings that
-        contradict each other; also for certificates and keys that cannot be read.
+        Raises TypeError if `config` is no mapping; ConfigError for an unknown or malformed setting, for one given
+        twice, and for settings that contradict each other; also for certificates and keys that cannot be read.
         """
         values: dict[str, Any] = {}
-        for given, value in [*(config or {}).items(), *keywords.items()]:
+        for given, value in given_settings(config, keywords):
             name = _field_name(given)
             if name in values:
                 raise ConfigError(f"{dotted(name)} is given twice")
@@ -317,5 +334,5 @@ def _parse(name: str, value: Any) -> Any:
     try:
         return metadata["parse"](value)
     except (ValueError, TypeError) as error:
-        shown = "the value given" if metadata["secret"] else repr(value)
-        raise ConfigError(f"{dotted(name)}={shown}: {error}") from None
+        given = "the value given" if metadata["secret"] else shown(value)
+        raise ConfigError(f"{dotted(name)}={given}: {error}") from None

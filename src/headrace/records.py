@@ -5,12 +5,14 @@ The only module that imports the native kernel.
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from headrace._native import Batch, DecodeError, Record, arrow_schema, arrow_stream, decode, decode_all, next_offset
+from headrace.arguments import shown
 from headrace.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -61,12 +63,16 @@ class Records:
     def __getitem__(self, key: slice | TopicPartition) -> Records: ...
     def __getitem__(self, key: int | slice | TopicPartition) -> Record | Records:
         if isinstance(key, tuple):
+            if len(key) != 2 or not isinstance(key[0], str) or not isinstance(key[1], int):
+                raise TypeError(f"records of a partition are had by a topic and a number, not by {shown(key)}")
             return Records([b for b in self._batches if b.partition == key[1] and b.topic == key[0]])
         if isinstance(key, slice):
             start, stop, step = key.indices(self._len)
             if step != 1:
                 raise ValueError("records can only be sliced with a step of 1")
             return self._window(start, max(start, stop))
+        if not isinstance(key, int):
+            key = _index(key)
         index = key + self._len if key < 0 else key
         if not 0 <= index < self._len:
             raise IndexError("record index out of range")
@@ -107,6 +113,8 @@ class Records:
 
         Raises ImportError if pyarrow is not installed.
         """
+        if not isinstance(lane, bool):
+            raise TypeError(f"lane must be True or False, not {shown(lane)}")
         try:
             import pyarrow
         except ImportError as e:
@@ -127,6 +135,13 @@ class Records:
 
 
 Records.EMPTY = Records()
+
+
+def _index(key: Any) -> int:
+    try:
+        return operator.index(key)
+    except TypeError:
+        raise TypeError(f"records are indexed by a number, a slice or a TopicPartition, not {shown(key)}") from None
 
 
 class _WithLane:

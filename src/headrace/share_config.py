@@ -13,6 +13,7 @@ from typing import Any
 
 from .config import ConsumerConfig, dotted
 from .errors import ConfigError
+from .setting_kinds import given_settings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class ShareConsumerConfig(ConsumerConfig):
         """As `ConsumerConfig.parse`. Raises ConfigError."""
         own: dict[str, Any] = {}
         rest: dict[str, Any] = {}
-        for given, value in [*(config or {}).items(), *keywords.items()]:
+        for given, value in given_settings(config, keywords):
             name = given.strip().replace(".", "_") if isinstance(given, str) else given
             if name in REFUSED:
                 raise ConfigError(f"{dotted(name)} {REFUSED[name]}")

@@ -16,7 +16,9 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the next offset to read, with the text stored beside it."""
+    """A committed position: the next offset to read, with the text stored beside it.
+
+    An unknown leader epoch is None (or -1, as records have it)."""
 
     offset: int
     metadata: str = ""

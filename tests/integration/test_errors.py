@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headrace import TopicPartition
-from headrace.errors import HeadraceError, RequestTimeoutError
+from headrace.errors import ConfigError, HeadraceError, RequestTimeoutError
 from support.admin import Admin, unique
 from support.consumers import MakeConsumer, assigned, poll_until
 from support.produce import numbered, write
@@ -169,8 +169,12 @@ def test_an_unknown_partition(make: MakeConsumer, admin: Admin, servers: str) ->
 
 def test_a_name_that_no_topic_can_have(make: MakeConsumer, servers: str) -> None:
     consumer = make(bootstrap_servers=servers)
-    consumer.assign([("not a topic!", 0)])
-    error = failure(lambda: consumer.position(("not a topic!", 0), timeout=SOON))
-    assert "INVALID_TOPIC_EXCEPTION" in str(error)
-    with pytest.raises(HeadraceError, match="INVALID_TOPIC_EXCEPTION"):
-        consumer.poll(SOON)
+    for call in (
+        lambda: consumer.assign([("not a topic!", 0)]),
+        lambda: consumer.end_offsets([("not a topic!", 0)]),
+        lambda: consumer.partitions_for_topic("not a topic!"),
+    ):
+        error = failure(call)
+        assert isinstance(error, ConfigError)
+        assert "not a topic!" in str(error)
+        assert "letters, digits, '.', '_' and '-'" in str(error)

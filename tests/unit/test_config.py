@@ -9,8 +9,10 @@ import pytest
 
 from headrace import config as config_module
 from headrace import setting_kinds
+from headrace.arguments import shown
 from headrace.config import ConsumerConfig, dotted, reset_duration_ms
 from headrace.errors import ConfigError, HeadraceError
+from headrace.share_config import ShareConsumerConfig
 
 SERVERS = {"bootstrap.servers": "b1:9092"}
 FIELDS = dataclasses.fields(ConsumerConfig)
@@ -91,6 +93,8 @@ def test_checked_settings_do_not_change() -> None:
         (["b1:9092", "b2:9093"], (("b1", 9092), ("b2", 9093))),
         ("[::1]:9092", (("::1", 9092),)),
         ("PLAINTEXT://b1:9092", (("b1", 9092),)),
+        ("sasl_ssl://b1:9092", (("b1", 9092),)),
+        ("EXTERNAL_1://[::1]:9092", (("::1", 9092),)),
         ("kafka-1.example.org:65535", (("kafka-1.example.org", 65535),)),
     ],
 )
@@ -100,11 +104,45 @@ def test_brokers(given: Any, found: tuple[tuple[str, int], ...]) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["", " , ", [], "b1", "b1:", ":9092", "b1:0", "b1:65536", "b1:x", "b1:9092/x", "b 1:9092", "::1:9092", 5, None],
+    [
+        *(
+            "",
+            " , ",
+            [],
+            "b1",
+            "b1:",
+            ":9092",
+            "b1:0",
+            "b1:65536",
+            "b1:x",
+            "b1:9092/x",
+            "b 1:9092",
+            "::1:9092",
+            5,
+            None,
+        ),
+        *("http://b1:9092", "https://b1:9092", "HTTP://b1:9092", "kafka://b1:9092", "tcp://b1:9092", "://b1:9092"),
+        *("b1:٩", b"b1:9092", {"b1:9092": 1}, 5, None),
+    ],
 )
 def test_what_is_not_a_broker(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"^bootstrap\.servers="):
         ConsumerConfig.parse(bootstrap_servers=given)
+
+
+def test_a_url_is_not_a_broker() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^bootstrap\.servers='http://b1:80': 'http://b1:80' is a URL: .* host:port$"
+    ):
+        ConsumerConfig.parse(bootstrap_servers="http://b1:80")
+
+
+@pytest.mark.parametrize("kind", [ConsumerConfig, ShareConsumerConfig])
+@pytest.mark.parametrize("given", ["b1:9092", [("bootstrap.servers", "b1:9092")], 5, b"x", {"bootstrap.servers"}])
+def test_settings_that_are_no_mapping(kind: type[ConsumerConfig], given: Any) -> None:
+    with pytest.raises(TypeError, match=r"^settings are given as a mapping, or as keywords such as") as caught:
+        kind.parse(given)
+    assert "b1:9092" not in str(caught.value), "there may be passwords in it"
 
 
 def test_no_broker_at_all() -> None:
@@ -139,12 +177,25 @@ def test_no_broker_at_all() -> None:
         ("poll_drain_strategy", "random", "fair or greedy"),
         ("security_protocol", "TLS", "plaintext or ssl or sasl_plaintext or sasl_ssl"),
         ("auto_offset_reset", "newest", "earliest, latest, none or by_duration"),
+        ("auto_offset_reset", f"by_duration:PT{'9' * 400}S", "further than time does"),
+        ("group_id", "", "must not be empty"),
+        ("group_id", "  ", "must not be empty"),
+        ("group_instance_id", "", "must not be empty"),
+        ("group_id", "g\udc80", "lone surrogates"),
+        ("group_id", "g" * 2**15, "at most 32767 bytes"),
+        ("client_id", "c\udc80", "lone surrogates"),
+        ("client_id", "c" * 2**15, "at most 32767 bytes"),
+        ("client_rack", "\ud800", "lone surrogates"),
+        ("group_remote_assignor", "\ud800", "lone surrogates"),
+        ("parallel_rebalance_backlog_share", 10**400, "a number between 0 and 1"),
+        ("parallel_rebalance_backlog_share", float("nan"), "above 0 and below 1"),
+        ("max_poll_records", "9" * 5000, "a whole number"),
     ],
 )
 def test_values_out_of_bounds(name: str, value: Any, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parsed(**{name: value})
-    assert str(caught.value).startswith(f"{dotted(name)}={value!r}: ")
+    assert str(caught.value).startswith(f"{dotted(name)}={shown(value)}: ")
     assert reason in str(caught.value)
     assert isinstance(caught.value, HeadraceError)
     assert isinstance(caught.value, ValueError)
@@ -206,13 +257,12 @@ def test_given_twice(value: str) -> None:
 # -- auto-commit and the group -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("group", [None, "", "  "])
-def test_without_a_group_there_is_no_auto_commit(group: str | None) -> None:
-    found = parsed(group_id=group)
+def test_without_a_group_there_is_no_auto_commit() -> None:
+    found = parsed(group_id=None)
     assert (found.group_id, found.enable_auto_commit) == (None, False)
-    assert parsed(group_id=group, enable_auto_commit=False).enable_auto_commit is False
+    assert parsed(group_id=None, enable_auto_commit=False).enable_auto_commit is False
     with pytest.raises(ConfigError, match=r"enable\.auto\.commit=true needs a group\.id"):
-        parsed(group_id=group, enable_auto_commit="true")
+        parsed(group_id=None, enable_auto_commit="true")
 
 
 def test_with_a_group_there_is() -> None:

@@ -42,6 +42,15 @@ def test_a_ring_before_the_wait_is_remembered_until_it_is_cleared() -> None:
     assert time.monotonic() - started >= 0.02
 
 
+@pytest.mark.parametrize("late", [-0.3, -1.0, -1e9])
+def test_a_deadline_that_has_passed_is_not_waited_for(late: float) -> None:
+    """It can pass between the look at the clock and the wait. A lock takes -1 for no limit, and refuses the rest."""
+    bell = Doorbell()
+    started = time.monotonic()
+    bell.wait(late)
+    assert time.monotonic() - started < LONG / 2
+
+
 def test_a_ring_from_a_thread_wakes_a_waiting_task() -> None:
     async def main() -> None:
         bell = Doorbell()

@@ -114,7 +114,7 @@ def _begin_anew(at: Scene) -> None:
 
 def _fill(state: PartitionState, offset: int, count: int) -> None:
     data = encode_batch([Entry(value=b"x")] * count, base_offset=offset)
-    lane = "live" if state.stop == LAST_OFFSET else "backlog"
+    lane = "live" if state.stop > LAST_OFFSET else "backlog"
     state.arrived(100, offset + count)
     records = decode(data, topic="t", partition=0, position=offset, lane=lane)
     state.decoded(offset, 100, records, offset + count)

@@ -234,6 +234,11 @@ class TestRecords:
         with pytest.raises(ValueError, match="step"):
             self.records()[::2]
 
+    @pytest.mark.parametrize("key", ["t", 1.5, None, b"", ("t",), ("t", 0, 0), ("t", "0"), (0, "t"), (None, 0), [1]])
+    def test_wrong_keys_are_refused(self, key):
+        with pytest.raises(TypeError, match=r"^records .* not .*"):
+            self.records()[key]
+
     def test_by_partition(self):
         records = self.records()
         assert records.partitions == (self.A, self.B)

@@ -219,6 +219,12 @@ class TestRequestedSchema:
             records.__arrow_c_stream__(records.__arrow_c_stream__())
 
 
+@pytest.mark.parametrize("lane", [1, None, "no"])
+def test_a_lane_column_is_wanted_or_not(records, lane):
+    with pytest.raises(TypeError, match="lane must be True or False"):
+        records.to_arrow(lane=lane)
+
+
 def test_without_pyarrow(records, monkeypatch):
     real = builtins.__import__
 

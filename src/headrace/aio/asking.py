@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..arguments import optional_seconds_of, partition_of, timestamps_in, topic_of
 from ..errors import HeadraceError
 from ..types import OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
 from .life import Life, SomePartitions, partitions_in
@@ -35,10 +36,7 @@ class Asking(Life):
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """For each partition the first record at or after the time; None if there is none."""
-        asked = {TopicPartition(*tp): timestamp for tp, timestamp in timestamps.items()}
-        if any(timestamp < 0 for timestamp in asked.values()):
-            raise ValueError("a timestamp cannot be negative: use beginning_offsets() or end_offsets()")
-        found = await self._list_offsets(asked, timeout)
+        found = await self._list_offsets(timestamps_in(timestamps), timeout)
         return {
             tp: None
             if it.offset < 0
@@ -50,7 +48,7 @@ class Asking(Life):
         self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None
     ) -> Watermarks:
         """The log's own bounds, open transactions included."""
-        tp = TopicPartition(*partition)
+        tp = partition_of(partition)
         low = await self._list_offsets({tp: EARLIEST}, timeout)
         high = await self._list_offsets({tp: LATEST}, timeout, isolation=0)
         return Watermarks(low[tp].offset, high[tp].offset)
@@ -59,6 +57,7 @@ class Asking(Life):
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None, isolation: int | None = None
     ) -> dict[TopicPartition, Found]:
         self._gate.check()
+        timeout = optional_seconds_of(timeout)
         engine = self._start()
         found: dict[TopicPartition, Found] = {}
 
@@ -80,12 +79,14 @@ class Asking(Life):
     async def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
         """All topics that this client may see, with their partitions."""
         self._gate.check()
+        timeout = optional_seconds_of(timeout)
         engine = self._start()
         return await self._timed("list_topics", timeout, lambda: engine.describe_topics(None))
 
     async def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
         """The partitions of a topic; an empty list if there is no such topic."""
         self._gate.check()
+        topic, timeout = topic_of(topic), optional_seconds_of(timeout)
         engine = self._start()
         found = await self._timed("partitions_for_topic", timeout, lambda: engine.describe_topics([topic]))
         return found.get(topic, [])

@@ -79,20 +79,13 @@ class Commits:
         self._engine = engine
         self._last_turn = None  # that of an engine before belongs to another loop
 
-    def plan(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> Plan:
+    def plan(self, offsets: Offsets | None) -> Plan:
         """What is to be committed: these offsets, or what was returned (or is done) of all partitions."""
         if not self._has_group:
             raise ConfigError("commits need a group.id")
         if offsets is None:
             return self._plan_of_positions()
-        chosen = {
-            TopicPartition(*tp): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-            for tp, offset in offsets.items()
-        }
-        for tp, committed in chosen.items():
-            if committed.offset < 0:
-                raise ValueError(f"offset {committed.offset} of {tp} cannot be committed: it is negative")
-        return Plan(chosen) if self._intake.backlog is None else self._split(chosen)
+        return Plan(dict(offsets)) if self._intake.backlog is None else self._split(offsets)
 
     def _plan_of_positions(self) -> Plan:
         plain: dict[TopicPartition, OffsetAndMetadata] = {}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
+from ..arguments import callback_of, commits_in, optional_seconds_of, seconds_of, shown
 from ..errors import OffsetResetError
 from ..records import Record, Records
 from ..types import OffsetAndMetadata, TopicPartition
-from .commits import CommitCallback
+from .commits import CommitCallback, Offsets
 from .life import SomePartitions, partitions_in
 from .seeking import Seeking
 
@@ -27,13 +28,12 @@ class Committing(Seeking):
         Raises CommitFailedError when the group does not take it, RequestTimeoutError when time is up.
         """
         self._gate.check()
+        chosen, timeout = commits_in(offsets), optional_seconds_of(timeout)
         self._commits.run_callbacks()
-        await self._portal.wait(self._commit(offsets, timeout))
-        self._finished(offsets)
+        await self._portal.wait(self._commit(chosen, timeout))
+        self._finished(chosen)
 
-    async def _commit(
-        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None, timeout: float | None
-    ) -> None:
+    async def _commit(self, offsets: Offsets | None, timeout: float | None) -> None:
         """On the consumer's thread."""
         self._gate.check()
         engine = self._start()
@@ -52,9 +52,7 @@ class Committing(Seeking):
         finally:
             turn.leave()
 
-    async def _know_lanes(
-        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None, timeout: float | None
-    ) -> None:
+    async def _know_lanes(self, offsets: Offsets | None, timeout: float | None) -> None:
         """With enable.parallel.rebalance an offset can only be committed when it is known which ranges are open."""
         if offsets and self._intake.backlog is not None:
             for tp in offsets:
@@ -70,22 +68,15 @@ class Committing(Seeking):
         """Starts a commit and returns. `callback(offsets, error)` is called from a later poll(), commit() or
         close(); without one a failure is logged. It is not tried again: a newer commit may have passed it."""
         self._gate.check()
+        chosen, callback = commits_in(offsets), callback_of("callback", callback)
         self._start()
-        plan = self._commits.plan(offsets)
+        plan = self._commits.plan(chosen)
         self._portal.call_soon(lambda: self._commits.commit_async(plan, callback))
-        self._finished(offsets)
+        self._finished(chosen)
 
-    def _finished(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> None:
+    def _finished(self, offsets: Offsets | None) -> None:
         """The user has said so by a commit."""
-        if offsets is None:
-            self._intake.finished(None)
-        else:
-            self._intake.finished(
-                {
-                    TopicPartition(*tp): offset.offset if isinstance(offset, OffsetAndMetadata) else offset
-                    for tp, offset in offsets.items()
-                }
-            )
+        self._intake.finished(None if offsets is None else {tp: each.offset for tp, each in offsets.items()})
 
     async def committed(
         self, partitions: SomePartitions, *, timeout: float | None = None
@@ -93,8 +84,8 @@ class Committing(Seeking):
         """What the group has committed for these partitions; None where it has nothing. While a backlog (KIP-333) is
         open, what is committed of that: everything before the offset is done."""
         self._gate.check()
+        chosen, timeout = partitions_in(partitions), optional_seconds_of(timeout)
         engine = self._start()
-        chosen = partitions_in(partitions)
         found = await self._timed("committed", timeout, lambda: engine.logs.committed(chosen))
         return {tp: found.get(tp) for tp in chosen}
 
@@ -108,6 +99,8 @@ class Committing(Seeking):
         that are not here any more are passed over. Raises ConfigError with another commit.mode.
         """
         self._gate.check_fork()
+        if not isinstance(work, (Record, Records)):
+            raise TypeError(f"done() takes a Record, or Records, not {shown(work)}")
         self._tracked().done(work)
 
     async def in_flight(
@@ -120,9 +113,10 @@ class Committing(Seeking):
         are left out. Waits up to `timeout` seconds until there are none. Needs commit.mode=done."""
         self._gate.check_fork()
         chosen = None if partitions is None else set(partitions_in(partitions))
-        return await self._tracked().wait_async(chosen, timeout)
+        return await self._tracked().wait_async(chosen, seconds_of(timeout))
 
     def _wait_in_flight(self, partitions: SomePartitions | None, timeout: float) -> dict[TopicPartition, int]:
         """The same, on a thread that may wait."""
         self._gate.check_fork()
-        return self._tracked().wait(None if partitions is None else set(partitions_in(partitions)), timeout)
+        chosen = None if partitions is None else set(partitions_in(partitions))
+        return self._tracked().wait(chosen, seconds_of(timeout))

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
+from ..arguments import limit_of, seconds_of, text_of
 from ..errors import ConcurrentUseError, ConfigError, StateError
 from ..listener import RebalanceListener
 from ..records import Record, Records
@@ -33,6 +34,9 @@ class AsyncConsumer(Asking, Committing):
     Settings are Kafka's, dotted in a mapping or with underscores as keywords. Times are in seconds, timestamps
     in milliseconds, as in Kafka. Only `wakeup()` and `done()` may be called from another thread; only one task may be
     in `poll()`.
+
+    A timeout of 0 or less does not wait, and `math.inf` has no limit; None, where it is the default, is
+    default.api.timeout.ms. Impossible arguments raise TypeError or ValueError before anything is done.
 
         async with AsyncConsumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
             consumer.subscribe(["orders"])
@@ -97,7 +101,7 @@ class AsyncConsumer(Asking, Committing):
         self._gate.check()
         if self._group is None or not self._group.is_subscribed:
             raise StateError("only a subscribed consumer has a group to rebalance")
-        self._group.rejoin(reason)
+        self._group.rejoin(text_of("reason", reason))
 
     def to_be_revoked_partitions(self) -> set[TopicPartition]:
         """The partitions that the group asks back and that the next poll() gives up, unless that is delayed (KIP-983).
@@ -182,10 +186,8 @@ class AsyncConsumer(Asking, Committing):
             if self._group is not None and self._group.in_listener:
                 raise StateError("a listener cannot call poll(): it runs inside of one")
             raise ConcurrentUseError("another task is inside of poll()")
-        limit = self._config.max_poll_records if max_records is None else max_records
-        if limit == 0 or limit < -1:
-            raise ValueError("max_records must be at least 1, or -1 for no limit")
-        deadline = time.monotonic() + max(0.0, timeout)
+        limit = self._config.max_poll_records if max_records is None else limit_of(max_records)
+        deadline = time.monotonic() + seconds_of(timeout)
         if not self._is_subscribed and not self._intake.assignment:
             raise StateError("nothing is subscribed or assigned: call subscribe() or assign() before poll()")
         return limit, deadline

@@ -39,7 +39,7 @@ class Doorbell:
     def wait(self, timeout: float) -> None:
         """May end early, with nothing having happened: a signal (Ctrl-C) that comes just before the thread falls
         asleep is noticed only when it wakes, so it never sleeps for long."""
-        if self._silent.acquire(timeout=min(timeout, _SHORT_SLEEP)):
+        if self._silent.acquire(timeout=max(0.0, min(timeout, _SHORT_SLEEP))):
             self.ring()
 
     async def wait_async(self, timeout: float) -> None:

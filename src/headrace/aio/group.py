@@ -26,6 +26,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Iterator
 from typing import Any
 
+from ..arguments import pattern_of, topics_in
 from ..config import ConsumerConfig
 from ..errors import ConfigError
 from ..listener import RebalanceListener
@@ -136,12 +137,11 @@ class Group:
             raise ConfigError("subscribe() needs topics or a pattern, one of them")
         names, compiled, remote = frozenset[str](), None, None
         if topics is not None:
-            names = _topic_names(topics)
-        elif isinstance(pattern, str) and isinstance(self.member, EpochMember):
-            remote = pattern
+            names = topics_in(topics)
+        elif isinstance(expression := pattern_of(pattern), str) and isinstance(self.member, EpochMember):
+            remote = expression
         else:
-            assert pattern is not None
-            compiled = _compile(pattern)
+            compiled = _compile(expression)
         if listener is not None and not isinstance(listener, RebalanceListener):
             raise TypeError("a listener must be a headrace.RebalanceListener")
         with self._intake.lock:
@@ -452,18 +452,6 @@ async def perform(steps: Steps, portal: Portal) -> None:
                 step = next(steps)
     except StopIteration:
         pass
-
-
-def _topic_names(topics: Iterable[str]) -> frozenset[str]:
-    if isinstance(topics, str):
-        raise TypeError("a list of topics is needed, not a single one")
-    names = frozenset(topics)
-    if not names:
-        raise ConfigError("subscribe() needs at least one topic; unsubscribe() ends a subscription")
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"{name!r} is not the name of a topic")
-    return names
 
 
 def _compile(pattern: str | re.Pattern[str]) -> re.Pattern[str]:

@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
+from ..arguments import SomePartitions as SomePartitions
+from ..arguments import optional_seconds_of, seconds_of
+from ..arguments import partitions_in as partitions_in
 from ..config import ConsumerConfig
 from ..errors import ConfigError, HeadraceError, RequestTimeoutError
 from ..types import TopicPartition
@@ -19,7 +22,6 @@ from .living import CLOSE_TIMEOUT, THREAD_END, Living
 from .metrics import metrics_of
 
 T = TypeVar("T")
-SomePartitions = Iterable[TopicPartition | tuple[str, int]]
 
 _LAST_TRY = 0.05  # seconds that leaving the group gets, although the time is up
 
@@ -49,6 +51,7 @@ class Life(Living[Engine]):
 
         Waits for no work; `drain` (with commit.mode=done) are seconds to wait first until all of it is done.
         """
+        timeout, drain = seconds_of(timeout), seconds_of(drain, "drain")
         if not self._gate.is_closed and not self._gate.is_forked:
             if drain:
                 await self._tracked().wait_async(None, drain)
@@ -119,13 +122,16 @@ class Life(Living[Engine]):
         cause: Callable[[], HeadraceError | None] = lambda: None,
     ) -> T:
         """Retries `attempt`, on the consumer's thread, until the time is up or wakeup() is called."""
+        seconds = optional_seconds_of(timeout)
+        if seconds is None:
+            seconds = self._config.default_api_timeout_ms / 1000
         engine = self._start()
-        seconds = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
+        deadline = time.monotonic() + seconds
 
         async def work() -> T:
             async with self._gate.interruptible():
                 try:
-                    result: T = await engine.client.with_retries(what, engine.loop.time() + seconds, attempt)
+                    result: T = await engine.client.with_retries(what, deadline, attempt)
                 except RequestTimeoutError as error:
                     if error.__cause__ is None and (last := cause()) is not None:
                         raise RequestTimeoutError(f"{error}. Last error: {last}") from last
@@ -188,13 +194,3 @@ class Life(Living[Engine]):
 
 def _nothing(partitions: Iterable[TopicPartition]) -> None:
     """Nothing is tracked of these."""
-
-
-def partitions_in(partitions: SomePartitions) -> list[TopicPartition]:
-    if isinstance(partitions, (str, TopicPartition)):
-        raise TypeError("a list of partitions is needed, not a single one")
-    found = [TopicPartition(*each) for each in partitions]
-    for tp in found:
-        if not isinstance(tp.topic, str) or not tp.topic or not isinstance(tp.partition, int) or tp.partition < 0:
-            raise ConfigError(f"{tp!r} is not a partition: a topic's name and a number from 0 on are needed")
-    return list(dict.fromkeys(found))

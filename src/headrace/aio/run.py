@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 from ..config import ConsumerConfig
+from ..arguments import function_of
 from ..dead_letters import DeadLetterTopic
 from ..errors import CommitFailedError, ConfigError, HeadraceError, StateError, WakeupError
 from ..machines.calls import Call, Overrun
@@ -73,7 +74,7 @@ class Run(RunLoop[Job[Record], Progress]):
         self._intake = consumer._intake
         self._group = consumer._group
         self._completions = consumer._completions
-        self._handler = handler
+        self._handler = function_of("handler", handler)
         self._dead_letter = settings.dead_letter
         self._limit = config.max_poll_records
         self._commits_itself = not config.enable_auto_commit

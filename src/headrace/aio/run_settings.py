@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+from ..arguments import callback_of, number_of, shown, topic_of, whole_number_of
 from ..errors import ConfigError
 from ..machines.backoff import Backoff
 from ..machines.workload import Terms
@@ -16,6 +17,45 @@ Handler = Callable[[Record], Any]
 DeadLetter = str | Callable[[Record, BaseException], Any]
 
 _LEAST_IN_FLIGHT = 1000
+_LONGEST_BACKOFF = (2**31 - 1) / 1000  # seconds; as retry.backoff.max.ms
+
+
+class Pace(Protocol):
+    """The parameters that every run() has."""
+
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def max_in_flight(self) -> int | None: ...
+    @property
+    def retry_backoff(self) -> float: ...
+    @property
+    def retry_backoff_max(self) -> float: ...
+    @property
+    def timeout(self) -> float | None: ...
+    @property
+    def drain(self) -> float: ...
+    @property
+    def on_progress(self) -> Callable[[Any], Any] | None: ...
+    @property
+    def progress_interval(self) -> float: ...
+
+
+def check_pace(pace: Pace) -> None:
+    """Raises TypeError, and ConfigError for what makes no sense."""
+    whole_number_of("concurrency", pace.concurrency)
+    if pace.max_in_flight is not None:
+        whole_number_of("max_in_flight", pace.max_in_flight)
+    for name in ("retry_backoff", "retry_backoff_max", "drain", "progress_interval"):
+        number_of(name, getattr(pace, name))
+    if not 0 <= pace.retry_backoff <= pace.retry_backoff_max <= _LONGEST_BACKOFF:
+        raise ConfigError(
+            f"retry_backoff must not be negative, nor above retry_backoff_max; both at most {_LONGEST_BACKOFF:.0f} s"
+        )
+    check_timeout(pace.timeout)
+    if pace.drain < 0 or pace.progress_interval <= 0:
+        raise ConfigError("drain must not be negative, and progress_interval above 0")
+    callback_of("on_progress", pace.on_progress)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,11 +99,18 @@ class RunSettings:
     progress_interval: float
 
     def __post_init__(self) -> None:
-        if self.dead_letter is not None and not callable(self.dead_letter) and not isinstance(self.dead_letter, str):
-            raise TypeError("dead_letter must be the name of a topic, or a function of a record and its error")
-        check_timeout(self.timeout)
-        if self.drain < 0 or self.progress_interval <= 0:
-            raise ConfigError("drain must not be negative, and progress_interval above 0")
+        check_pace(self)
+        if not isinstance(self.order, str):
+            raise TypeError(f"order must be a string, not {shown(self.order)}")
+        if self.retries is not None:
+            whole_number_of("retries", self.retries)
+        if isinstance(self.dead_letter, str):
+            topic_of(self.dead_letter, "dead_letter")
+        elif self.dead_letter is not None and not callable(self.dead_letter):
+            raise TypeError(
+                f"dead_letter must be the name of a topic, or a function of a record and its error, not "
+                f"{shown(self.dead_letter)}"
+            )
 
     def terms(self) -> Terms:
         """Raises ConfigError for what makes no sense."""
@@ -80,7 +127,5 @@ class RunSettings:
 def check_timeout(timeout: float | None) -> None:
     if timeout is None:
         return
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout={timeout!r}: must be a number of seconds, or None")
-    if not 0 < timeout < math.inf:
+    if not 0 < number_of("timeout", timeout, "a number of seconds, or None") < math.inf:
         raise ConfigError(f"timeout={timeout}: must be a positive number of seconds, or None")

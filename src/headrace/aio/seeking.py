@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..arguments import optional_seconds_of, partition_of, place_of
 from ..errors import HeadraceError
 from ..machines.partition import PartitionState, Position
 from ..types import OffsetAndMetadata, TopicPartition
@@ -15,10 +16,11 @@ class Seeking(Life):
 
     async def position(self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None) -> int:
         """The offset of the next record that poll() returns of this partition."""
+        timeout = optional_seconds_of(timeout)
         known = self._position_at_once(partition)
         if known is not None:
             return known
-        tp = TopicPartition(*partition)
+        tp = partition_of(partition)
         engine = self._start()
 
         async def settle() -> int:
@@ -32,7 +34,7 @@ class Seeking(Life):
     def _position_at_once(self, partition: TopicPartition | tuple[str, int]) -> int | None:
         """None where it has to be waited for. May be called without the event loop."""
         self._gate.check()
-        return self._known_position(TopicPartition(*partition))
+        return self._known_position(partition_of(partition))
 
     def _known_position(self, tp: TopicPartition) -> int | None:
         with self._intake.lock:
@@ -53,9 +55,7 @@ class Seeking(Life):
         """Reads on at this offset. Given an OffsetAndMetadata with a leader epoch, the log is checked first for
         having been truncated since."""
         self._gate.check()
-        target = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        if target.offset < 0:
-            raise ValueError("an offset cannot be negative")
+        target = place_of(offset)
         epoch = -1 if target.leader_epoch is None else target.leader_epoch
         self._move([partition], lambda state: state.seek(Position(target.offset, epoch)))
 
@@ -85,13 +85,8 @@ class Seeking(Life):
         with self._intake.lock:
             return {state.tp for state in self._intake.assignment if state.paused}
 
-    def _change(
-        self,
-        partitions: SomePartitions | None,
-        change: Callable[[PartitionState], None],
-    ) -> None:
-        chosen = self._intake.partitions() if partitions is None else partitions_in(partitions)
-        self._intake.change(chosen, change)
+    def _change(self, partitions: SomePartitions, change: Callable[[PartitionState], None]) -> None:
+        self._intake.change(partitions_in(partitions), change)
 
     def _move(
         self,

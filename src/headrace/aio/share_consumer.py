@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from ..acknowledge import AcknowledgeType
+from ..arguments import callback_of, optional_seconds_of, seconds_of, shown, topics_in
 from ..errors import StateError, UnsupportedVersionError
 from ..records import Record, Records
-from .group import _topic_names
 from .living import CLOSE_TIMEOUT, THREAD_END
 from .run_settings import Handler
 from .running import run_tasks
@@ -27,6 +27,9 @@ class AsyncShareConsumer(ShareLife):
     or with underscores as keywords. Times are in seconds. Only `wakeup()` and `acknowledge()` may be called from
     another thread.
 
+    A timeout of 0 or less does not wait, and `math.inf` has no limit; None, where it is the default, is
+    default.api.timeout.ms. Impossible arguments raise TypeError or ValueError before anything is done.
+
         async with AsyncShareConsumer(bootstrap_servers="localhost:9092", group_id="mails") as consumer:
             consumer.subscribe(["mails"])
             records = await consumer.poll(1.0)
@@ -35,7 +38,7 @@ class AsyncShareConsumer(ShareLife):
     def subscribe(self, topics: Iterable[str]) -> None:
         """Gets records of these topics from the next poll() on. Takes the place of what was subscribed before."""
         self._gate.check()
-        self._intake.subscribe(_topic_names(topics))
+        self._intake.subscribe(topics_in(topics))
 
     def subscription(self) -> set[str]:
         """The topics that are subscribed."""
@@ -62,10 +65,11 @@ class AsyncShareConsumer(ShareLife):
         UnsupportedVersionError, KafkaError and what else ended the membership; CorruptRecordError for records that were
         rejected since nobody can read them; WakeupError after wakeup().
         """
+        timeout = seconds_of(timeout)
         limit = self._begin_poll(max_records)
         try:
             self._start()
-            deadline = time.monotonic() + max(0.0, timeout)
+            deadline = time.monotonic() + timeout
             while True:
                 self._intake.doorbell.clear()
                 self._gate.consume_wakeup()
@@ -102,7 +106,7 @@ class AsyncShareConsumer(ShareLife):
             raise StateError("acknowledge() needs share.acknowledgement.mode=explicit: here polls acknowledge")
         chosen = kind_of(kind)
         if not isinstance(work, (Record, Records)):
-            raise TypeError("a Record, or Records, can be acknowledged")
+            raise TypeError(f"acknowledge() takes a Record, or Records, not {shown(work)}")
         if chosen is AcknowledgeType.RENEW and not self._intake.can_renew(work):
             raise UnsupportedVersionError("RENEW needs ShareAcknowledge version 2 (Apache Kafka 4.2 or newer)")
         self._intake.acknowledge(work, chosen)
@@ -115,6 +119,7 @@ class AsyncShareConsumer(ShareLife):
         WakeupError after wakeup(); whatever was begun goes on.
         """
         self._gate.check()
+        timeout = optional_seconds_of(timeout)
         self._end_iteration()
         self._run_callbacks()
         unsettled = await self._portal.wait(self._commit(timeout)) if self._portal.is_open else set()
@@ -130,9 +135,7 @@ class AsyncShareConsumer(ShareLife):
         """Has `callback(offsets, error)` called, inside of poll(), commit() and close(), for all acknowledgements
         that were answered: the offsets by partition, as ranges, and None or why they were refused."""
         self._gate.check()
-        if callback is not None and not callable(callback):
-            raise TypeError("a callback must be callable")
-        self._callback = callback
+        self._callback = callback_of("callback", callback)
 
     async def run(
         self,
@@ -185,4 +188,4 @@ class AsyncShareConsumer(ShareLife):
         """Sends the acknowledgements that are due, releases what else is held, leaves the group and lets go of
         everything, within `timeout` seconds. In implicit mode what the last poll returned is released, too: commit()
         before it."""
-        await self._end(timeout)
+        await self._end(seconds_of(timeout))

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from ..acknowledge import AcknowledgeType
+from ..arguments import limit_of, shown, whole_number_of
 from ..errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, StateError
 from ..machines.share_holding import Outcome
 from ..records import Records
@@ -42,9 +43,7 @@ class ShareLife(Living[ShareEngine]):
         self._gate.check()
         if self._polling:
             raise ConcurrentUseError("another task is inside of poll()")
-        limit = self._config.max_poll_records if max_records is None else max_records
-        if limit < 1:
-            raise ValueError("max_records must be at least 1")
+        limit = self._config.max_poll_records if max_records is None else limit_of(max_records, has_none=False)
         if not self._intake.member.topics:
             raise StateError("nothing is subscribed: call subscribe() before poll()")
         self._end_iteration()
@@ -175,11 +174,13 @@ class ShareLife(Living[ShareEngine]):
 
 
 def kind_of(value: AcknowledgeType | str | int) -> AcknowledgeType:
-    """A type by itself, its name in any case, or its number. Raises ValueError."""
-    if isinstance(value, str):
-        try:
+    """A type by itself, its name in any case, or its number. Raises ValueError and TypeError."""
+    names = ", ".join(kind.name for kind in AcknowledgeType)
+    try:
+        if isinstance(value, str):
             return AcknowledgeType[value.upper()]
-        except KeyError:
-            names = ", ".join(kind.name for kind in AcknowledgeType)
-            raise ValueError(f"{value!r} is not one of {names}") from None
-    return AcknowledgeType(value)
+        return AcknowledgeType(whole_number_of("kind", value))
+    except TypeError:
+        raise TypeError(f"kind must be an AcknowledgeType ({names}) or the name of one, not {shown(value)}") from None
+    except (KeyError, ValueError):
+        raise ValueError(f"{shown(value)} is not one of {names}") from None

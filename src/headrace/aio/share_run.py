@@ -21,12 +21,13 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from ..acknowledge import AcknowledgeType
+from ..arguments import function_of
 from ..errors import ConfigError, StateError
 from ..machines.backoff import Backoff
 from ..machines.calls import Call, Overrun
 from ..records import Record, Records
 from .run_loop import Poll, Rest, RunLoop, Step, Steps
-from .run_settings import Handler, check_timeout
+from .run_settings import Handler, check_pace
 
 if TYPE_CHECKING:
     from .share_consumer import AsyncShareConsumer
@@ -68,15 +69,11 @@ class ShareRunSettings:
     progress_interval: float
 
     def __post_init__(self) -> None:
+        check_pace(self)
         if self.concurrency < 1:
             raise ConfigError(f"concurrency={self.concurrency}: must be at least 1")
         if self.max_in_flight is not None and self.max_in_flight < self.concurrency:
             raise ConfigError(f"max_in_flight={self.max_in_flight}: must not be below concurrency={self.concurrency}")
-        if not 0 <= self.retry_backoff <= self.retry_backoff_max:
-            raise ConfigError("retry_backoff must not be negative, nor above retry_backoff_max")
-        check_timeout(self.timeout)
-        if self.drain < 0 or self.progress_interval <= 0:
-            raise ConfigError("drain must not be negative, and progress_interval above 0")
 
 
 class ShareRun(RunLoop[Record, ShareProgress]):
@@ -92,7 +89,7 @@ class ShareRun(RunLoop[Record, ShareProgress]):
             raise StateError("run() works as a member of a group: call subscribe() before it")
         self._intake = consumer._intake
         self._gate = consumer._gate
-        self._handler = handler
+        self._handler = function_of("handler", handler)
         self._most = settings.max_in_flight or 2 * settings.concurrency
         self._limit = consumer._config.max_poll_records
         self._backoff = Backoff(round(settings.retry_backoff * 1000), round(settings.retry_backoff_max * 1000))

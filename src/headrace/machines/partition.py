@@ -112,7 +112,9 @@ class PartitionState:
         self.known: OffsetSet | None = (
             None  # what need not be read: the last owner's commit said so, or another lane does
         )
-        self.stop = LAST_OFFSET  # nothing is fetched from here on
+        # Nothing is fetched from here on. A position at the last offset is fetched, too: the broker says that it is out
+        # of range, and the reset policy brings it back.
+        self.stop = LAST_OFFSET + 1
         self.leader_epoch = -1  # the leader's epoch under which fetch_offset is known to be good
 
         self.continuity = next(_continuities)
@@ -206,7 +208,7 @@ class PartitionState:
         known = self.known
         self.seek(Position(self.position.offset))
         if known is not None:
-            self.known = (known & OffsetSet(end)).with_done(self.stop, LAST_OFFSET)
+            self.known = (known & OffsetSet(end)).with_done(min(self.stop, LAST_OFFSET), LAST_OFFSET)
 
     def _restart(self, phase: Phase) -> None:
         self.phase = phase

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..arguments import LAST_OFFSET, shown
 from ..errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -100,6 +101,8 @@ def whole(value: Any, name: str, low: int = 0) -> int:
         raise OptionError(f"{name}: {value!r} is not a whole number") from None
     if number < low:
         raise OptionError(f"{name}: {number} is too small")
+    if number > LAST_OFFSET:
+        raise OptionError(f"{name}: {shown(number)} is too large")
     return number
 
 
@@ -134,4 +137,7 @@ def duration(text: str, name: str) -> float:
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
     if found is None or found[2] not in _UNITS:
         raise OptionError(f"{name}={text!r}: a time is needed, as 15m, 90s or 500ms")
-    return int(found[1]) * _UNITS[found[2]]
+    try:
+        return int(found[1]) * _UNITS[found[2]]
+    except (ValueError, OverflowError):
+        raise OptionError(f"{name}={shown(text)}: too long a time") from None

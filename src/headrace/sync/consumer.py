@@ -19,6 +19,7 @@ from ..aio.life import SomePartitions
 from ..aio.living import CLOSE_TIMEOUT, THREAD_END
 from ..aio.run import Run
 from ..aio.run_settings import DeadLetter, Handler, Progress, RunSettings
+from ..arguments import callback_of, commits_in, optional_seconds_of, seconds_of
 from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
@@ -31,6 +32,9 @@ class Consumer(Threaded[AsyncConsumer]):
 
     Settings are Kafka's, dotted in a mapping or with underscores as keywords. Times are in seconds, timestamps
     in milliseconds, as in Kafka. Only `wakeup()` may be called while another thread is inside of the consumer.
+
+    A timeout of 0 or less does not wait, and `math.inf` has no limit; None, where it is the default, is
+    default.api.timeout.ms. Impossible arguments raise TypeError or ValueError before anything is done.
 
         with Consumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
             consumer.subscribe(["orders"])
@@ -190,6 +194,7 @@ class Consumer(Threaded[AsyncConsumer]):
 
     def position(self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None) -> int:
         with self._alone():
+            timeout = optional_seconds_of(timeout)
             known = self._aio._position_at_once(partition)
             return self._portal.run(self._aio.position(partition, timeout=timeout)) if known is None else known
 
@@ -225,9 +230,10 @@ class Consumer(Threaded[AsyncConsumer]):
         timeout: float | None = None,
     ) -> None:
         with self._alone():
+            chosen, timeout = commits_in(offsets), optional_seconds_of(timeout)
             self._aio._commits.run_callbacks()
-            self._portal.run(self._aio._commit(offsets, timeout))
-            self._aio._finished(offsets)
+            self._portal.run(self._aio._commit(chosen, timeout))
+            self._aio._finished(chosen)
 
     def commit_async(
         self,
@@ -292,6 +298,7 @@ class Consumer(Threaded[AsyncConsumer]):
     # -- life ----------------------------------------------------------------------------------------------------
 
     def close(self, *, timeout: float = CLOSE_TIMEOUT, drain: float = 0.0) -> None:
+        timeout, drain = seconds_of(timeout), seconds_of(drain, "drain")
         if self._aio._gate.is_forked:
             self._aio._shut()
             return

@@ -12,6 +12,7 @@ from ..aio.run_settings import Handler
 from ..aio.share_consumer import AsyncShareConsumer
 from ..aio.share_life import AcknowledgementCallback, Results
 from ..aio.share_run import ShareProgress, ShareRun, ShareRunSettings
+from ..arguments import optional_seconds_of, seconds_of
 from ..records import Record, Records
 from .running import check_plain, run_threads
 from .threaded import ITERATION_POLL, Threaded, documented_as
@@ -24,6 +25,9 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
     says, and is delivered to another one unless it is acknowledged by then. Settings are Kafka's, dotted in a mapping
     or with underscores as keywords. Times are in seconds. Only `wakeup()` and `acknowledge()` may be called while
     another thread is inside of the consumer.
+
+    A timeout of 0 or less does not wait, and `math.inf` has no limit; None, where it is the default, is
+    default.api.timeout.ms. Impossible arguments raise TypeError or ValueError before anything is done.
 
         with ShareConsumer(bootstrap_servers="localhost:9092", group_id="mails") as consumer:
             consumer.subscribe(["mails"])
@@ -52,11 +56,12 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
         aio = self._aio
         with self._alone():
+            timeout = seconds_of(timeout)
             limit = aio._begin_poll(max_records)
             try:
                 aio._start()
                 intake, gate = aio._intake, aio._gate
-                deadline = time.monotonic() + max(0.0, timeout)
+                deadline = time.monotonic() + timeout
                 while True:
                     intake.doorbell.clear()
                     gate.consume_wakeup()
@@ -79,6 +84,7 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
     def commit(self, *, timeout: float | None = None) -> Results:
         aio = self._aio
         with self._alone():
+            timeout = optional_seconds_of(timeout)
             aio._end_iteration()
             aio._run_callbacks()
             unsettled = self._portal.run(aio._commit(timeout)) if self._portal.is_open else set()
@@ -126,6 +132,7 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
         return self._aio.metrics()
 
     def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
+        timeout = seconds_of(timeout)
         if self._aio._gate.is_forked:
             self._aio._shut()
             return
