@@ -11,6 +11,7 @@
     ├── NetworkError             the connection could not be made, or broke
     ├── AuthenticationError      a broker does not let this client in, or is not the one it should be
     ├── ProtocolError            an answer that is not what the protocol allows
+    ├── EncodingError            a value that no request can carry
     ├── UnsupportedVersionError  the broker is too old (or too new) for a request
     ├── CorruptRecordError       record bytes that cannot be what a producer wrote
     ├── OffsetResetError         a position is needed and auto.offset.reset is none
@@ -98,6 +99,10 @@ class AuthenticationError(HeadraceError):
 
 class ProtocolError(HeadraceError):
     """A peer sent what the Kafka protocol does not allow. The connection was closed."""
+
+
+class EncodingError(HeadraceError, ValueError):
+    """A value does not fit into the request that should carry it. The request was not sent."""
 
 
 class UnsupportedVersionError(HeadraceError):

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import (
+    EncodingError,
     KafkaError,
     NetworkError,
     ProtocolError,
@@ -100,6 +101,27 @@ def test_something_else_listens_there(first_bytes: bytes) -> None:
             assert broker.name in str(error)
             assert "not a Kafka broker's plain-text port" in str(error)
             assert await link.is_closed_by_client()
+
+    run(main())
+
+
+def test_a_request_that_cannot_be_written_changes_nothing() -> None:
+    """Those before it and those after it are answered, over the same connection."""
+
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            connection, link = await connect(broker)
+            before = connection.start(METADATA, ALL_TOPICS)
+            for wrong in ("\ud800", "t" * 2**15, 5):
+                with pytest.raises(EncodingError, match="Metadata cannot be sent: name of MetadataRequestTopic"):
+                    await connection.call(METADATA, {**ALL_TOPICS, "topics": [{"topic_id": None, "name": wrong}]})
+                assert connection.in_flight == 1
+            after = connection.start(METADATA, ALL_TOPICS)
+            for answer in (before, after):
+                await link.reply(await link.receive(), metadata())
+                await answer
+            assert (connection.is_open, connection.in_flight) == (True, 0)
+            connection.close()
 
     run(main())
 

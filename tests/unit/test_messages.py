@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 
-from headrace.errors import ProtocolError
+from headrace.errors import EncodingError, ProtocolError
 from headrace.protocol.messages import (
     API_VERSIONS,
     APIS,
@@ -233,6 +233,48 @@ def test_all_topics_and_no_topics_are_different_questions() -> None:
     rest = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     assert sent(METADATA, 13, {"topics": None, **rest}).topics is None
     assert sent(METADATA, 13, {"topics": [], **rest}).topics == ()
+
+
+def commit_of(**changes: Any) -> dict[str, Any]:
+    item = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
+    topics = [{"name": "t", "topic_id": TOPIC, "partitions": [item | changes]}]
+    return {**FIELDS[OFFSET_COMMIT], "topics": topics}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("committed_offset", 2**63),
+        ("committed_offset", 1.5),
+        ("committed_offset", None),
+        ("committed_offset", "5"),
+        ("partition_index", 2**31),
+        ("partition_index", -(2**31) - 1),
+        ("committed_metadata", 5),
+        ("committed_metadata", b"x"),
+        ("committed_metadata", "\ud800"),
+        ("committed_metadata", "m" * 2**15),
+    ],
+)
+def test_a_value_that_does_not_fit_names_its_field(field: str, value: Any) -> None:
+    for version in range(OFFSET_COMMIT.lowest, OFFSET_COMMIT.highest + 1):
+        with pytest.raises(EncodingError, match=rf"^OffsetCommit cannot be sent: {field} of \w+ cannot be ") as caught:
+            encode_request(OFFSET_COMMIT, version, 1, None, commit_of(**{field: value}))
+        assert not caught.value.retriable
+        assert len(str(caught.value)) < 400
+    encode_request(OFFSET_COMMIT, 9, 1, None, commit_of(committed_metadata="m" * (2**15 - 1)))
+
+
+@pytest.mark.parametrize("value", [5, "text", [1], None])
+def test_bytes_are_bytes(value: Any) -> None:
+    with pytest.raises(EncodingError, match="auth_bytes"):
+        encode_request(SASL_AUTHENTICATE, 2, 1, None, {"auth_bytes": value})
+
+
+@pytest.mark.parametrize("client_id", ["c" * 2**15, "\ud800", 5])
+def test_a_client_id_that_does_not_fit(client_id: Any) -> None:
+    with pytest.raises(EncodingError, match="client_id"):
+        encode_request(METADATA, 13, 1, client_id, FIELDS[METADATA])
 
 
 def test_a_missing_field_is_a_type_error() -> None:

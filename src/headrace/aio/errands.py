@@ -152,6 +152,7 @@ class Errands:
         member = self._group.member
         if member.state is not self._state:
             self._state = member.state
+            self._intake.doorbell.ring()  # a poll tells what has ended the membership
             identity, who = member.identity, ""
             if identity.member_id:
                 who = f" (generation {identity.generation}, member {legible(identity.member_id, 200)})"

@@ -34,7 +34,7 @@ from ..protocol.group_data import MemberSubscription, read_assignment
 from ..protocol.messages import JOIN_GROUP
 from .assignors import Assignor, is_cooperative
 from .backoff import Backoff
-from .classic_requests import heartbeat_request, join_request, leave_request, sync_request, who
+from .classic_requests import heartbeat_request, join_request, leave_request, sync_request, user_data_of, who
 from .leading import members_in
 from .membership import (
     Action,
@@ -220,7 +220,10 @@ class ClassicMember:
         actions, self._outbox = self._outbox, []
         if self._request is None and now >= self._not_before:
             if self.state is State.JOINING:
-                self._request = self._join_request()
+                try:
+                    self._request = self._join_request()
+                except HeadraceError as error:
+                    self._fail(error)
             elif self.state is State.SYNCING:
                 self._request = sync_request(self._settings, self._seat, self._strategy, self._assignments)
             if self._request is not None:
@@ -272,7 +275,7 @@ class ClassicMember:
                 self.owned,
                 self._generation,
                 self._settings.rack,
-                assignor.user_data(topics, previous, generation),
+                user_data_of(assignor, topics, previous, generation),
             )
             for name, assignor in self._assignors.items()
         }

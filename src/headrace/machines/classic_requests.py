@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import HeadraceError, StateError
 from ..protocol.group_data import MemberSubscription, write_subscription
 from ..protocol.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from .assignors import Assignor
 from .membership import GroupSettings, Identity, Send
 
 _PROTOCOL_TYPE = "consumer"
 _GRACE = 5.0  # the coordinator answers when the rebalance timeout is over; its answer takes a while, too
 _LONGEST_REASON = 255
+
+
+def user_data_of(assignor: Assignor, *told: Any) -> bytes | None:
+    """Raises StateError if an assignor that a user wrote raises, or says what cannot be sent."""
+    try:
+        data = assignor.user_data(*told)
+        return None if data is None else memoryview(data).tobytes()
+    except HeadraceError:
+        raise
+    except Exception as error:
+        raise StateError(f"user_data() of the assignor {assignor.name} gave no bytes: {error!r}") from error
 
 
 def join_request(

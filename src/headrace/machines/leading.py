@@ -10,9 +10,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from ..arguments import shown
 from ..errors import HeadraceError, ProtocolError, StateError
 from ..protocol.codes import legible
 from ..protocol.group_data import MemberSubscription, read_subscription, write_assignment
+from ..types import TopicPartition
 from .assignors import Assignor, GroupMember
 
 log = logging.getLogger(__name__)
@@ -44,15 +46,20 @@ def share_out(assignor: Assignor, group: Mapping[str, GroupMember], layout: Mapp
     Raises StateError if the assignor does, or if it names a member or a partition that is not there.
     """
     try:
-        shares = {member: frozenset(partitions) for member, partitions in assignor.assign(group, layout).items()}
+        given = assignor.assign(group, layout)
     except HeadraceError:
         raise
     except Exception as error:
         raise StateError(f"the assignor {assignor.name} raised {error!r}") from error
+    try:
+        shares = {
+            member: frozenset(TopicPartition(*each) for each in partitions) for member, partitions in given.items()
+        }
+        invented = [tp for each in shares.values() for tp in each if not 0 <= tp.partition < layout.get(tp.topic, 0)]
+    except Exception as error:
+        raise StateError(f"the assignor {assignor.name} gave no partitions by member id: {error!r}") from error
     if strangers := shares.keys() - group.keys():
-        raise StateError(f"the assignor {assignor.name} gave partitions to {sorted(strangers)}, who are not members")
-    for partitions in shares.values():
-        for tp in partitions:
-            if not 0 <= tp.partition < layout.get(tp.topic, 0):
-                raise StateError(f"the assignor {assignor.name} gave {tp} away, which does not exist")
+        raise StateError(f"the assignor {assignor.name} gave partitions to {shown(strangers)}, who are not members")
+    if invented:
+        raise StateError(f"the assignor {assignor.name} gave {invented[0]} away, which does not exist")
     return {member: write_assignment(shares.get(member, frozenset())) for member in group}

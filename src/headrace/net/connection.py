@@ -177,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
         """Sends a request and waits for its answer.
 
         Raises RequestTimeoutError, NetworkError or ProtocolError, and the connection is closed then;
-        UnsupportedVersionError when the broker does not know the request.
+        UnsupportedVersionError when the broker does not know the request; EncodingError when it cannot be written.
         """
         if (pause := self._throttled_until - self._loop.time()) > 0:
             await asyncio.sleep(pause)
@@ -202,8 +202,9 @@ class Connection(asyncio.BufferedProtocol):
             raise NetworkError(f"the connection to {self.host} is closed") from self._closed
         if version is None:
             version = self.versions.pick(api, highest)
-        self._next_id = correlation_id = (self._next_id + 1) & 0x7FFFFFFF
+        correlation_id = (self._next_id + 1) & 0x7FFFFFFF
         frame = encode_request(api, version, correlation_id, self._config.client_id, fields)
+        self._next_id = correlation_id
         seconds = self._config.request_timeout_ms / 1000 if timeout is None else timeout
         call = _Call(
             correlation_id,

@@ -13,7 +13,7 @@ from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 
-from ..errors import ProtocolError
+from ..errors import EncodingError, ProtocolError
 from . import reader
 from .writer import writer_of
 
@@ -94,7 +94,7 @@ def _response_type(key: int, version: int) -> type[Any]:
 def encode_request(
     api: Api, version: int, correlation_id: int, client_id: str | None, fields: Mapping[str, Any]
 ) -> bytes:
-    """The frame of a request, with its four bytes of length."""
+    """The frame of a request, with its four bytes of length. Raises EncodingError for a value that does not fit."""
     entity = _request_type(api.key, version)
     header = {
         "request_api_key": api.key,
@@ -103,8 +103,11 @@ def encode_request(
         "client_id": client_id,
     }
     frame = bytearray(4)
-    writer_of(entity.__header_schema__)(frame, header)
-    writer_of(entity)(frame, fields)
+    try:
+        writer_of(entity.__header_schema__)(frame, header)
+        writer_of(entity)(frame, fields)
+    except EncodingError as error:
+        raise EncodingError(f"{api} cannot be sent: {error}") from error
     _LENGTH.pack_into(frame, 0, len(frame) - 4)
     return bytes(frame)
 

@@ -2,7 +2,8 @@
 
 A mapping has the field names of the newest version of a request; what an older version does not have is left out.
 A field that is not given gets its default; one without a default is a TypeError. Durations are in milliseconds,
-a missing UUID is None. Tagged fields, all of which have defaults, are not written.
+a missing UUID is None. Tagged fields, all of which have defaults, are not written. A value that its field cannot hold
+is an EncodingError that names the field: whoever sends requests in the background expects errors of headrace only.
 
 The counterpart of `reader.py`, and like it compiled for each entity class on first use. kio's own writer makes
 every entity an object first and looks its schema up each time, which took longer than all else between two fetches.
@@ -17,9 +18,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..arguments import shown
+from ..errors import EncodingError
+from ..setting_kinds import LONGEST_STRING
 from .reader import without_none
 
 Writer = Callable[[bytearray, Any], None]
+
+# What the writers below raise for a value of a wrong type or size.
+_MISFITS = (struct.error, OverflowError, UnicodeError, TypeError, ValueError, AttributeError)
 
 _compiled: dict[type[Any], Writer] = {}
 
@@ -52,7 +59,12 @@ def _compile(entity: type[Any]) -> Writer:
             value = fields.get(name, default)
             if value is dataclasses.MISSING:
                 raise TypeError(f"{entity.__name__} v{entity.__version__} needs {name}")
-            writer(out, value)
+            try:
+                writer(out, value)
+            except EncodingError:
+                raise  # of a field further in
+            except _MISFITS as error:
+                raise EncodingError(f"{name} of {entity.__name__} cannot be {shown(value)}: {error}") from error
         if flexible:
             out.append(0)
         for name in tagged:
@@ -117,6 +129,17 @@ def _sized(write_size: Writer, encode: Callable[[Any], bytes], optional: bool) -
     return write_sized
 
 
+def _utf8(value: str) -> bytes:
+    raw = value.encode()
+    if len(raw) > LONGEST_STRING:  # a compact one could be longer, but brokers read no such thing
+        raise ValueError(f"a string of {len(raw)} bytes, {LONGEST_STRING} are allowed")
+    return raw
+
+
+def _raw(value: Any) -> bytes:
+    return memoryview(value).tobytes()  # bytes(5) would be five zeros
+
+
 def _array(item: Writer, flexible: bool) -> Writer:
     write_count = _compact_size if flexible else _i32
 
@@ -142,8 +165,8 @@ _FIXED: dict[str, Writer] = {
     "timedelta_i32": _i32,
 }
 _SIZED: dict[str, tuple[Writer, Callable[[Any], bytes]]] = {
-    "string": (_i16, str.encode),
-    "bytes": (_i32, bytes),
+    "string": (_i16, _utf8),
+    "bytes": (_i32, _raw),
 }
 
 

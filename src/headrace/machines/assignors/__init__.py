@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+from ...arguments import shown, text_of
 from ...errors import ConfigError
 from .base import Assignor, GroupMember, partitions_of
 from .cooperative_sticky import CooperativeStickyAssignor
@@ -72,4 +73,10 @@ def _assignor(item: str | Assignor | type[Assignor]) -> Assignor:
     missing = [name for name in ("name", "cooperative", "user_data", "assign") if not hasattr(assignor, name)]
     if missing:
         raise ConfigError(f"{item!r} is no assignor: it has no {' and no '.join(missing)}")
+    try:
+        is_named = bool(text_of("name", assignor.name))
+    except (TypeError, ValueError):
+        is_named = False
+    if not is_named:
+        raise ConfigError(f"{item!r} is no assignor: its name, {shown(assignor.name)}, cannot be one")
     return assignor
