@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from headrace.arguments import whole_number_of
+
+from .arguments import check_path, check_racks, check_security, check_size, check_start, check_tool, overrides_in
 from .directory import ClusterDirectory, gist, open_log, said_since
 from .errors import LocalBrokerError, full_disk, storage_error
 from .ivy import ProgressCallback
@@ -22,13 +25,12 @@ from .prepare import Ready, prepare
 from .process import GuardedProcess
 from .progress import say_on_terminal
 from .readiness import ask_broker
-from .secured import ADMIN, Secured, check_users
+from .secured import ADMIN, Secured
 from .secured import secure as secure_directory
 from .settings import (
     HOST,
     Ports,
     broker_properties,
-    check_overrides,
     rack_of,
     write_broker_files,
 )
@@ -66,8 +68,8 @@ class LocalBroker:
     :param heap: each broker's largest heap, as Java's `-Xmx` takes it.
     :param progress: is told about the one-time download. None: lines on stderr if that is a terminal.
 
-    The brokers end with this process, however it ends. Calls that fail raise `LocalBrokerError` and leave
-    nothing running. An instance is to be used by one thread at a time.
+    The brokers end with this process, however it ends. Calls that fail raise `LocalBrokerError` (TypeError for an
+    argument of a wrong type) and leave nothing running. An instance is to be used by one thread at a time.
     """
 
     def __init__(
@@ -86,17 +88,13 @@ class LocalBroker:
         heap: str = "512m",
         progress: ProgressCallback | None = None,
     ) -> None:
-        if brokers < 1:
-            raise LocalBrokerError(f"a cluster needs at least one broker, not {brokers}")
-        if port is not None and not 1 <= port <= 65_536 - brokers:
-            raise LocalBrokerError(f"{port} is not a port that {brokers} broker(s) can start from")
-        if racks is not None and not racks:
-            raise LocalBrokerError("racks must name at least one rack")
-        if users and not secure:
-            raise LocalBrokerError("users need secure=True")
-        check_users(users or {})
-        self._overrides = {name: _text(value) for name, value in (properties or {}).items()}
-        check_overrides(self._overrides)
+        check_size(brokers, port)
+        check_racks(racks)
+        check_security(secure, users)
+        check_path("data_dir", data_dir)
+        check_path("log_file", log_file)
+        check_start(version, start_timeout, heap, progress)
+        self._overrides = overrides_in(properties)
         self.brokers: tuple[int, ...] = tuple(range(1, brokers + 1))
         self.version = version
         self._first_port = port
@@ -238,6 +236,7 @@ class LocalBroker:
         directory = self._running()
         for broker_id in broker_ids:
             self._check_id(broker_id)
+        broker_ids = tuple(dict.fromkeys(broker_ids))  # one that is named twice would be started twice
         self._end_orderly([i for i in broker_ids if i in self._processes])
         start = self._log_size()
         for broker_id in broker_ids:
@@ -260,6 +259,7 @@ class LocalBroker:
         Nothing is added to `args`. The tool's output is captured as text; its exit code is not checked.
         """
         self._running()
+        check_tool(main_class, args, input, timeout)
         return run_tool(self._ready.java, self._ready.kafka, main_class, args, input=input, timeout=timeout)
 
     # How it is done.
@@ -404,7 +404,7 @@ class LocalBroker:
         return process
 
     def _check_id(self, broker_id: int) -> None:
-        if broker_id not in self.brokers:
+        if whole_number_of("broker_id", broker_id) not in self.brokers:
             raise LocalBrokerError(f"there is no broker {broker_id}: the ids are {self.brokers}")
 
     def _log_size(self) -> int:
@@ -425,7 +425,3 @@ def _require_free(ports: Iterable[int]) -> None:
                 f"port {port} on {HOST} is in use: end what listens there, choose another port, "
                 "or give none to get a free one"
             )
-
-
-def _text(value: Setting) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -30,6 +30,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.arguments import shown
+
 from .certificates import Authority
 from .errors import LocalBrokerError
 from .java import Java
@@ -38,6 +40,7 @@ from .kafka_home import KafkaHome, formatted
 ADMIN = "admin"
 _BROKER, _CLIENT = "headrace-broker", "headrace-client"
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_MECHANISMS = ("PLAIN", *_HASHES)
 _ITERATIONS = 4096
 _NEW_CERTIFICATES_AFTER = 300 * 86_400.0
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -87,8 +90,10 @@ class Secured:
 
     def sasl_config(self, username: str, mechanism: str) -> dict[str, str]:
         """What a client needs for SECURE, except the address. Raises `LocalBrokerError` for an unknown user."""
-        if username not in self.users:
-            raise LocalBrokerError(f"there is no user {username}: there are {', '.join(self.users)}")
+        if not isinstance(username, str) or username not in self.users:
+            raise LocalBrokerError(f"there is no user {shown(username)}: there are {', '.join(self.users)}")
+        if mechanism not in _MECHANISMS:
+            raise LocalBrokerError(f"mechanism={shown(mechanism)}: must be {' or '.join(_MECHANISMS)}")
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": mechanism,

@@ -1,0 +1,103 @@
+"""What `LocalBroker` and its methods are given, checked before anything is started.
+
+A wrong type is a TypeError, an impossible value a `LocalBrokerError`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from headrace.arguments import function_of, number_of, shown, whole_number_of
+
+from .errors import LocalBrokerError
+from .secured import check_users
+from .settings import check_overrides
+
+_HEAP = re.compile(r"[1-9][0-9]*[kKmMgGtT]?")
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+){1,3}(-[A-Za-z0-9]+)*")
+_RACK = re.compile(r"[^\s=\\]+")
+
+
+def check_size(brokers: Any, port: Any) -> None:
+    if whole_number_of("brokers", brokers) < 1:
+        raise LocalBrokerError(f"a cluster needs at least one broker, not {brokers}")
+    if port is not None and not 1 <= whole_number_of("port", port) <= 65_536 - brokers:
+        raise LocalBrokerError(f"{port} is not a port that {brokers} broker(s) can start from")
+
+
+def check_racks(racks: Any) -> None:
+    if racks is None:
+        return
+    if isinstance(racks, (str, bytes)) or not isinstance(racks, Sequence):
+        raise TypeError(f"racks must be a list of names, not {shown(racks)}")
+    if not racks:
+        raise LocalBrokerError("racks must name at least one rack")
+    for rack in racks:
+        if not isinstance(rack, str):
+            raise TypeError(f"a rack's name must be a string, not {shown(rack)}")
+        if not _RACK.fullmatch(rack):
+            raise LocalBrokerError(f"{shown(rack)} cannot be a rack's name: it is empty, or has a blank in it")
+
+
+def check_security(secure: Any, users: Any) -> None:
+    if not isinstance(secure, bool):
+        raise TypeError(f"secure must be True or False, not {shown(secure)}")
+    if users is None:
+        return
+    if not isinstance(users, Mapping):
+        raise TypeError(f"users must be a mapping of names to passwords, not a {type(users).__name__}")
+    if users and not secure:
+        raise LocalBrokerError("users need secure=True")
+    for name, password in users.items():
+        if not isinstance(name, str) or not isinstance(password, str):
+            raise TypeError(f"the name and the password of the user {shown(name)} must be strings")
+    check_users(users)
+
+
+def overrides_in(properties: Any) -> dict[str, str]:
+    """As a properties file has them."""
+    if properties is None:
+        return {}
+    if not isinstance(properties, Mapping):
+        raise TypeError(f"properties must be a mapping of names to values, not a {type(properties).__name__}")
+    for name, value in properties.items():
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a property must be a string, not {shown(name)}")
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+            raise LocalBrokerError(f"{shown(name)} is not the name of a property")
+        if not isinstance(value, (str, int, float)):
+            raise TypeError(f"{name} must be a string, a number or a bool, not {shown(value)}")
+    found = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
+    check_overrides(found)
+    return found
+
+
+def check_start(version: Any, start_timeout: Any, heap: Any, progress: Any) -> None:
+    for name, value in (("version", version), ("heap", heap)):
+        if not isinstance(value, str):
+            raise TypeError(f"{name} must be a string, not {shown(value)}")
+    if not _VERSION.fullmatch(version):
+        raise LocalBrokerError(f"version={shown(version)} is not a version of Kafka, as 4.3.1")
+    if not _HEAP.fullmatch(heap):
+        raise LocalBrokerError(f"heap={shown(heap)} is not a size as Java's -Xmx takes it: 512m, 2g")
+    number_of("start_timeout", start_timeout)
+    if progress is not None:
+        function_of("progress", progress)
+
+
+def check_path(name: str, path: Any) -> None:
+    if path is not None and not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"{name} must be a path, not {shown(path)}")
+
+
+def check_tool(main_class: Any, args: Iterable[Any], given: Any, timeout: Any) -> None:
+    for value in (main_class, *args, *(() if given is None else (given,))):
+        if not isinstance(value, str):
+            raise TypeError(f"a tool's class, arguments and input must be strings, not {shown(value)}")
+        if value is not given and "\0" in value:
+            raise LocalBrokerError(f"a command line cannot have a NUL in it: {shown(value)}")
+    if timeout is not None:
+        number_of("timeout", timeout)
