@@ -156,6 +156,23 @@ def test_the_last_offset_can_be_sought(make: MakeConsumer, servers: str, topic: 
     assert len(poll_until(consumer, RECORDS)) == RECORDS, "it is out of range, so it was reset"
 
 
+def test_a_broker_that_is_named_twice_is_started_once(
+    kafka_cluster: Callable[..., LocalBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = kafka_cluster(1, start_timeout=100.0)
+    started: list[int] = []
+    launch = LocalBroker._launch
+
+    def noting(self: LocalBroker, broker_id: int, *args: Any) -> None:
+        started.append(broker_id)
+        launch(self, broker_id, *args)
+
+    monkeypatch.setattr(LocalBroker, "_launch", noting)
+    broker.restart(1, 1)
+    assert started == [1]
+    assert broker.live_brokers == (1,)
+
+
 def test_a_local_broker(kafka_broker: LocalBroker) -> None:
     for method in ("address", "pid", "kill", "stop_broker", "restart", "pause", "resume"):
         for wrong in ("1", None, 1.0, True, [1]):

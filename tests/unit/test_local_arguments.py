@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace import LocalBroker
 from headrace.local import LocalBrokerError
+from headrace.local.secured import Secured
 
 WRONG: dict[str, list[tuple[dict[str, Any], type[Exception]]]] = {
     "brokers": [
@@ -70,3 +72,14 @@ def test_right_values() -> None:
         3, port=9092, properties={"a.b": 1, "c": True, "d": 1.5}, racks=("a", "b"), version="4.2.0-rc1", heap="1G"
     )
     LocalBroker(secure=True, users={"me": "secret"}, start_timeout=1, progress=print)
+
+
+def test_users_and_mechanisms_that_a_cluster_does_not_have(tmp_path: Path) -> None:
+    secured = Secured(tmp_path, {"me": "secret"})
+    assert secured.sasl_config("me", "PLAIN")["sasl.password"] == "secret"
+    for user in ("you", None, 5, ["me"]):
+        with pytest.raises(LocalBrokerError, match=r"there is no user .*: there are me"):
+            secured.sasl_config(user, "PLAIN")  # type: ignore[arg-type]
+    for mechanism in ("GSSAPI", "plain", None, 5, []):
+        with pytest.raises(LocalBrokerError, match="must be PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512"):
+            secured.sasl_config("me", mechanism)  # type: ignore[arg-type]
