@@ -192,6 +192,7 @@ PACE: dict[str, list[Wrong]] = {
     "max_in_flight": [*COUNTS, (0, ValueError), (1, ValueError)],
     "retry_backoff": [*BACKOFF, (20.0, ValueError)],
     "retry_backoff_max": BACKOFF,
+    "timeout": [*SECONDS, (0, ValueError), (-1, ValueError), (math.inf, ValueError)],
     "drain": [*NEEDED_SECONDS, (-1, ValueError)],
     "on_progress": CALLBACK,
     "progress_interval": [*NEEDED_SECONDS, (0, ValueError), (-1, ValueError)],

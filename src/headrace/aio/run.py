@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, Any
 
-from ..config import ConsumerConfig
 from ..arguments import function_of
+from ..config import ConsumerConfig
 from ..dead_letters import DeadLetterTopic
 from ..errors import CommitFailedError, ConfigError, HeadraceError, StateError, WakeupError
 from ..machines.calls import Call, Overrun

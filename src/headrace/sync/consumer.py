@@ -19,7 +19,7 @@ from ..aio.life import SomePartitions
 from ..aio.living import CLOSE_TIMEOUT, THREAD_END
 from ..aio.run import Run
 from ..aio.run_settings import DeadLetter, Handler, Progress, RunSettings
-from ..arguments import callback_of, commits_in, optional_seconds_of, seconds_of
+from ..arguments import commits_in, optional_seconds_of, seconds_of
 from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
