@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace import OffsetAndMetadata, Record, TopicPartition, Watermarks
+from headrace.errors import HeadraceError
 from support.admin import Admin, unique
 from support.consumers import MakeConsumer, poll_until
 from support.groups import Diary
@@ -17,6 +18,7 @@ from support.lanes import (
     laned,
     laned_member,
     offsets,
+    read_by_confluent,
 )
 from support.oracle import oracle_rows
 from support.produce import Outgoing, Writer, numbered, write
@@ -157,6 +159,44 @@ class TestLogs:
         assert found is not None
         assert found.metadata == ""
         assert found.offset in (71, 72)
+
+    @pytest.mark.parametrize("last", ["committed", "aborted"])
+    @pytest.mark.parametrize("way", ["commit", "commit_async", "close"])
+    def test_commits_by_record_close_a_range_that_ends_without_one(
+        self, make: MakeConsumer, servers: str, tp: TopicPartition, last: str, way: str
+    ) -> None:
+        """The last offsets of the range are a transaction's marker, or aborted records as well: no user can commit
+        behind them. Nor can another client tell, so an orderly end must leave an offset behind them."""
+        group = unique("g")
+        writer = Writer(servers, transactional_id=unique("tx"))
+        for turn in range(2):
+            writer.producer.begin_transaction()
+            writer.send(tp.topic, numbered(10, start=10 * turn))
+            writer.flush()
+            is_aborted = turn == 1 and last == "aborted"
+            writer.producer.abort_transaction(30) if is_aborted else writer.producer.commit_transaction(30)
+        commit_plainly(servers, group, tp, 5)
+        consumer = laned(make, servers, group, tp.topic, isolation_level="read_committed")
+        assert consumer.position(tp) == 22
+        backlog = poll_until(consumer, 5 if last == "aborted" else 15)
+        grow(servers, tp, 40, 22)
+        live = poll_until(consumer, 18)
+        wait_for("all is passed", lambda: not len(consumer.poll(0.02)) and not consumer.metrics()["backlog"]["open"])
+        if way == "close":
+            consumer.commit({tp: live[-1].offset + 1})  # before the range: it may not have been passed by then
+        for record in (backlog[-1], live[-1]):
+            if way == "commit_async":
+                told: list[HeadraceError | None] = []
+                consumer.commit_async({tp: record.offset + 1}, lambda _, error, told=told: told.append(error))
+                wait_for("the callback", lambda told=told: consumer.poll(0.02) is not None and bool(told))
+                assert told == [None]
+            elif way == "commit" or record is backlog[-1]:
+                consumer.commit({tp: record.offset + 1})
+        if way != "close":
+            assert commit_of(servers, group, tp) == OffsetAndMetadata(40), "plain: nothing is open"
+        consumer.close()
+        grow(servers, tp, 41, 40)
+        assert read_by_confluent(servers, group, tp, 1) == [40]
 
     def test_a_range_that_was_compacted(self, make_sync: MakeConsumer, servers: str, admin: Admin) -> None:
         topic = admin.create(

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from headrace import AsyncConsumer, OffsetAndMetadata, RebalanceListener, TopicPartition, Watermarks
+from headrace import OffsetAndMetadata, RebalanceListener, TopicPartition, Watermarks
 from headrace.aio import backlog, two_logs
 from headrace.aio.group import perform
 from headrace.aio.log_offsets import EpochEnd, Found
@@ -24,84 +24,12 @@ from headrace.errors import (
     RequestTimeoutError,
 )
 from headrace.lane_marks import Mark
-from headrace.machines.lanes import Beginning, Lanes
 from headrace.machines.membership import Revoke
-from headrace.machines.partition import PartitionState, Phase, Position
-from headrace.offsets import LAST_OFFSET, OffsetSet
-from headrace.records import decode
-from support.batches import Entry, encode_batch
+from headrace.machines.partition import Phase, Position
+from headrace.offsets import OffsetSet
 from support.fake_broker import run
-from support.same_loop import SameLoop, on_this_loop
-
-TP = TopicPartition("t", 0)
-
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-
-
-class CommitLog:
-    """A coordinator that takes commits. While `gate` is closed, they wait."""
-
-    def __init__(self) -> None:
-        self.group = "g"
-        self.has: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.refuses: HeadraceError | None = None
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.asked = asyncio.Event()
-        self.taken = asyncio.Event()
-
-    async def commit(self, offsets: Offsets) -> None:
-        self.asked.set()
-        await self.gate.wait()
-        self.has.update(offsets)
-        self.taken.set()
-
-    async def committed(self, partitions: Any) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        if isinstance(self.refuses, HeadraceError):
-            raise self.refuses
-        return {tp: self.has.get(tp) for tp in partitions}
-
-    async def forget(self, partitions: Any) -> None:
-        for tp in partitions:
-            self.has.pop(tp, None)
-
-
-class Scene:
-    """A consumer with [70, 120) open in its backlog lane and the live lane at 120."""
-
-    def __init__(self, consumer: AsyncConsumer, *holes: tuple[int, int], live: int = 120) -> None:
-        consumer.assign([TP])
-        self.consumer = consumer
-        self.engine = consumer._start()
-        self.first, self.second = CommitLog(), CommitLog()
-        self.engine.logs._first = self.first  # type: ignore[assignment]
-        self.engine.logs._second = self.second  # type: ignore[assignment]
-        self.intake = consumer._intake
-        assert self.intake.backlog is not None
-        self.backlog = self.intake.backlog
-        self.state = self.intake.assignment.state(TP)
-        self.state.seek(Position(live))
-        self.lanes = Lanes("token", Beginning(live, OffsetSet(live), holes or ((70, 120),)))
-        with self.intake.lock:
-            self.backlog.open(self.state, self.lanes)
-        self.first.has[TP] = self.lanes.first.commit
-
-    def read(self, live: int, beside: int) -> None:
-        """Both lanes have handed out all before."""
-        with self.intake.lock:
-            self.state.seek(Position(live))
-            self.backlog.assignment.state(TP).position = Position(beside)
-
-    @property
-    def mark(self) -> Mark:
-        return Mark.read(self.first.has[TP])
-
-
-@contextlib.asynccontextmanager
-async def scene(*holes: tuple[int, int], live: int = 120, **settings: Any) -> AsyncIterator[Scene]:
-    mine = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "enable_auto_commit": False, **settings}
-    async with on_this_loop(AsyncConsumer(**mine, enable_parallel_rebalance=True)) as consumer:
-        yield Scene(consumer, *holes, live=live)
+from support.lane_scene import TP, Scene, fill, scene
+from support.same_loop import SameLoop
 
 
 def _begin_anew(at: Scene) -> None:
@@ -110,14 +38,6 @@ def _begin_anew(at: Scene) -> None:
     at.engine.positions._offsets = Log(120, NetworkError("not asked"))  # type: ignore[assignment]
     at.intake.assign([])
     at.intake.assign([TP])
-
-
-def _fill(state: PartitionState, offset: int, count: int) -> None:
-    data = encode_batch([Entry(value=b"x")] * count, base_offset=offset)
-    lane = "live" if state.stop > LAST_OFFSET else "backlog"
-    state.arrived(100, offset + count)
-    records = decode(data, topic="t", partition=0, position=offset, lane=lane)
-    state.decoded(offset, 100, records, offset + count)
 
 
 class TestFarewell:
@@ -357,11 +277,11 @@ class TestBacklog:
         async def main() -> None:
             async with scene(parallel_rebalance_backlog_share=0.25) as at:
                 beside = at.backlog.assignment.state(TP)
-                _fill(at.state, 120, 40)
+                fill(at.state, 120, 40)
                 for _ in range(7):
                     taken = at.intake.take(1)  # nothing of the backlog is there yet
                     assert taken is not None
-                _fill(beside, 70, 40)
+                fill(beside, 70, 40)
                 taken = at.intake.take(16)
                 assert taken is not None
                 assert [record.lane for record in taken].count("backlog") == 4
@@ -372,7 +292,7 @@ class TestBacklog:
         async def main() -> None:
             async with scene() as at:
                 at.backlog.assignment.state(TP).fault = CorruptRecordError("damaged", TP, 80)
-                _fill(at.state, 120, 3)
+                fill(at.state, 120, 3)
                 with pytest.raises(CorruptRecordError):
                     at.intake.take(2)
                 for count in (2, 1):

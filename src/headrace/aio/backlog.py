@@ -83,6 +83,7 @@ class Backlog(Lane):
         state, lanes = self.assignment.state(tp), self.lanes[tp]
         still = lanes.within | lanes.progress
         state.seek(Position(still.low))
+        lanes.goes_back(still.low)
         state.known, state.stop = still, lanes.stop
         self.assignment.follow(self.cluster)
         return state
@@ -123,6 +124,7 @@ class Backlog(Lane):
         if state is not None:
             known = lanes.within | done
             state.seek(Position(min(known.low, lanes.stop)))
+            lanes.goes_back(known.low)
             state.known = known
         return done | OffsetSet(lanes.live_start)
 
@@ -153,17 +155,31 @@ class Backlog(Lane):
         if not len(self.assignment):
             return live.take(limit, live_from)
         if limit < 0:
-            taken = live.take(limit, live_from) + self.assignment.take(limit, backlog_from)
+            taken = live.take(limit, live_from) + self._take(limit, backlog_from)
         else:
             kept = self._reserve(limit)
             taken = live.take(limit - kept, live_from) if kept < limit else []
             left = limit - sum(map(len, taken))
             if left:
-                taken += self.assignment.take(left, backlog_from)
+                taken += self._take(left, backlog_from)
         if self.assignment.out_of_range_offsets():
             self.wake_all()
         self._tell(live)
         return taken
+
+    def _take(self, limit: int, taken_from: list[TakenFrom]) -> list[Chunk]:
+        taken = self.assignment.take(limit, taken_from)
+        for chunk in taken:
+            last = chunk[len(chunk) - 1]
+            self.lanes[TopicPartition(last.topic, last.partition)].handed_out(last.offset + 1)
+        return taken
+
+    def undo(self, taken_from: list[TakenFrom]) -> None:
+        """As if they had not been taken."""
+        self.assignment.undo(taken_from)
+        for state, _, position in taken_from:
+            if position is not None and (lanes := self.lanes.get(state.tp)) is not None:
+                lanes.goes_back(position.offset)
 
     def _reserve(self, limit: int) -> int:
         self._credit += limit * self._share
@@ -189,6 +205,7 @@ class Backlog(Lane):
             return
         self._lose(tp, lanes.log_ends(state.position.offset))
         state.seek(Position(offset))
+        lanes.goes_back(offset)
         state.known, state.stop = lanes.within, lanes.stop
 
     def _lose(self, tp: TopicPartition, ranges: Iterable[Range]) -> None:
@@ -205,6 +222,10 @@ class Backlog(Lane):
         if state is None or state.position is None:
             return self.lanes[tp].stop
         return state.position.offset
+
+    def done(self, tp: TopicPartition, done: OffsetSet) -> OffsetSet:
+        """`done`, and what this lane is past that has no records."""
+        return self.lanes[tp].without_records(done, self.position(tp))
 
     def handed_out(self, tp: TopicPartition, live: int) -> Watermarks | None:
         """From where to where both lanes have read; the live one is at `live`."""

@@ -127,9 +127,13 @@ class Commits:
                 if lanes is None:
                     plain[tp] = chosen[tp]
                 elif lanes.is_backlog(offset, backlog.position(tp)):
-                    beside[tp] = Share(lanes, OffsetSet(offset), note)
+                    beside[tp] = Share(lanes, backlog.done(tp, OffsetSet(offset)), note)
                 else:
                     live[tp] = Share(lanes, OffsetSet(offset), note, epoch)
+                    # The backlog lane may have passed the end of a range since its last record was committed, or a
+                    # range without any record: nobody commits that.
+                    if (done := backlog.done(tp, lanes.progress)) != lanes.progress:
+                        beside[tp] = Share(lanes, done)
         return Plan(plain, live, beside)
 
     # -- asynchronous --------------------------------------------------------------------------------------------
@@ -271,7 +275,7 @@ def _shares(backlog: Backlog, tp: TopicPartition, position: Position, done: Offs
     lanes = backlog.lanes[tp]
     epoch = None if position.epoch < 0 else position.epoch
     if done is not None:
-        return Share(lanes, done | OffsetSet(lanes.live_start), "", epoch), Share(lanes, done)
+        return Share(lanes, done | OffsetSet(lanes.live_start), "", epoch), Share(lanes, backlog.done(tp, done))
     live = lanes.beyond | OffsetSet(position.offset)
     return Share(lanes, live, "", epoch), Share(lanes, OffsetSet(backlog.position(tp)))
 

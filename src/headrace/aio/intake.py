@@ -155,7 +155,7 @@ class Intake(Lane):
         with self.lock:
             self.assignment.undo(handover.live)
             if self.backlog is not None:
-                self.backlog.assignment.undo(handover.backlog)
+                self.backlog.undo(handover.backlog)
             if last_one is not None and (state := last_one[0].state) is not None:
                 state.position = Position(last_one[1].offset)
                 state.refetch()

@@ -228,9 +228,14 @@ class TwoLogs:
     async def farewell(self, lanes: Mapping[TopicPartition, Lanes]) -> None:
         """Leaves in the first log what any client understands."""
         with self._lock:
-            marks = {tp: it.farewell() for tp, it in lanes.items()}
+            marks = {tp: it.farewell(self._position(tp)) for tp, it in lanes.items()}
         if marks:
             await self._first.commit({tp: mark.commit for tp, mark in marks.items()})
+
+    def _position(self, tp: TopicPartition) -> int:
+        """The backlog lane's; the lock is held."""
+        backlog = self._backlog
+        return backlog.position(tp) if backlog is not None and tp in backlog.lanes else 0
 
 
 def _commits(marks: Mapping[TopicPartition, Mark], group: str) -> dict[TopicPartition, OffsetAndMetadata]:

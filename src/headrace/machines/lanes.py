@@ -15,6 +15,8 @@
 - A token is written once, with the live lane's start. From then on the first log repeats it with every commit, until
   the second one has acknowledged that nothing of it is open. Then commits are plain again.
 - Each start makes a token of its own, of what is open by then, so a late commit of the owner before counts for nothing.
+- Offsets that the backlog lane has passed without a record (control records, aborted or compacted ones) are done: there
+  is nothing that a user could commit behind them.
 - `farewell` is what an orderly end leaves in the first log: the lowest open offset, so that any other client goes on
   there and loses nothing.
 """
@@ -61,6 +63,7 @@ class Lanes:
         self.progress = OffsetSet(self.first_open)  # what the second log has
         self.is_tidy = False  # what the second log had is deleted there
         self._log_start = 0
+        self._handed_out: dict[int, int] = {}  # by the start of a range: where the last record handed out of it ends
 
     @property
     def open(self) -> list[Range]:
@@ -77,6 +80,27 @@ class Lanes:
 
     def _open(self, done: OffsetSet) -> list[Range]:
         return list((self.within | done | OffsetSet(self._log_start)).holes)
+
+    # -- what the backlog lane has handed out ------------------------------------------------------------------------
+
+    def handed_out(self, end: int) -> None:
+        """Records of one range, of which the last is at `end` - 1."""
+        for start, last in self.within.holes:
+            if start < end <= last:
+                self._handed_out[start] = max(end, self._handed_out.get(start, start))
+
+    def goes_back(self, position: int) -> None:
+        """The backlog lane resumes at `position`: it hands out again what lies behind that."""
+        self._handed_out = {start: min(end, position) for start, end in self._handed_out.items() if start < position}
+
+    def without_records(self, done: OffsetSet, position: int) -> OffsetSet:
+        """`done`, and the end of each range, as far as the backlog lane is past it (its `position` is given), from the
+        last record on that was handed out."""
+        for start, last in self.within.holes:
+            first, behind = self._handed_out.get(start, start), min(last, position)
+            if first < behind:
+                done = done.with_done(first, behind)
+        return done
 
     # -- commits -------------------------------------------------------------------------------------------------
 
@@ -99,9 +123,11 @@ class Lanes:
             start <= offset < end or (offset == end and position >= end) for start, end in self._open(OffsetSet(0))
         )
 
-    def farewell(self) -> Mark:
-        """The first log's last commit, for whoever comes next: plain, at the lowest open offset."""
-        done = standing(self.first, Mark(self.progress.low, self.progress, self.token))
+    def farewell(self, position: int = 0) -> Mark:
+        """The first log's last commit, for whoever comes next: plain, at the lowest open offset. `position` is the
+        backlog lane's."""
+        progress = self.without_records(self.progress, position)
+        done = standing(self.first, Mark(progress.low, progress, self.token))
         return Mark(done.low, done, "", self.first.note, self.first.leader_epoch)
 
     # -- what becomes of the log -----------------------------------------------------------------------------------
