@@ -161,7 +161,13 @@ class AuthorizationError(KafkaError):
 
 
 class CommitFailedError(KafkaError):
-    """The group did not take the commit; it will not take it later either."""
+    """The group rejected the commit, and will reject it later as well.
+
+    `partitions` are those that were rejected while all others of the same commit were committed: their topics were
+    deleted. It is empty if nothing was committed.
+    """
+
+    partitions: frozenset[TopicPartition] = frozenset()
 
 
 def _restore(kind: type[HeadraceError], args: tuple[object, ...], state: Mapping[str, object]) -> HeadraceError:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from headrace import AsyncConsumer, OffsetAndMetadata, TopicPartition
-from headrace.errors import HeadraceError
+from headrace.errors import CommitFailedError, HeadraceError
 from headrace.lane_marks import Mark
 from headrace.machines.lanes import Beginning, Lanes
 from headrace.machines.partition import PartitionState, Position
@@ -30,16 +30,21 @@ class CommitLog:
         self.group = "g"
         self.has: dict[TopicPartition, OffsetAndMetadata] = {}
         self.refuses: HeadraceError | None = None
+        self.deleted: set[TopicPartition] = set()
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
         self.taken = asyncio.Event()
 
-    async def commit(self, offsets: Offsets) -> None:
+    async def commit(self, offsets: Offsets, topic_ids: object = None) -> None:
         self.asked.set()
         await self.gate.wait()
-        self.has.update(offsets)
+        self.has.update({tp: it for tp, it in offsets.items() if tp not in self.deleted})
         self.taken.set()
+        if gone := self.deleted & offsets.keys():
+            error = CommitFailedError(100, "UNKNOWN_TOPIC_ID", False, "deleted")
+            error.partitions = frozenset(gone)
+            raise error
 
     async def committed(self, partitions: Any) -> dict[TopicPartition, OffsetAndMetadata | None]:
         if isinstance(self.refuses, HeadraceError):

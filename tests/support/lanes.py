@@ -11,6 +11,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from headrace import Consumer, OffsetAndMetadata, Record, TopicPartition
+from headrace.errors import KafkaError
 from headrace.lane_marks import BACKLOG_SUFFIX, Mark
 
 from .admin import client_settings, unique
@@ -48,11 +49,16 @@ def commit_of(servers: str, group: str, tp: TopicPartition) -> OffsetAndMetadata
     """As it lies in the log of the group. (confluent-kafka does not read all of its text.)"""
     with Consumer(bootstrap_servers=servers, group_id=group) as reader:
         engine = reader._portal.call(reader._aio._start)
-        found = reader._portal.run(
-            engine.client.with_retries(
-                "committed", time.monotonic() + _TIMEOUT, lambda: engine.coordinator.committed([tp])
-            )
-        )[tp]
+
+        async def ask() -> OffsetAndMetadata | None:
+            answer = (await engine.coordinator.committed([tp]))[tp]
+            if isinstance(answer, KafkaError):
+                raise answer
+            return answer
+
+        found: OffsetAndMetadata | None = reader._portal.run(
+            engine.client.with_retries("committed", time.monotonic() + _TIMEOUT, ask)
+        )
     return None if found is None else found._replace(leader_epoch=None)
 
 

@@ -188,7 +188,7 @@ def test_a_duration_from_before_1970_is_the_beginning():
 def test_commits_arrive_in_the_order_in_which_they_were_asked_for():
     arrived = []
 
-    async def commit(offsets):
+    async def commit(offsets, _):
         await asyncio.sleep(0)
         arrived.append(offsets[TP].offset)
 

@@ -121,6 +121,26 @@ def test_an_error_keeps_what_is_known() -> None:
     assert cluster.topic_errors == {}
 
 
+def test_a_topic_that_three_answers_in_a_row_do_not_know_was_deleted() -> None:
+    cluster = cluster_of(topic(partition()), topic(partition(), name="u", id=T2))
+    unknown = metadata(topic(code=3, id=None))
+    for _ in range(2):
+        cluster.apply(unknown)
+        cluster.apply(unknown)
+        assert cluster.is_unknown("t")
+        assert cluster.leader(TP) == Leader(1, 5)
+        cluster.apply(metadata(topic(partition())))
+        assert not cluster.is_unknown("t")
+    for _ in range(3):
+        cluster.apply(metadata(topic(code=5, id=None)))
+    assert "t" in cluster.topics, "it has no leader, but it is there"
+    for _ in range(3):
+        cluster.apply(unknown)
+    assert set(cluster.topics) == {"u"}
+    assert cluster.topic_names() == {T2: "u"}
+    assert cluster.is_unknown("t")
+
+
 def test_an_error_code_from_a_newer_broker() -> None:
     cluster = Cluster()
     cluster.apply(metadata(topic(code=999)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace.errors import CommitFailedError
 from headrace.offsets import OffsetSet
 from headrace.spark.committing import GroupCommits
 from headrace.types import TopicPartition
@@ -21,9 +22,14 @@ class Group:
     def __init__(self) -> None:
         self.commits: list[dict[TopicPartition, int]] = []
         self.now = 0.0
+        self.deleted: set[TopicPartition] = set()
 
     def commit(self, offsets: Any, timeout: float) -> None:
         self.commits.append({tp: each.offset for tp, each in offsets.items()})
+        if gone := self.deleted & offsets.keys():
+            error = CommitFailedError(3, "UNKNOWN_TOPIC_OR_PARTITION", False, "deleted")
+            error.partitions = frozenset(gone)
+            raise error
 
     def close(self) -> None:
         pass
@@ -47,6 +53,17 @@ def test_only_what_has_changed(group: Group, commits: GroupCommits) -> None:
     commits.offer(done)
     commits.offer({**done, T1: OffsetSet(8)})
     assert group.commits == [{T0: 5, T1: 7}, {T1: 8}]
+
+
+def test_a_deleted_topic_is_not_tried_again_and_holds_up_no_other(
+    group: Group, commits: GroupCommits, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = {T0: OffsetSet(5), T1: OffsetSet(7)}
+    group.deleted = {T0}
+    commits.offer(done)
+    commits.offer({**done, T1: OffsetSet(8)})
+    assert group.commits == [{T0: 5, T1: 7}, {T1: 8}]
+    assert len([each for each in caplog.messages if "deleted" in each]) == 1
 
 
 def test_all_of_it_once_a_day(group: Group, commits: GroupCommits) -> None:

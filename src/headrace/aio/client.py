@@ -292,21 +292,25 @@ class Client:
         if missing:
             await self.learn(missing)
 
-    async def learn(self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = ()) -> Any:
+    async def learn(
+        self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = (), *, may_create: bool = True
+    ) -> Any:
         """Asks now, and takes the answer in."""
         names, ids = None if names is None else frozenset(names), frozenset(ids)
-        answer = await self.metadata(names, ids)
+        answer = await self.metadata(names, ids, may_create=may_create)
         with self.lock:
             self.cluster.apply(answer, names=names, ids=ids)
             self._on_metadata()
         return answer
 
-    async def metadata(self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = ()) -> Any:
+    async def metadata(
+        self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = (), *, may_create: bool = True
+    ) -> Any:
         """One Metadata answer, for the topics named (None: all), from whichever broker answers first in turn."""
         by_id = [{"topic_id": each, "name": None} for each in ids]
         fields = {
             "topics": None if names is None else [*({"topic_id": None, "name": name} for name in names), *by_id],
-            "allow_auto_topic_creation": self.config.allow_auto_create_topics,
+            "allow_auto_topic_creation": may_create and self.config.allow_auto_create_topics,
             "include_topic_authorized_operations": False,
         }
         last: HeadraceError | None = None

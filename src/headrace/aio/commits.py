@@ -2,6 +2,10 @@
 
 Auto-commit happens at the start of a poll: what the polls before it returned counts as done. Callbacks run
 where the user is (in poll, commit or close), never in the background.
+
+Positions in topics that were deleted cannot be committed any more. Commits of all positions (automatic ones, those
+before a revoke, commit() without offsets) log that once and leave them out; a commit of offsets that the user chose
+raises it.
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ import collections
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..config import ConsumerConfig
-from ..errors import ConfigError, HeadraceError, StateError
+from ..errors import CommitFailedError, ConfigError, HeadraceError, StateError
 from ..machines.lanes import Lanes
 from ..machines.partition import Position
 from ..offsets import OffsetSet
@@ -32,6 +37,15 @@ log = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback = Callable[[Offsets, HeadraceError | None], Any]
+
+_LONGEST_BEFORE_REVOKE = 15.0  # seconds: enough for a new coordinator. The group waits for it
+
+
+def time_before_revoke(config: ConsumerConfig) -> float:
+    """How long a poll waits for the commit before a revoke. The records of one that fails are read again; a commit that
+    takes as long as max.poll.interval.ms would cost the membership."""
+    limits = config.default_api_timeout_ms, config.max_poll_interval_ms / 4
+    return min(_LONGEST_BEFORE_REVOKE, min(limits) / 1000)
 
 
 class Turn:
@@ -63,7 +77,7 @@ class Commits:
         self._has_group = config.group_id is not None
         self._completions = completions
         self._auto = config.enable_auto_commit
-        self._api_timeout = config.default_api_timeout_ms / 1000
+        self._revoke_timeout = time_before_revoke(config)
         self.parting_timeout: float | None = None  # seconds for what close() and unsubscribe() commit
         self._interval = config.auto_commit_interval_ms / 1000
         self._due = time.monotonic() + self._interval
@@ -73,6 +87,7 @@ class Commits:
         self._engine: Engine | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._last_turn: Turn | None = None
+        self._deleted: set[TopicPartition] = set()  # their positions cannot be committed; behind the intake's lock
         self._done: collections.deque[tuple[CommitCallback, Offsets, HeadraceError | None]] = collections.deque()
 
     def attach(self, engine: Engine) -> None:
@@ -85,7 +100,18 @@ class Commits:
             raise ConfigError("commits need a group.id")
         if offsets is None:
             return self._plan_of_positions()
-        return Plan(dict(offsets)) if self._intake.backlog is None else self._split(offsets)
+        if self._intake.backlog is not None:
+            return self._split(offsets)
+        with self._intake.lock:
+            return Plan(dict(offsets), topic_ids=self._topic_ids(offsets))
+
+    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, uuid.UUID | None]:
+        """Of the topics that were read, which may be others than those of the same names now. The lock is held."""
+        ids: dict[str, uuid.UUID | None] = {}
+        for tp in partitions:
+            state = self._intake.assignment.get(tp)
+            ids[tp.topic] = (state and state.topic_id) or self._intake.cluster.topic_id(tp.topic)
+        return ids
 
     def _plan_of_positions(self) -> Plan:
         plain: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -98,13 +124,20 @@ class Commits:
         with self._intake.lock:
             for state in self._intake.assignment:
                 tp, position = state.tp, state.position
-                if position is None:
+                if position is None or self._is_deleted(tp):
                     continue
                 if backlog is None or tp not in backlog.lanes:
                     plain[tp] = _plain(position, state.known, done.get(tp))
                 else:
                     live[tp], beside[tp] = _shares(backlog, tp, position, done.get(tp))
-        return Plan(plain, live, beside)
+            ids = self._topic_ids([*plain, *live])
+        return Plan(plain, live, beside, ids, is_of_positions=True)
+
+    def _is_deleted(self, tp: TopicPartition) -> bool:
+        """With the lock held. A topic that was created again is another one."""
+        if tp in self._deleted and not self._intake.cluster.is_unknown(tp.topic):
+            self._deleted.discard(tp)
+        return tp in self._deleted
 
     def _split(self, chosen: Offsets) -> Plan:
         """By the lane that each offset speaks of."""
@@ -134,7 +167,24 @@ class Commits:
                     # range without any record: nobody commits that.
                     if (done := backlog.done(tp, lanes.progress)) != lanes.progress:
                         beside[tp] = Share(lanes, done)
-        return Plan(plain, live, beside)
+            return Plan(plain, live, beside, self._topic_ids(chosen))
+
+    async def write(self, engine: Engine, plan: Plan) -> None:
+        """One try. On the loop's thread."""
+        try:
+            await engine.logs.commit(plan)
+        except CommitFailedError as error:
+            if not plan.is_of_positions or not error.partitions:
+                raise
+            self._drop(error)
+
+    def _drop(self, error: CommitFailedError) -> None:
+        """Nothing of these partitions is left to be read again, by anybody."""
+        with self._intake.lock:
+            is_news = not error.partitions <= self._deleted
+            self._deleted |= error.partitions
+        if is_news:
+            log.warning("offsets of deleted topics are dropped: %s", error)
 
     # -- asynchronous --------------------------------------------------------------------------------------------
 
@@ -151,7 +201,7 @@ class Commits:
         try:
             await turn.comes()
             if plan:
-                await engine.logs.commit(plan)
+                await self.write(engine, plan)
         except HeadraceError as failure:
             error = failure
         finally:
@@ -209,7 +259,7 @@ class Commits:
 
     @property
     def _time_for_revoke(self) -> float:
-        return self._api_timeout if self.parting_timeout is None else self.parting_timeout
+        return self._revoke_timeout if self.parting_timeout is None else self.parting_timeout
 
     async def settle(
         self, engine: Engine, timeout: float, partitions: Collection[TopicPartition] | None = None
@@ -230,7 +280,7 @@ class Commits:
         if not plan:
             return
         try:
-            await engine.client.with_retries("auto-commit", deadline, lambda: engine.logs.commit(plan))
+            await engine.client.with_retries("auto-commit", deadline, lambda: self.write(engine, plan))
         except HeadraceError as error:
             log.warning("the last auto-commit failed, these records will be read again: %s", error)
 
@@ -255,6 +305,11 @@ class Commits:
 
         try:
             await engine.client.with_retries("the last commit", deadline, leave)
+        except CommitFailedError as error:
+            if error.partitions:
+                self._drop(error)
+            else:
+                log.warning("the open ranges of a backlog are known to headrace only: %s", error)
         except HeadraceError as error:
             log.warning("the open ranges of a backlog are known to headrace only: %s", error)
         finally:
@@ -267,7 +322,7 @@ class Commits:
             return {
                 tp: lanes
                 for tp, lanes in self._intake.backlog.lanes.items()
-                if (partitions is None or tp in partitions) and not lanes.is_closed
+                if (partitions is None or tp in partitions) and not lanes.is_closed and not self._is_deleted(tp)
             }
 
 

@@ -25,7 +25,9 @@ class Committing(Seeking):
     ) -> None:
         """Commits the given offsets, or the positions of all assigned partitions, to the group.
 
-        Raises CommitFailedError when the group does not take it, RequestTimeoutError when time is up.
+        Raises CommitFailedError when the group rejects it, RequestTimeoutError when time is up. Offsets of topics that
+        do not exist are rejected after half a second: the error's `partitions` are those, and all others are committed.
+        Without `offsets`, positions in deleted topics are dropped, with one warning.
         """
         self._gate.check()
         chosen, timeout = commits_in(offsets), optional_seconds_of(timeout)
@@ -45,7 +47,7 @@ class Committing(Seeking):
 
         async def commit() -> None:
             await turn.comes()
-            await engine.logs.commit(plan)
+            await self._commits.write(engine, plan)
 
         try:
             await self._timed("commit", timeout, commit)

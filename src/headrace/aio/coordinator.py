@@ -6,6 +6,8 @@ commits with generation -1 and an empty id, and the coordinator takes that only 
 
 from __future__ import annotations
 
+import asyncio
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ..errors import CommitFailedError, ConfigError, HeadraceError, KafkaError, NetworkError, RequestTimeoutError
-from ..machines.cluster import node_at
+from ..machines.cluster import UNKNOWN_TOPIC, node_at
 from ..machines.membership import Identity, Send
 from ..protocol.codes import NONE, kafka_error
 from ..protocol.messages import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, the_one
@@ -48,6 +50,15 @@ _LOST = (
     "this partition was lost: the group has given it to another member, or no longer waits for its revoke, which was "
     "delayed past max.poll.interval.ms. Records of it may be read twice"
 )
+_DELETED = (
+    "the topic or partition does not exist (any more). A deleted topic takes its committed offsets with it. All other "
+    "partitions of this commit are committed"
+)
+_RECREATED = (
+    "the topic was deleted and created again: the offset belongs to the deleted one. All other partitions of this "
+    "commit are committed"
+)
+_SPREADING = 0.5  # seconds that a topic which was never seen here may take until brokers know it
 _LAST_BY_NAME = 9  # of OffsetCommit and OffsetFetch; from 10 on topics go by id
 
 
@@ -84,8 +95,40 @@ class Coordinator:
 
     # -- one try each; the caller retries what is retriable -----------------------------------------------------
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Raises CommitFailedError if the group has members, KafkaError for what else the broker says."""
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        topic_ids: Mapping[str, uuid.UUID | None] | None = None,
+    ) -> None:
+        """`topic_ids` are those of the topics that the offsets are of, as far as they are known.
+
+        Raises CommitFailedError if the group has members, or (with `partitions`) if some topics do not exist any more
+        and all else is committed; KafkaError for what else the broker says.
+        """
+        known, recreated = self._same_topics(offsets, topic_ids or {})
+        if known:
+            await self._commit(known, topic_ids or {})
+        if recreated:
+            raise self._not_there(recreated, _RECREATED)
+
+    def _same_topics(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], topic_ids: Mapping[str, uuid.UUID | None]
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, int]]:
+        """The offsets of topics that are still the same ones, and error codes for all others. An offset of a deleted
+        topic must not be committed for the one that has its name now: that would skip records."""
+        now, _ = self._topic_ids({tp.topic for tp in offsets})
+        known, recreated = {}, {}
+        for tp, committed in offsets.items():
+            before, after = topic_ids.get(tp.topic), now[tp.topic]
+            if before is not None and after is not None and before != after:
+                recreated[tp] = int(ErrorCode.unknown_topic_id)
+            else:
+                known[tp] = committed
+        return known, recreated
+
+    async def _commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], before: Mapping[str, uuid.UUID | None]
+    ) -> None:
         topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for tp, committed in offsets.items():
             topics[tp.topic].append(
@@ -115,11 +158,48 @@ class Coordinator:
             ],
         }
         body = await self._call(OFFSET_COMMIT, fields, highest)
+        names = {topic_id: name for name, topic_id in ids.items()}
+        unknown: dict[TopicPartition, int] = {}
         for topic in body.topics:
             for item in topic.partitions:
                 if item.error_code != NONE:
-                    place = TopicPartition(self._name(topic), item.partition_index)
-                    raise self._refusal(item.error_code, place, who, offsets)
+                    tp = TopicPartition(_named(topic, names), item.partition_index)
+                    if item.error_code not in UNKNOWN_TOPIC:
+                        raise self._refusal(item.error_code, tp, who, offsets)
+                    unknown[tp] = item.error_code
+        if unknown:
+            await self._look_for(unknown, {name: ids[name] or before.get(name) for name in ids})
+
+    async def _look_for(self, unknown: Mapping[TopicPartition, int], ids: Mapping[str, uuid.UUID | None]) -> None:
+        """The coordinator does not know these: they were deleted, or just created, and brokers do not know it yet. A
+        topic that was seen here before (`ids`) is deleted as soon as the cluster view drops it.
+
+        Raises CommitFailedError for the former, a retriable KafkaError if other brokers know them.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _SPREADING
+        names = {tp.topic for tp in unknown}
+        while True:
+            await self._client.learn(names, may_create=False)  # rotates over the brokers
+            with self._client.lock:
+                cluster = self._client.cluster
+                found = {tp for tp in unknown if not cluster.is_unknown(tp.topic) and cluster.partition(tp)}
+                recreated = {tp for tp in found if ids[tp.topic] not in (None, cluster.topic_id(tp.topic))}
+                deleted = {tp for tp in unknown if ids[tp.topic] is not None and tp.topic not in cluster.topics}
+            if still := sorted(found - recreated):
+                raise kafka_error(unknown[still[0]], f"OffsetCommit of {still[0]} to group {self.group}")
+            if len(recreated | deleted) == len(unknown) or loop.time() >= deadline:
+                raise self._not_there(unknown, _RECREATED if recreated else _DELETED)
+            await asyncio.sleep(self._client.retry_pause(1))
+
+    def _not_there(self, partitions: Mapping[TopicPartition, int], detail: str) -> CommitFailedError:
+        tps = sorted(partitions)
+        doing = f"OffsetCommit of {', '.join(map(str, tps))} to group {self.group}"
+        error = kafka_error(partitions[tps[0]], doing, detail, CommitFailedError)
+        assert isinstance(error, CommitFailedError)
+        error.retriable = False
+        error.partitions = frozenset(partitions)
+        return error
 
     def _refusal(
         self, code: int, tp: TopicPartition, who: Identity, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -161,13 +241,18 @@ class Coordinator:
             detail = "this consumer is not a member of the group at this time; poll() joins it"
         return kafka_error(ErrorCode.unknown_member_id, doing, detail, CommitFailedError)
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What is committed; None where nothing is. Raises a retriable KafkaError while a transaction that
-        commits offsets is open."""
+    async def committed(
+        self, partitions: Iterable[TopicPartition], *, by_name: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError | None]:
+        """What is committed; None where nothing is; a KafkaError where that cannot be told: a retriable one while a
+        transaction that commits offsets is open, or if the coordinator does not know the topic. `by_name`, topics need
+        not exist."""
         topics: dict[str, list[int]] = defaultdict(list)
         for tp in partitions:
             topics[tp.topic].append(tp.partition)
         ids, highest = self._topic_ids(topics)
+        if by_name:
+            highest = _LAST_BY_NAME
         who = self._identity()
         by_epoch = self._client.config.group_protocol == "consumer" and bool(who.member_id)
         fields = {
@@ -192,13 +277,14 @@ class Coordinator:
             # A member that is fenced joins again, and asks again if it still has to.
             error.retriable |= by_epoch and group.error_code in _CHANGING | _NOT_OURS
             raise error
-        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        names = {topic_id: name for name, topic_id in ids.items()}
+        found: dict[TopicPartition, OffsetAndMetadata | KafkaError | None] = {}
         for topic in group.topics:
             for item in topic.partitions:
-                tp = TopicPartition(self._name(topic), item.partition_index)
+                tp = TopicPartition(_named(topic, names), item.partition_index)
                 if item.error_code != NONE:
-                    raise kafka_error(item.error_code, f"OffsetFetch of {tp} in group {self.group}")
-                if item.committed_offset < 0:
+                    found[tp] = kafka_error(item.error_code, f"OffsetFetch of {tp} in group {self.group}")
+                elif item.committed_offset < 0:
                     found[tp] = None
                 else:
                     epoch = None if item.committed_leader_epoch < 0 else item.committed_leader_epoch
@@ -268,17 +354,16 @@ class Coordinator:
         if code in _MOVED:
             self._node = None
 
-    def _topic_ids(self, names: Iterable[str]) -> tuple[dict[str, Any], int | None]:
+    def _topic_ids(self, names: Iterable[str]) -> tuple[dict[str, uuid.UUID | None], int | None]:
         """Ids of the topics, and the highest version that can be used: without all ids, one that takes names."""
         with self._client.lock:
             ids = {name: self._client.cluster.topic_id(name) for name in names}
         return ids, None if all(ids.values()) else _LAST_BY_NAME
 
-    def _name(self, topic: Any) -> str:
-        name: str | None = getattr(topic, "name", None)
-        if name is None:
-            with self._client.lock:
-                name = self._client.cluster.topic_name(topic.topic_id)
-        if name is None:
-            raise NetworkError(f"the topic {topic.topic_id} was deleted meanwhile")
-        return name
+
+def _named(topic: Any, asked: Mapping[uuid.UUID | None, str]) -> str:
+    """A topic in an answer, by the ids that were asked for: it may be deleted by now."""
+    name: str | None = getattr(topic, "name", None) or asked.get(topic.topic_id)
+    if name is None:
+        raise NetworkError(f"the answer is about the topic {topic.topic_id}, which nobody asked for")
+    return name

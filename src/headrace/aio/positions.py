@@ -207,16 +207,21 @@ class Positions:
         if lanes:
             assert self._intake.backlog is not None
             self._intake.backlog.get_ready(lanes.keys())
-            self._tokens |= lanes.keys()
+            begun = lanes.keys()
+            self._tokens |= begun
             try:
                 await self._logs.begin(lanes)
             except CommitFailedError as error:
-                if not self._logs.is_member:
+                if error.partitions:  # their topics were deleted; the others have their tokens
+                    again = error
+                    lanes = {tp: it for tp, it in lanes.items() if tp not in error.partitions}
+                elif self._logs.is_member:
+                    # Fenced: the member's machine knows by now, and these partitions are about to go, or to come again.
+                    return settled, error
+                else:
                     raise
-                # Fenced: the member's machine knows by now, and these partitions are about to go, or to come again.
-                return settled, error
             finally:
-                self._tokens -= lanes.keys()
+                self._tokens -= begun
                 self._arrived.set()
             self._split(lanes, continuities)
         return settled, again

@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kio.schema.errors import ErrorCode
 
-from ..errors import CommitFailedError, HeadraceError, OffsetResetError, RequestTimeoutError
+from ..errors import CommitFailedError, HeadraceError, KafkaError, OffsetResetError, RequestTimeoutError
 from ..lane_marks import Mark, is_unused, standing
+from ..machines.cluster import UNKNOWN_TOPIC
 from ..machines.lanes import Lanes
 from ..offsets import OffsetSet
 from ..protocol.codes import kafka_error
@@ -49,6 +51,8 @@ class Plan:
     plain: Mapping[TopicPartition, OffsetAndMetadata] = dataclasses.field(default_factory=dict)
     live: Mapping[TopicPartition, Share] = dataclasses.field(default_factory=dict)
     backlog: Mapping[TopicPartition, Share] = dataclasses.field(default_factory=dict)
+    topic_ids: Mapping[str, uuid.UUID | None] = dataclasses.field(default_factory=dict)  # when it was made
+    is_of_positions: bool = False  # and not of offsets that the user chose
 
     def __bool__(self) -> bool:
         return bool(self.plain or self.live or self.backlog)
@@ -59,6 +63,8 @@ class Plan:
             {tp: it for tp, it in self.plain.items() if chosen(tp)},
             {tp: it for tp, it in self.live.items() if chosen(tp)},
             {tp: it for tp, it in self.backlog.items() if chosen(tp)},
+            self.topic_ids,
+            self.is_of_positions,
         )
 
     @property
@@ -103,7 +109,7 @@ class TwoLogs:
         found = await self._first.committed(partitions)
         marks = await self._marks(found)
         for tp, committed in found.items():
-            if committed is not None and isinstance(marks[tp], tuple) and is_unused(committed):
+            if isinstance(committed, OffsetAndMetadata) and isinstance(marks[tp], tuple) and is_unused(committed):
                 log.warning(
                     "the commit of %s at %d is read as a plain one: the text beside it, %.40r, is damaged, or was not "
                     "written with this offset",
@@ -114,11 +120,13 @@ class TwoLogs:
         return marks
 
     async def _marks(
-        self, found: Mapping[TopicPartition, OffsetAndMetadata | None]
+        self, found: Mapping[TopicPartition, OffsetAndMetadata | KafkaError | None]
     ) -> dict[TopicPartition, tuple[Mark, Mark | None] | HeadraceError]:
         result: dict[TopicPartition, tuple[Mark, Mark | None] | HeadraceError] = {}
         for tp, committed in found.items():
-            if committed is not None:
+            if isinstance(committed, KafkaError):
+                result[tp] = committed
+            elif committed is not None:
                 result[tp] = _read(tp, committed)
         with_token = [tp for tp, it in result.items() if isinstance(it, tuple) and it[0].token]
         if with_token:
@@ -128,7 +136,9 @@ class TwoLogs:
                 return {**result, **dict.fromkeys(with_token, error)}
             for tp, progress in beside.items():
                 both = result[tp]
-                if progress is not None and isinstance(both, tuple):
+                if isinstance(progress, KafkaError):
+                    result[tp] = progress
+                elif progress is not None and isinstance(both, tuple):
                     try:
                         result[tp] = both[0], Mark.read(progress)
                     except ValueError as error:
@@ -138,17 +148,22 @@ class TwoLogs:
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """As a user is told: while a range is open the backlog's offset, so that all before is done."""
         found = await self._first.committed(partitions)
+        unknown = [tp for tp, it in found.items() if isinstance(it, KafkaError) and it.code in UNKNOWN_TOPIC]
+        if unknown:  # deleted, and perhaps created again. The user asks for what is committed under that name
+            found.update(await self._first.committed(unknown, by_name=True))
+        told = {tp: it for tp, it in found.items() if not isinstance(it, KafkaError)}
         for tp, both in (await self._marks(found)).items():
             if isinstance(both, HeadraceError):
                 raise both
             first, second = both
             if first.token:
                 low = standing(first, second).low
-                found[tp] = OffsetAndMetadata(low, first.note, first.leader_epoch if low == first.offset else None)
-        return found
+                told[tp] = OffsetAndMetadata(low, first.note, first.leader_epoch if low == first.offset else None)
+        return told
 
     async def commit(self, plan: Plan) -> None:
-        """If the second log cannot be written, or does not answer, the first one is written before that is raised."""
+        """If the second log cannot be written, or does not answer, the first one is written before that is raised. If
+        some topics do not exist any more, everything else is written before CommitFailedError is raised."""
         with self._lock:
             progress = {tp: share.lanes.backlog_mark(share.done, share.note) for tp, share in plan.backlog.items()}
             progress = {tp: mark for tp, mark in progress.items() if mark.done != plan.backlog[tp].lanes.progress}
@@ -157,14 +172,35 @@ class TwoLogs:
             marks = {
                 tp: share.lanes.live_mark(share.done, share.note, share.leader_epoch) for tp, share in plan.live.items()
             }
+        refused: CommitFailedError | None = None
         if plan.plain or marks:
-            await self._first.commit({**plan.plain, **_commits(marks, self._first.group)})
+            refused = await self._write_first({**plan.plain, **_commits(marks, self._first.group)}, plan.topic_ids)
+            if refused is not None:
+                marks = {tp: mark for tp, mark in marks.items() if tp not in refused.partitions}
             with self._lock:
                 for tp, mark in marks.items():
                     plan.live[tp].lanes.first = mark
             await self._tidy_up({tp: plan.live[tp].lanes for tp, mark in marks.items() if not mark.token})
         if progress:
-            await self._end_second(begun)
+            try:
+                await self._end_second(begun)
+            except CommitFailedError as error:
+                if refused is None or not error.partitions <= refused.partitions:
+                    raise
+        if refused is not None:
+            raise refused
+
+    async def _write_first(
+        self, commits: Mapping[TopicPartition, OffsetAndMetadata], topic_ids: Mapping[str, uuid.UUID | None]
+    ) -> CommitFailedError | None:
+        """Returns the refusal of a part of it."""
+        try:
+            await self._first.commit(commits, topic_ids)
+        except CommitFailedError as error:
+            if not error.partitions:
+                raise
+            return error
+        return None
 
     async def _begin_second(
         self, plan: Plan, progress: Mapping[TopicPartition, Mark]
@@ -177,7 +213,8 @@ class TwoLogs:
             if not self._writing.done():
                 return None
         lanes = {tp: plan.backlog[tp].lanes for tp in progress}
-        self._writing = asyncio.create_task(self._write_second(lanes, progress, commits), name="backlog commit")
+        writing = self._write_second(lanes, progress, commits, plan.topic_ids)
+        self._writing = asyncio.create_task(writing, name="backlog commit")
         await asyncio.wait({self._writing}, timeout=_PATIENCE)
         return self._writing
 
@@ -186,9 +223,16 @@ class TwoLogs:
         lanes: Mapping[TopicPartition, Lanes],
         progress: Mapping[TopicPartition, Mark],
         commits: Mapping[TopicPartition, OffsetAndMetadata],
+        topic_ids: Mapping[str, uuid.UUID | None],
     ) -> HeadraceError | None:
+        refused: CommitFailedError | None = None
         try:
-            await self._second.commit(commits)
+            await self._second.commit(commits, topic_ids)
+        except CommitFailedError as error:
+            if not error.partitions:
+                return error
+            refused = error
+            progress = {tp: mark for tp, mark in progress.items() if tp not in error.partitions}
         except HeadraceError as error:
             return error
         with self._lock:
@@ -196,7 +240,7 @@ class TwoLogs:
                 lanes[tp].progress = mark.done
             if self._backlog is not None:
                 self._backlog.committed(progress)
-        return None
+        return refused
 
     async def _end_second(self, begun: asyncio.Task[HeadraceError | None] | None) -> None:
         if begun is not None:

@@ -5,6 +5,8 @@
 
 - A partition's leader epoch only grows. An answer from a broker that lags behind keeps the newer leader that
   is known; else a consumer would swing between two leaders after each election.
+- A topic that answers do not know is kept for a while, for they may come from a broker that has just started. When
+  several in a row do not, it was deleted.
 - A topic is its id. A name that comes with another id is another topic: nothing of the old one is kept.
 - Addresses stand in errors and logs, so they are made legible. One that had to be is no broker's.
 - The answer is read by attribute, so every version of Metadata from 12 on will do.
@@ -17,10 +19,15 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from ..protocol.codes import NONE, legible
 from ..types import Node, PartitionInfo, TopicPartition
 
 _LONGEST_HOST = 255  # of DNS
+_DELETED_AFTER = 3  # answers in a row that do not know a topic; each comes from another broker, if there are several
+
+UNKNOWN_TOPIC = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,6 +68,7 @@ class Cluster:
         self.topic_errors: dict[str, int] = {}
         self.cluster_id: str | None = None
         self._names: dict[uuid.UUID, str] = {}
+        self._unknown: dict[str, int] = {}  # how many answers in a row did not know a topic that is kept
 
     # -- questions -------------------------------------------------------------------------------------------
 
@@ -81,6 +89,10 @@ class Cluster:
 
     def topic_name(self, topic_id: uuid.UUID | None) -> str | None:
         return self._names.get(topic_id) if topic_id else None
+
+    def is_unknown(self, name: str) -> bool:
+        """Whether the newest answer about a topic says that it does not exist."""
+        return self.topic_errors.get(name) in UNKNOWN_TOPIC
 
     def topic_names(self) -> dict[uuid.UUID, str]:
         """All that are known, by id."""
@@ -137,8 +149,13 @@ class Cluster:
     def _apply_topic(self, name: str, topic: Any) -> None:
         if topic.error_code != NONE:
             self.topic_errors[name] = int(topic.error_code)
+            if name in self.topics and topic.error_code in UNKNOWN_TOPIC:
+                self._unknown[name] = self._unknown.get(name, 0) + 1
+                if self._unknown[name] >= _DELETED_AFTER:
+                    self.forget(name)
             return  # what is known stays: a broker that restarts may not know its topics yet
         self.topic_errors.pop(name, None)
+        self._unknown.pop(name, None)
         known = self.topics.get(name)
         if known is not None and known.id != topic.topic_id:
             self.forget(name)
@@ -158,6 +175,7 @@ class Cluster:
 
     def forget(self, name: str) -> None:
         topic = self.topics.pop(name, None)
+        self._unknown.pop(name, None)
         if topic is not None and topic.id is not None:
             self._names.pop(topic.id, None)
 

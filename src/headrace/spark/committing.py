@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from ..errors import HeadraceError
+from ..errors import CommitFailedError, HeadraceError
 from ..sync import Consumer
 from ..types import OffsetAndMetadata, TopicPartition
 from .checkpoint import Done
@@ -85,7 +85,7 @@ class GroupCommits:
                     if consumer is None:
                         consumer = self._connect(self._settings)
                     new = {tp: each for tp, each in wanted.items() if self._committed.get(tp) != each}
-                    consumer.commit(new, timeout=_IN_TIME if self._closing else _TIMEOUT)
+                    self._commit(consumer, new)
                 except HeadraceError as error:
                     pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
                     failures += 1
@@ -100,6 +100,14 @@ class GroupCommits:
         finally:
             if consumer is not None:
                 consumer.close()
+
+    def _commit(self, consumer: Consumer, offsets: Commits) -> None:
+        try:
+            consumer.commit(offsets, timeout=_IN_TIME if self._closing else _TIMEOUT)
+        except CommitFailedError as error:
+            if not error.partitions:
+                raise
+            log.warning("offsets of deleted topics are not committed to the group: %s", error)
 
     def _next(self) -> Commits | None:
         """What is to be committed now; None at the end."""

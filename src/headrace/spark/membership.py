@@ -225,9 +225,10 @@ class Member(RebalanceListener):
             try:
                 self._consumer.commit(wanted, timeout=_CLOSE)
             except CommitFailedError as error:
-                # The group goes on without this member; the next poll tells what is lost.
                 log.warning("the offsets of a batch were not committed: %s", error)
-                return
+                if not error.partitions:
+                    # The group goes on without this member; the next poll tells what is lost.
+                    return
             except (WakeupError, StateError):
                 raise
             except HeadraceError as error:
