@@ -91,7 +91,7 @@ def test_the_oldest_first() -> None:
         (30, None),
         (0, ConfigError),
         (-1, ConfigError),
-        (math.nan, ConfigError),
+        (math.nan, ValueError),
         (math.inf, ConfigError),
         ("5", TypeError),
         (True, TypeError),
@@ -101,5 +101,5 @@ def test_timeouts_that_make_no_sense(timeout: float | None, error: type[Exceptio
     if error is None:
         check_timeout(timeout)
         return
-    with pytest.raises(error, match=f"timeout={timeout!r}: must be a"):
+    with pytest.raises(error, match="timeout.* must be a"):
         check_timeout(timeout)
