@@ -200,7 +200,7 @@ class User:
         return True
 
     def poll(self, limit: int) -> list[int]:
-        found = [record.offset for chunk in self.backlog.take(limit, self.live) for record in chunk]
+        found = [record.offset for chunk in self.backlog.take(limit, self.live, [], []) for record in chunk]
         self.handed_out += found
         return found
 
