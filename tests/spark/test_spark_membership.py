@@ -207,9 +207,12 @@ def test_a_long_batch_keeps_its_partitions(queries: Queries, servers: str, topic
         assert len(batches.is_run_again) == 0
 
 
-@pytest.mark.soak
-def test_a_batch_that_is_too_long_loses_them(queries: Queries, servers: str, topic: str) -> None:
-    batches = queries.new(topic, **SHORT, **{"kafka.max.poll.interval.ms": 2000})
+@pytest.mark.parametrize("protocol", [pytest.param(SHORT, id="classic"), pytest.param(MODERN, id="consumer")])
+def test_a_batch_that_is_too_long_loses_them(
+    queries: Queries, servers: str, topic: str, protocol: dict[str, Any]
+) -> None:
+    """Within max.poll.interval.ms, and not only within the session timeout of Kafka's defaults, 45 s."""
+    batches = queries.new(topic, **protocol, **{"kafka.max.poll.interval.ms": 2000})
     begun, may_end = threading.Event(), threading.Event()
 
     def take_long(batch: DataFrame, number: int) -> None:
@@ -228,7 +231,7 @@ def test_a_batch_that_is_too_long_loses_them(queries: Queries, servers: str, top
             found.update((record.partition, record.offset) for record in other.poll(0.2))
             return len(found) == 200
 
-        wait_for("what the query has lost", read_on, LONG)
+        wait_for("what the query has lost", read_on, 30)
     may_end.set()
     write(servers, topic, numbered(10, 0))
     wait_for("it goes on", lambda: (0, 109) in batches.places(), LONG)

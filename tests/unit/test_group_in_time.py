@@ -323,3 +323,19 @@ def test_what_ended_a_membership_stays_until_subscribe() -> None:
     assert seat.member.failure is not None
     seat.group.subscribe(None, "t.*", seat.diary)
     assert seat.member.failure is None
+
+
+@pytest.mark.parametrize(("kind", "absence"), [("eager", 45.0), ("cooperative", 45.0), ("epoch", 10.0)])
+def test_the_longest_absence_is_the_interval_where_the_coordinator_has_the_session(kind: str, absence: float) -> None:
+    """A classic member has at least its session timeout; in a KIP-848 group that is no setting of members."""
+    config = ConsumerConfig.parse(
+        {"bootstrap.servers": "x:1", "group.id": "g", "max.poll.interval.ms": 10_000, **KINDS[kind]}
+    )
+
+    async def nothing(partitions: Partitions) -> None: ...
+
+    group = Group(config, Intake(config), nothing, nothing, lambda gone: None)
+    assert group.longest_absence == absence
+    group.member.poll_begins()
+    group.member.poll_ends(100.0)
+    assert group.member._clock.deadline == 100.0 + absence

@@ -86,7 +86,6 @@ class Group:
         self.group_id = config.group_id
         self.assignors: dict[str, Assignor] = {}
         self.wake: Callable[[], None] = _nobody  # the background: set by the engine, to be called from any thread
-        self.longest_absence = max(config.session_timeout_ms, config.max_poll_interval_ms) / 1000
         # The group waits for the rebalance timeout from when it asked; what it is told has to reach it before.
         patience = config.max_poll_interval_ms / 1000
         self._patience = patience - min(1.0, patience / 10)
@@ -110,6 +109,7 @@ class Group:
         self._pattern: re.Pattern[str] | None = None
         self._server_pattern: str | None = None
         settings = GroupSettings.of(config)
+        self.longest_absence = settings.longest_absence
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self.member: ClassicMember | EpochMember
         if config.group_protocol == "classic":

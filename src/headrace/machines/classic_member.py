@@ -95,7 +95,7 @@ class ClassicMember:
         self._cooperative = is_cooperative(assignors)
         self._backoff = backoff
         self._dice = dice
-        self._clock = PollClock(max(settings.session_timeout, settings.max_poll_interval))
+        self._clock = PollClock(settings.longest_absence)
 
         self._member_id = ""
         self._generation = -1

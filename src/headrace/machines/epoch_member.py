@@ -86,7 +86,7 @@ class EpochMember:
         """When the group asked for partitions."""
         self._settings = settings
         self._member_id = member_id
-        self._clock = PollClock(max(settings.session_timeout, settings.max_poll_interval))
+        self._clock = PollClock(settings.longest_absence)
 
         self._epoch = _JOIN
         self._owned: dict[TopicPartition, uuid.UUID] = {}

@@ -130,6 +130,11 @@ class GroupSettings:
             config.group_remote_assignor,
         )
 
+    @property
+    def longest_absence(self) -> float:
+        """How long a member may stay away from poll(). A classic member has at least its session timeout, as Java's."""
+        return max(self.session_timeout, self.max_poll_interval)
+
 
 @dataclasses.dataclass(slots=True)
 class PollClock:

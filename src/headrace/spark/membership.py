@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from ..config import ConsumerConfig
 from ..errors import CommitFailedError, HeadraceError, StateError, WakeupError
 from ..listener import RebalanceListener
+from ..machines.membership import GroupSettings
 from ..offsets import OffsetSet
 from ..sync import Consumer
 from ..types import OffsetAndMetadata, TopicPartition
@@ -75,8 +76,7 @@ class Member(RebalanceListener):
 
     def __init__(self, options: SourceOptions, settings: Mapping[str, str]) -> None:
         self._options = options
-        config = ConsumerConfig.parse(settings)
-        self._longest_absence = max(config.session_timeout_ms, config.max_poll_interval_ms) / 1000
+        self._longest_absence = GroupSettings.of(ConsumerConfig.parse(settings)).longest_absence
         self._consumer = member_consumer(settings)
         self._changed = threading.Condition()
         self._last_call = time.monotonic()
@@ -172,8 +172,9 @@ class Member(RebalanceListener):
             self._consumer.close(timeout=_CLOSE)
 
     def _turn(self) -> None:
-        if self._is_absent:
-            self._leave()
+        if (last_call := self._absent_since()) is not None:
+            self._leave(last_call)
+            return  # it may have been closed meanwhile, and is then subscribed to nothing
         if self._newcomers:
             self._welcome()
         self._commit()
@@ -190,10 +191,13 @@ class Member(RebalanceListener):
         else:
             self._consumer.subscribe(strategy.names, listener=self)
 
-    @property
-    def _is_absent(self) -> bool:
+    def _absent_since(self) -> float | None:
+        """When Spark called last, if that is too long ago. From then on its next call finds nothing to plan."""
         with self._changed:
-            return time.monotonic() - self._last_call > self._longest_absence
+            if time.monotonic() - self._last_call <= self._longest_absence:
+                return None
+            self._has_joined = False
+            return self._last_call
 
     @property
     def _gives_up(self) -> bool:
@@ -201,19 +205,19 @@ class Member(RebalanceListener):
         with self._changed:
             return not self._released.isdisjoint(self._asked_back - set(self._to_commit))
 
-    def _leave(self) -> None:
+    def _leave(self, last_call: float) -> None:
+        """Until a call that is later than `last_call`. Leaving takes a while, in which it may already come: read after
+        that, it would pass for the last one, and the query would stay outside until the trigger after it."""
         log.warning(
             "Spark did not ask for a batch for %g s (max.poll.interval.ms): the query leaves its group until it does",
             self._longest_absence,
         )
         with self._changed:
-            mine = set(self._arrivals)
+            mine = frozenset(self._arrivals)
+        self.on_partitions_lost(mine)
         self._consumer.unsubscribe()
-        self.on_partitions_lost(frozenset(mine))
         with self._changed:
-            self._has_joined = False
-            last = self._last_call
-            self._changed.wait_for(lambda: self._closing or self._last_call > last)
+            self._changed.wait_for(lambda: self._closing or self._last_call > last_call)
         if not self._closing:
             self._subscribe()
 

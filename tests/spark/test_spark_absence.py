@@ -1,0 +1,119 @@
+"""group.membership=true: a query that does not come back within max.poll.interval.ms, without a session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Consumer
+from headrace.spark.membership import Member
+from support.admin import Admin, unique
+from support.produce import numbered, write
+from support.spark_readers import Run
+from support.spark_streams import grid
+from support.waiting import wait_for
+
+pytestmark = pytest.mark.timeout(300)
+
+INTERVAL = 1.5
+"""Seconds: far below the default of session.timeout.ms, 45 s, which is no rule of a KIP-848 group."""
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "classic": {"kafka.session.timeout.ms": 1000, "kafka.heartbeat.interval.ms": 100},
+    "consumer": {"kafka.group.protocol": "consumer"},
+}
+
+
+@pytest.fixture
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("absent", 2)
+    write(servers, topic, [*numbered(100, 0), *numbered(100, 1)])
+    return topic
+
+
+@pytest.fixture(params=list(PROTOCOLS))
+def query(request: pytest.FixtureRequest, servers: str, topic: str) -> Iterator[Run]:
+    own = {"kafka.group.id": unique("absent"), "kafka.max.poll.interval.ms": round(1000 * INTERVAL)}
+    run = Run(servers, {"subscribe": topic, "group.membership": "true", **own, **PROTOCOLS[request.param]})
+    yield run
+    run.stop()
+
+
+def read_all(query: Run, count: int) -> list[tuple[int, int]]:
+    """Triggers until so many records have come."""
+    found: list[tuple[int, int]] = []
+
+    def trigger() -> bool:
+        found.extend(query.trigger() or [])
+        return len(found) >= count
+
+    wait_for("records", trigger, every=0.05)
+    return sorted(found)
+
+
+def member_of(query: Run) -> Member:
+    member = query.reader._grouping._member
+    assert member is not None
+    return member
+
+
+def test_its_partitions_go_to_another_member_and_it_goes_on_behind_it(query: Run, servers: str, topic: str) -> None:
+    query.begin()
+    assert read_all(query, 200) == grid(2, 100)  # and the query has not said yet that it is done with them
+    group = query.reader._groups.settings["group.id"]
+    theirs: list[tuple[int, int]] = []
+    with Consumer(bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest") as other:
+        other.subscribe([topic])
+
+        def read() -> int:
+            theirs.extend((record.partition, record.offset) for record in other.poll(0.1))
+            return len(theirs)
+
+        wait_for("all of it, as the group knows of nothing", lambda: read() == 200, 30)
+        write(servers, topic, [*numbered(5, 0), *numbered(5, 1)])
+        wait_for("what is new", lambda: read() == 210, 30)
+    write(servers, topic, numbered(5, 0))
+    assert read_all(query, 5) == [(0, offset) for offset in range(105, 110)], "it goes on behind the other member"
+    shown = query.reader.reportLatestOffset()
+    assert shown is not None
+    assert shown["headrace:metrics"]["partitionsLost"] == 2
+    assert shown["headrace:metrics"]["readOfLost"] == 200
+
+
+def test_a_call_that_comes_while_it_leaves_brings_it_back(query: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the next trigger: there may not be another one for hours."""
+    query.begin()
+    read_all(query, 200)
+    query.trigger()
+    member = member_of(query)
+    left: list[float] = []
+    unsubscribe = member._consumer.unsubscribe
+
+    def unsubscribe_slowly() -> None:
+        standing = member.standing()
+        left.append(time.monotonic())
+        assert not standing.has_joined, "there is nothing to plan for a member that leaves"
+        assert not standing.arrivals
+        unsubscribe()
+
+    monkeypatch.setattr(member._consumer, "unsubscribe", unsubscribe_slowly)
+    wait_for("it leaves", lambda: left, 30)
+
+    def is_back() -> bool:
+        with member._changed:  # nobody asks it: that would be another call
+            return len(member._arrivals) == 2
+
+    wait_for("it is back", is_back, 30)
+
+
+def test_a_query_that_ends_while_it_is_absent(query: Run, caplog: pytest.LogCaptureFixture) -> None:
+    query.begin()
+    read_all(query, 200)
+    wait_for("it leaves", lambda: "the query leaves its group" in caplog.text, 30)
+    member = member_of(query)
+    query.stop()
+    assert not member._thread.is_alive()
+    assert member._failure is None
+    assert "the membership has ended" not in caplog.text
