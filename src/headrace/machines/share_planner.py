@@ -331,8 +331,15 @@ class Planner:
             return self._last_limit
         return self._pace.portion(self._last_limit, len(self._wanted[place.node]), place.asked)
 
+    @property
+    def is_acquiring(self) -> bool:
+        """Whether a fetch for records is under way, or what it brought is being decoded."""
+        return self.arriving > 0 or any(
+            each.in_flight is not None and each.in_flight.ask.records > 0 for each in self.places.values()
+        )
+
     def _ask_in_turn(self, place: Place, wait: float, now: float) -> Ask | None:
-        if self.arriving or any(each.in_flight and each.in_flight.ask.records for each in self.places.values()):
+        if self.is_acquiring:
             return None
         able = [
             node for node in sorted(self._wanted) if self.places[node].is_up and self.places[node].not_before <= now

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Collection
 
 from ..aio.log_offsets import LATEST
 from ..errors import HeadraceError
+from ..records import Batch, Records
 from ..sync import Consumer
+from ..sync.share_consumer import ShareConsumer
 from ..types import PartitionInfo, TopicPartition
 
 Topics = dict[str, list[PartitionInfo]]
@@ -34,3 +38,33 @@ def topics_and_ends(
 
     with consumer._alone():
         return consumer._portal.run(aio._timed("Metadata and ListOffsets", None, ask))
+
+
+def late_records(consumer: ShareConsumer, limit: int) -> Records:
+    """What a fetch brings that the last poll began and that outlasts it: at most `limit` records, as that poll had it.
+
+    Waits for the answer, or for the end of its connection, which request.timeout.ms bounds. No other fetch begins
+    meanwhile: that takes a poll that waits. Afterwards nothing is acquired that the caller does not have.
+    """
+    aio = consumer._aio
+    engine, intake = aio._engine, aio._intake
+    if engine is None:
+        return Records.EMPTY
+
+    async def answered() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(aio._config.default_api_timeout_ms / 1000):
+                while True:
+                    engine.streams.progress.clear()
+                    with intake.lock:
+                        if not intake.planner.is_acquiring:
+                            return
+                    await engine.streams.progress.wait()
+
+    with consumer._alone():
+        consumer._portal.run(answered())
+        with intake.lock:
+            batches: list[Batch] = intake.planner.take(limit, time.monotonic())  # type: ignore[assignment]
+        records = Records(batches)
+        intake.records_returned += len(records)
+        return records

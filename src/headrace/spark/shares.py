@@ -1,7 +1,8 @@
 """`share.group.id=…`: micro-batches of records that a share group gives (KIP-932, KIP-1206).
 
-The reader on the driver is the member. It acquires what a batch has, never more than maxOffsetsPerTrigger records, and
-the tasks carry these records: nobody reads them from the log again, and a task that is tried again has the same.
+The reader on the driver is the member. It acquires what a batch has, never more than maxOffsetsPerTrigger records and
+none for a later batch. The tasks carry these records: nobody reads them from the log again, and a task that is tried
+again has the same.
 
     acquired     by latestOffset(), which then says: batch n + 1
     at work      the locks are renewed in the background, for max.poll.interval.ms at most
@@ -33,6 +34,7 @@ from .checkpoint import METRICS
 from .ending import end_in_order
 from .garbage import spare_the_modules
 from .group_options import SHARE, GroupOptions
+from .inside import late_records
 from .logs import Logs
 from .option_values import OptionError
 from .options import SourceOptions, Subscribed
@@ -121,7 +123,15 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(self._number)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return {METRICS: {"locksHeld": sum(map(len, self._held))}}
+        return {METRICS: {"locksHeld": self._locks}}
+
+    @property
+    def _locks(self) -> int:
+        """All that the member has locked, be it of this batch or not."""
+        if self._consumer is None:
+            return 0
+        figures = self._consumer.metrics()
+        return int(figures["in_hand"] + figures["buffered_records"])
 
     def _offset(self, number: int) -> dict[str, Any]:
         return {GROUP: self._groups.share_group, BATCH: number}
@@ -145,7 +155,11 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         patience = _FIRST if self._ends is None else _DRY if self._has_begun else _DRY_AT_FIRST
         count, size = sum(map(len, found)), sum(records.nbytes for records in found)
         while count < self._most and size < MOST_BYTES:
-            records = self._member.poll(_MORE if found else patience, max_records=self._most - count)
+            limit = self._most - count
+            # The fetch of a poll that returns nothing is still under way. Records that it brings belong to this batch:
+            # left for the next one, they would be locked for as long as this one runs.
+            records = self._member.poll(_MORE if found else patience, max_records=limit)
+            records = records if len(records) else late_records(self._member, limit)
             if not len(records):
                 break
             found.append(records)

@@ -1,0 +1,168 @@
+"""share.group.id=…: answers of a broker that outlast the poll that asked for them, without a session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headrace import ShareConsumer
+from headrace.net.connection import Connection
+from headrace.protocol.messages import SHARE_FETCH
+from headrace.spark import shares
+from headrace.spark.shares import ShareReader
+from headrace.spark.source import HeadraceSource
+from support.admin import Admin
+from support.produce import numbered
+from support.share import offsets, poll_nothing, poll_some, put, share_group
+from support.waiting import wait_for
+
+pytest_plugins = ["support.share_fixtures"]
+pytestmark = pytest.mark.timeout(300)
+
+LATE = 0.3
+"""Seconds: longer than a reader waits for more records."""
+
+
+class SlowFetches:
+    """Fetches for records whose answers come late. `before` is called with how many there were before it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        self.before: Callable[[int], None] = lambda count: None
+        start = Connection.start
+
+        async def start_slowly(connection: Connection, api: Any, fields: Any, *args: Any, **options: Any) -> Any:
+            if api is not SHARE_FETCH or not fields["max_records"]:
+                return await start(connection, api, fields, *args, **options)
+            self.before(self.count)
+            self.count += 1
+            reply = await start(connection, api, fields, *args, **options)
+            await asyncio.sleep(self.seconds)
+            return reply
+
+        monkeypatch.setattr(Connection, "start", start_slowly)
+
+
+@pytest.fixture
+def fetches(monkeypatch: pytest.MonkeyPatch) -> SlowFetches:
+    return SlowFetches(monkeypatch)
+
+
+@pytest.fixture
+def topic(share_admin: Admin) -> str:
+    return share_admin.create("late")
+
+
+@pytest.fixture
+def group(share_servers: str) -> str:
+    return share_group(share_servers)
+
+
+@pytest.fixture
+def reader(share_servers: str, topic: str, group: str) -> Iterator[ShareReader]:
+    given = {"kafka.bootstrap.servers": share_servers, "subscribe": topic, "maxOffsetsPerTrigger": "50"}
+    source = HeadraceSource({**given, "share.group.id": group})
+    reader = source.streamReader(source.schema())
+    assert isinstance(reader, ShareReader)
+    yield reader
+    reader.stop()
+
+
+def read(reader: ShareReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    tasks = reader.partitions(start, end)
+    return [offset for task in tasks for batch in reader.read(task) for offset in batch["offset"].to_pylist()]
+
+
+def locks_held(reader: ShareReader) -> int:
+    shown = reader.reportLatestOffset()
+    assert shown is not None
+    return int(shown["headrace:metrics"]["locksHeld"])
+
+
+def next_batch(reader: ShareReader, start: dict[str, Any]) -> dict[str, Any]:
+    """A new group takes a while to give anything."""
+    limit = reader.getDefaultReadLimit()
+
+    def plan() -> dict[str, Any] | None:
+        end = reader.latestOffset(start, limit)
+        return None if end == start else end
+
+    found = wait_for("a batch", plan)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_comes_late_is_of_the_same_batch(
+    reader: ShareReader,
+    fetches: SlowFetches,
+    share_servers: str,
+    topic: str,
+    group: str,
+    is_first: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is acquired ahead, and others get what is not of the batch. Late is the first answer that has records,
+    or one that brings more of them."""
+    if is_first:
+        put(share_servers, topic, numbered(30))
+        fetches.seconds = LATE
+    else:
+        monkeypatch.setattr(shares, "_FIRST", 10.0)  # the first answer comes in time
+
+        def write_more(count: int) -> None:
+            if count == 1:
+                put(share_servers, topic, numbered(5, start=30))
+                fetches.seconds = LATE
+
+        put(share_servers, topic, numbered(30))
+        fetches.before = write_more
+    start = reader.initialOffset()
+    end = next_batch(reader, start)
+    expected = list(range(30 if is_first else 35))
+    assert read(reader, start, end) == expected
+    assert locks_held(reader) == len(expected)
+    assert reader._member.metrics()["buffered_records"] == 0
+    assert not reader._member._aio._intake.planner.is_acquiring
+    put(share_servers, topic, numbered(10, start=len(expected)))
+    with ShareConsumer(bootstrap_servers=share_servers, group_id=group) as other:
+        other.subscribe([topic])
+        found: list[int] = []
+        while len(found) < 10:
+            found += offsets(poll_some(other))
+            other.commit()
+        assert found == list(range(len(expected), len(expected) + 10)), "none of them was locked"
+        fetches.seconds = 0.0
+        assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end, "all that there was is accepted"
+        poll_nothing(other, 0.5)
+    assert locks_held(reader) == 0
+
+
+def test_never_more_than_the_limit(reader: ShareReader, fetches: SlowFetches, share_servers: str, topic: str) -> None:
+    """Also if every answer is late."""
+    put(share_servers, topic, numbered(120))
+    fetches.seconds = LATE
+    at, seen = reader.initialOffset(), []
+    while len(seen) < 120:
+        end = next_batch(reader, at)
+        records = read(reader, at, end)
+        assert locks_held(reader) == len(records) <= 50
+        seen += records
+        at = end
+    assert seen == list(range(120))
+
+
+def test_figures_count_all_locks(reader: ShareReader, share_servers: str, topic: str) -> None:
+    """Also of records that the member has and no batch."""
+    put(share_servers, topic, numbered(30))
+    start = reader.initialOffset()
+    end = next_batch(reader, start)
+    assert locks_held(reader) == len(read(reader, start, end)) == 30
+    put(share_servers, topic, numbered(7, start=30))
+    member = reader._member
+    wait_for("one ahead", lambda: len(member.poll(0.0, max_records=7)) or member.metrics()["buffered_records"])
+    assert locks_held(reader) == 37
