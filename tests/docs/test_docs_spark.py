@@ -19,13 +19,15 @@ from pyspark.pipelines.flow import AutoCdcFlow, Flow
 from pyspark.pipelines.graph_element_registry import GraphElementRegistry, graph_element_registration_context
 from pyspark.pipelines.output import Output
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
 from docs.test_docs_blocks import Block, blocks, needs_spark
 from headrace.spark.group_options import GroupOptions
 from headrace.spark.options import SourceOptions
 from headrace.spark.unused_options import unused
-from support.spark_streams import DEADLINE, TOO_BUSY
+from support.admin import unique
+from support.spark_streams import DEADLINE, TOO_BUSY, started
+from support.waiting import wait_for
 
 pytest_plugins = ["support.share_fixtures"]
 pytestmark = pytest.mark.timeout(400)
@@ -103,3 +105,57 @@ def test_a_block(block: Block, documented: str, session: Any, capfd: pytest.Capt
     if query := names.get("query"):
         assert not query.isActive
         assert query.exception() is None
+
+
+LISTENER = next(block for block in blocks("python") if "StreamingQueryListener" in block.text)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"group.membership": "true", "kafka.group.id": unique("listened")}, id="member"),
+        pytest.param({"enable.parallel.rebalance": "true", "startingOffsets": "latest"}, id="latest"),
+    ],
+)
+def test_the_listener(options: dict[str, str], documented: str, session: Any, tmp_path: Path) -> None:
+    """It hears of every progress, also before anything is planned, and of a batch that is run again."""
+    shown: list[Any] = []
+    errors: list[BaseException] = []
+    names: dict[str, Any] = {"spark": session, "print": shown.append}
+    exec(compile(LISTENER.text, LISTENER.page, "exec", dont_inherit=True), names)
+    listener = names["lags"]
+    on_progress = listener.onQueryProgress
+
+    def heard(event: Any) -> None:
+        try:
+            on_progress(event)
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    listener.onQueryProgress = heard
+    reader = session.readStream.format("headrace").option("kafka.bootstrap.servers", documented)
+    frame = reader.options(**options).option("subscribe", "orders").load()
+    checkpoint = tmp_path / "checkpoint"
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    try:
+        for number in range(2):
+            query = started(writer.trigger(processingTime="100 milliseconds").start)
+            try:
+                _wait_shown(query, shown, errors)
+            finally:
+                query.stop()
+            assert query.exception() is None
+            assert errors == []
+            commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+            if number == 0 and commits:
+                assert all(shown), "also before anything is planned"
+                commits[-1].unlink()  # so this batch is run again
+                commits[-1].with_name(f".{commits[-1].name}.crc").unlink()
+                shown.clear()
+    finally:
+        session.streams.removeListener(listener)
+
+
+def _wait_shown(query: StreamingQuery, shown: list[Any], errors: list[BaseException]) -> None:
+    wait_for("figures", lambda: shown or errors or not query.isActive, DEADLINE)

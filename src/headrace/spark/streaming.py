@@ -103,11 +103,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         is_new, self._initial = start == self._initial, None
         self._is_restarted = self._is_restarted and not is_new
-        if is_new and self._starts_anew:
-            return start
         before = Checkpoint.read(start)
+        if is_new and self._starts_anew:
+            self._note_start(before)
+            return start
         portion = self._grouping.look(before, self._kafka.earliest, is_new=is_new, is_last=self._target is not None)
         if portion is None:
+            self._note_start(before)
             return start
         latest = {tp: end for tp, end in self._ends().items() if portion.has(tp)}
         begins, again = self._begins(before, portion, latest)
@@ -214,6 +216,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "backlogOpen": sum(each.count_open for each in done.values()),
             **self._grouping.metrics(),
         }
+
+    def _note_start(self, start: Checkpoint) -> None:
+        """Nothing is planned yet. It is shown all the same: Spark's listeners get no report as the text `None`."""
+        owned = {} if self._groups.is_member else start.done
+        self._note({tp: each.frontier for tp, each in owned.items()}, owned)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         if self._latest is None:
