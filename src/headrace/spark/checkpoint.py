@@ -28,7 +28,8 @@ LIVE = "live"
 BACKLOG = "backlog"
 
 METRICS = "headrace:metrics"
-"""Beside topics, in what a query reports: a name that no topic can have."""
+CLIENT = "headrace:client"
+"""Beside topics, in what a query reports: names that no topic can have."""
 
 
 class LaneRange(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
+import secrets
 from collections.abc import Mapping
 
 from ..config import ConsumerConfig, dotted
@@ -15,6 +16,8 @@ from .option_values import OptionError
 
 log = logging.getLogger(__name__)
 
+CLIENT = "headrace-spark"
+"""The client.id of a query's consumers, unless the user gives one."""
 SETTINGS = {dotted(field.name) for field in dataclasses.fields(ConsumerConfig)}
 # How a client logs in is never passed over: other clients' names are understood, or refused with what to use instead.
 _SECURITY = {dotted(name) for name in (*SYNONYMS, *FOREIGN)}
@@ -73,7 +76,7 @@ def consumer_settings(options: Mapping[str, str]) -> dict[str, str]:
         log.warning("the option kafka.%s is one of Java's client and means nothing here", name)
     if not settings.get("bootstrap.servers", "").strip():
         raise OptionError("the option kafka.bootstrap.servers must be given: host:port,host:port")
-    settings["client.id"] = settings.get("client.id", "headrace-spark")
+    settings["client.id"] = settings.get("client.id", CLIENT)
     check_settings(settings)
     return settings
 
@@ -84,6 +87,12 @@ def check_settings(settings: Mapping[str, str]) -> None:
         ConsumerConfig.parse(settings)
     except ConfigError as error:
         raise OptionError(f"kafka.{error}") from None
+
+
+def with_own_client(settings: Mapping[str, str]) -> dict[str, str]:
+    """Of a query's member: several queries of one group are told apart by their client.id, unless the user gives it."""
+    own = {"client.id": f"{CLIENT}-{secrets.token_hex(3)}"} if settings["client.id"] == CLIENT else {}
+    return {**settings, **own}
 
 
 def idle_consumer(settings: Mapping[str, str]) -> Consumer:

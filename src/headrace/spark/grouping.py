@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from ..types import TopicPartition
 from .checkpoint import Checkpoint
 from .committing import GroupCommits
+from .consumer_settings import with_own_client
 from .ending import end_in_order
 from .group_options import GroupOptions
 from .membership import Member
@@ -28,6 +29,7 @@ class Grouping:
     def __init__(self, options: SourceOptions, groups: GroupOptions) -> None:
         self._options = options
         self._groups = groups
+        self._settings = with_own_client(groups.settings) if groups.is_member else groups.settings
         self._commits: GroupCommits | None = None
         self._member: Member | None = None
         self._ownership = Ownership()
@@ -97,6 +99,11 @@ class Grouping:
             "readOfLost": self._read_in_vain,
         }
 
+    @property
+    def client(self) -> str | None:
+        """The client.id of a member."""
+        return self._settings["client.id"] if self._groups.is_member else None
+
     def close(self) -> None:
         commits, self._commits = self._commits, None
         member, self._member = self._member, None
@@ -109,5 +116,5 @@ class Grouping:
     def _membership(self) -> Member:
         if self._member is None:
             end_in_order()
-            self._member = Member(self._options, self._groups.settings)
+            self._member = Member(self._options, self._settings)
         return self._member

@@ -30,7 +30,8 @@ from ..errors import HeadraceError
 from ..records import Records
 from ..sync.share_consumer import ShareConsumer
 from ..types import TopicPartition
-from .checkpoint import METRICS
+from .checkpoint import CLIENT, METRICS
+from .consumer_settings import with_own_client
 from .ending import end_in_order
 from .garbage import spare_the_modules
 from .group_options import SHARE, GroupOptions
@@ -81,6 +82,7 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._groups = groups
+        self._settings = with_own_client(groups.settings)
         self._consumer: ShareConsumer | None = None
         self._held: list[Records] = []  # of the batch that is planned or runs
         self._number: int | None = None  # of that batch
@@ -123,7 +125,7 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(self._number)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return {METRICS: {"locksHeld": self._locks}}
+        return {METRICS: {"locksHeld": self._locks}, CLIENT: self._settings["client.id"]}
 
     @property
     def _locks(self) -> int:
@@ -225,7 +227,7 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._consumer is None:
             end_in_order()
             self._consumer = ShareConsumer(
-                self._groups.settings,
+                self._settings,
                 max_poll_records=self._most,
                 share_acknowledgement_mode="explicit",
                 share_acquire_mode="record_limit",

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from ..offsets import LAST_OFFSET, OffsetSet
 from ..types import TopicPartition
-from .checkpoint import METRICS, Checkpoint, Done
+from .checkpoint import CLIENT, METRICS, Checkpoint, Done
 from .data_loss import report_loss
 from .group_options import MEMBERSHIP, GroupOptions
 from .grouping import Grouping
@@ -226,7 +226,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._latest is None:
             return None
         found = Checkpoint.plain(self._latest).to_json()
-        return found if self._groups.is_off else {**found, METRICS: self._metrics}
+        if self._groups.is_off:
+            return found
+        client = {} if self._grouping.client is None else {CLIENT: self._grouping.client}
+        return {**found, METRICS: self._metrics, **client}
 
     # -- batches ---------------------------------------------------------------------------------------------------
 
