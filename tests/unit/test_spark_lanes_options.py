@@ -72,6 +72,10 @@ def test_a_share_group() -> None:
         ({"parallel.rebalance.min.lag": "5"}, "needs enable.parallel.rebalance=true"),
         ({"enable.parallel.rebalance": "true", "parallel.rebalance.backlog.share": "1"}, "below 1"),
         ({"enable.parallel.rebalance": "true", "parallel.rebalance.min.lag": "0"}, "min.lag"),
+        ({"watermarkDelay": "5 seconds"}, "watermarkDelay needs enable.parallel.rebalance=true"),
+        ({"enable.parallel.rebalance": "true", "watermarkDelay": "5"}, "a time is needed, as '10 minutes'"),
+        ({"enable.parallel.rebalance": "true", "watermarkDelay": "soon"}, "a time is needed, as '10 minutes'"),
+        ({"share.group.id": "s", "watermarkDelay": "5 seconds"}, "exclude each other"),
         ({"share.group.id": ""}, "share.group.id is empty"),
         ({"share.group.id": "s", "group.membership": "true"}, "exclude each other"),
         ({"share.group.id": "s", "enable.parallel.rebalance": "true"}, "exclude each other"),
@@ -87,6 +91,22 @@ def test_a_share_group() -> None:
 def test_refusals(given: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         options(**given)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("5 seconds", 5000),
+        ("1 second", 1000),
+        ("10 minutes", 600_000),
+        ("90s", 90_000),
+        ("20ms", 20),
+        (" 1 HOUR ", 3600_000),
+    ],
+)
+def test_the_delay_of_a_watermark(text: str, milliseconds: int) -> None:
+    found = options(**{"watermarkDelay": text, "enable.parallel.rebalance": "true"})
+    assert found.watermark_delay_ms == milliseconds
 
 
 def test_batch_queries() -> None:

@@ -4,6 +4,7 @@
     enable.parallel.rebalance=true      KIP-333: newest records first, the backlog beside them
       parallel.rebalance.min.lag, parallel.rebalance.backlog.share, as the consumer has them
     includeLane=true                    a column `lane`, live or backlog
+    watermarkDelay=…                    counts records that the query's watermark drops
     group.membership=true               KIP-62, KIP-983: a member of kafka.group.id, which assigns its partitions
     share.group.id=…                    KIP-932, KIP-1206: records acquired from a share group
 
@@ -26,10 +27,10 @@ from ..errors import ConfigError
 from ..share_config import REFUSED, ShareConsumerConfig
 from .consumer_settings import OF_MEMBERS, check_settings
 from .lanes import LaneTerms
-from .option_values import OF_GROUPS, OptionError, flag, lowered
+from .option_values import OF_GROUPS, OptionError, delay, flag, lowered
 from .options import Assigned, SourceOptions, Subscribed
 
-COMMIT, LANES, MIN_LAG, BACKLOG_SHARE, INCLUDE_LANE, MEMBERSHIP, SHARE = OF_GROUPS
+COMMIT, LANES, MIN_LAG, BACKLOG_SHARE, INCLUDE_LANE, WATERMARK, MEMBERSHIP, SHARE = OF_GROUPS
 
 NOT_SHARED = {dotted(name) for name in REFUSED}
 """Settings that a member of a share group does not have."""
@@ -45,6 +46,7 @@ class GroupOptions:
     commits: bool = False
     lanes: LaneTerms | None = None
     include_lane: bool = False
+    watermark_delay_ms: int | None = None
     is_member: bool = False
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
     """Of the consumer that commits, is a member, or acquires: the source's, with group.id and those of members."""
@@ -81,6 +83,7 @@ class GroupOptions:
             commits=commits and not is_member,
             lanes=_lanes(options),
             include_lane=flag(options, INCLUDE_LANE),
+            watermark_delay_ms=_watermark_delay(options),
             is_member=is_member,
             settings=settings,
         )
@@ -101,8 +104,8 @@ def has_lane(given: Mapping[str, str]) -> bool:
 
 def _lanes(options: Mapping[str, str]) -> LaneTerms | None:
     if not flag(options, LANES):
-        for name in (MIN_LAG, BACKLOG_SHARE):
-            if name in options:
+        for name in (MIN_LAG, BACKLOG_SHARE, WATERMARK):
+            if name.lower() in options:
                 raise OptionError(f"{name} needs {LANES}=true")
         return None
     own = {name: options[name] for name in (MIN_LAG, BACKLOG_SHARE) if name in options}
@@ -113,6 +116,11 @@ def _lanes(options: Mapping[str, str]) -> LaneTerms | None:
     return LaneTerms(found.parallel_rebalance_min_lag, found.parallel_rebalance_backlog_share)
 
 
+def _watermark_delay(options: Mapping[str, str]) -> int | None:
+    given = options.get(WATERMARK.lower())
+    return None if given is None else delay(given, WATERMARK)
+
+
 def _share_settings(options: Mapping[str, str], source: SourceOptions, group: str) -> dict[str, str]:
     if not group:
         raise OptionError(f"{SHARE} is empty: it names the share group")
@@ -121,8 +129,8 @@ def _share_settings(options: Mapping[str, str], source: SourceOptions, group: st
             raise OptionError(
                 f"{name}=true and {SHARE} exclude each other: a share group has no offsets of its members"
             )
-    for name in (MIN_LAG, BACKLOG_SHARE):
-        if name in options:
+    for name in (MIN_LAG, BACKLOG_SHARE, WATERMARK):
+        if name.lower() in options:
             raise OptionError(f"{name} and {SHARE} exclude each other: a share group has no offsets of its members")
     for name in ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"):
         if name in options:

@@ -27,6 +27,7 @@ OF_GROUPS = (
     "parallel.rebalance.min.lag",
     "parallel.rebalance.backlog.share",
     "includeLane",
+    "watermarkDelay",
     "group.membership",
     "share.group.id",
 )
@@ -141,3 +142,15 @@ def duration(text: str, name: str) -> float:
         return int(found[1]) * _UNITS[found[2]]
     except (ValueError, OverflowError):
         raise OptionError(f"{name}={shown(text)}: too long a time") from None
+
+
+_WORDS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
+
+
+def delay(text: str, name: str) -> int:
+    """In milliseconds. As Spark's `withWatermark` takes it, `10 minutes`, or as other options do, `10m`."""
+    found = re.fullmatch(r"\s*(\d+)\s*([a-z]+)\s*", text.lower())
+    unit = "" if found is None else _WORDS.get(found[2].removesuffix("s"), found[2])
+    if found is None or unit not in _UNITS:
+        raise OptionError(f"{name}={text!r}: a time is needed, as '10 minutes' or 90s")
+    return round(duration(f"{found[1]}{unit}", name) * 1000)

@@ -36,6 +36,7 @@ from .group_options import MEMBERSHIP, GroupOptions
 from .grouping import Grouping
 from .lane_tasks import LANE, LaneTask, in_tasks, with_lane
 from .lanes import MOST_BESIDE_BACKLOG, planned, to_jump
+from .lateness import Lateness
 from .logs import Logs
 from .option_values import OptionError
 from .options import LATEST, AtEnd, AtOffsets, SourceOptions
@@ -59,6 +60,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._groups = groups
         self._grouping = Grouping(options, groups)
+        delay = groups.watermark_delay_ms
+        self._lateness = None if delay is None else Lateness(options, delay)
         self._logs: Logs | None = None
         self._initial: dict[str, Any] | None = None  # of a query that is new, until its first batch is planned
         self._is_restarted = True  # until the first batch is planned
@@ -120,6 +123,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._arrived |= portion.arrived
         done = self._planned(begins, latest, limit)
         self._note(latest, begins if done is None else done)
+        if self._lateness is not None and (self._groups.is_member or _has_backlog(begins, done)):
+            ranges = Checkpoint(begins).ranges_to(Checkpoint(begins if done is None else done))
+            self._metrics["lateRecords"] = self._lateness.count(before, ranges, self._kafka.since)
         if done is None and not portion.placed:
             return start
         self._is_restarted = False
@@ -214,6 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._metrics = {
             "liveLag": sum(max(0, latest[tp] - each.frontier) for tp, each in done.items()),
             "backlogOpen": sum(each.count_open for each in done.values()),
+            **({} if self._lateness is None else {"lateRecords": 0}),
             **self._grouping.metrics(),
         }
 
@@ -264,3 +271,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._logs is None:
             self._logs = Logs(self._options)
         return self._logs
+
+
+def _has_backlog(*done: Done | None) -> bool:
+    """A query that is no member has one only from its start on, until it is worked off."""
+    return any(each.holes for some in done if some is not None for each in some.values())
