@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.datasource import EqualTo, LessThan
 
-from headrace.spark.source import HeadraceSource
 from support.admin import Admin, unique
 from support.oracle import oracle_rows
 from support.produce import Outgoing, Writer, numbered, write
@@ -184,55 +181,3 @@ class TestDeletedRecords:
     def test_or_are_passed_over(self, spark: SparkSession, servers: str, shortened: str) -> None:
         frame = kafka(spark, servers, shortened, failOnDataLoss=False, startingOffsets=f'{{"{shortened}":{{"0":10}}}}')
         assert places(frame) == [(0, offset) for offset in range(40, 100)]
-
-
-class TestFilters:
-    """Spark applies them in any case; with pushdown less is fetched."""
-
-    @pytest.fixture
-    def pushdown(self, spark: SparkSession, request: pytest.FixtureRequest) -> Any:
-        pushed = getattr(request, "param", "true")
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", pushed)
-        yield pushed
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-
-    @pytest.mark.parametrize(
-        ("condition", "expected"),
-        [
-            ("partition = 1", 200),
-            ("partition in (0, 2)", 400),
-            ("partition > 0 and offset >= 100 and offset < 110", 20),
-            ("offset = 7", 3),
-            ("offset in (5, 290)", 4),
-            ("partition <= 1 and offset > 98 and offset <= 100", 3),
-            ("topic = 'nothing'", 0),
-            ("topic like 'batch%'", 600),
-            ("value = cast('7' as binary) or offset = 9", 6),
-        ],
-    )
-    def test_the_same_rows(
-        self, spark: SparkSession, servers: str, topic: str, pushdown: str, condition: str, expected: int
-    ) -> None:
-        assert kafka(spark, servers, topic).filter(condition).count() == expected
-
-    @pytest.mark.parametrize("pushdown", ["false", "true"], indirect=True)
-    def test_fewer_tasks(self, spark: SparkSession, servers: str, topic: str, pushdown: str) -> None:
-        frame = kafka(spark, servers, topic).filter("partition = 1 and offset < 5")
-        assert frame.rdd.getNumPartitions() == (1 if pushdown == "true" else 3)
-        assert frame.count() == 5
-
-    def test_the_log_says_what_they_save(self, servers: str, topic: str, caplog: pytest.LogCaptureFixture) -> None:
-        source = HeadraceSource({"kafka.bootstrap.servers": servers, "subscribe": topic})
-        reader = source.reader(source.schema())
-        with caplog.at_level("INFO", "headrace.spark"):
-            reader.pushFilters([EqualTo(("partition",), 1), LessThan(("offset",), 60)])
-            assert len(reader.partitions()) == 1
-        assert "filters save 90.0 %: 60 of 600 offsets are read, in 1 of 3 partitions" in caplog.text
-
-    def test_times(self, spark: SparkSession, servers: str, admin: Admin, pushdown: str) -> None:
-        topic = admin.create("times", retention_ms=-1)
-        write(servers, topic, [Outgoing(b"x", timestamp=1000 * (number % 7 + 1)) for number in range(21)])
-        frame = kafka(spark, servers, topic)
-        since = F.timestamp_millis(F.lit(5000))
-        assert frame.filter(frame.timestamp >= since).count() == 9
-        assert frame.filter(frame.timestamp < since).count() == 12

@@ -168,6 +168,7 @@ def found(topics: dict[str, str], admin: Admin, servers: str, tmp_path_factory: 
         "streams": _streams(topics),
         "refusals": json.loads(refusals),
         "handover": admin.create("handover", 2),
+        "reused": {source: admin.create(f"reused-{source}", 2) for source in spark_compare.SOURCES},
     }
     done = subprocess.run(
         [peer.python, str(Path(spark_compare.__file__)), json.dumps(job)],
@@ -207,3 +208,8 @@ def test_checkpoints_are_of_both(found: dict[str, Any]) -> None:
 
 def test_what_the_one_refuses_the_other_refuses(found: dict[str, Any]) -> None:
     assert found["refusals"] == {name: [True, True] for name in REFUSED_BY_BOTH}
+
+
+def test_each_action_reads_what_there_is(found: dict[str, Any]) -> None:
+    uses = ("count", "filter", "same plan", "view", "union")
+    assert found["reuse"] == {source: {use: [100, 150] for use in uses} for source in spark_compare.SOURCES}

@@ -49,6 +49,7 @@ class Comparison:
             "streams": {name: self.stream(name, options) for name, options in job["streams"].items()},
             "refusals": {name: self.refuse(options) for name, options in job["refusals"].items()},
             "handovers": self.hand_over(),
+            "reuse": {source: self.reuse(source) for source in SOURCES},
         }
 
     # -- batch -----------------------------------------------------------------------------------------------------
@@ -81,6 +82,25 @@ class Comparison:
         except (PySparkException, Py4JJavaError, OptionError):
             return True
         return False
+
+    def reuse(self, source: str) -> dict[str, list[int]]:
+        """How many rows one DataFrame has, and how many after 50 more were written: in several uses, the first ones of
+        which have 100."""
+        topic = self.job["reused"][source]
+        self._write(topic, 0, 100)
+        frame = self._reader(source, {"subscribe": topic})
+        frame.createOrReplaceTempView("reused")
+        filtered, same = frame.where("offset >= 0"), frame.select("offset")
+        uses = {
+            "count": frame.count,
+            "filter": filtered.count,
+            "same plan": lambda: len(same.collect()),
+            "view": lambda: self.spark.sql("select count(*) as rows from reused").collect()[0].rows,
+            "union": lambda: frame.where("partition = 0").union(frame.where("partition = 1")).count(),
+        }
+        before = {name: use() for name, use in uses.items()}
+        self._write(topic, 100, 150)
+        return {name: [before[name], use()] for name, use in uses.items()}
 
     # -- streaming -------------------------------------------------------------------------------------------------
 

@@ -32,11 +32,12 @@ T = TypeVar("T")
 
 
 class Logs:
-    """One consumer that reads nothing. To be closed."""
+    """One consumer that reads nothing, to be closed; or a consumer that is lent to it and stays open."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, lent: Consumer | None = None) -> None:
         self._options = options
-        self._consumer: Consumer | None = None
+        self._consumer = lent
+        self._is_lent = lent is not None
         self._known: frozenset[TopicPartition] = frozenset()
 
     def chosen(self) -> set[TopicPartition]:
@@ -51,6 +52,11 @@ class Logs:
     def present(self) -> set[TopicPartition]:
         """Those of them that exist now: a topic can be deleted while it is read."""
         return self._look(())[0]
+
+    def has(self, tp: TopicPartition) -> bool:
+        """Whether this partition exists now."""
+        found, _ = self._tried(lambda: topics_and_ends(self._ask, [tp.topic], ()))
+        return tp.partition in {info.partition for info in found.get(tp.topic, ())}
 
     def ends(self) -> Offsets:
         """Of those that exist now, where their logs end. Asks for those that were there last time as well while it asks
@@ -113,10 +119,6 @@ class Logs:
                     raise OptionError(f"startingOffsets of {tp} is {found[tp]}, and its log ends at {each.high}")
         return found
 
-    def since(self, timestamp: int, partitions: Collection[TopicPartition]) -> Offsets:
-        """Where the first record at or after the time lies; the log's end if there is none."""
-        return self._by_time(dict.fromkeys(partitions, timestamp), falls_back=True)
-
     def _by_time(self, times: Mapping[TopicPartition, int], *, falls_back: bool) -> Offsets:
         found = self._tried(lambda: self._ask.offsets_for_times(times)) if times else {}
         without = [tp for tp, at in found.items() if at is None]
@@ -147,7 +149,7 @@ class Logs:
 
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
-        if consumer is not None:
+        if consumer is not None and not self._is_lent:
             consumer.close()
 
 

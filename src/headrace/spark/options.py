@@ -74,6 +74,25 @@ class AtTime:
 Bound = AtEnd | AtOffsets | AtTime
 
 
+def is_late(bound: Bound, tp: TopicPartition) -> bool:
+    """Whether its offset may be another one when a batch query runs again: one that is not given as a number."""
+    return not isinstance(bound, AtOffsets) or bound.offsets[tp] < 0
+
+
+def is_of_any(bound: Bound) -> bool:
+    """Whether it is one for all partitions, also for those that are new."""
+    return isinstance(bound, AtEnd) or (isinstance(bound, AtTime) and bound.everywhere is not None)
+
+
+def only(bound: Bound, tp: TopicPartition) -> Bound:
+    """The same for one partition."""
+    if isinstance(bound, AtOffsets):
+        return AtOffsets({tp: bound.offsets[tp]})
+    if isinstance(bound, AtTime) and bound.everywhere is None:
+        return AtTime(None, {tp: bound.each[tp]})
+    return bound
+
+
 @dataclasses.dataclass(frozen=True)
 class SourceOptions:
     """All of them, checked. Picklable: executors get it."""

@@ -9,6 +9,7 @@ is being sent, of at most so many rows and bytes (one record may be larger).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -50,15 +51,10 @@ def read_range(wanted: OffsetRange, options: SourceOptions, columns: list[str]) 
 
     spare_the_modules()
     schema = arrow_schema()
-    consumer = _borrow(options.settings)
-    try:
+    with borrowed(options.settings) as consumer:
         for records in _records(consumer, wanted, options):
             for batch in pyarrow.RecordBatchReader.from_stream(records, schema=schema):
                 yield from _bounded(batch.select(columns))
-    except BaseException:
-        consumer.close()
-        raise
-    _give_back(options.settings, consumer)
 
 
 def _bounded(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
@@ -136,9 +132,18 @@ def _explain_silence(consumer: Consumer, wanted: OffsetRange, position: int, opt
         raise late
 
 
-def _borrow(settings: Mapping[str, str]) -> Consumer:
+@contextlib.contextmanager
+def borrowed(settings: Mapping[str, str]) -> Iterator[Consumer]:
+    """This worker's consumer with these settings. One that has failed is closed."""
     consumer = _idle.pop(_key(settings), None)
-    return reading_consumer(settings) if consumer is None else consumer
+    if consumer is None:
+        consumer = reading_consumer(settings)
+    try:
+        yield consumer
+    except BaseException:
+        consumer.close()
+        raise
+    _give_back(settings, consumer)
 
 
 def reading_consumer(settings: Mapping[str, str]) -> Consumer:
