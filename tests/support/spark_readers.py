@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
+from headrace.spark.border import RefusedReader
 from headrace.spark.source import HeadraceSource
 from headrace.spark.streaming import StreamReader
 
@@ -24,6 +25,8 @@ class Run:
         given = {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **options}
         source = HeadraceSource({name: str(value) for name, value in given.items()})
         reader = source.streamReader(source.schema())
+        if isinstance(reader, RefusedReader):
+            reader.initialOffset()  # raises
         assert isinstance(reader, StreamReader)
         self.reader = reader
         self.at = checkpoint

@@ -101,5 +101,5 @@ def test_timeouts_that_make_no_sense(timeout: float | None, error: type[Exceptio
     if error is None:
         check_timeout(timeout)
         return
-    with pytest.raises(error, match="timeout.* must be a"):
+    with pytest.raises(error, match=r"timeout.* must be a"):
         check_timeout(timeout)

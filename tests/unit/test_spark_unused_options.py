@@ -15,6 +15,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 
 from headrace import Consumer
 from headrace.config import ConsumerConfig, dotted
+from headrace.errors import HeadraceError
 from headrace.spark.consumer_settings import SETTINGS, UNUSED, idle_consumer
 from headrace.spark.membership import member_consumer
 from headrace.spark.option_values import OptionError
@@ -60,7 +61,8 @@ def test_every_setting_reaches_the_consumers(make: Callable[[Mapping[str, str]],
         ({"kafka.allow.auto.create.topics": "true", "kafka.max.poll.records": "5"}, "allow.auto.create.topics"),
         (MEMBER | {"kafka.revoke.mode": "immediate"}, "kafka.revoke.mode"),
         ({"groupIdPrefix": "p"}, "groupIdPrefix"),
-        ({"useUninterruptibleThread": "true"}, "useuninterruptiblethread"),
+        ({"useuninterruptiblethread": "true"}, "useUninterruptibleThread"),
+        ({"kafka.some.java.setting": "1", "wholly.other": "2"}, "kafka.some.java.setting, wholly.other"),
         ({"kafka.group.id": "g", "kafka.session.timeout.ms": "1000"}, "kafka.group.id, kafka.session.timeout.ms"),
         ({"kafka.parallel.rebalance.min.lag": "5"}, "kafka.parallel.rebalance.min.lag"),
         (LANES | {"maxOffsetsPerTriggerShares": "proportional"}, "maxOffsetsPerTriggerShares"),
@@ -72,7 +74,10 @@ def test_every_setting_reaches_the_consumers(make: Callable[[Mapping[str, str]],
     ],
 )
 def test_they_are_logged(given: dict[str, str], names: str, caplog: pytest.LogCaptureFixture) -> None:
-    reader_of(given)
+    reader = reader_of(given)
+    assert not caplog.records, "Spark makes two readers for a query, and calls one of them"
+    for _ in range(2):
+        reader.getDefaultReadLimit()
     (line,) = [record.getMessage() for record in caplog.records if "mean nothing" in record.getMessage()]
     assert names in line
 
@@ -88,13 +93,17 @@ def test_they_are_logged(given: dict[str, str], names: str, caplog: pytest.LogCa
     ],
 )
 def test_those_with_a_meaning_are_not(given: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
-    reader_of(given)
+    reader_of(given).getDefaultReadLimit()
     assert "mean nothing" not in caplog.text
 
 
 def test_in_a_batch_query(caplog: pytest.LogCaptureFixture) -> None:
-    source = HeadraceSource(BASE | {"maxTriggerDelay": "5m", "maxOffsetsPerTrigger": "7"})
-    source.reader(source.schema())
+    source = HeadraceSource(
+        BASE | {"maxTriggerDelay": "5m", "maxOffsetsPerTrigger": "7", "kafka.default.api.timeout.ms": "100"}
+    )
+    reader = source.reader(source.schema())
+    with pytest.raises(HeadraceError):
+        reader.partitions()  # there is no broker
     assert "mean nothing in this query: maxOffsetsPerTrigger, maxTriggerDelay" in caplog.text
 
 
@@ -109,8 +118,9 @@ def test_the_schema_is_a_fixed_one(kind: DataType) -> None:
     source = HeadraceSource(BASE)
     with pytest.raises(OptionError, match="the schema is a fixed one"):
         source.reader(given)
+    reader = source.streamReader(given)
     with pytest.raises(OptionError, match="the schema is a fixed one"):
-        source.streamReader(given)
+        reader.initialOffset()
 
 
 @pytest.mark.parametrize("given", [MEMBER, SHARED])

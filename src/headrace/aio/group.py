@@ -89,7 +89,6 @@ class Group:
         # The group waits for the rebalance timeout from when it asked; what it is told has to reach it before.
         patience = config.max_poll_interval_ms / 1000
         self._patience = patience - min(1.0, patience / 10)
-        self._longest_wait = self.longest_absence / 4
         self._config = config
         self._intake = intake
         self._auto_commit = auto_commit
@@ -110,6 +109,7 @@ class Group:
         self._server_pattern: str | None = None
         settings = GroupSettings.of(config)
         self.longest_absence = settings.longest_absence
+        self._longest_wait = self.longest_absence / 4
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self.member: ClassicMember | EpochMember
         if config.group_protocol == "classic":

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..types import TopicPartition
+from .border import at_border
 from .data_loss import report_loss
 from .logs import Logs
 from .options import EARLIEST, Assigned, AtEnd, AtOffsets, SourceOptions, is_late, is_of_any, only
@@ -43,6 +44,7 @@ class RangeTask(InputPartition):
         """The partitions of all tasks, in the one task that reads those that are new."""
 
 
+@at_border
 class BatchReader(DataSourceReader):
     """Plans the ranges, once for a DataFrame."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import logging
 import secrets
 from collections.abc import Mapping
 
@@ -14,13 +13,11 @@ from ..security.settings import FOREIGN, SYNONYMS
 from ..sync import Consumer
 from .option_values import OptionError
 
-log = logging.getLogger(__name__)
-
 CLIENT = "headrace-spark"
 """The client.id of a query's consumers, unless the user gives one."""
 SETTINGS = {dotted(field.name) for field in dataclasses.fields(ConsumerConfig)}
 # How a client logs in is never passed over: other clients' names are understood, or refused with what to use instead.
-_SECURITY = {dotted(name) for name in (*SYNONYMS, *FOREIGN)}
+SECURITY = {dotted(name) for name in (*SYNONYMS, *FOREIGN)}
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets=earliest or latest",
     "key.deserializer": "keys come as binary: cast them in the query",
@@ -67,18 +64,23 @@ def consumer_settings(options: Mapping[str, str]) -> dict[str, str]:
             raise OptionError(f"kafka.{name} is not supported: {_REFUSED[name]}")
         if name in UNUSED:
             continue
-        if name in SETTINGS or name in _SECURITY:
+        if name in SETTINGS or name in SECURITY:
             settings[name] = value
             continue
         close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.9)
         if close:
             raise OptionError(f"unknown option kafka.{name}: did you mean kafka.{close[0]}?")
-        log.warning("the option kafka.%s is one of Java's client and means nothing here", name)
     if not settings.get("bootstrap.servers", "").strip():
         raise OptionError("the option kafka.bootstrap.servers must be given: host:port,host:port")
     settings["client.id"] = settings.get("client.id", CLIENT)
     check_settings(settings)
     return settings
+
+
+def is_foreign(option: str) -> bool:
+    """Whether it is a setting of Java's client that means nothing here."""
+    name = option.removeprefix("kafka.")
+    return name != option and not (name in SETTINGS or name in SECURITY or name in UNUSED)
 
 
 def check_settings(settings: Mapping[str, str]) -> None:

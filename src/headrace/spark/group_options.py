@@ -27,7 +27,7 @@ from ..errors import ConfigError
 from ..share_config import REFUSED, ShareConsumerConfig
 from .consumer_settings import OF_MEMBERS, check_settings
 from .lanes import LaneTerms
-from .option_values import OF_GROUPS, OptionError, delay, flag, lowered
+from .option_values import OF_GROUPS, OptionError, delay, flag, lowered, spelt
 from .options import Assigned, SourceOptions, Subscribed
 
 COMMIT, LANES, MIN_LAG, BACKLOG_SHARE, INCLUDE_LANE, WATERMARK, MEMBERSHIP, SHARE = OF_GROUPS
@@ -135,14 +135,14 @@ def _share_settings(options: Mapping[str, str], source: SourceOptions, group: st
     for name in ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"):
         if name in options:
             raise OptionError(
-                f"{name} and {SHARE} exclude each other: where a share group starts is kept by the brokers "
+                f"{spelt(name)} and {SHARE} exclude each other: where a share group starts is kept by the brokers "
                 f"(share.auto.offset.reset, set by kafka-configs)"
             )
     if not isinstance(source.strategy, Subscribed):
         raise OptionError(f"{SHARE} needs the option subscribe: a share group subscribes to topics by name")
     for name in ("minpartitions", "minoffsetspertrigger"):
         if name in options:
-            raise OptionError(f"{name} means nothing with {SHARE}: a batch is what the group gives at a time")
+            raise OptionError(f"{spelt(name)} means nothing with {SHARE}: a batch is what the group gives at a time")
     settings = {name: value for name, value in source.settings.items() if name not in NOT_SHARED}
     settings["group.id"] = group
     settings["max.poll.interval.ms"] = options.get("kafka.max.poll.interval.ms", LONGEST_LOCK_MS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 from collections.abc import Collection
 
@@ -16,6 +17,8 @@ from ..types import PartitionInfo, TopicPartition
 
 Topics = dict[str, list[PartitionInfo]]
 
+_CONNECTS_WITHIN = 2.0
+
 
 def read_range(consumer: Consumer, tp: TopicPartition, start: int, end: int) -> None:
     """From now on `consumer` hands out these offsets of its partition, and fetches nothing from `end` on."""
@@ -23,11 +26,17 @@ def read_range(consumer: Consumer, tp: TopicPartition, start: int, end: int) -> 
 
 
 def topics_and_ends(
-    consumer: Consumer, names: list[str] | None, partitions: Collection[TopicPartition]
+    consumer: Consumer,
+    names: list[str] | None,
+    partitions: Collection[TopicPartition],
+    timeout: float | None = None,
 ) -> tuple[Topics, dict[TopicPartition, int]]:
     """What is there of these topics (None: all topics), and at the same time, so that a trigger has one round trip to
-    wait for and not two, where the logs of these partitions end. Those that did not tell are left out."""
+    wait for and not two, where the logs of these partitions end. Those that did not tell are left out. `timeout` makes
+    default.api.timeout.ms shorter."""
     aio = consumer._aio
+    longest = aio._config.default_api_timeout_ms / 1000
+    timeout = longest if timeout is None else min(timeout, longest)
 
     async def ask() -> tuple[Topics, dict[TopicPartition, int]]:
         engine = aio._start()
@@ -37,7 +46,7 @@ def topics_and_ends(
         return topics, {tp: end.offset for tp, end in found.items() if not isinstance(end, HeadraceError)}
 
     with consumer._alone():
-        return consumer._portal.run(aio._timed("Metadata and ListOffsets", None, ask))
+        return consumer._portal.run(aio._timed("Metadata and ListOffsets", timeout, ask))
 
 
 def late_records(consumer: ShareConsumer, limit: int) -> Records:
@@ -68,3 +77,16 @@ def late_records(consumer: ShareConsumer, limit: int) -> Records:
         records = Records(batches)
         intake.records_returned += len(records)
         return records
+
+
+def all_refuse(consumer: Consumer) -> bool:
+    """Whether nothing listens at any of the bootstrap servers, or they have no address."""
+    for address in consumer._aio._config.bootstrap_servers:
+        try:
+            socket.create_connection(address, timeout=_CONNECTS_WITHIN).close()
+        except (ConnectionRefusedError, socket.gaierror):
+            continue
+        except OSError:
+            return False
+        return False
+    return True

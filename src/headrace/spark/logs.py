@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from ..errors import HeadraceError
+from ..errors import HeadraceError, NetworkError
 from ..sync import Consumer
 from ..types import TopicPartition, Watermarks
 from .consumer_settings import idle_consumer
-from .inside import topics_and_ends
+from .inside import all_refuse, topics_and_ends
 from .options import (
     EARLIEST,
     LATEST,
@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+REFUSED_FOR = 15.0
+"""After so many seconds, or longer by fetchOffset.*, a query fails whose bootstrap servers all refuse connections."""
+
 
 class Logs:
     """One consumer that reads nothing, to be closed; or a consumer that is lent to it and stays open."""
@@ -38,6 +41,7 @@ class Logs:
         self._options = options
         self._consumer = lent
         self._is_lent = lent is not None
+        self._has_answered = False
         self._known: frozenset[TopicPartition] = frozenset()
 
     def chosen(self) -> set[TopicPartition]:
@@ -55,7 +59,7 @@ class Logs:
 
     def has(self, tp: TopicPartition) -> bool:
         """Whether this partition exists now."""
-        found, _ = self._tried(lambda: topics_and_ends(self._ask, [tp.topic], ()))
+        found, _ = self._reached(lambda timeout: topics_and_ends(self._ask, [tp.topic], (), timeout))
         return tp.partition in {info.partition for info in found.get(tp.topic, ())}
 
     def ends(self) -> Offsets:
@@ -68,7 +72,7 @@ class Logs:
     def _look(self, known: Collection[TopicPartition]) -> tuple[set[TopicPartition], Offsets]:
         strategy = self._options.strategy
         names = None if isinstance(strategy, Matching) else strategy.names
-        found, ends = self._tried(lambda: topics_and_ends(self._ask, names, known))
+        found, ends = self._reached(lambda timeout: topics_and_ends(self._ask, names, known, timeout))
         if isinstance(strategy, Matching):
             found = {name: found[name] for name in found if strategy.pattern.search(name) and not _is_internal(name)}
         there = {TopicPartition(topic, info.partition) for topic, infos in found.items() for info in infos}
@@ -119,6 +123,10 @@ class Logs:
                     raise OptionError(f"startingOffsets of {tp} is {found[tp]}, and its log ends at {each.high}")
         return found
 
+    def since(self, timestamp: int, partitions: Collection[TopicPartition]) -> Offsets:
+        """Where the first record at or after the time lies; the log's end if there is none."""
+        return self._by_time(dict.fromkeys(partitions, timestamp), falls_back=True)
+
     def _by_time(self, times: Mapping[TopicPartition, int], *, falls_back: bool) -> Offsets:
         found = self._tried(lambda: self._ask.offsets_for_times(times)) if times else {}
         without = [tp for tp, at in found.items() if at is None]
@@ -134,6 +142,27 @@ class Logs:
         if self._consumer is None:
             self._consumer = idle_consumer(self._options.settings)
         return self._consumer
+
+    def _reached(self, ask: Callable[[float | None], T]) -> T:
+        """What is asked first. A query whose bootstrap servers all refuse it is not left to try for minutes; brokers
+        that have answered once may be away for longer."""
+        if self._has_answered:
+            return self._tried(lambda: ask(None))
+        patience = max(REFUSED_FOR, self._options.attempts * self._options.attempt_pause)
+        try:
+            found = ask(patience)
+        except HeadraceError as error:
+            if not error.retriable:
+                raise
+            if all_refuse(self._ask):
+                servers = self._options.settings["bootstrap.servers"]
+                raise NetworkError(
+                    f"no server of kafka.bootstrap.servers={servers} accepts connections: is Kafka running there? Last "
+                    f"error: {error.__cause__ or error}"
+                ) from error
+            found = ask(None)
+        self._has_answered = True
+        return found
 
     def _tried(self, ask: Callable[[], T]) -> T:
         left = self._options.attempts

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
-import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..arguments import LAST_OFFSET, shown
 from ..errors import ConfigError
-
-log = logging.getLogger(__name__)
 
 
 class OptionError(ConfigError, ValueError):
@@ -60,7 +57,10 @@ KNOWN = {
     )
 }
 # Of Spark itself, or of the JVM connector alone.
-WITHOUT_MEANING = {"path", "useuninterruptiblethread", "useduplicatedconsumer", "checkpointlocation", "groupidprefix"}
+WITHOUT_MEANING = {
+    name.lower(): name
+    for name in ("path", "useUninterruptibleThread", "useDuplicatedConsumer", "checkpointLocation", "groupIdPrefix")
+}
 
 
 def lowered(given: Mapping[str, str]) -> dict[str, str]:
@@ -68,27 +68,39 @@ def lowered(given: Mapping[str, str]) -> dict[str, str]:
     return {str(name).lower(): str(value) for name, value in given.items()}
 
 
-def check_names(given: Mapping[str, str]) -> None:
+def spelt(name: str) -> str:
+    """As documentation and users write it: Spark hands over names in lower case."""
+    return KNOWN.get(name) or WITHOUT_MEANING.get(name, name)
+
+
+def is_unknown(low: str) -> bool:
+    return not (low in KNOWN or low in WITHOUT_MEANING or low.startswith("kafka."))
+
+
+def check_names(given: Mapping[str, str], settings: Collection[str]) -> None:
+    """Raises OptionError for one that is close to a known one, or one of the consumer's `settings` without its prefix.
+    Others that are unknown are accepted."""
     for name in given:
         low = str(name).lower()
-        if low in KNOWN or low.startswith("kafka.") or low in WITHOUT_MEANING:
+        if not is_unknown(low):
             continue
+        if low in settings:
+            raise OptionError(f"unknown option {name}: settings of the consumer begin with kafka., write kafka.{low}")
         close = difflib.get_close_matches(low, KNOWN, n=1, cutoff=0.8)
         if close:
             raise OptionError(f"unknown option {name}: did you mean {KNOWN[close[0]]}?")
-        log.warning("the option %s means nothing to this source", name)
 
 
 # -- values --------------------------------------------------------------------------------------------------------
 
 
-def json_by_topic(text: str, name: str) -> dict[str, Any]:
+def json_by_topic(text: str, name: str, form: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
-        found = None
+    except ValueError as error:
+        raise OptionError(f"{name}={text!r} is not JSON ({error}): write it as {form}") from None
     if not isinstance(found, dict):
-        raise OptionError(f'{name}={text!r}: JSON by topic is needed, as {{"topic":{{"0":23,"1":-1}}}}')
+        raise OptionError(f"{name}={text!r}: JSON by topic is needed, as {form}")
     return found
 
 
@@ -101,9 +113,9 @@ def whole(value: Any, name: str, low: int = 0) -> int:
     except (TypeError, ValueError):
         raise OptionError(f"{name}: {value!r} is not a whole number") from None
     if number < low:
-        raise OptionError(f"{name}: {number} is too small")
+        raise OptionError(f"{name}: {number}; the least is {low}")
     if number > LAST_OFFSET:
-        raise OptionError(f"{name}: {shown(number)} is too large")
+        raise OptionError(f"{name}: {shown(number)}; the most is {LAST_OFFSET}")
     return number
 
 
@@ -116,16 +128,18 @@ def count_or(options: Mapping[str, str], name: str, default: int, low: int = 1) 
 
 
 def flag(options: Mapping[str, str], name: str, *, default: bool = False) -> bool:
-    value = options.get(name.lower(), str(default)).strip().lower()
+    given = options.get(name.lower(), str(default))
+    value = given.strip().lower()
     if value not in ("true", "false"):
-        raise OptionError(f"{KNOWN[name.lower()]}={value!r}: true or false is needed")
+        raise OptionError(f"{KNOWN[name.lower()]}={given!r}: true or false is needed")
     return value == "true"
 
 
 def choice(options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
-    value = options.get(name, default).strip().lower()
+    given = options.get(name, default)
+    value = given.strip().lower()
     if value not in choices:
-        raise OptionError(f"{KNOWN[name]}={value!r}: {' or '.join(choices)} is needed")
+        raise OptionError(f"{KNOWN[name]}={given!r}: {' or '.join(choices)} is needed")
     return value
 
 

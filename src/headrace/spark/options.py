@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from ..types import TopicPartition
-from .consumer_settings import consumer_settings
+from .consumer_settings import SECURITY, SETTINGS, consumer_settings
 from .option_values import KNOWN, check_names, choice, count, count_or, duration, flag, json_by_topic, lowered, whole
 from .option_values import OptionError as OptionError
 
@@ -117,7 +117,7 @@ class SourceOptions:
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         """Raises OptionError."""
-        check_names(given)
+        check_names(given, SETTINGS | SECURITY)
         options = lowered(given)
         strategy = _strategy(options)
         starting = _bound(options, "starting", AtEnd(LATEST if streaming else EARLIEST))
@@ -150,6 +150,10 @@ class SourceOptions:
         )
 
 
+_PARTITIONS = '{"topic":[0,1]}'
+_OFFSETS = '{"topic":{"0":23,"1":-1}}'
+_TIMES = '{"topic":{"0":1700000000000,"1":1700000000000}}'
+
 # -- single options ------------------------------------------------------------------------------------------------
 
 
@@ -174,19 +178,19 @@ def _strategy(options: Mapping[str, str]) -> Assigned | Subscribed | Matching:
             return Matching(re.compile(value))
         except re.error as error:
             raise OptionError(f"subscribePattern={value!r} is not a regular expression: {error}") from None
-    found = json_by_topic(value, "assign")
+    found = json_by_topic(value, "assign", _PARTITIONS)
     partitions = [
-        TopicPartition(topic, whole(number, "assign"))
+        TopicPartition(topic, whole(number, f"assign of {topic}"))
         for topic, numbers in found.items()
         for number in (numbers if isinstance(numbers, list) else _refuse("assign", value))
     ]
     if not partitions:
-        raise OptionError(f'assign={value!r} names no partition; write {{"topic":[0,1]}}')
+        raise OptionError(f"assign={value!r} names no partition; write {_PARTITIONS}")
     return Assigned(frozenset(partitions))
 
 
 def _refuse(name: str, value: str) -> NoReturn:
-    raise OptionError(f'{name}={value!r}: lists of partitions are needed, as {{"topic":[0,1]}}')
+    raise OptionError(f"{name}={value!r}: lists of partitions are needed, as {_PARTITIONS}")
 
 
 def _bound(options: Mapping[str, str], which: str, default: Bound) -> Bound:
@@ -233,9 +237,11 @@ def _check_order(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartit
 
 def _by_partition(text: str, name: str, low: int) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
-    for topic, numbers in json_by_topic(text, name).items():
+    form = _OFFSETS if low < 0 else _TIMES
+    for topic, numbers in json_by_topic(text, name, form).items():
         if not isinstance(numbers, dict):
-            raise OptionError(f'{name}: write {{"topic":{{"0":23,"1":-1}}}}, not {text!r}')
+            raise OptionError(f"{name}={text!r}: write it as {form}")
         for number, value in numbers.items():
-            found[TopicPartition(topic, whole(number, name))] = whole(value, name, low=low)
+            tp = TopicPartition(topic, whole(number, f"{name} of {topic}, a partition"))
+            found[tp] = whole(value, f"{name} of {tp}", low=low)
     return found

@@ -30,6 +30,7 @@ from ..errors import HeadraceError
 from ..records import Records
 from ..sync.share_consumer import ShareConsumer
 from ..types import TopicPartition
+from .border import at_border
 from .checkpoint import CLIENT, METRICS
 from .consumer_settings import with_own_client
 from .ending import end_in_order
@@ -75,6 +76,7 @@ class RecordsTask(InputPartition):
         super().__init__(stream)
 
 
+@at_border
 class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives on the driver as long as its query."""
 

@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from ..offsets import LAST_OFFSET, OffsetSet
 from ..types import TopicPartition
+from .border import at_border
 from .checkpoint import CLIENT, METRICS, Checkpoint, Done
 from .data_loss import report_loss
 from .group_options import MEMBERSHIP, GroupOptions
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@at_border
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives on the driver as long as its query. What executors get of it is the options and the schema."""
 

@@ -1,15 +1,12 @@
-"""Options that are understood and mean nothing in this query: accepted, and named once in the driver's log."""
+"""Options that mean nothing in this query: accepted, and named once in the driver's log."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
-from .consumer_settings import OF_MEMBERS, UNUSED
+from .consumer_settings import OF_MEMBERS, UNUSED, is_foreign
 from .group_options import NOT_SHARED, GroupOptions
-from .option_values import KNOWN, WITHOUT_MEANING, lowered
-
-log = logging.getLogger(__name__)
+from .option_values import WITHOUT_MEANING, is_unknown, lowered, spelt
 
 _OF_TRIGGERS = {"minoffsetspertrigger", "maxoffsetspertrigger", "maxtriggerdelay", "maxoffsetspertriggershares"}
 _NOT_SHARED = {
@@ -23,15 +20,15 @@ _NOT_SHARED = {
 }
 
 
-def log_unused(given: Mapping[str, str], groups: GroupOptions | None) -> None:
+def said_of_unused(given: Mapping[str, str], groups: GroupOptions | None) -> str | None:
     """`groups` is None in a batch query."""
-    if names := unused(given, groups):
-        log.warning("these options are accepted and mean nothing in this query: %s", ", ".join(names))
+    names = unused(given, groups)
+    return f"these options are accepted and mean nothing in this query: {', '.join(names)}" if names else None
 
 
 def unused(given: Mapping[str, str], groups: GroupOptions | None) -> list[str]:
     options = lowered(given)
-    without = WITHOUT_MEANING | {f"kafka.{name}" for name in UNUSED}
+    without = {*WITHOUT_MEANING} | {f"kafka.{name}" for name in UNUSED}
     if groups is None:
         without |= _OF_TRIGGERS
     elif groups.share_group:
@@ -44,4 +41,5 @@ def unused(given: Mapping[str, str], groups: GroupOptions | None) -> list[str]:
             without -= {"kafka.group.id"}
         if groups.lanes is not None and options.get("maxoffsetspertriggershares", "").strip().lower() != "fair":
             without |= {"maxoffsetspertriggershares"}
-    return sorted(KNOWN.get(name, name) for name in without & options.keys())
+    found = {name for name in options if name in without or is_unknown(name) or is_foreign(name)}
+    return sorted(spelt(name) for name in found)

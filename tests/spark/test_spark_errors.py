@@ -1,0 +1,82 @@
+"""What users see of an error, on a real session: the cause, in the first lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from support.admin import Admin, unique
+from support.produce import numbered, write
+
+FIRST_LINES = 15
+pytestmark = pytest.mark.timeout(300)
+
+
+def shown(action: Callable[[], Any]) -> str:
+    """The first lines of the error."""
+    with pytest.raises(PySparkException) as caught:
+        action()
+    said = str(caught.value)
+    assert "UnboundLocalError" not in said
+    assert "During handling of" not in said
+    assert "direct cause" not in said
+    return "\n".join(said.splitlines()[:FIRST_LINES])
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("errors", 2)
+    write(servers, topic, numbered(100))
+    return topic
+
+
+def streamed(spark: SparkSession, directory: Path, **options: str) -> None:
+    frame = spark.readStream.format("headrace").options(**options).load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(directory / unique("checkpoint")))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(120), "it does not end"
+
+
+class TestOptions:
+    def test_of_a_streaming_query(self, spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:
+        given = {"kafka.bootstrap.servers": servers, "subscribe": topic}
+        offsets = f'{{"{topic}":{{"0":0,"1":-7}}}}'
+        said = shown(lambda: streamed(spark, tmp_path, **given, startingOffsets=offsets))
+        assert f"startingOffsets of {topic}-1: -7; the least is -2" in said
+        said = shown(lambda: streamed(spark, tmp_path, **{"bootstrap.servers": servers, "subscribe": topic}))
+        assert "write kafka.bootstrap.servers" in said
+
+    def test_of_a_streaming_query_that_kafka_contradicts(
+        self, spark: SparkSession, servers: str, tmp_path: Path
+    ) -> None:
+        given = {"kafka.bootstrap.servers": servers, "subscribe": "nowhere"}
+        assert "there is no topic nowhere" in shown(lambda: streamed(spark, tmp_path, **given))
+
+    def test_of_a_batch_query(self, spark: SparkSession, servers: str, topic: str) -> None:
+        reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers)
+        said = shown(lambda: reader.option("assign", "[").load().count())
+        assert """assign='[' is not JSON""" in said
+        assert """write it as {"topic":[0,1]}""" in said
+
+
+class TestTasks:
+    def test_lost_records(self, spark: SparkSession, servers: str, admin: Admin) -> None:
+        topic = admin.create("errors")
+        write(servers, topic, numbered(100))
+        reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+        frame = reader.option("startingOffsets", f'{{"{topic}":{{"0":10}}}}').load()
+        assert frame.count() == 90
+        admin.delete_records(topic, 40)
+        assert "the records from 10 to before 40 are not in the log any more" in shown(frame.count)
+
+
+class TestNoBroker:
+    def test_in_a_batch_query(self, spark: SparkSession) -> None:
+        reader = spark.read.format("headrace").option("kafka.bootstrap.servers", "127.0.0.1:9")
+        frame = reader.options(**{"subscribe": "t", "kafka.default.api.timeout.ms": "500"}).load()
+        assert "no server of kafka.bootstrap.servers=127.0.0.1:9 accepts connections" in shown(frame.count)
