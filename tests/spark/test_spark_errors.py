@@ -1,4 +1,4 @@
-"""What users see of an error, on a real session: the cause, in the first lines."""
+"""What users see of an error, on a real session: the cause, in the first lines. And what they see in the log."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from support.admin import Admin, unique
 from support.produce import numbered, write
+from support.spark_drivers import Driver
 
 FIRST_LINES = 15
 pytestmark = pytest.mark.timeout(300)
@@ -80,3 +81,19 @@ class TestNoBroker:
         reader = spark.read.format("headrace").option("kafka.bootstrap.servers", "127.0.0.1:9")
         frame = reader.options(**{"subscribe": "t", "kafka.default.api.timeout.ms": "500"}).load()
         assert "no server of kafka.bootstrap.servers=127.0.0.1:9 accepts connections" in shown(frame.count)
+
+
+def test_the_log_has_one_line_for_each_query(servers: str, topic: str, tmp_path: Path) -> None:
+    given = {"kafka.bootstrap.servers": servers, "subscribe": topic, "kafka.max.poll.records": "5"}
+    job = {
+        "batch": {**given, "maxTriggerDelay": "5m"},
+        "stream": {**given, "startingOffsets": "earliest", "wholly.other": "1"},
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    with Driver("spark_log_lines.py", job, tmp_path / "driver.log") as driver:
+        assert driver.told("counts") == [100, 100]
+        assert driver.told("ended")
+        assert driver.end() == 0
+        lines = [line.partition("headrace.spark")[2] for line in driver.said.splitlines() if "headrace.spark" in line]
+    unused = ".border: these options are accepted and mean nothing in this query: kafka.max.poll.records"
+    assert lines == [f"{unused}, maxTriggerDelay", f"{unused}, wholly.other"]

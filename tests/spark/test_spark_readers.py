@@ -365,6 +365,54 @@ def rows(wanted: OffsetRange, options: SourceOptions) -> list[int]:
     ]
 
 
+class TestBatchTasks:
+    """Tasks that are planned once and run later: Spark keeps them for all actions of a DataFrame."""
+
+    def test_an_open_transaction_is_no_loss(self, servers: str, admin: Admin, topic: str) -> None:
+        writer = Writer(servers, transactional_id=unique("tx"))
+        writer.producer.begin_transaction()
+        writer.send(topic, numbered(5))
+        writer.flush()
+        starts = f'{{"{topic}":{{"0":102,"1":-2}}}}'
+        query = BatchQuery(servers, topic, startingOffsets=starts, **{"kafka.isolation.level": "read_committed"})
+        assert query.offsets(0) == []
+        writer.producer.commit_transaction(30)
+        admin.wait_end(topic, 106)
+        assert query.offsets(0) == [102, 103, 104]
+
+    def test_a_log_that_ends_before_the_range(self, servers: str, admin: Admin, topic: str) -> None:
+        starts = f'{{"{topic}":{{"0":60,"1":-2}}}}'
+        query = BatchQuery(servers, topic, startingOffsets=starts)
+        assert len(query.offsets(0)) == 40
+        deleted(admin, topic, again=2)
+        write(servers, topic, numbered(5))
+        with pytest.raises(DataLossError, match=r"to be read from offset 60, but its log ends at 5\."):
+            query.offsets(0)
+
+    def test_an_end_by_time_before_the_start(self, servers: str, topic: str) -> None:
+        starts = f'{{"{topic}":{{"0":60,"1":60}}}}'
+        assert BatchQuery(servers, topic, startingOffsets=starts, endingTimestamp="1").offsets(0) == []
+
+
+class BatchQuery:
+    """Planned once."""
+
+    def __init__(self, servers: str, topic: str, **given: str) -> None:
+        source = HeadraceSource({"kafka.bootstrap.servers": servers, "subscribe": topic, **given})
+        self._reader = source.reader(source.schema())
+        self._tasks = self._reader.partitions()
+
+    def offsets(self, partition: int) -> list[int]:
+        """What the tasks of a partition read now."""
+        return [
+            offset
+            for task in self._tasks
+            if task.value.tp.partition == partition
+            for batch in self._reader.read(task)
+            for offset in batch["offset"].to_pylist()
+        ]
+
+
 class TestConnections:
     def test_a_worker_keeps_them(self, servers: str, topic: str) -> None:
         options = options_of(servers, topic)

@@ -138,9 +138,14 @@ class BatchReader(DataSourceReader):
             end = self._end(logs, tp)
         if task.late_start:
             start = self._start(logs, tp)
-        elif end < start:
-            report_loss(f"{tp} is to be read from offset {start}, but its log ends at {end}", self._options)
+        elif end < start and (high := self._high(logs, tp, start)) < start:
+            report_loss(f"{tp} is to be read from offset {start}, but its log ends at {high}", self._options)
         return [OffsetRange(tp, start, end)]
+
+    def _high(self, logs: Logs, tp: TopicPartition, start: int) -> int:
+        """Where the log itself ends: `latest` is before that while a transaction is open (read_committed), and a new
+        leader may name an end that is too low at first."""
+        return max(logs.not_before({tp: start})[tp], logs.bounds([tp])[tp].high)
 
     def _start(self, logs: Logs, tp: TopicPartition) -> int:
         return logs.at(only(self._options.starting, tp), [tp], "starting")[tp]
