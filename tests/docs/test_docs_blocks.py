@@ -78,30 +78,35 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
         if inspect.iscoroutinefunction(poll):
 
-            async def limited(self: Any, timeout: float = 1.0, **options: Any) -> Any:
+            async def limited(self: Any, timeout: float = 1.0, *limit: Any, **options: Any) -> Any:
                 check(self)
-                return await poll(self, min(timeout, 5.0), **options)
+                return await poll(self, min(timeout, 5.0), *limit, **options)
         else:
 
-            def limited(self: Any, timeout: float = 1.0, **options: Any) -> Any:
+            def limited(self: Any, timeout: float = 1.0, *limit: Any, **options: Any) -> Any:
                 check(self)
-                return poll(self, min(timeout, 5.0), **options)
+                return poll(self, min(timeout, 5.0), *limit, **options)
 
         return limited
 
     def woken(run: Any) -> Any:
         def limited(self: Any, *args: Any, **options: Any) -> Any:
-            monkeypatch.setattr(type(self), "poll", unbounded[type(self)])
+            monkeypatch.setattr(type(self), _polled(type(self)), unbounded[type(self)])
             threading.Timer(_RUN_FOR, self.wakeup).start()
             return run(self, *args, **options)
 
         return limited
 
-    unbounded = {kind: kind.poll for kind in (Consumer, AsyncConsumer, ShareConsumer)}
+    unbounded = {kind: getattr(kind, _polled(kind)) for kind in (Consumer, AsyncConsumer, ShareConsumer)}
     for kind, poll in unbounded.items():
-        monkeypatch.setattr(kind, "poll", counted(kind, poll))
+        monkeypatch.setattr(kind, _polled(kind), counted(kind, poll))
     for kind in (Consumer, ShareConsumer):
         monkeypatch.setattr(kind, "run", woken(kind.run))
+
+
+def _polled(kind: type) -> str:
+    """What poll() and an iteration call."""
+    return "_poll" if hasattr(kind, "_poll") else "poll"
 
 
 class Running:
@@ -128,7 +133,7 @@ def taken_for_granted(block: Block, servers: str) -> dict[str, Any]:
         if block.page == "share-groups.md":
             names["consumer"] = ShareConsumer(settings)
         else:
-            names["consumer"] = Consumer({**settings, "commit.mode": "done", "auto.offset.reset": "earliest"})
+            names["consumer"] = Consumer({**settings, "auto.offset.reset": "earliest"})
         if "subscribe" not in block.text:
             names["consumer"].subscribe(["orders"])
     return names

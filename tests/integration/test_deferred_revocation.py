@@ -34,7 +34,8 @@ def asked_back(
     group, diary = unique("g"), Diary()
     settings = {**way, **settings, "enable_auto_commit": False}
     names = [{"group_instance_id": name} if static else {} for name in ("first", "second")]
-    first = member(make, servers, group, [topic], listener=diary, max_poll_records=4, **settings, **names[0])
+    settings = {"max_poll_records": 4} | settings
+    first = member(make, servers, group, [topic], listener=diary, **settings, **names[0])
     poll_all([first], at_rest([first], PARTITIONS))
     del diary.events[:]
     first.pause(first.assignment())  # however long it takes, there is something left to be read
@@ -280,3 +281,27 @@ def test_a_loop_that_delays_nothing_has_the_whole_interval_for_its_work(
         assert "lost" not in diary.kinds()
 
     patiently(scenario)
+
+
+@pytest.mark.parametrize("kind", ["cooperative", "consumer"])
+def test_the_other_partitions_keep_being_consumed_at_full_speed(
+    make: MakeConsumer, admin: Admin, servers: str, kind: str
+) -> None:
+    """While revokes are delayed, each poll is as full as ever. (By the clock: `test_revoking_throughput.py`.)"""
+    topic = admin.create("deferred-speed", PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(servers, topic, numbered(5_000, partition))
+    first, _, diary = asked_back(make, servers, topic, WAYS[kind], max_poll_records=50)
+    asked = first.to_be_revoked_partitions()
+    kept = first.assignment() - asked
+    first.delay_revoke(asked)
+    deadline = time.monotonic() + 60
+    while len(first.poll(0.1)) < 50:  # the first of them are on their way
+        assert time.monotonic() < deadline
+        first.delay_revoke(asked)
+    for _ in range(50):
+        first.delay_revoke(asked)
+        records = first.poll(5.0)
+        assert len(records) == 50
+        assert set(records.partitions) <= kept
+    assert diary.kinds() == []

@@ -70,7 +70,8 @@ class Seeking(Life):
         self._move(partitions, lambda state: state.await_reset("latest"))
 
     def pause(self, partitions: SomePartitions) -> None:
-        """poll() returns nothing of these partitions until resume(). What was fetched ahead is kept."""
+        """poll() returns nothing of these partitions until resume(). Their buffered records are kept, unless other
+        partitions need the room: then they are fetched again."""
         self._gate.check()
         self._change(partitions, lambda state: setattr(state, "paused", True))
 
