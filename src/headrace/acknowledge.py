@@ -6,11 +6,14 @@ A million records that are accepted are a handful of runs: one for each stretch 
 from __future__ import annotations
 
 import enum
-from bisect import bisect_left, bisect_right
+import operator
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 V = TypeVar("V")
+
+_first = operator.itemgetter(0)
 
 
 class AcknowledgeType(enum.IntEnum):
@@ -43,72 +46,85 @@ class Run(NamedTuple, Generic[V]):
 
 
 class OffsetMap(Generic[V]):
-    """Offsets with a value each. Runs are ascending and disjoint; neighbours with equal values are one."""
+    """Offsets with a value each. Runs are ascending and disjoint; neighbours with equal values are one.
 
-    __slots__ = ("_firsts", "_lasts", "_values")
+    Every change is one assignment to (or in) one list. A signal handler that raises (Ctrl-C) runs between two bytecodes
+    and never inside of that, so it leaves the map whole.
+    """
+
+    __slots__ = ("_runs",)
 
     def __init__(self) -> None:
-        self._firsts: list[int] = []
-        self._lasts: list[int] = []
-        self._values: list[V] = []
+        self._runs: list[Run[V]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._firsts)
+        return bool(self._runs)
 
     def __len__(self) -> int:
         """How many offsets."""
-        return sum(self._lasts) - sum(self._firsts) + len(self._firsts)
+        return count(self._runs)
 
     def __iter__(self) -> Iterator[Run[V]]:
-        return map(Run, self._firsts, self._lasts, self._values)
+        return iter(self._runs)
+
+    def copy(self) -> OffsetMap[V]:
+        made: OffsetMap[V] = OffsetMap()
+        made._runs = self._runs[:]
+        return made
 
     def within(self, first: int, last: int) -> list[Run[V]]:
         """The runs from `first` to `last`, cut off there."""
-        begin, end = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
-        return [
-            Run(max(first, self._firsts[at]), min(last, self._lasts[at]), self._values[at]) for at in range(begin, end)
-        ]
+        begin, end = self._span(first, last)
+        return [Run(max(first, run.first), min(last, run.last), run.value) for run in self._runs[begin:end]]
 
     def set(self, first: int, last: int, value: V) -> None:
         if first > last:
             return
-        if self._lasts and first <= self._lasts[-1]:
-            self.remove(first, last)
-        at = bisect_left(self._firsts, first)
-        joins_left = at > 0 and self._lasts[at - 1] == first - 1 and self._values[at - 1] == value
-        joins_right = at < len(self._firsts) and self._firsts[at] == last + 1 and self._values[at] == value
-        if joins_left and joins_right:
-            self._lasts[at - 1] = self._lasts[at]
-            del self._firsts[at], self._lasts[at], self._values[at]
-        elif joins_left:
-            self._lasts[at - 1] = last
-        elif joins_right:
-            self._firsts[at] = first
-        else:
-            self._firsts.insert(at, first)
-            self._lasts.insert(at, last)
-            self._values.insert(at, value)
+        runs = self._runs
+        if not runs or runs[-1].last < first - 1:
+            runs.append(Run(first, last, value))
+            return
+        begin, end = self._span(first - 1, last + 1)  # with the neighbours
+        new: list[Run[V]] = []
+        if begin < end and (left := runs[begin]).first < first:
+            if left.value == value:
+                first = left.first
+            else:
+                new.append(Run(left.first, min(left.last, first - 1), left.value))
+        after: list[Run[V]] = []
+        if begin < end and (right := runs[end - 1]).last > last:
+            if right.value == value:
+                last = right.last
+            else:
+                after.append(Run(max(right.first, last + 1), right.last, right.value))
+        runs[begin:end] = [*new, Run(first, last, value), *after]
 
     def remove(self, first: int, last: int) -> list[Run[V]]:
         """Takes the offsets from `first` to `last` out, and returns what was there."""
         removed = self.within(first, last)
         if removed:
-            begin, end = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
+            begin, end = self._span(first, last)
+            left, right = self._runs[begin], self._runs[end - 1]
             rest: list[Run[V]] = []
-            if self._firsts[begin] < first:
-                rest.append(Run(self._firsts[begin], first - 1, self._values[begin]))
-            if self._lasts[end - 1] > last:
-                rest.append(Run(last + 1, self._lasts[end - 1], self._values[end - 1]))
-            self._firsts[begin:end] = [run.first for run in rest]
-            self._lasts[begin:end] = [run.last for run in rest]
-            self._values[begin:end] = [run.value for run in rest]
+            if left.first < first:
+                rest.append(Run(left.first, first - 1, left.value))
+            if right.last > last:
+                rest.append(Run(last + 1, right.last, right.value))
+            self._runs[begin:end] = rest
         return removed
 
     def take(self) -> list[Run[V]]:
         """Everything, which is out then."""
-        runs = list(self)
-        self._firsts, self._lasts, self._values = [], [], []
+        runs, self._runs = self._runs, []
         return runs
+
+    def _span(self, first: int, last: int) -> tuple[int, int]:
+        """Where the runs are that have an offset from `first` to `last`."""
+        runs = self._runs
+        begin = bisect_left(runs, first, key=_first)
+        if begin and runs[begin - 1].last >= first:
+            begin -= 1
+        return begin, bisect_left(runs, last + 1, key=_first)
 
 
 def count(runs: list[Run[V]]) -> int:

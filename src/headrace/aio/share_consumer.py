@@ -9,6 +9,7 @@ from typing import Any
 from ..acknowledge import AcknowledgeType
 from ..arguments import callback_of, optional_seconds_of, seconds_of, shown, topics_in
 from ..errors import StateError, UnsupportedVersionError
+from ..machines.share_stock import Handover
 from ..records import Record, Records
 from .living import CLOSE_TIMEOUT, THREAD_END
 from .run_settings import Handler
@@ -65,34 +66,43 @@ class AsyncShareConsumer(ShareLife):
         UnsupportedVersionError, KafkaError and what else ended the membership; CorruptRecordError for records that were
         rejected since nobody can read them; WakeupError after wakeup().
         """
-        timeout = seconds_of(timeout)
-        limit = self._begin_poll(max_records)
+        return await self._poll(timeout, max_records)
+
+    async def _poll(self, timeout: float, max_records: int | None = None, *, iterates: bool = False) -> Records:
+        intake, handover = self._intake, Handover()
         try:
+            timeout = seconds_of(timeout)
+            limit = self._begin_poll(max_records, handover)
             self._start()
             deadline = time.monotonic() + timeout
             while True:
-                self._intake.doorbell.clear()
+                intake.doorbell.clear()
                 self._gate.consume_wakeup()
                 self._gate.check()
-                records = self._intake.look(limit, deadline)
+                records = intake.look(limit, deadline, handover)
                 if records is not None:
-                    return records
+                    break
                 self._run_callbacks()
-                await self._intake.doorbell.wait_async(max(0.0, deadline - time.monotonic()))
-        finally:
-            self._end_poll()
+                await intake.doorbell.wait_async(max(0.0, deadline - time.monotonic()))
+            intake.poll_ends()
+            # From here to the caller nothing can interrupt it: see share_stock.py.
+            if iterates:
+                self._iterated, self._seen = records, 0
+            intake.records_returned = handover.total or intake.records_returned
+            handover.lots, handover.is_open = (), False
+            return records
+        except BaseException:
+            handover.is_open, handover.is_broken = False, True
+            self._break_off(handover)
+            raise
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Record after record, for as long as the consumer is open. In implicit mode a record is accepted when those
         of the same poll are through; what was not handed out when the loop is left comes again."""
         while not self._gate.is_closed:
-            for record in self._one_by_one(await self.poll(_ITERATION_POLL)):
+            await self._poll(_ITERATION_POLL, iterates=True)
+            for record in self._one_by_one():
                 yield record
-
-    def _one_by_one(self, records: Records) -> Iterable[Record]:
-        self._iterated = records
-        for self._seen, record in enumerate(records, 1):
-            yield record
 
     def acknowledge(self, work: Record | Records, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
         """Decides about a record, or about all records of a poll or of a slice of it: ACCEPT, RELEASE, REJECT or RENEW.
@@ -120,7 +130,7 @@ class AsyncShareConsumer(ShareLife):
         """
         self._gate.check()
         timeout = optional_seconds_of(timeout)
-        self._end_iteration()
+        self._settle()
         self._run_callbacks()
         unsettled = await self._portal.wait(self._commit(timeout)) if self._portal.is_open else set()
         return self._results(unsettled)
@@ -128,7 +138,7 @@ class AsyncShareConsumer(ShareLife):
     def commit_async(self) -> None:
         """Sends all acknowledgements, as commit() does, and does not wait: the callback hears what became of them."""
         self._gate.check()
-        self._end_iteration()
+        self._settle()
         self._intake.hurry()
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
@@ -182,6 +192,7 @@ class AsyncShareConsumer(ShareLife):
             on_progress=on_progress,
             progress_interval=progress_interval,
         )
+        self._settle()
         return await run_tasks(self, lambda launch: ShareRun(self, handler, settings, launch))
 
     async def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:

@@ -2,6 +2,9 @@
 
 The user's thread takes records out of the stock and decides about them; the one with the event loop sends, and takes
 answers in. The lock is held for short, synchronous steps only.
+
+Signal handlers that raise (Ctrl-C) can interrupt the user's thread inside of each step. `share_stock.py` says how a
+poll's records survive that; the other steps can be repeated.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from ..machines.share_holding import Outcome
 from ..machines.share_member import ShareMember
 from ..machines.share_place import ShareTerms, Talk
 from ..machines.share_planner import Planner
+from ..machines.share_stock import Handover
 from ..records import Batch, Record, Records
 from ..share_config import ShareConsumerConfig
 from ..types import TopicPartition
@@ -47,6 +51,7 @@ class ShareIntake:
         self.wake_group: Callable[[], None] = nobody  # the membership, likewise
         self.polls = 0
         self.records_returned = 0
+        self.news: list[Outcome] = []  # what became of acknowledgements, and was not told yet
         self.acknowledged = 0
         self.refused = 0
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
@@ -122,11 +127,11 @@ class ShareIntake:
             self.planner.poll_ends()
             self.member.poll_ends(time.monotonic())
 
-    def look(self, limit: int, deadline: float) -> Records | None:
+    def look(self, limit: int, deadline: float, handover: Handover) -> Records | None:
         """What a poll returns; None if it is to wait. Raises what stands in the way of records."""
         now = time.monotonic()
         with self.lock:
-            batches: list[Batch] = self.planner.take(limit, now)  # type: ignore[assignment]  # only decode() makes them
+            batches: list[Batch] = self.planner.take(limit, now, handover)  # type: ignore[assignment]  # of decode()
             if batches:
                 is_hungry = self.planner.is_hungry(now)
             else:
@@ -141,17 +146,18 @@ class ShareIntake:
         if not batches:
             return None if now < deadline else Records.EMPTY
         records = Records(batches)
-        self.records_returned += len(records)
+        handover.total = self.records_returned + len(records)
         return records
 
     def _raise(self) -> None:
         if self.member.failure is not None:
             raise self.member.failure.with_traceback(None)  # of the last time
-        for owner, name in ((self.member, "complaint"), (self.planner, "fault")):
-            error: HeadraceError | None = getattr(owner, name)
-            if error is not None:
-                setattr(owner, name, None)
-                raise error
+        if (complaint := self.member.complaint) is not None:
+            self.member.complaint = None
+            raise complaint
+        if (fault := self.planner.fault) is not None:
+            self.planner.fault = None
+            raise fault
         if (obstacle := self._obstacle) is not None:
             if not (isinstance(obstacle, AuthenticationError) and obstacle.is_final):
                 self._obstacle = None
@@ -159,11 +165,16 @@ class ShareIntake:
         if self._crash is not None:
             raise HeadraceError(f"a background task of this consumer ended: {self._crash!r}") from self._crash
 
-    def put_back(self, records: Records) -> None:
-        """A poll returned these, but the user has not seen them."""
-        parts = [(TopicPartition(batch.topic, batch.partition), batch) for batch in reversed(records._batches)]
+    def handed_over(self, records: Records) -> Handover:
+        """These, as the poll that returned them had taken them."""
+        parts = [(TopicPartition(batch.topic, batch.partition), batch) for batch in records._batches]
         with self.lock:
-            self.planner.put_back(parts)
+            return self.planner.handed_over(parts)
+
+    def put_back(self, handover: Handover) -> None:
+        """The user has not seen these. May be called again until it got through."""
+        with self.lock:
+            self.planner.put_back(handover, time.monotonic())
 
     # -- acknowledgements ------------------------------------------------------------------------------------------
 
@@ -198,19 +209,13 @@ class ShareIntake:
             self.wake()
         return goals
 
-    def outcomes(self) -> list[Outcome]:
-        """What became of acknowledgements since the last time."""
-        if not self.planner.outcomes:
-            return []
-        with self.lock:
-            found, self.planner.outcomes = self.planner.outcomes, []
-        for outcome in found:
-            number = sum(map(len, outcome.ranges))
-            if outcome.error is None:
-                self.acknowledged += number
-            else:
-                self.refused += number
-        return found
+    def next_outcome(self) -> Outcome | None:
+        """What became of acknowledgements, one after the other; `told` is the next step. Until then it is the next."""
+        if self.planner.outcomes:
+            with self.lock:
+                self.news += self.planner.outcomes
+                self.planner.outcomes = []
+        return self.news[0] if self.news else None
 
     # -- questions -------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +14,8 @@ from ..acknowledge import AcknowledgeType
 from ..arguments import limit_of, shown, whole_number_of
 from ..errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, StateError
 from ..machines.share_holding import Outcome
-from ..records import Records
+from ..machines.share_stock import Handover
+from ..records import Record, Records
 from ..share_config import ShareConsumerConfig
 from ..types import TopicPartition
 from .living import CLOSE_TIMEOUT, THREAD_END, Living
@@ -33,48 +34,80 @@ class ShareLife(Living[ShareEngine]):
         self._intake = ShareIntake(self._config)
         super().__init__(self._intake.doorbell)
         self._callback: AcknowledgementCallback | None = None
+        self._handover: Handover | None = None  # of the poll that is under way, or was the last
         self._iterated = Records.EMPTY  # what an iteration goes over ...
-        self._seen = 0  # ... and how many of it were handed out
+        self._seen = 0  # ... how many of it were handed out ...
+        self._unseen: Handover | None = None  # ... and those that were not, on their way back
 
     # -- polls ---------------------------------------------------------------------------------------------------
 
-    def _begin_poll(self, max_records: int | None) -> int:
+    def _begin_poll(self, max_records: int | None, handover: Handover) -> int:
         """What a poll does before it looks for records. Returns its limit."""
         self._gate.check()
-        if self._polling:
-            raise ConcurrentUseError("another task is inside of poll()")
         limit = self._config.max_poll_records if max_records is None else limit_of(max_records, has_none=False)
         if not self._intake.member.topics:
             raise StateError("nothing is subscribed: call subscribe() before poll()")
-        self._end_iteration()
+        if self._handover is not None and self._handover.is_open:
+            raise ConcurrentUseError("another task is inside of poll()")
+        self._settle()
+        self._handover = handover
         self._run_callbacks()
         self._intake.poll_begins()
-        self._polling = True
         return limit
 
-    def _end_poll(self) -> None:
-        self._polling = False
-        self._intake.poll_ends()
+    def _break_off(self, handover: Handover) -> None:
+        """A poll raises: what it took, if anything, was not seen by anybody."""
+        if handover is self._handover:
+            self._intake.put_back(handover)
+            self._intake.poll_ends()
+            handover.is_broken = False
 
-    def _end_iteration(self) -> None:
-        """What an iteration has not handed out comes again."""
+    def _settle(self) -> None:
+        """What nobody has seen comes first in the next poll, and is not accepted by it: what a poll had taken that was
+        interrupted, and what an iteration has not handed out."""
+        last = self._handover
+        if last is not None and last.is_open and last.lots:
+            raise ConcurrentUseError("another thread is returning from poll()")
+        if last is not None and last.is_broken:
+            self._break_off(last)
         if self._seen < len(self._iterated):
-            self._intake.put_back(self._iterated[self._seen :])
-        self._iterated, self._seen = Records.EMPTY, 0
+            rest = self._iterated[self._seen :]
+            unseen, seen_in_all = self._intake.handed_over(rest), self._intake.records_returned - len(rest)
+            self._unseen, self._iterated, self._seen = unseen, Records.EMPTY, 0
+            self._intake.records_returned = seen_in_all
+        if self._unseen is not None:
+            self._intake.put_back(self._unseen)
+        self._unseen, self._iterated, self._seen = None, Records.EMPTY, 0
+
+    def _one_by_one(self) -> Iterator[Record]:
+        """The records of an iteration's poll, until a call puts the rest back: then the next poll returns those."""
+        records = self._iterated
+        for seen, record in enumerate(records, 1):
+            if self._iterated is not records:
+                return
+            self._seen = seen
+            yield record
 
     # -- acknowledgements ------------------------------------------------------------------------------------------
 
     def _run_callbacks(self) -> list[Outcome]:
-        """On the thread of the user."""
-        outcomes = self._intake.outcomes()
-        for outcome in outcomes:
-            if outcome.error is not None:
-                number = sum(map(len, outcome.ranges))
+        """On the thread of the user. What is not told yet when a callback raises is told by the next call."""
+        intake = self._intake
+        told = []
+        while (outcome := intake.next_outcome()) is not None:
+            told.append(outcome)
+            number = sum(map(len, outcome.ranges))
+            accepted, refused = (number, 0) if outcome.error is None else (0, number)
+            if refused:
                 log.warning("%d records of %s were not acknowledged: %s", number, outcome.tp, outcome.error)
-        if self._callback is not None:
-            for outcome in outcomes:
-                self._callback({outcome.tp: list(outcome.ranges)}, outcome.error)
-        return outcomes
+            offsets = {outcome.tp: list(outcome.ranges)}
+            # From here to the call nothing can interrupt it: each is told once.
+            intake.acknowledged += accepted
+            intake.refused += refused
+            intake.news = intake.news[1:]
+            if self._callback is not None:
+                self._callback(offsets, outcome.error)
+        return told
 
     def _results(self, unsettled: set[TopicPartition]) -> Results:
         found: Results = {}

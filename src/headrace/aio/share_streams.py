@@ -73,8 +73,13 @@ class Streams:
     def wake_from_any_thread(self) -> None:
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is to be fetched any more
+            try:
                 self.loop.call_soon_threadsafe(self.wake)
+            except RuntimeError:
+                pass  # the loop is closed: nothing is to be fetched any more
+            except BaseException:  # a signal handler raised: nobody may be woken, so the next call has to try again
+                self._woken = False
+                raise
 
     async def close(self, timeout: float) -> None:
         """Acknowledges what is to be, and closes the sessions: what is held besides is released."""

@@ -121,10 +121,17 @@ class Holding:
         for first, last in runs:
             self.in_hand.set(first, last, lease)
 
-    def given_back(self, runs: Iterable[tuple[int, int]]) -> None:
-        """They are buffered again."""
+    def lease_of(self, runs: list[tuple[int, int]]) -> Lease | None:
+        """Of what is in hand of these."""
+        found = self.in_hand.within(runs[0][0], runs[-1][1])
+        return found[0].value if found else None
+
+    def given_back(self, runs: Iterable[tuple[int, int]], lease: Lease) -> None:
+        """They are buffered again, if they are in hand under this lease. To do it twice is to do it once."""
         for first, last in runs:
-            self.in_hand.remove(first, last)
+            for run in self.in_hand.within(first, last):
+                if run.value is lease:
+                    self.in_hand.remove(run.first, run.last)
 
     def decide(self, first: int, last: int, kind: int) -> int:
         """How many of these offsets it was decided about: those that are in hand, or decided and not sent. The others
@@ -134,21 +141,24 @@ class Holding:
             for run in found:
                 self._renewals.set(run.first, run.last, Renewal(run.value, True))
             return count(found)
-        known = self.in_hand.remove(first, last)
-        changed = [run for run in self._decided.within(first, last) if run.value.is_users]
-        for run in known:
+        # In this order: a call that is interrupted (Ctrl-C) leaves nothing that is neither in hand nor decided.
+        for run in self.in_hand.within(first, last):
             self._decided.set(run.first, run.last, Decision(kind, run.value))
-        for again in changed:
-            self._decided.set(again.first, again.last, Decision(kind, again.value.lease))
+        self.in_hand.remove(first, last)
+        known = [run for run in self._decided.within(first, last) if run.value.is_users]
+        for again in known:
+            if again.value.kind != kind:
+                self._decided.set(again.first, again.last, Decision(kind, again.value.lease))
         if self._renewals:
             self._renewals.remove(first, last)
-        return count(known) + count(changed)
+        return count(known)
 
     def decide_all(self, kind: int) -> None:
-        """About everything that is in hand."""
-        for run in self.in_hand.take():
-            self._decided.set(run.first, run.last, Decision(kind, run.value))
-        self._renewals.take()
+        """About everything that is in hand. It is done by one line, and so not at all if it is interrupted."""
+        decided, none, no_renewals = self._decided.copy(), OffsetMap[Lease](), OffsetMap[Renewal]()
+        for run in self.in_hand:
+            decided.set(run.first, run.last, Decision(kind, run.value))
+        self._decided, self.in_hand, self._renewals = decided, none, no_renewals
 
     def settle(self, runs: Iterable[tuple[int, int]], kind: int, lease: Lease) -> None:
         """About what no user gets to see: gaps, and what is not wanted any more."""

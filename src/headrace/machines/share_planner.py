@@ -30,7 +30,7 @@ from .session import Slot
 from .share_holding import Holding, Outcome
 from .share_pace import MOST, Pace
 from .share_place import Ask, Place, ShareRequest, ShareTerms, Talk
-from .share_stock import Columns, Lot, Stock
+from .share_stock import Columns, Handover, Lot, Stock
 
 _LINGER = 0.05  # seconds that acknowledgements wait for a fetch to take them along
 _TURN = 0.1  # seconds that one broker of several is waited for
@@ -119,6 +119,9 @@ class Planner:
                 elif not self.terms.renews and (first := holding.undecided()) is not None:
                     raise StateError(f"{_IN_USE} (offset {first} of {tp}, for one)")
             self._holdings[tp] = [each for each in holdings if not each.is_idle or each is holdings[-1]]
+        for place in self.places.values():
+            if place.acks_due == math.inf and place.has_acks:  # a call was interrupted after it had decided
+                place.acks_due = now
         self._pace.back(now)
         self._empty_turns = 0
 
@@ -133,8 +136,9 @@ class Planner:
             self._last_limit = limit
             self._nudged = set(self._wanted)
 
-    def take(self, limit: int, now: float) -> list[Columns]:
-        records = self.stock.take(limit, now)
+    def take(self, limit: int, now: float, handover: Handover | None = None) -> list[Columns]:
+        """What the poll returns. Whatever happens to it on the way to the user, the handover says what to put back."""
+        records = self.stock.take(limit, now, handover or Handover())
         if records:
             self._limit = 0  # it waits no longer
             self._last_limit = limit
@@ -165,14 +169,20 @@ class Planner:
                 )
         return is_news
 
-    def put_back(self, records: Iterable[tuple[TopicPartition, Columns]]) -> None:
-        """A poll returned these (in reversed order), but the user has not seen them."""
+    def handed_over(self, records: Iterable[tuple[TopicPartition, Columns]]) -> Handover:
+        """These, as the poll that returned them had taken them: as far as they are in hand."""
+        lots = []
         for tp, columns in records:
-            runs = columns.runs()
             for holding in reversed(self._holdings.get(tp, ())):
-                if found := holding.in_hand.within(runs[0][0], runs[-1][1]):
-                    self.stock.put_back(Lot(holding, columns, found[0].value))
+                if lease := holding.lease_of(columns.runs()):
+                    lots.append(Lot(holding, columns, lease))
                     break
+        return Handover(lots, is_moved=True)
+
+    def put_back(self, handover: Handover, now: float) -> None:
+        """The user has not seen these. May be called again until it got through."""
+        self.stock.put_back(handover)
+        self._release(lambda lot: lot.holding.tp.topic not in self.topics, now)
 
     def accept_all(self, now: float) -> None:
         """In implicit mode: what the last poll returned."""

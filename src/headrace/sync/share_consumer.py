@@ -13,6 +13,7 @@ from ..aio.share_consumer import AsyncShareConsumer
 from ..aio.share_life import AcknowledgementCallback, Results
 from ..aio.share_run import ShareProgress, ShareRun, ShareRunSettings
 from ..arguments import optional_seconds_of, seconds_of
+from ..machines.share_stock import Handover
 from ..records import Record, Records
 from .running import check_plain, run_threads
 from .threaded import ITERATION_POLL, Threaded, documented_as
@@ -54,29 +55,42 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
             aio._run_callbacks()
 
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
-        aio = self._aio
-        with self._alone():
-            timeout = seconds_of(timeout)
-            limit = aio._begin_poll(max_records)
-            try:
+        return self._poll(timeout, max_records)
+
+    def _poll(self, timeout: float, max_records: int | None = None, *, iterates: bool = False) -> Records:
+        aio, handover = self._aio, Handover()
+        intake, gate = aio._intake, aio._gate
+        try:
+            with self._alone():
+                timeout = seconds_of(timeout)
+                limit = aio._begin_poll(max_records, handover)
                 aio._start()
-                intake, gate = aio._intake, aio._gate
                 deadline = time.monotonic() + timeout
                 while True:
                     intake.doorbell.clear()
                     gate.consume_wakeup()
                     gate.check()
-                    records = intake.look(limit, deadline)
+                    records = intake.look(limit, deadline, handover)
                     if records is not None:
-                        return records
+                        break
                     aio._run_callbacks()
                     intake.doorbell.wait(max(0.0, deadline - time.monotonic()))
-            finally:
-                aio._end_poll()
+                intake.poll_ends()
+            # From here to the caller nothing can interrupt it: see share_stock.py.
+            if iterates:
+                aio._iterated, aio._seen = records, 0
+            intake.records_returned = handover.total or intake.records_returned
+            handover.lots, handover.is_open = (), False
+            return records
+        except BaseException:
+            handover.is_open, handover.is_broken = False, True
+            aio._break_off(handover)
+            raise
 
     def __iter__(self) -> Iterator[Record]:
         while not self._aio._gate.is_closed:
-            yield from self._aio._one_by_one(self.poll(ITERATION_POLL))
+            self._poll(ITERATION_POLL, iterates=True)
+            yield from self._aio._one_by_one()
 
     def acknowledge(self, work: Record | Records, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
         self._aio.acknowledge(work, kind)
@@ -85,7 +99,7 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
         aio = self._aio
         with self._alone():
             timeout = optional_seconds_of(timeout)
-            aio._end_iteration()
+            aio._settle()
             aio._run_callbacks()
             unsettled = self._portal.run(aio._commit(timeout)) if self._portal.is_open else set()
             return aio._results(unsettled)
@@ -123,6 +137,7 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
         )
         check_plain(self, handler)
         with self._alone():
+            self._aio._settle()
             return run_threads(self, lambda launch: ShareRun(self._aio, handler, settings, launch))
 
     def acquisition_lock_timeout(self) -> float | None:

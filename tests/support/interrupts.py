@@ -1,0 +1,85 @@
+"""Interrupts at every place where a signal handler may raise: Ctrl-C, by brute force.
+
+CPython calls signal handlers when a function or generator begins or resumes, at the end of a loop's round, and after a
+call of a C function. `Interrupter` counts these places in the frames of the library and raises at the chosen one.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Self
+
+import headrace
+
+_LIBRARY = os.path.dirname(headrace.__file__) + os.sep
+_CALLED_BY_C = {"<genexpr>", "__init__", "__new__"}
+_CHECKED = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}
+_OF_COROUTINES = {"GET_AWAITABLE", "GET_YIELD_FROM_ITER"}  # the call before made one, and no C function did
+_NAMES: dict[Any, dict[int, str]] = {}
+
+
+class Interrupter:
+    """`with Interrupter(at=3):` raises KeyboardInterrupt at the third place. Python ends the tracing by that: what the
+    library does about the interrupt is interrupted only by another Interrupter inside of it."""
+
+    def __init__(self, at: int, error: type[BaseException] = KeyboardInterrupt) -> None:
+        self._left = at
+        self._error = error
+        self._before: dict[FrameType, str] = {}
+
+    @property
+    def has_raised(self) -> bool:
+        return self._left == 0
+
+    def __enter__(self) -> Self:
+        self._traced = sys.gettrace()
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        sys.settrace(self._traced)
+
+    def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_back is not None and frame.f_code.co_name not in _CALLED_BY_C:
+            self._before.pop(frame.f_back, None)  # a call of a Python function: nothing is checked after it
+        if not frame.f_code.co_filename.startswith(_LIBRARY):
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        self._count()
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "opcode":
+            before, now = self._before.pop(frame, ""), _operation(frame)
+            self._before[frame] = now
+            if before in _CHECKED and now not in _OF_COROUTINES:
+                self._count()
+        elif event == "return":
+            self._before.pop(frame, None)
+        return self._step
+
+    def _count(self) -> None:
+        if self._left > 0:
+            self._left -= 1
+            if self._left == 0:
+                raise self._error("interrupted")
+
+
+def _operation(frame: FrameType) -> str:
+    code = frame.f_code
+    if code not in _NAMES:
+        _NAMES[code] = {each.offset: each.opname for each in dis.get_instructions(code)}
+    return _NAMES[code].get(frame.f_lasti, "")
+
+
+def interrupted_everywhere(scenario: Callable[[int], bool], most: int = 5000) -> int:
+    """Plays the scenario with 1, 2, 3, … until it says that no interrupt was raised. Returns how many were."""
+    for at in range(1, most):
+        if not scenario(at):
+            return at - 1
+    raise AssertionError("it has no end")

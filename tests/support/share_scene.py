@@ -1,0 +1,114 @@
+"""Share consumers without threads and sockets: a model of a broker behind them, real records, the real time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from headrace import AsyncShareConsumer, Record, Records, ShareConsumer
+from headrace.machines.share_answers import Arrival
+from headrace.records import Batch, decode
+
+from .batches import Entry, encode_batch
+from .interrupts import Interrupter
+from .share_desk import Desk
+from .share_model import Model
+
+
+class RealRecords(Model):
+    """Its records are real ones."""
+
+    def decode(self, arrival: Arrival) -> tuple[list[Any], list[tuple[int, int]]]:
+        tp = arrival.holding.tp
+        size = len(self.logs[tp.partition])
+        data = encode_batch([Entry(value=b"%d" % number) for number in range(size)])
+        whole: Batch = decode(memoryview(data), topic=tp.topic, partition=tp.partition, position=0)
+        return [whole.between(*each) for each in arrival.acquired], []
+
+
+class Scene:
+    """A consumer that has acquired all of a partition and has it in stock."""
+
+    opened: ClassVar[list[Scene]] = []
+
+    def __init__(self, kind: str, *, count: int = 12, **settings: Any) -> None:
+        settings = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "max_poll_records": 4} | settings
+        self.loop = asyncio.new_event_loop()
+        self.consumer: Any = ShareConsumer(**settings) if kind == "sync" else AsyncShareConsumer(**settings)
+        self.aio: AsyncShareConsumer = self.consumer._aio if kind == "sync" else self.consumer
+        self._is_sync = kind == "sync"
+        self.model = RealRecords({0: count}, batch=count)
+        terms = self.aio._intake.planner.terms
+        self.desk = Desk(self.model, is_explicit=terms.is_explicit, is_strict=terms.is_strict, renews=terms.renews)
+        self.planner = self.aio._intake.planner = self.desk.planner
+        streams = SimpleNamespace(progress=asyncio.Event())
+        self.aio._engine = SimpleNamespace(loop=self.loop, streams=streams)  # type: ignore[assignment]
+        self.consumer.subscribe(["t"])
+        self.desk.now = time.monotonic()
+        self.planner.wait(count, self.desk.now + 1.0)
+        self.desk.step()
+        self.planner.poll_ends()
+        assert self.planner.stock.count == count
+        self.seen: list[int] = []
+        self.opened.append(self)
+
+    def close(self) -> None:
+        if not self.loop.is_closed():
+            self.aio._engine = None
+            self.call(self.consumer.close)
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+    def call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        if self._is_sync:
+            return method(*args, **options)
+
+        async def inside() -> Any:
+            result = method(*args, **options)
+            return await result if asyncio.iscoroutine(result) else result
+
+        return self.loop.run_until_complete(inside())
+
+    def poll(self, interrupter: Interrupter | None = None) -> Records:
+        """Empty if it was interrupted."""
+        try:
+            with interrupter or contextlib.nullcontext():
+                records: Records = self.call(self.consumer.poll, 0)
+        except KeyboardInterrupt:
+            return Records.EMPTY
+        self.saw(*records)
+        return records
+
+    def saw(self, *records: Record) -> None:
+        self.seen += [record.offset for record in records]
+
+    def answers_at_once(self) -> None:
+        """Nobody has to call `send`."""
+
+        def answer() -> None:
+            with self.aio._intake.lock:
+                self.send()
+
+        self.aio._intake.wake = answer
+
+    def send(self) -> None:
+        """All that is to be acknowledged reaches the broker, who does not accept what nobody has seen."""
+        self.desk.now = time.monotonic()
+        self.planner.hurry()
+        self.desk.step()
+        assert {offset for _, offset in self.model.accepted} <= {*self.seen}
+        assert self.model.complaints == []
+
+    def check_end(self) -> None:
+        """Everything is seen once, in order, and accepted."""
+        self.send()
+        assert self.seen == list(range(len(self.model.logs[0])))
+        assert sorted(offset for _, offset in self.model.accepted) == self.seen
+        assert self.model.acquired() == 0
+        numbers = self.aio.metrics() if self.aio._engine is None else self.aio._intake.metrics()
+        assert (numbers["in_hand"], numbers["buffered_records"]) == (0, 0)
+        assert (numbers["records_returned"], numbers["refused"]) == (len(self.seen), 0)
