@@ -81,8 +81,11 @@ class OffsetMap(Generic[V]):
         if first > last:
             return
         runs = self._runs
-        if not runs or runs[-1].last < first - 1:
-            runs.append(Run(first, last, value))
+        if not runs or runs[-1].last < first:  # after all others, as most are
+            if runs and runs[-1].last == first - 1 and runs[-1].value == value:
+                runs[-1] = Run(runs[-1].first, last, value)
+            else:
+                runs.append(Run(first, last, value))
             return
         begin, end = self._span(first - 1, last + 1)  # with the neighbours
         new: list[Run[V]] = []

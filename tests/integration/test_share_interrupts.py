@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from headrace import AsyncShareConsumer, Records, ShareConsumer
+from headrace.errors import ClosedError
 from headrace.net.connection import Connection
 from headrace.protocol.messages import SHARE_FETCH
 from support.admin import Admin
@@ -267,3 +268,53 @@ def test_short_polls_hold_no_more_than_the_limit(
         watching.join(60)
     assert sorted(seen) == [(partition, offset) for partition in range(3) for offset in range(100)]
     assert max(most) <= 7
+
+
+# -- calls other than poll() ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.001, 0.003, 0.01, 0.03])
+@pytest.mark.parametrize("call", ["unsubscribe", "commit", "close"])
+def test_other_calls_interrupted_leave_it_usable_or_closed(
+    make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin, call: str, delay: float
+) -> None:
+    topic = share_admin.create("others")
+    put(share_servers, topic, numbered(10))
+    group = share_group(share_servers)
+    settings = {"bootstrap_servers": share_servers, "group_id": group, "topics": [topic]}
+    consumer = make_sync_share(**settings, max_poll_records=4)
+    assert offsets(poll_some(consumer)) == [0, 1, 2, 3]
+    is_interrupted = _interrupted_after(delay, getattr(consumer, call))
+    if call == "close":
+        consumer.close()
+        with pytest.raises(ClosedError):
+            consumer.poll(0)
+        consumer = make_sync_share(**settings, max_poll_records=4)
+    elif call == "unsubscribe":
+        consumer.subscribe([topic])
+    seen: list[int] = [] if call == "close" else [0, 1, 2, 3]
+    deadline = time.monotonic() + 60
+    while len({*seen}) < 10:
+        assert time.monotonic() < deadline, (seen, is_interrupted, consumer.metrics())
+        seen += offsets(consumer.poll(0.2))
+    assert call == "unsubscribe" or sorted(seen) == list(range(10)), "it may have released the first four"
+    assert set(consumer.commit().values()) <= {None}
+    consumer.close()
+
+
+def _interrupted_after(delay: float, call: Any) -> bool:
+    def handle(number: int, frame: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGUSR1))
+    try:
+        timer.start()
+        call()
+        timer.join()
+        time.sleep(0.01)  # the signal comes here, if it has not come yet
+    except Interrupted:
+        return True
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    return False

@@ -173,13 +173,13 @@ class ShareEngine:
     async def close(self, timeout: float) -> None:
         """Sends the last acknowledgements, closes the sessions and leaves the group; each gets one try."""
         deadline = self.loop.time() + timeout
-        await self.streams.close(timeout)
-        for task in (self._main, *self._tasks):
-            task.cancel()
-        await asyncio.gather(self._main, *self._tasks, return_exceptions=True)
-        with self.intake.lock:
-            farewell = self.intake.member.leave()
         try:
+            await self.streams.close(timeout)
+            for task in (self._main, *self._tasks):
+                task.cancel()
+            await asyncio.gather(self._main, *self._tasks, return_exceptions=True)
+            with self.intake.lock:
+                farewell = self.intake.member.leave()
             if farewell is not None:
                 async with asyncio.timeout(max(0.05, deadline - self.loop.time())):
                     await self.coordinator.ask(farewell)
@@ -187,9 +187,17 @@ class ShareEngine:
             reason = error or "no answer in time"
             log.info("group %s: leaving was not acknowledged: %s", self.intake.member.group_id, reason)
         finally:
-            self.intake.wake = self.intake.wake_group = nobody
+            self._end()
             await self.client.close()
-            with self.intake.lock:
-                planner = self.intake.planner
-                for node in list(planner.places):
-                    planner.lost(node, ClosedError("this consumer is closed, and what it held was released"))
+
+    def _end(self) -> None:
+        """Does not wait. If close() is cancelled, because the call that waits for it was interrupted, the next poll
+        starts another engine: by then nothing of this one may use what they share."""
+        self.intake.wake = self.intake.wake_group = nobody
+        for task in (self._main, *self._tasks):
+            task.cancel()
+        self.abandon()
+        with self.intake.lock:
+            planner = self.intake.planner
+            for node in list(planner.places):
+                planner.lost(node, ClosedError("this consumer is closed, and what it held was released"))

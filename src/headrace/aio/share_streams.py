@@ -88,9 +88,11 @@ class Streams:
             for stream in self._streams.values():
                 stream.end()
             tasks = [stream.task for stream in self._streams.values()]
-            await asyncio.wait(tasks, timeout=timeout)
-            for task in tasks:
-                task.cancel()
+            try:
+                await asyncio.wait(tasks, timeout=timeout)
+            finally:
+                for task in tasks:
+                    task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         self.decoder.shutdown(wait=False, cancel_futures=True)
 

@@ -142,15 +142,18 @@ class Holding:
                 self._renewals.set(run.first, run.last, Renewal(run.value, True))
             return count(found)
         # In this order: a call that is interrupted (Ctrl-C) leaves nothing that is neither in hand nor decided.
-        for run in self.in_hand.within(first, last):
+        found = self.in_hand.within(first, last)
+        for run in found:
             self._decided.set(run.first, run.last, Decision(kind, run.value))
         self.in_hand.remove(first, last)
+        if self._renewals:
+            self._renewals.remove(first, last)
+        if (number := count(found)) == last - first + 1:
+            return number
         known = [run for run in self._decided.within(first, last) if run.value.is_users]
         for again in known:
             if again.value.kind != kind:
                 self._decided.set(again.first, again.last, Decision(kind, again.value.lease))
-        if self._renewals:
-            self._renewals.remove(first, last)
         return count(known)
 
     def decide_all(self, kind: int) -> None:
