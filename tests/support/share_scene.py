@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import queue
+import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -45,8 +47,10 @@ class Scene:
         terms = self.aio._intake.planner.terms
         self.desk = Desk(self.model, is_explicit=terms.is_explicit, is_strict=terms.is_strict, renews=terms.renews)
         self.planner = self.aio._intake.planner = self.desk.planner
-        streams = SimpleNamespace(progress=asyncio.Event())
-        self.aio._engine = SimpleNamespace(loop=self.loop, streams=streams)  # type: ignore[assignment]
+        self._streams = SimpleNamespace(progress=asyncio.Event())
+        self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._answering: threading.Thread | None = None
+        self.aio._engine = SimpleNamespace(loop=self.loop, streams=self._streams)  # type: ignore[assignment]
         self.consumer.subscribe(["t"])
         self.desk.now = time.monotonic()
         self.planner.wait(count, self.desk.now + 1.0)
@@ -58,6 +62,9 @@ class Scene:
 
     def close(self) -> None:
         if not self.loop.is_closed():
+            self._wanted.put(False)
+            if self._answering is not None:
+                self._answering.join(60)
             self.aio._engine = None
             self.call(self.consumer.close)
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
@@ -87,20 +94,28 @@ class Scene:
         self.seen += [record.offset for record in records]
 
     def answers_at_once(self) -> None:
-        """Nobody has to call `send`."""
+        """On a thread of its own, as the streams are: nobody has to call `send`."""
+        intake = self.aio._intake
 
         def answer() -> None:
-            with self.aio._intake.lock:
-                self.send()
+            while self._wanted.get():
+                with intake.lock:
+                    self.desk.now = time.monotonic()
+                    self.desk.step()
+                intake.doorbell.ring()
+                self.loop.call_soon_threadsafe(self._streams.progress.set)
 
-        self.aio._intake.wake = answer
+        intake.wake = lambda: self._wanted.put(True)
+        self._answering = threading.Thread(target=answer)
+        self._answering.start()
 
     def send(self) -> None:
         """All that is to be acknowledged reaches the broker, who does not accept what nobody has seen."""
-        self.desk.now = time.monotonic()
-        self.planner.hurry()
-        self.desk.step()
-        assert {offset for _, offset in self.model.accepted} <= {*self.seen}
+        with self.aio._intake.lock:
+            self.desk.now = time.monotonic()
+            self.planner.hurry()
+            self.desk.step()
+        assert {offset for _, offset in self.model.accepted} <= {*self.seen}, (self.model.accepted, self.seen)
         assert self.model.complaints == []
 
     def check_end(self) -> None:

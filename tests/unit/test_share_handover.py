@@ -4,12 +4,13 @@ and the consumer stays usable."""
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from headrace.errors import ConcurrentUseError
+from headrace.errors import ConcurrentUseError, WakeupError
 from support.interrupts import Interrupter, interrupted_everywhere
 from support.share_scene import Scene
 
@@ -248,6 +249,35 @@ def test_an_iteration_goes_on_after_a_commit_inside_of_it(kind: str) -> None:
         scene.call(loop)
     scene.check_end()
     scene.close()
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_run_interrupted_anywhere_accepts_only_what_was_worked_on(mode: str) -> None:
+    def scenario(at: int) -> bool:
+        scene = Scene("sync", share_acknowledgement_mode=mode)
+        decide = scene.consumer.acknowledge if mode == "explicit" else len
+        scene.answers_at_once()
+        worked_on: list[int] = []
+
+        def handler(record: Any) -> None:
+            worked_on.append(record.offset)
+            if len(worked_on) > 8:
+                scene.consumer.wakeup()
+
+        with contextlib.suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
+            scene.consumer.run(handler, concurrency=1, drain=0.05)
+        scene.seen += worked_on
+        deadline = time.monotonic() + 10
+        while scene.model.left:
+            assert time.monotonic() < deadline, (at, scene.seen, scene.aio._intake.metrics(), scene.model.logs)
+            with contextlib.suppress(WakeupError):
+                decide(scene.poll())
+            scene.send()
+        assert {*scene.seen} == {*range(12)}
+        scene.close()
+        return interrupter.has_raised
+
+    assert interrupted_everywhere(scenario, every=11) > 200
 
 
 @pytest.mark.parametrize("kind", KINDS)

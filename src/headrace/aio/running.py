@@ -45,6 +45,7 @@ async def run_tasks(
         progress: P = end.value
         return progress
     finally:
+        steps.close()  # if a signal handler raised outside of it
         tasks.run.end()
         await tasks.cancel()
 

@@ -193,7 +193,13 @@ class AsyncShareConsumer(ShareLife):
             progress_interval=progress_interval,
         )
         self._settle()
-        return await run_tasks(self, lambda launch: ShareRun(self, handler, settings, launch))
+        began = time.monotonic()
+        try:
+            return await run_tasks(self, lambda launch: ShareRun(self, handler, settings, launch))
+        except BaseException:
+            self._torn_since = began
+            self._settle()
+            raise
 
     async def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
         """Sends the acknowledgements that are due, releases what else is held, leaves the group and lets go of

@@ -194,6 +194,14 @@ class ShareIntake:
         if is_news:
             self.wake()
 
+    def release_since(self, since: float) -> None:
+        """What polls have returned since then and nobody will decide about. May be called again until it got
+        through."""
+        with self.lock:
+            is_news = self.planner.release_since(since, time.monotonic())
+        if is_news:
+            self.wake()
+
     def can_renew(self, work: Record | Records) -> bool:
         """Whether the brokers that these came from can. Of those that are gone nothing is known: others will tell."""
         parts = work._batches if isinstance(work, Records) else [work]

@@ -38,6 +38,7 @@ class ShareLife(Living[ShareEngine]):
         self._iterated = Records.EMPTY  # what an iteration goes over ...
         self._seen = 0  # ... how many of it were handed out ...
         self._unseen: Handover | None = None  # ... and those that were not, on their way back
+        self._torn_since: float | None = None  # when a run() began that did not end in order
 
     # -- polls ---------------------------------------------------------------------------------------------------
 
@@ -64,7 +65,7 @@ class ShareLife(Living[ShareEngine]):
 
     def _settle(self) -> None:
         """What nobody has seen comes first in the next poll, and is not accepted by it: what a poll had taken that was
-        interrupted, and what an iteration has not handed out."""
+        interrupted, and what an iteration has not handed out. What run() left behind is released."""
         last = self._handover
         if last is not None and last.is_open and last.lots:
             raise ConcurrentUseError("another thread is returning from poll()")
@@ -75,6 +76,9 @@ class ShareLife(Living[ShareEngine]):
             unseen, seen_in_all = self._intake.handed_over(rest), self._intake.records_returned - len(rest)
             self._unseen, self._iterated, self._seen = unseen, Records.EMPTY, 0
             self._intake.records_returned = seen_in_all
+        if self._torn_since is not None:
+            self._intake.release_since(self._torn_since)
+            self._torn_since = None
         if self._unseen is not None:
             self._intake.put_back(self._unseen)
         self._unseen, self._iterated, self._seen = None, Records.EMPTY, 0

@@ -192,14 +192,13 @@ class ShareRun(RunLoop[Record, ShareProgress]):
     def steps(self) -> Generator[Step, Any, ShareProgress]:
         planner = self._intake.planner
         terms = planner.terms
-        with self._intake.lock:
-            planner.accept_all(time.monotonic())
-            planner.terms = dataclasses.replace(terms, is_explicit=True, renews=True)
         try:
+            with self._intake.lock:
+                planner.accept_all(time.monotonic())
+                planner.terms = dataclasses.replace(terms, is_explicit=True, renews=True)
             return (yield from super().steps())
         finally:
-            with self._intake.lock:
-                planner.terms = terms
+            planner.terms = terms  # nothing else, not even the lock: nothing can interrupt it
 
     def _round(self) -> Steps:
         self._intake.doorbell.clear()  # before the look that a rest may follow

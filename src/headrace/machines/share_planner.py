@@ -184,6 +184,16 @@ class Planner:
         self.stock.put_back(handover)
         self._release(lambda lot: lot.holding.tp.topic not in self.topics, now)
 
+    def release_since(self, since: float, now: float) -> bool:
+        """What polls have returned since then and nobody will decide about. Whether the streams should look."""
+        is_news = False
+        for holding in [each for holdings in self._holdings.values() for each in holdings]:
+            for run in list(holding.in_hand):
+                if run.value.taken_at is not None and run.value.taken_at >= since:
+                    holding.decide(run.first, run.last, AcknowledgeType.RELEASE)
+                    is_news |= self.touch(holding, now)
+        return is_news
+
     def accept_all(self, now: float) -> None:
         """In implicit mode: what the last poll returned."""
         if not self.terms.is_explicit:

@@ -46,6 +46,7 @@ def run_threads(consumer: Consumer | ShareConsumer, loop_with: Callable[[Callabl
         progress: P = end.value
         return progress
     finally:
+        steps.close()  # if a signal handler raised outside of it
         threads.run.end()
         threads.end()
 
@@ -135,7 +136,7 @@ class _Threads(Generic[J, P]):
     def end(self) -> None:
         for _ in self._threads:
             self._jobs.put(None)
-        for thread in self._threads:
+        for thread in (each for each in self._threads if each.ident is not None):  # one may not have been started
             thread.join(_THREAD_END if not self.run.running else 0.0)
 
 

@@ -138,7 +138,13 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
         check_plain(self, handler)
         with self._alone():
             self._aio._settle()
-            return run_threads(self, lambda launch: ShareRun(self._aio, handler, settings, launch))
+            began = time.monotonic()
+            try:
+                return run_threads(self, lambda launch: ShareRun(self._aio, handler, settings, launch))
+            except BaseException:
+                self._aio._torn_since = began
+                self._aio._settle()
+                raise
 
     def acquisition_lock_timeout(self) -> float | None:
         return self._aio.acquisition_lock_timeout()
