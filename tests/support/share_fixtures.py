@@ -17,6 +17,7 @@ from .share import SHARE_KINDS, AnyShareConsumer, MakeShareConsumer
 QUICK_SHARES = {
     "group.share.min.heartbeat.interval.ms": 100,
     "group.share.heartbeat.interval.ms": 100,
+    "group.share.min.session.timeout.ms": 1000,
     "group.share.assignment.interval.ms": 0,
     "group.share.min.record.lock.duration.ms": 1000,
     "log.cleaner.backoff.ms": 200,
