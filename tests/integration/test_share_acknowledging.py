@@ -247,6 +247,19 @@ def test_what_waits_in_the_buffer_keeps_its_locks(
     patiently(scenario)
 
 
+def test_what_a_poll_accepts_is_sent_soon_also_if_nothing_is_fetched(
+    make_share: MakeShareConsumer, share_servers: str, topic: str
+) -> None:
+    """The next poll finds its records in the buffer, and the work on them may take longer than a lock."""
+    consumer = make_share(
+        bootstrap_servers=share_servers, group_id=share_group(share_servers), topics=[topic], max_poll_records=5
+    )
+    poll_some(consumer)
+    time.sleep(0.6)  # slow enough for nothing to be fetched ahead
+    assert offsets(poll_some(consumer)) == [5, 6, 7, 8, 9]
+    wait_for("the acknowledgement", lambda: consumer.metrics()["acknowledgements"], timeout=5)
+
+
 def test_the_delivery_count_has_a_limit(make_sync_share: MakeShareConsumer, share_servers: str, topic: str) -> None:
     """Released again and again, a record is given up by the broker."""
     group = share_group(share_servers, share_delivery_count_limit=3)

@@ -67,6 +67,8 @@ class Signals:
             os.kill(os.getpid(), self._number)
 
 
+# A signal that comes in a callback of the garbage collector has nowhere to go.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1], ids=["SIGINT", "a handler that raises"])
 def test_interrupted_polls_lose_nothing(
     make_sync_share: MakeShareConsumer, share_servers: str, share_admin: Admin, number: int

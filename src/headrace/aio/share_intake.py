@@ -78,6 +78,7 @@ class ShareIntake:
             max_bytes=config.fetch_max_bytes,
         )
         self.planner = Planner(terms, self.cluster, backoff, random.random)
+        self._has_acks = False  # that the streams have not heard of
         self._crash: BaseException | None = None
         self._obstacle: HeadraceError | None = None
 
@@ -109,7 +110,7 @@ class ShareIntake:
         """Raises StateError in explicit mode if something is not acknowledged."""
         with self.lock:
             was = self.member.state
-            self.planner.poll_begins(time.monotonic())
+            self._has_acks |= self.planner.poll_begins(time.monotonic())
             self.member.poll_begins()
             is_back = self.member.state is not was
         self.polls += 1
@@ -133,7 +134,8 @@ class ShareIntake:
         with self.lock:
             batches: list[Batch] = self.planner.take(limit, now, handover)  # type: ignore[assignment]  # of decode()
             if batches:
-                is_hungry = self.planner.is_hungry(now)
+                # A poll that finds nothing fetches, which takes acknowledgements along; this one may not.
+                is_hungry = self._has_acks or self.planner.is_hungry(now)
             else:
                 self._raise()
                 if now < deadline:
@@ -143,6 +145,7 @@ class ShareIntake:
                 is_hungry = True
         if is_hungry:
             self.wake()
+            self._has_acks = False
         if not batches:
             return None if now < deadline else Records.EMPTY
         records = Records(batches)

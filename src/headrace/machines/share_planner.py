@@ -7,9 +7,9 @@
 
 - `batch_optimized`: all brokers are asked at the same time, first for as much as a poll returns; the broker goes on to
   the end of a batch. A poll returns no more than its limit all the same; the rest is in stock.
-- `record_limit`: one fetch at a time, to one broker after the other, only for a poll that waits and only when nothing
-  is in stock: so nothing is acquired above the limit. With several brokers each is looked at before one of them is
-  waited for.
+- `record_limit`: one fetch at a time, to one broker after the other, only for a poll and only when nothing is in stock:
+  so nothing is acquired above the limit. An answer may come after its poll; its records are in stock for the next one.
+  With several brokers each is looked at before one of them is waited for.
 - How much is fetched at once and ahead is decided by `share_pace.py`.
 - A release counts as a delivery, and a record that was delivered too often is not delivered any more. So what is in
   stock is renewed rather than released.
@@ -107,13 +107,15 @@ class Planner:
 
     # -- the user ----------------------------------------------------------------------------------------------
 
-    def poll_begins(self, now: float) -> None:
-        """Raises StateError in explicit mode if something is not acknowledged."""
+    def poll_begins(self, now: float) -> bool:
+        """Whether a stream that sleeps has to hear of acknowledgements. Raises StateError in explicit mode if something
+        is not acknowledged."""
+        is_news = False
         for tp, holdings in list(self._holdings.items()):
             for holding in [each for each in holdings if each.in_hand]:
                 if not self.terms.is_explicit:
                     holding.decide_all(AcknowledgeType.ACCEPT)
-                    self.touch(holding, now)
+                    is_news |= self.touch(holding, now) and self.places[holding.node].in_flight is None
                 elif holding.lost is not None:
                     continue
                 elif not self.terms.renews and (first := holding.undecided()) is not None:
@@ -124,6 +126,7 @@ class Planner:
                 place.acks_due = now
         self._pace.back(now)
         self._empty_turns = 0
+        return is_news
 
     def wait(self, limit: int, until: float) -> None:
         """The poll has found nothing, and waits for so many records until then."""
