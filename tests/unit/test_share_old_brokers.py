@@ -171,7 +171,7 @@ def test_run_says_once_that_locks_are_not_renewed(
 ) -> None:
     consumer = AsyncShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")
     consumer.subscribe(["t"])
-    settings = ShareRunSettings(1, None, 0.1, 1.0, 1.0, None, 5.0)
+    settings = ShareRunSettings(1, None, 0.1, 1.0, None, 1.0, None, 5.0)
     loop = ShareRun(consumer, lambda record: None, settings, lambda record: None)
     records = Records([decode(encode_batch([Entry(value=b"x")]), topic="t", partition=0, position=0)])
     loop._warn_of_locks(records)
