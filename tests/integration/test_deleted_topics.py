@@ -203,6 +203,6 @@ class TestCommits:
     def write(consumer: AnyConsumer, plan: Any) -> None:
         """A commit that was planned earlier, and waited its turn."""
         if hasattr(consumer, "_portal"):
-            consumer._portal.run(consumer._aio._engine.logs.commit(plan))
+            consumer._portal.run(lambda: consumer._aio._engine.logs.commit(plan))
         else:
             consumer._loop.run_until_complete(consumer._consumer._engine.logs.commit(plan))

@@ -224,7 +224,7 @@ def test_the_thread_is_made_when_it_is_needed(portal: Portal) -> None:
     async def where() -> str:
         return threading.current_thread().name
 
-    assert portal.run(where()) == "test portal"
+    assert portal.run(where) == "test portal"
     assert portal.is_open
     assert portal.call(lambda: threading.current_thread().daemon)
 
@@ -248,8 +248,9 @@ def test_closing_ends_the_thread_and_what_runs_on_it(portal: Portal) -> None:
         await asyncio.sleep(0)
         return task
 
-    task = portal.run(spawn())
-    thread = portal._thread
+    task = portal.run(spawn)
+    assert portal._server is not None
+    thread = portal._server.thread
     assert thread is not None
     portal.close(LONG)
     portal.close(LONG)
@@ -277,5 +278,5 @@ def test_an_interrupted_caller_cancels_its_coroutine(portal: Portal) -> None:
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        portal.run(wait())
+        portal.run(wait)
     assert cancelled.wait(LONG)

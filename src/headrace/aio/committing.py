@@ -32,7 +32,7 @@ class Committing(Seeking):
         self._gate.check()
         chosen, timeout = commits_in(offsets), optional_seconds_of(timeout)
         self._commits.run_callbacks()
-        await self._portal.wait(self._commit(chosen, timeout))
+        await self._portal.wait(lambda: self._commit(chosen, timeout))
         self._finished(chosen)
 
     async def _commit(self, offsets: Offsets | None, timeout: float | None) -> None:

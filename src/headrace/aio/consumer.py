@@ -84,7 +84,7 @@ class AsyncConsumer(Asking, Committing):
             self._forget()
             return
         await perform(self._part(), self._portal)
-        await self._portal.wait(self._rest())
+        await self._portal.wait(self._rest)
         await self._portal.close_async(THREAD_END)
         self._commits.run_callbacks()
 

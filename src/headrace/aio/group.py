@@ -443,7 +443,7 @@ async def perform(steps: Steps, portal: Portal) -> None:
         while True:
             try:
                 if isinstance(step, Background):
-                    await portal.wait(step.work())
+                    await portal.wait(step.work)
                 else:
                     await step.result
             except BaseException as error:  # noqa: BLE001  # the generator decides what it means

@@ -61,7 +61,7 @@ class Life(Living[Engine]):
             finally:
                 try:
                     if self._portal.is_open:
-                        await self._portal.wait(self._close(deadline))
+                        await self._portal.wait(lambda: self._close(deadline))
                 finally:
                     self._shut()
                     await self._portal.close_async(THREAD_END)
@@ -138,7 +138,7 @@ class Life(Living[Engine]):
                     raise
                 return result
 
-        return await self._portal.wait(work())
+        return await self._portal.wait(work)
 
     # -- the group -----------------------------------------------------------------------------------------------
 

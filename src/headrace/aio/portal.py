@@ -7,22 +7,26 @@ The thread is made by the first call that needs it and is a daemon: a program th
 `run` waits for a coroutine on the caller's thread, `wait` in the caller's event loop; an interrupt of the caller
 (Ctrl-C, cancellation) cancels the coroutine. After `fork()` the thread does not exist in the child; `Gate` keeps
 callers away from it there.
+
+The caller and the thread share bare locks only. Events, conditions and futures are written in Python: an interrupt in
+the middle of one leaves its lock held, and the thread would wait for it for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-from ..errors import ClosedError
+from ..errors import ClosedError, HeadraceError
 
 T = TypeVar("T")
 
 _START = 60.0  # seconds that a thread has to start
+_SHORT_SLEEP = 0.5  # seconds: a signal (Ctrl-C) that comes just before a wait is noticed only when it ends
 
 
 class Portal:
@@ -43,58 +47,38 @@ class Portal:
         return server is not None and server.thread is threading.current_thread()
 
     def loop(self) -> asyncio.AbstractEventLoop:
+        return self._serving().loop()
+
+    def _serving(self) -> _Server:
         server = self._server
         if server is None:
             server = self._server = _Server(self._name)
-        return server.loop()
+        return server
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result. Every coroutine of a consumer has a deadline of its own, so this ends."""
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of a coroutine, which is made and run on the portal's thread. Every coroutine of a consumer has a
+        deadline of its own, so this ends."""
+        job = _Job(self._serving(), work)
         try:
-            loop = self.loop()
-            done: concurrent.futures.Future[T] = concurrent.futures.Future()
-            tasks: list[asyncio.Task[T]] = []
-
-            def begin() -> None:
-                task = loop.create_task(work)
-                tasks.append(task)
-                task.add_done_callback(lambda task: _hand_over(task, done))
-
-            def end() -> None:
-                tasks[0].cancel() if tasks else work.close()
-
+            job.submit()
+            while not job.over.wait(_SHORT_SLEEP):
+                pass
+            return job.result()
         except BaseException:
-            work.close()  # nobody else has it, and Python warns of one that was never awaited
-            raise
-        try:
-            loop.call_soon_threadsafe(begin)
-            # Not in one wait: a signal (Ctrl-C) that comes just before it is noticed only when it ends.
-            while not done.done():
-                concurrent.futures.wait((done,), 0.5)
-            return done.result()
-        except BaseException:
-            # Also an interrupt that comes between two lines here: the loop takes its calls in order, so `begin`,
-            # if it was called at all, has made the task by then.
-            if not done.done():
-                with contextlib.suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(end)
+            job.cancel()
             raise
 
-    async def wait(self, work: Coroutine[Any, Any, T]) -> T:
+    async def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The same for a coroutine of the user's event loop. On the portal's own loop it is awaited at once."""
         if self.is_current:
-            return await work
+            return await work()
+        job = _Job(self._serving(), work)
         try:
-            done = asyncio.run_coroutine_threadsafe(work, self.loop())
+            job.submit()
+            await job.over.wait_async()
+            return job.result()
         except BaseException:
-            work.close()
-            raise
-        try:
-            return await asyncio.wrap_future(done)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or not task.cancelling():
-                raise ClosedError("this consumer was closed meanwhile") from None
+            job.cancel()
             raise
 
     def call(self, function: Callable[[], T]) -> T:
@@ -105,7 +89,7 @@ class Portal:
         async def work() -> T:
             return function()
 
-        return self.run(work())
+        return self.run(work)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Calls it on the loop's thread, behind all that was asked of it before, and does not wait."""
@@ -126,7 +110,7 @@ class Portal:
         if server is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
-                    await asyncio.wrap_future(server.ended)
+                    await server.ended.wait_async()
 
     def _stop(self, last: Callable[[], None] | None) -> _Server | None:
         """What is about to end, if there is something."""
@@ -141,21 +125,57 @@ class Portal:
         return server
 
 
+class _Flag:
+    """Set once, by the portal's thread. Waited for on another one."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._closed = threading.Lock()
+        self._closed.acquire()
+        self._watchers: list[Callable[[], object]] = []
+
+    def set(self) -> None:
+        if self.is_set:
+            return
+        self.is_set = True
+        self._closed.release()
+        for watcher in self._watchers:
+            with contextlib.suppress(RuntimeError):  # the loop of whoever waited is closed
+                watcher()
+
+    def wait(self, timeout: float) -> bool:
+        if not self.is_set and self._closed.acquire(timeout=timeout):
+            self._closed.release()
+        return self.is_set
+
+    async def wait_async(self) -> None:
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        self._watchers.append(lambda: loop.call_soon_threadsafe(event.set))
+        if not self.is_set:  # else perhaps before the watcher was there
+            await event.wait()
+
+
 class _Server:
-    """The thread. An interrupt (Ctrl-C) while it starts leaves nothing that the next call could not use: nobody knows
-    then whether a thread has begun, so another one is started, and the first one to begin serves."""
+    """The thread. An interrupt (Ctrl-C) while it starts leaves nothing that the next call could not use: it is not
+    known then whether a thread has begun, so another one is started, and the first one to begin serves."""
 
     def __init__(self, name: str) -> None:
-        self.ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self.ended = _Flag()
         self.thread: threading.Thread | None = None
+        self.jobs: set[_Job[Any]] = set()  # that are not over. Its methods are atomic
         self._name = name
-        self._ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready = _Flag()
         self._turn = threading.Lock()  # of the thread that serves
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        if not self._ready.done():
+        if self._loop is None:
             threading.Thread(target=self._serve, name=self._name, daemon=True).start()
-        return self._ready.result(_START)
+            deadline = time.monotonic() + _START
+            while not self._ready.wait(_SHORT_SLEEP):
+                if time.monotonic() > deadline:
+                    raise HeadraceError(f"the consumer's thread did not start within {_START:.0f} s")
+        return cast("asyncio.AbstractEventLoop", self._loop)
 
     def _serve(self) -> None:
         if not self._turn.acquire(blocking=False):
@@ -164,26 +184,75 @@ class _Server:
         # Not new_event_loop(), which follows the program's policy: connections need asyncio's own transports.
         loop = asyncio.SelectorEventLoop()
         asyncio.set_event_loop(loop)
-        self._ready.set_result(loop)
+        self._loop = loop
+        self._ready.set()
         try:
             loop.run_forever()
         finally:
             try:
-                tasks = asyncio.all_tasks(loop)
-                for task in tasks:
-                    task.cancel()
-                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
                 loop.run_until_complete(loop.shutdown_asyncgens())
+                while tasks := asyncio.all_tasks(loop):  # again: what was on its way begins now
+                    for task in tasks:
+                        task.cancel()
+                    loop.run_until_complete(asyncio.wait(tasks))
                 loop.close()
             finally:
-                if self.ended.set_running_or_notify_cancel():  # whoever waited may have been cancelled
-                    self.ended.set_result(None)
+                self.ended.set()
+                for job in list(self.jobs):  # those that came too late to begin
+                    job.over.set()
 
 
-def _hand_over(task: asyncio.Task[T], done: concurrent.futures.Future[T]) -> None:
-    if task.cancelled():
-        done.cancel()
-    elif (error := task.exception()) is not None:
-        done.set_exception(error)
-    else:
-        done.set_result(task.result())
+class _Job(Generic[T]):
+    """A coroutine on the portal's thread. It is made there: one that the caller had made would never be awaited if an
+    interrupt came in between."""
+
+    def __init__(self, server: _Server, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self.over = _Flag()
+        self._server = server
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._error: BaseException | None = None
+
+    def submit(self) -> None:
+        """From the caller's thread."""
+        self._server.jobs.add(self)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._server.loop().call_soon_threadsafe(self._begin)
+        if self._server.ended.is_set:  # perhaps before this one was among its jobs
+            self.over.set()
+
+    def _begin(self) -> None:
+        try:
+            self._task = asyncio.get_running_loop().create_task(self._work())
+        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+            self._error = error
+            self._finish()
+        else:
+            self._task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        """From the caller's thread, at any time: the loop takes its calls in order, so `_begin`, if it was called at
+        all, has made the task by then."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._server.loop().call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            self._error = task.exception()
+        self._finish()
+
+    def _finish(self) -> None:
+        self._server.jobs.discard(self)
+        self.over.set()
+
+    def result(self) -> T:
+        """When it is over. A job that was cancelled was so by the end of the thread: its caller would not ask."""
+        if self._error is not None:
+            raise self._error
+        if self._task is None or not self._task.done() or self._task.cancelled():
+            raise ClosedError("this consumer was closed meanwhile")
+        return self._task.result()

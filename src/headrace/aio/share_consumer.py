@@ -50,7 +50,7 @@ class AsyncShareConsumer(ShareLife):
         """Sends the acknowledgements that are due, releases what else is held, and leaves the group."""
         self._gate.check()
         if self._portal.is_open:
-            await self._portal.wait(self._rest())
+            await self._portal.wait(self._rest)
             await self._portal.close_async(THREAD_END)
         self._forget()
         self._run_callbacks()
@@ -132,7 +132,7 @@ class AsyncShareConsumer(ShareLife):
         timeout = optional_seconds_of(timeout)
         self._settle()
         self._run_callbacks()
-        unsettled = await self._portal.wait(self._commit(timeout)) if self._portal.is_open else set()
+        unsettled = await self._portal.wait(lambda: self._commit(timeout)) if self._portal.is_open else set()
         return self._results(unsettled)
 
     def commit_async(self) -> None:

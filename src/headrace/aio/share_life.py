@@ -184,7 +184,7 @@ class ShareLife(Living[ShareEngine]):
         if not self._gate.is_forked:
             try:
                 if self._portal.is_open:
-                    await self._portal.wait(self._close(timeout))
+                    await self._portal.wait(lambda: self._close(timeout))
             finally:
                 self._shut()
                 await self._portal.close_async(THREAD_END)

@@ -46,7 +46,7 @@ def topics_and_ends(
         return topics, {tp: end.offset for tp, end in found.items() if not isinstance(end, HeadraceError)}
 
     with consumer._alone():
-        return consumer._portal.run(aio._timed("Metadata and ListOffsets", timeout, ask))
+        return consumer._portal.run(lambda: aio._timed("Metadata and ListOffsets", timeout, ask))
 
 
 def late_records(consumer: ShareConsumer, limit: int) -> Records:
@@ -71,7 +71,7 @@ def late_records(consumer: ShareConsumer, limit: int) -> Records:
                     await engine.streams.progress.wait()
 
     with consumer._alone():
-        consumer._portal.run(answered())
+        consumer._portal.run(answered)
         with intake.lock:
             batches: list[Batch] = intake.planner.take(limit, time.monotonic())  # type: ignore[assignment]
         records = Records(batches)

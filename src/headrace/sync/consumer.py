@@ -6,6 +6,7 @@ doorbell.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import time
@@ -79,7 +80,7 @@ class Consumer(Threaded[AsyncConsumer]):
                 aio._forget()
                 return
             self._perform(aio._part())
-            self._portal.run(aio._rest())
+            self._portal.run(aio._rest)
             self._portal.close(THREAD_END)
             aio._commits.run_callbacks()
 
@@ -145,7 +146,10 @@ class Consumer(Threaded[AsyncConsumer]):
             step = next(steps)
             while True:
                 try:
-                    self._portal.run(step.work() if isinstance(step, Background) else _awaited(step.result))
+                    if isinstance(step, Background):
+                        self._portal.run(step.work)
+                    else:
+                        self._portal.run(functools.partial(_awaited, step.result))
                 except BaseException as error:  # noqa: BLE001  # the generator decides what it means
                     step = steps.throw(error)
                 else:
@@ -196,7 +200,7 @@ class Consumer(Threaded[AsyncConsumer]):
         with self._alone():
             timeout = optional_seconds_of(timeout)
             known = self._aio._position_at_once(partition)
-            return self._portal.run(self._aio.position(partition, timeout=timeout)) if known is None else known
+            return self._portal.run(lambda: self._aio.position(partition, timeout=timeout)) if known is None else known
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         with self._alone():
@@ -232,7 +236,7 @@ class Consumer(Threaded[AsyncConsumer]):
         with self._alone():
             chosen, timeout = commits_in(offsets), optional_seconds_of(timeout)
             self._aio._commits.run_callbacks()
-            self._portal.run(self._aio._commit(chosen, timeout))
+            self._portal.run(lambda: self._aio._commit(chosen, timeout))
             self._aio._finished(chosen)
 
     def commit_async(
@@ -247,7 +251,7 @@ class Consumer(Threaded[AsyncConsumer]):
         self, partitions: SomePartitions, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         with self._alone():
-            return self._portal.run(self._aio.committed(partitions, timeout=timeout))
+            return self._portal.run(lambda: self._aio.committed(partitions, timeout=timeout))
 
     # -- completion ----------------------------------------------------------------------------------------------
 
@@ -268,29 +272,29 @@ class Consumer(Threaded[AsyncConsumer]):
         self, partitions: SomePartitions, *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         with self._alone():
-            return self._portal.run(self._aio.beginning_offsets(partitions, timeout=timeout))
+            return self._portal.run(lambda: self._aio.beginning_offsets(partitions, timeout=timeout))
 
     def end_offsets(self, partitions: SomePartitions, *, timeout: float | None = None) -> dict[TopicPartition, int]:
         with self._alone():
-            return self._portal.run(self._aio.end_offsets(partitions, timeout=timeout))
+            return self._portal.run(lambda: self._aio.end_offsets(partitions, timeout=timeout))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         with self._alone():
-            return self._portal.run(self._aio.offsets_for_times(timestamps, timeout=timeout))
+            return self._portal.run(lambda: self._aio.offsets_for_times(timestamps, timeout=timeout))
 
     def watermarks(self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None) -> Watermarks:
         with self._alone():
-            return self._portal.run(self._aio.watermarks(partition, timeout=timeout))
+            return self._portal.run(lambda: self._aio.watermarks(partition, timeout=timeout))
 
     def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
         with self._alone():
-            return self._portal.run(self._aio.list_topics(timeout=timeout))
+            return self._portal.run(lambda: self._aio.list_topics(timeout=timeout))
 
     def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
         with self._alone():
-            return self._portal.run(self._aio.partitions_for_topic(topic, timeout=timeout))
+            return self._portal.run(lambda: self._aio.partitions_for_topic(topic, timeout=timeout))
 
     def metrics(self) -> dict[str, Any]:
         return self._aio.metrics()
@@ -312,7 +316,7 @@ class Consumer(Threaded[AsyncConsumer]):
             finally:
                 try:
                     if self._portal.is_open:
-                        self._portal.run(self._aio._close(deadline))
+                        self._portal.run(lambda: self._aio._close(deadline))
                 finally:
                     self._shut()
             self._aio._commits.run_callbacks()

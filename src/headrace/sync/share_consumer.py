@@ -49,7 +49,7 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
         aio = self._aio
         with self._alone():
             if self._portal.is_open:
-                self._portal.run(aio._rest())
+                self._portal.run(aio._rest)
                 self._portal.close(THREAD_END)
             aio._forget()
             aio._run_callbacks()
@@ -101,7 +101,7 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
             timeout = optional_seconds_of(timeout)
             aio._settle()
             aio._run_callbacks()
-            unsettled = self._portal.run(aio._commit(timeout)) if self._portal.is_open else set()
+            unsettled = self._portal.run(lambda: aio._commit(timeout)) if self._portal.is_open else set()
             return aio._results(unsettled)
 
     def commit_async(self) -> None:
@@ -160,7 +160,7 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
         with self._inside:
             try:
                 if self._portal.is_open:
-                    self._portal.run(self._aio._close(timeout))
+                    self._portal.run(lambda: self._aio._close(timeout))
             finally:
                 self._shut()
             self._aio._run_callbacks()
