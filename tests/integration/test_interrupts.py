@@ -18,6 +18,9 @@ from support.produce import numbered, write
 
 COUNT = 20_000
 
+# Python reports, and goes on, where an interrupt comes inside of a weak reference's callback.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 class Interrupted(BaseException):
     """Raised by a signal's handler, as KeyboardInterrupt is."""

@@ -218,11 +218,7 @@ class Intake(Lane):
                 del left[0]
         finally:
             with self.lock:
-                for each in left:
-                    state = each.place.state
-                    if state is not None and (unseen := each.records[each.taken :]):
-                        state.position = Position(unseen[0].offset)
-                        state.give_back(unseen._batches)
+                _give_back(left)
 
     def _move(self, place: _Place, position: Position | None) -> bool:
         with self.lock:
@@ -388,6 +384,24 @@ class _Unseen:
     place: _Place
     records: Records
     taken: int = 0
+
+
+def _give_back(left: Iterable[_Unseen]) -> None:
+    """What was not handed out comes next; interrupted, it is fetched again."""
+    unseen = [
+        (state, records)
+        for each in left
+        if (state := each.place.state) is not None and (records := each.records[each.taken :])
+    ]
+    try:
+        for state, records in unseen:
+            state.position = Position(records[0].offset)
+            state.give_back(records._batches)
+    except BaseException:
+        for state, records in unseen:
+            state.position = Position(records[0].offset)
+            state.refetch()
+        raise
 
 
 def _by_place(records: Records) -> dict[tuple[TopicPartition, str | None], Records]:

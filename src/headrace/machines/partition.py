@@ -23,10 +23,11 @@ from __future__ import annotations
 import bisect
 import collections
 import enum
+import functools
 import itertools
 import uuid
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
 
 from ..errors import HeadraceError
 from ..offsets import LAST_OFFSET, OffsetSet
@@ -88,6 +89,24 @@ PAUSED, WITHHELD, CROWDED = 1, 2, 4
 
 # Never the same twice, so that an answer for a partition that was given up and assigned again is known as late.
 _continuities = itertools.count(1)
+
+
+M = TypeVar("M", bound=Callable[..., None])
+
+
+def _made_whole(method: M) -> M:
+    """Users move partitions on the main thread, where a signal handler may raise between two instructions (Ctrl-C). An
+    interrupted move is made again before the interrupt goes on: half of one would skip records."""
+
+    @functools.wraps(method)
+    def move(*args: Any) -> None:
+        try:
+            method(*args)
+        except BaseException:
+            method(*args)
+            raise
+
+    return cast("M", move)
 
 
 class PartitionState:
@@ -171,15 +190,18 @@ class PartitionState:
 
     # -- positions -------------------------------------------------------------------------------------------
 
+    @_made_whole
     def await_position(self) -> None:
         self._restart(Phase.UNKNOWN)
         self.position = None
 
+    @_made_whole
     def await_reset(self, to: str) -> None:
         self._restart(Phase.RESET)
         self.position = None
         self.reset_to = to
 
+    @_made_whole
     def seek(self, position: Position) -> None:
         """Reads from there on. An epoch that is known is checked against the log before."""
         self._restart(Phase.VALIDATE if position.epoch >= 0 else Phase.READY)
@@ -191,6 +213,7 @@ class PartitionState:
         self.phase = Phase.READY
         self.leader_epoch = leader_epoch
 
+    @_made_whole
     def refetch(self) -> None:
         """Drops what was fetched ahead and asks for it again, from the position on. A position that was valid stays so:
         in the backlog's lane nobody would validate it."""
