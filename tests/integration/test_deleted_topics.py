@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace import OffsetAndMetadata, TopicPartition
+from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.errors import CommitFailedError, HeadraceError
 from support.admin import Admin, unique
 from support.consumers import AnyConsumer, MakeConsumer, poll_until
@@ -202,7 +202,5 @@ class TestCommits:
     @staticmethod
     def write(consumer: AnyConsumer, plan: Any) -> None:
         """A commit that was planned earlier, and waited its turn."""
-        if hasattr(consumer, "_portal"):
-            consumer._portal.run(lambda: consumer._aio._engine.logs.commit(plan))
-        else:
-            consumer._loop.run_until_complete(consumer._consumer._engine.logs.commit(plan))
+        inner = consumer._aio if isinstance(consumer, Consumer) else consumer._consumer
+        inner._portal.run(lambda: inner._engine.logs.commit(plan))
