@@ -2,3 +2,5 @@
 
 No module in here imports asyncio, socket, threading, time or random; an import contract keeps it so.
 """
+
+from .. import protocol as protocol  # decides how kio is loaded, which some of these modules import first
