@@ -29,6 +29,7 @@ class RebalanceListener:
         return self.on_partitions_revoked(partitions)
 
     def on_lost_range(self, partition: TopicPartition, start: int, end: int) -> Awaitable[None] | None:
-        """With enable.parallel.rebalance: the records from `start` to before `end` were to be worked off, but are not
-        in the log any more. They are passed over."""
+        """The offsets from `start` to before `end` were not read yet and will not be: retention has deleted them. The
+        consumer resumes at `end`. With auto.offset.reset=latest that is the end of the log, so the range also covers
+        records that are still there. With enable.parallel.rebalance it is a range of the backlog, too."""
         return None

@@ -33,7 +33,7 @@ _TELL_EVERY = 10.0  # seconds
 
 
 class LostRange(NamedTuple):
-    """Records that were to be worked off, and that retention has deleted."""
+    """Offsets that will not be read: retention has deleted their records, or a reset has passed them over."""
 
     partition: TopicPartition
     start: int

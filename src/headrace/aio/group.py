@@ -240,6 +240,7 @@ class Group:
         lists, backlog = self.revocations, self._intake.backlog
         is_quiet = (
             not (lists.next or lists.thereafter or lists.lost or self.has_news)
+            and not self._intake.lost
             and (backlog is None or not backlog.lost)
             and self._next_duty(lists.next) is None  # one that there is stays the same until it is done
             and self.member.failure is None
@@ -258,8 +259,7 @@ class Group:
                 yield from self._perform(duty)
         if self.revocations.pending:
             yield from self._review()
-        if self._intake.backlog is not None:
-            yield from self._tell_of_lost_ranges()
+        yield from self._tell_of_lost_ranges()
         if self.member.failure is not None:
             raise self.member.failure.with_traceback(None)  # of the last time
         if self.member.complaint is not None:
@@ -359,11 +359,11 @@ class Group:
             self.wake()
 
     def _tell_of_lost_ranges(self) -> Steps:
-        assert self._intake.backlog is not None
-        lost = self._intake.backlog.lost
-        while lost:
-            with self._users_code():
-                yield from _awaited(self._listener.on_lost_range(*lost.popleft()))
+        backlog = self._intake.backlog
+        for lost in (self._intake.lost,) if backlog is None else (self._intake.lost, backlog.lost):
+            while lost:
+                with self._users_code():
+                    yield from _awaited(self._listener.on_lost_range(*lost.popleft()))
 
     def _drop(self, partitions: Partitions) -> None:
         self._intake.assign(tp for tp in self._intake.ordered_partitions() if tp not in partitions)
@@ -387,6 +387,7 @@ class Group:
         self.told = frozenset()
         self.has_news = self.has_requests = False
         self.lost_for_good = frozenset()
+        self._intake.lost.clear()
         self.member.failure = self.member.complaint = None
 
     def delay(self, partitions: Collection[TopicPartition]) -> bool:

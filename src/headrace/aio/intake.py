@@ -10,6 +10,7 @@ With `enable.parallel.rebalance` there are two lanes: the intake itself is the l
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -24,7 +25,7 @@ from ..machines.partition import Chunk, PartitionState, Position
 from ..offsets import LAST_OFFSET, OffsetSet
 from ..records import Batch, Record, Records
 from ..types import TopicPartition, Watermarks
-from .backlog import Backlog
+from .backlog import Backlog, LostRange
 from .doorbell import Doorbell
 from .lane import Lane
 
@@ -56,6 +57,8 @@ class Intake(Lane):
         self.records_returned = 0
         self.bytes_returned = 0
         self.polls = 0
+        self.offsets_skipped = 0
+        self.lost: collections.deque[LostRange] = collections.deque()  # by resets, and not told to the listener yet
         self.assignments = 0  # how often partitions came or went
         self._crash: BaseException | None = None
         self._obstacle: HeadraceError | None = None
@@ -81,6 +84,12 @@ class Intake(Lane):
     def refusal(self) -> HeadraceError | None:
         """What lets nothing of this consumer reach a broker any more, if there is such a thing."""
         return self._obstacle if self._obstacle is not None and _is_final(self._obstacle) else None
+
+    def skipped(self, lost: LostRange, *, is_heard: bool) -> None:
+        """A reset has passed these over. Called with the lock held; `is_heard` says whether there is a listener."""
+        self.offsets_skipped += lost.end - lost.start
+        if is_heard:
+            self.lost.append(lost)
 
     def take(self, limit: int) -> Records | None:
         """The records of one poll, or None if there are none. Raises what lies in a partition's way: once before the

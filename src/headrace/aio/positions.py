@@ -26,6 +26,7 @@ from ..machines.lanes import Lanes, beginning
 from ..machines.partition import PartitionState, Phase, Position
 from ..offsets import OffsetSet
 from ..types import TopicPartition
+from .backlog import LostRange
 from .client import Client
 from .intake import Intake
 from .log_offsets import EARLIEST, LATEST, EpochEnd, Found, LogOffsets
@@ -110,6 +111,7 @@ class Positions:
         if not continuities:
             return None
         committed: Committed = {}
+        read: Committed = {}
         settled: set[TopicPartition] = set()
         again: HeadraceError | None = None
         if self._client.config.group_id is not None:
@@ -123,7 +125,8 @@ class Positions:
                     committed, ends = await asyncio.gather(
                         self._logs.read(continuities), self._offsets.by_time(dict.fromkeys(continuities, LATEST))
                     )
-                committed = await self._of_the_same_log(committed)
+                read = committed
+                committed = await self._of_the_same_log(read)
                 if self._intake.backlog is not None:
                     settled, again = await self._in_two_lanes(committed, ends, continuities)
             except HeadraceError as error:
@@ -137,10 +140,12 @@ class Positions:
                 if isinstance(found, HeadraceError):
                     again = _refused(state, found) or again
                     continue
-                if found is None:
-                    self._intake.assignment.no_committed_offset(state)
-                else:
+                if found is not None:
                     self._go_on(state, *found)
+                elif isinstance(void := read.get(tp), tuple):
+                    self._intake.assignment.out_of_range(state, void[0].offset)
+                else:
+                    self._intake.assignment.no_committed_offset(state)
                 self._wanted.set()  # RESET and VALIDATE come next; a commit without an epoch needs neither
         self._intake.fetch_soon()
         return again
@@ -278,7 +283,10 @@ class Positions:
                 for tp in continuities
                 if (state := self._current(tp, continuities, Phase.RESET)) and state.reset_to
             }
-        found = await self._offsets.by_time(asked)
+            passed = [tp for tp in asked if self._intake.assignment.state(tp).reset_from is not None]
+        found, starts = await asyncio.gather(
+            self._offsets.by_time(asked), self._offsets.by_time(dict.fromkeys(passed, EARLIEST))
+        )
         too_young = [tp for tp, it in found.items() if isinstance(it, Found) and it.offset < 0]
         if too_young:
             # No record is as young as by_duration asks: the next one to be written will be.
@@ -292,11 +300,32 @@ class Positions:
                 if isinstance(result, HeadraceError):
                     again = _refused(state, result) or again
                     continue
-                log.info("%s starts at offset %d (%s)", tp, result.offset, state.reset_to)
+                if isinstance(start := starts.get(tp), HeadraceError):
+                    again = _refused(state, start) or again
+                    continue
+                if start is None or state.reset_from is None:
+                    log.info("%s starts at offset %d (%s)", tp, result.offset, state.reset_to)
+                else:
+                    self._tell_of_reset(state, state.reset_from, start.offset, result.offset)
                 self._settle(state, Position(result.offset))
                 self._cut_backlog(tp, result.offset)
         self._intake.fetch_soon()
         return again
+
+    def _tell_of_reset(self, state: PartitionState, position: int, start: int, offset: int) -> None:
+        """The log did not have the position. What was not read up to the new one is lost to this consumer."""
+        if position < start:
+            reason = f"is no longer in the log, whose first offset is {start} (retention, or deleted records)"
+        else:
+            reason = f"is not in the log, whose first offset is {start}"
+        skipped = max(0, offset - position)
+        log.warning(
+            "%s: offset %d %s: resuming at %d (auto.offset.reset=%s), %d offsets skipped",
+            *(state.tp, position, reason, offset, state.reset_to, skipped),
+        )
+        if skipped:
+            state.skipped += skipped
+            self._intake.skipped(LostRange(state.tp, position, offset), is_heard=self._logs.is_member)
 
     def _settle(self, state: PartitionState, position: Position) -> None:
         state.seek(position)

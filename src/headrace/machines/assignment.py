@@ -99,6 +99,8 @@ class Assignment:
             f"seek() to where to go on"
         )
         self._reset(state, OffsetOutOfRangeError(text, {state.tp: offset}))
+        if self.may_reset:
+            state.reset_from = offset
 
     def _reset(self, state: PartitionState, error: OffsetResetError) -> None:
         if self.may_reset:

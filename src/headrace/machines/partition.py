@@ -126,6 +126,8 @@ class PartitionState:
         self.topic_id: uuid.UUID | None = None
         self.phase = Phase.UNKNOWN
         self.reset_to: str | None = None
+        self.reset_from: int | None = None  # the position that the log does not have, until the reset is done
+        self.skipped = 0  # offsets that resets have passed over
         self.silence = 0  # why nothing of it is handed out, if anything: the flags below
         self.position: Position | None = None
         self.known: OffsetSet | None = (
@@ -236,7 +238,7 @@ class PartitionState:
     def _restart(self, phase: Phase) -> None:
         self.phase = phase
         self.known = None
-        self.reset_to = None
+        self.reset_to = self.reset_from = None
         self.continuity = self.start = next(_continuities)
         self.in_flight = False
         self.fault = None
