@@ -157,7 +157,12 @@ class KafkaError(HeadraceError):
 
 
 class AuthorizationError(KafkaError):
-    """This client may not do what it asked for. The message names the topic, the group or the cluster."""
+    """This client may not do what it asked for. The message names the topics, the group or the cluster.
+
+    `topics` has the topics that are denied; it is empty when something else is.
+    """
+
+    topics: frozenset[str] = frozenset()
 
 
 class CommitFailedError(KafkaError):

@@ -90,6 +90,19 @@ class SecuredBroker:
             done.result(_TIMEOUT)
         wait_for(f"rights of {user} to {name}", lambda: set(bindings) <= set(self._rights(kind, name)))
 
+    def disallow(self, user: str, kind: str, name: str) -> None:
+        """Takes all of that back, and returns when the broker has heard of it."""
+        found = [right for right in self._rights(kind, name) if right.principal == f"User:{user}"]
+        filters = [
+            AclBindingFilter(each.restype, name, ResourcePatternType.LITERAL, each.principal, *every)
+            for each in found
+            for every in [("*", each.operation, each.permission_type)]
+        ]
+        for done in self._admin.delete_acls(filters).values():
+            done.result(_TIMEOUT)
+        gone = set(found)
+        wait_for(f"no rights of {user} to {name}", lambda: gone.isdisjoint(self._rights(kind, name)))
+
     def _rights(self, kind: str, name: str) -> list[AclBinding]:
         every = AclOperation.ANY, AclPermissionType.ANY
         wanted = AclBindingFilter(ResourceType[kind.upper()], name, ResourcePatternType.LITERAL, None, None, *every)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from headrace.errors import (
     CorruptRecordError,
-    KafkaError,
+    HeadraceError,
     OffsetOutOfRangeError,
     OffsetResetError,
     StateError,
 )
 from headrace.machines.assignment import Assignment
+from headrace.machines.pace import Pace
 from headrace.machines.partition import OutOfRange, PartitionState, Phase, Position, PreferredReplica
 from headrace.types import TopicPartition
 from support.machines import FakeChunk, chunk, cluster_of, feed, metadata, offsets, partition, topic
@@ -314,34 +315,20 @@ def test_markers_that_were_kept_back_are_passed_by_the_next_poll() -> None:
 # -- faults ------------------------------------------------------------------------------------------------------
 
 
-def refusal() -> KafkaError:
-    return KafkaError(29, "TOPIC_AUTHORIZATION_FAILED", False, "no")
-
-
-def test_a_broker_s_refusal_is_raised_once_and_then_tried_again() -> None:
-    assignment = assigned(A)
-    assignment.state(A).fault = error = refusal()
-    assert assignment.pending_error() is error
-    assert assignment.state(A).fault is None
-    assert assignment.pending_error() is None
-
-
-def test_what_stopped_all_is_raised_for_all() -> None:
-    assignment = assigned(A, B)
-    assignment.state(A).fault = assignment.state(B).fault = refusal()
-    assignment.pending_error()
-    assert assignment.pending_error() is None
+def pending(assignment: Assignment, *, news: bool = False) -> HeadraceError | None:
+    """What a poll long after the last one raises."""
+    return assignment.pending_error(Pace(), 0.0, news=news)
 
 
 def test_news_are_told_once_and_the_rest_when_there_is_nothing_else() -> None:
     assignment = assigned(A, B)
     assignment.state(A).fault = stays = CorruptRecordError("bad", A, 0)
-    assert assignment.pending_error(news=True) is stays
-    assert assignment.pending_error(news=True) is None
+    assert pending(assignment, news=True) is stays
+    assert pending(assignment, news=True) is None
     assignment.state(B).fault = news = CorruptRecordError("bad", B, 0)
-    assert assignment.pending_error(news=True) is news
-    assert assignment.pending_error(news=True) is None
-    assert assignment.pending_error() is stays
+    assert pending(assignment, news=True) is news
+    assert pending(assignment, news=True) is None
+    assert pending(assignment) is stays
 
 
 @pytest.mark.parametrize(
@@ -350,22 +337,22 @@ def test_news_are_told_once_and_the_rest_when_there_is_nothing_else() -> None:
 def test_other_faults_stay_until_the_user_seeks(error: Exception) -> None:
     assignment = assigned(A)
     assignment.state(A).fault = error
-    assert assignment.pending_error() is error
-    assert assignment.pending_error() is error
+    assert pending(assignment) is error
+    assert pending(assignment) is error
     assignment.state(A).seek(Position(7))
-    assert assignment.pending_error() is None
+    assert pending(assignment) is None
 
 
 def test_a_fault_waits_for_what_is_buffered_before_it_and_for_the_end_of_a_pause() -> None:
     assignment = assigned(A, B)
     fill(assignment, {A: 3})
     assignment.state(A).fault = error = CorruptRecordError("bad", A, 3)
-    assert assignment.pending_error() is None
+    assert pending(assignment) is None
     assignment.take(-1, [])
     assignment.state(A).paused = True
-    assert assignment.pending_error() is None
+    assert pending(assignment) is None
     assignment.state(A).paused = False
-    assert assignment.pending_error() is error
+    assert pending(assignment) is error
 
 
 def test_a_fault_waits_for_what_is_still_being_decoded() -> None:
@@ -373,7 +360,7 @@ def test_a_fault_waits_for_what_is_still_being_decoded() -> None:
     assignment.state(A).arrived(100, 5)
     assignment.state(A).fault = OutOfRange(5)
     assert not assignment.resolve_out_of_range()
-    assert assignment.pending_error() is None
+    assert pending(assignment) is None
 
 
 def test_out_of_range_resets_when_all_before_it_is_handed_out() -> None:
@@ -384,14 +371,14 @@ def test_out_of_range_resets_when_all_before_it_is_handed_out() -> None:
     assignment.take(-1, [])
     assert assignment.resolve_out_of_range()
     assert (assignment.state(A).phase, assignment.state(A).reset_to) == (Phase.RESET, "earliest")
-    assert assignment.pending_error() is None
+    assert pending(assignment) is None
 
 
 def test_out_of_range_without_a_reset_policy() -> None:
     assignment = assigned(A, reset="none")
     assignment.state(A).fault = OutOfRange(0)
     assert assignment.resolve_out_of_range()
-    error = assignment.pending_error()
+    error = pending(assignment)
     assert isinstance(error, OffsetOutOfRangeError)
     assert (error.offsets, error.partitions, error.retriable) == ({A: 0}, {A}, False)
     assert "offset 0 of t-0" in str(error)
@@ -410,7 +397,7 @@ def test_nothing_committed_and_no_reset_policy() -> None:
     assignment = Assignment("none", "fair", 1000)
     assignment.assign([A])
     assignment.no_committed_offset(assignment.state(A))
-    error = assignment.pending_error()
+    error = pending(assignment)
     assert isinstance(error, OffsetResetError)
     assert "t-0 has no committed offset" in str(error)
 
@@ -480,5 +467,5 @@ def test_a_topic_made_again_is_not_read_at_the_old_offsets(reset: str, phase: Ph
     state = assignment.state(A)
     assert (state.phase, state.available, state.position, state.topic_id) == (phase, 0, None, uuid.UUID(int=2))
     assert state.reset_to == (None if fails else "earliest"), "all that it holds is newer than what was read"
-    assert isinstance(assignment.pending_error(), OffsetResetError) is fails
+    assert isinstance(pending(assignment), OffsetResetError) is fails
     assert assignment.follow(cluster) == []

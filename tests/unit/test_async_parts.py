@@ -21,6 +21,7 @@ from headrace.aio.log_offsets import EpochEnd
 from headrace.aio.positions import Positions, _timestamp
 from headrace.config import ConsumerConfig
 from headrace.errors import (
+    AuthorizationError,
     ClosedError,
     CorruptRecordError,
     HeadraceError,
@@ -33,6 +34,7 @@ from headrace.errors import (
 from headrace.machines.cluster import Leader, Partition, Topic
 from headrace.machines.partition import Phase, Position
 from headrace.offsets import LAST_OFFSET, OffsetSet
+from headrace.protocol.codes import kafka_error
 from headrace.protocol.messages import API_VERSIONS, FETCH, METADATA
 from headrace.records import decode
 from headrace.types import Node
@@ -117,17 +119,20 @@ def test_errors_can_be_pickled(error):
     assert vars(again) == vars(error)
 
 
-def test_what_a_broker_refused_is_tried_again_after_it_was_raised():
+def test_all_denied_topics_are_in_one_error_which_is_not_raised_again_at_once():
     shared = intake()
-    woken = []
-    shared.wake_all = lambda: woken.append("all")
     state = shared.assignment.state(TP)
     state.seek(Position(0))
-    state.fault = KafkaError(29, "TOPIC_AUTHORIZATION_FAILED", False, "no")
-    with pytest.raises(KafkaError):
+    state.refuse(kafka_error(29, f"Fetch of {TP} at offset 0"), time.monotonic())
+    shared.denied = frozenset({"b", "a"})
+    with pytest.raises(AuthorizationError, match=r"topics a, b, t: TOPIC_AUTHORIZATION_FAILED \(29\)") as caught:
         shared.take(10)
-    assert woken
-    assert state.fault is None
+    assert caught.value.topics == {"a", "b", "t"}
+    assert shared.take(10) is None
+    shared.denied = frozenset({"a", "b", "news"})
+    with pytest.raises(AuthorizationError, match="news"):
+        shared.take(10)
+    assert shared.take(10) is None
 
 
 def test_an_epoch_that_moved_while_its_end_was_asked_for_is_asked_again():

@@ -178,7 +178,6 @@ FATAL = [
     E.invalid_session_timeout,
     E.invalid_group_id,
     E.group_max_size_reached,
-    E.group_authorization_failed,
     E.fenced_instance_id,
     E.unknown_server_error,
 ]

@@ -299,6 +299,8 @@ class TestBacklog:
                     records = at.intake.take(2)
                     assert records is not None
                     assert len(records) == count
+                assert at.intake.take(2) is None, "not again at once"
+                at.intake.pace.forget()
                 with pytest.raises(CorruptRecordError):
                     at.intake.take(2)
 

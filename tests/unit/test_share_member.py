@@ -120,11 +120,13 @@ def test_topics_that_may_not_be_read_are_told_once() -> None:
     seat = Seat()
     seat.joined([0])
     seat.answer(seat.request(1.0), code=E.topic_authorization_failed)
+    assert seat.member.complaint is None, "metadata may say which ones"
+    seat.answer(seat.request(1.0), code=E.topic_authorization_failed)
     assert isinstance(seat.member.complaint, KafkaError)
     assert (seat.member.failure, seat.member.state) == (None, ShareState.MEMBER)
 
 
-@pytest.mark.parametrize("code", [E.group_id_not_found, E.group_authorization_failed, E.group_max_size_reached])
+@pytest.mark.parametrize("code", [E.group_id_not_found, E.group_max_size_reached])
 def test_what_ends_the_membership(code: E) -> None:
     seat = Seat()
     seat.answer(seat.request(), code=code)

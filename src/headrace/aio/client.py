@@ -24,9 +24,11 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from ..config import ConsumerConfig
 from ..errors import AuthenticationError, ClosedError, HeadraceError, NetworkError, RequestTimeoutError
-from ..machines.backoff import Backoff
+from ..machines.backoff import REFUSAL, Backoff
 from ..machines.cluster import Cluster
 from ..net.connection import Connection, Reply
 from ..net.frame_pool import FramePool
@@ -76,6 +78,8 @@ class Client:
         self._refresh_wanted = asyncio.Event()
         self._refreshed: asyncio.Future[None] | None = None
         self._last_refresh = 0.0
+        self._again: asyncio.TimerHandle | None = None
+        self._incomplete = 0  # answers in a row that lacked a leader or a topic
         self._keeper: asyncio.Task[None] | None = None
         self._rotation = itertools.count(random.randrange(1000))
         self.closed = False
@@ -253,8 +257,7 @@ class Client:
                 if waiter is not None and not waiter.done():
                     waiter.set_exception(error)
                     waiter.exception()
-                if not error.retriable:
-                    self._tell_of_trouble(error)
+                self._tell_of_trouble(None if error.retriable else error)
                 if error is self._refusal:
                     self._end_waiting(error)
                     self._keeper = None
@@ -281,9 +284,18 @@ class Client:
                 if (topic := self.cluster.topics.get(name))
                 for partition in topic.partitions.values()
             )
-        if leaderless or any(name in self.cluster.topic_errors for name in names):
-            # An election is under way, or a topic is just being made: ask again soon, with a pause.
-            self.loop.call_later(self.retry_pause(2), self.refresh_soon)
+            missing = {code for name in names if (code := self.cluster.topic_errors.get(name)) is not None}
+        if not leaderless and not missing:
+            self._incomplete = 0
+            return
+        # An election is under way, or a topic is just being made, or a right is missing: ask again, with a pause.
+        self._incomplete += 1
+        pause = self.retry_pause(1 + self._incomplete)
+        if not leaderless and missing == {ErrorCode.topic_authorization_failed}:
+            pause = REFUSAL.seconds(self._incomplete, random.random())
+        if self._again is not None:
+            self._again.cancel()  # else each refresh that somebody wants would add one more to those to come
+        self._again = self.loop.call_later(pause, self.refresh_soon)
 
     async def know_topics(self, names: Iterable[str]) -> None:
         """Has metadata of these topics, if need be by asking for it once. Unknown ones stay unknown."""

@@ -219,7 +219,7 @@ class AsyncConsumer(Asking, Committing):
         takes no records when partitions are asked back."""
         group = self._group
         is_asked = group is not None and group.has_requests
-        records = None if is_asked else self._intake.take(limit)
+        records = None if is_asked else self._intake.take(limit, is_late=is_late)
         if records is not None and self._completions is not None:
             self._completions.delivered(records, self._intake.begun)
         if group is None or not group.is_subscribed:
@@ -227,14 +227,17 @@ class AsyncConsumer(Asking, Committing):
         if records is None:
             if not is_late and not group.has_news:
                 return None
+            group.raise_failure(is_late=is_late)
             records = Records()
         records.to_be_revoked = group.revocations.next
         records.lost = group.revocations.lost
         return records
 
     def _patience(self, left: float) -> float:
-        """How long a poll may wait for the bell: it does not ring for a deadline of a revoke."""
-        group = self._group
+        """How long a poll may wait for the bell: it does not ring for a deadline of a revoke, nor for an error that may
+        be raised again."""
+        group, now = self._group, time.monotonic()
+        left = min(left, self._intake.pace.next_due(now) - now)
         return left if group is None or not group.is_subscribed else min(left, group.poll_waits())
 
     async def __aiter__(self) -> AsyncIterator[Record]:

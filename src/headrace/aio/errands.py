@@ -15,13 +15,15 @@ import uuid
 from collections.abc import Coroutine
 from typing import Any
 
-from ..errors import ClosedError, HeadraceError
+from kio.schema.errors import ErrorCode
+
+from ..errors import AuthorizationError, ClosedError, HeadraceError
 from ..machines.assignors import is_own
 from ..machines.classic_member import ClassicMember
 from ..machines.epoch_member import EpochMember
 from ..machines.leading import share_out
 from ..machines.membership import Action, Assign, Send
-from ..protocol.codes import NONE, legible
+from ..protocol.codes import NONE, kafka_error, legible
 from ..protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT
 from .client import Client
 from .coordinator import Coordinator
@@ -91,6 +93,8 @@ class Errands:
                 with self._intake.lock:
                     before = member.state
                     member.answered(action, body, time.monotonic())
+                if body.error_code == ErrorCode.topic_authorization_failed:
+                    self._client.refresh_soon()  # says which topics
                 if member.state is before and _is_routine(action, body):
                     self._look.set()
                     return
@@ -164,9 +168,15 @@ class Errands:
         """One try: if it does not get through, the session timeout does the same, later."""
         try:
             async with asyncio.timeout(timeout):
-                await self._coordinator.ask(farewell)
+                body = await self._coordinator.ask(farewell)
+            if body.error_code != NONE:
+                raise kafka_error(body.error_code, f"{farewell.api} of group {self._group.group_id}")
         except (HeadraceError, TimeoutError) as error:
             log.info("group %s: leaving was not acknowledged: %s", self._group.group_id, error or "no answer in time")
+            member = self._group.member
+            if isinstance(error, AuthorizationError) and isinstance(member, ClassicMember):
+                with self._intake.lock:
+                    member.not_left(farewell)
 
     async def close(self) -> None:
         tasks = [*self._tasks, *([self._main] if self._main else [])]

@@ -26,6 +26,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Iterator
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from ..arguments import pattern_of, topics_in
 from ..config import ConsumerConfig
 from ..errors import ConfigError
@@ -37,6 +39,7 @@ from ..machines.classic_member import State as ClassicState
 from ..machines.cluster import Cluster
 from ..machines.epoch_member import EpochMember
 from ..machines.membership import Duty, GroupSettings, Identity, Partitions, Revoke, Subscription, Take
+from ..machines.pace import RETRIED, STAYS
 from ..machines.revocation import Revocations
 from ..protocol.codes import kafka_error
 from ..types import GroupMetadata, TopicPartition
@@ -63,8 +66,6 @@ class Foreground:
 Step = Background | Foreground
 Steps = Generator[Step, None, None]
 AutoCommit = Callable[[Partitions], Coroutine[Any, Any, None]]
-
-_FATAL_TOPIC_ERRORS = {17, 29}  # INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED
 
 
 def _nobody() -> None:
@@ -148,6 +149,8 @@ class Group:
             self._listener = listener or RebalanceListener()
             self._names, self._pattern, self._server_pattern = names, compiled, remote
             self.is_subscribed = True
+            self._intake.denied = frozenset()
+            self._intake.pace.forget()
             self._refresh(self._intake.cluster)
         self.wake()
 
@@ -189,13 +192,14 @@ class Group:
         if self._pattern is not None and member.failure is None:  # which only subscribe() ends
             self._refresh(cluster)
         for name in self._names:
-            code = cluster.topic_errors.get(name)
-            if code in _FATAL_TOPIC_ERRORS:
-                member.complaint = kafka_error(code, f"Metadata of topic {name}")
+            if cluster.topic_errors.get(name) == ErrorCode.invalid_topic_exception:
+                member.complaint = kafka_error(ErrorCode.invalid_topic_exception, f"Metadata of topic {name}")
+        self._intake.denied = cluster.denied(self._names)
         if isinstance(member, ClassicMember):
             member.topics_changed({name: len(topic.partitions) for name, topic in cluster.topics.items()})
         else:
             member.names_known(cluster.topic_names())
+            member.deny(self._intake.denied)
 
     def topics_to_watch(self) -> set[str]:
         """Called with the lock held."""
@@ -260,11 +264,17 @@ class Group:
         if self.revocations.pending:
             yield from self._review()
         yield from self._tell_of_lost_ranges()
-        if self.member.failure is not None:
-            raise self.member.failure.with_traceback(None)  # of the last time
-        if self.member.complaint is not None:
-            complaint, self.member.complaint = self.member.complaint, None
+        self.raise_failure()
+        member, pace, now = self.member, self._intake.pace, time.monotonic()
+        complaint, member.complaint = member.complaint, None
+        if complaint is not None and pace.admits(complaint, now, RETRIED):
             raise complaint
+
+    def raise_failure(self, *, is_late: bool = False) -> None:
+        """What ended the membership, if it was not raised just now; `is_late` when the poll's time is up."""
+        failure = self.member.failure
+        if failure is not None and self._intake.pace.admits(failure, time.monotonic(), STAYS, is_late=is_late):
+            raise failure.with_traceback(None)  # of the last time
 
     def _begin(self) -> Steps:
         """What a poll does first, once: it completes the revokes that the one before has told of and that are not
@@ -388,6 +398,8 @@ class Group:
         self.has_news = self.has_requests = False
         self.lost_for_good = frozenset()
         self._intake.lost.clear()
+        self._intake.denied = frozenset()
+        self._intake.pace.forget()
         self.member.failure = self.member.complaint = None
 
     def delay(self, partitions: Collection[TopicPartition]) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -21,8 +22,10 @@ from ..errors import AuthenticationError, HeadraceError
 from ..machines.assignment import Assignment, TakenFrom
 from ..machines.cluster import Cluster
 from ..machines.lanes import Lanes
+from ..machines.pace import RETRIED, STAYS, Pace
 from ..machines.partition import Chunk, PartitionState, Position
 from ..offsets import LAST_OFFSET, OffsetSet
+from ..protocol.codes import topics_denied
 from ..records import Batch, Record, Records
 from ..types import TopicPartition, Watermarks
 from .backlog import Backlog, LostRange
@@ -62,6 +65,8 @@ class Intake(Lane):
         self.assignments = 0  # how often partitions came or went
         self._crash: BaseException | None = None
         self._obstacle: HeadraceError | None = None
+        self.pace = Pace()
+        self.denied: frozenset[str] = frozenset()  # topics that are subscribed, and that brokers tell nothing of
         self._has_raised = False  # the last poll has
         self.handover = Handover(is_confirmed=True)  # belongs to the thread that polls
         self._last_one: tuple[_Place, Record] | None = None  # that an iteration has handed out
@@ -91,12 +96,14 @@ class Intake(Lane):
         if is_heard:
             self.lost.append(lost)
 
-    def take(self, limit: int) -> Records | None:
+    def take(self, limit: int, *, is_late: bool = False) -> Records | None:
         """The records of one poll, or None if there are none. Raises what lies in a partition's way: once before the
-        records of others, which may never end, and then when there are none."""
+        records of others, which may never end, and then when there are none; the same not too often (`pace`), where it
+        counts whether the poll's time is up (`is_late`)."""
+        now = time.monotonic()
         backlog = self.backlog
         with self.lock:
-            error = None if self._has_raised else self._pending_error(news=True)
+            error = None if self._has_raised else self._pending_error(now, news=True)
             chunks: list[Chunk] = []
             if error is None:
                 handover = self.handover = Handover()
@@ -110,33 +117,43 @@ class Intake(Lane):
             if not chunks or backlog is not None:
                 moved = self.assignment.resolve_out_of_range()
             if not chunks and error is None:
-                error = self._pending_error()
+                error = self._pending_error(now, is_late=is_late)
             self._has_raised = error is not None
         if hungry:
             self.wake_fetching()
         if backlog is not None and hungry_beside:
             backlog.wake_fetching()
-        if moved or error is not None:
-            self.wake_all()  # after a refusal it is tried again
+        if moved:
+            self.wake_all()
         if error is not None:
             raise error.with_traceback(None)  # of the last time
-        if self._obstacle is not None and not chunks:
-            obstacle = self._obstacle
-            if not _is_final(obstacle):
-                self._obstacle = None
-            raise obstacle.with_traceback(None)
-        if self._crash is not None and not chunks:
-            raise HeadraceError(f"a background task of this consumer ended: {self._crash!r}") from self._crash
         if not chunks:
+            self._raise_obstacle(now, is_late)
             return None
         records = Records(chunks)  # type: ignore[arg-type]  # only decode() makes them
         self.records_returned += len(records)
         self.bytes_returned += records.nbytes
         return records
 
-    def _pending_error(self, *, news: bool = False) -> HeadraceError | None:
+    def _raise_obstacle(self, now: float, is_late: bool) -> None:
+        obstacle, pace = self._obstacle, self.pace
+        if obstacle is not None:
+            is_final = _is_final(obstacle)
+            if pace.admits(obstacle, now, STAYS if is_final else RETRIED, is_late=is_late and is_final):
+                raise obstacle.with_traceback(None)
+        if self._crash is not None:
+            crash = HeadraceError(f"a background task of this consumer ended: {self._crash!r}")
+            if pace.admits(crash, now, STAYS, is_late=is_late):
+                raise crash from self._crash
+
+    def _pending_error(self, now: float, *, news: bool = False, is_late: bool = False) -> HeadraceError | None:
         """With the lock held."""
-        found = (lane.assignment.pending_error(news=news) for lane in self.lanes if lane.assignment.is_faulty)
+        faulty = [lane.assignment for lane in self.lanes if lane.assignment.is_faulty]
+        if faulty or self.denied:
+            topics = self.denied.union(*(assignment.denied_topics() for assignment in faulty))
+            if topics and self.pace.admits(denied := topics_denied(topics), now, RETRIED):
+                return denied
+        found = (each.pending_error(self.pace, now, news=news, is_late=is_late) for each in faulty)
         return next((error for error in found if error is not None), None)
 
     # -- handing over ------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import abc
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 from ..config import ConsumerConfig
@@ -74,10 +75,11 @@ class Lane(abc.ABC):
         """One of its tasks has ended by this."""
 
     def fail(self, partitions: Iterable[TopicPartition], error: HeadraceError) -> None:
-        """What stopped the fetching cannot be mended by trying again: a poll raises it."""
+        """What stopped the fetching will hardly be mended by trying again: a poll raises it."""
+        now = time.monotonic()
         with self.lock:
             for tp in partitions:
                 state = self.assignment.get(tp)
                 if state is not None:
-                    state.fault = error
+                    state.refuse(error, now)
         self.doorbell.ring()

@@ -166,6 +166,7 @@ class Life(Living[Engine]):
         """Exactly these. What was handed out of the others has no meaning any more."""
         gone = self._intake.partitions().difference(partitions)
         self._intake.assign(partitions)
+        self._intake.pace.forget()
         if self._completions is not None:
             self._completions.forget(gone)
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from ..config import reset_duration_ms
-from ..errors import CommitFailedError, HeadraceError, LogTruncationError
+from ..errors import CommitFailedError, HeadraceError, LogTruncationError, OffsetResetError
 from ..lane_marks import Mark, standing
 from ..machines.lanes import Lanes, beginning
 from ..machines.partition import PartitionState, Phase, Position
@@ -66,7 +66,7 @@ class Positions:
     async def run(self) -> None:
         failures = 0
         while True:
-            await self._wanted.wait()
+            await self._woken()
             self._wanted.clear()
             error = await self._round()
             self.failure = error
@@ -83,13 +83,24 @@ class Positions:
                     await self._wanted.wait()
             self._wanted.set()
 
+    async def _woken(self) -> None:
+        """Also when it is time to ask again about what was refused."""
+        with self._intake.lock:
+            until = self._intake.assignment.next_retry
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self._wanted.wait()
+
     async def _round(self) -> HeadraceError | None:
         """Looks at every partition once. The error is what has to be tried again."""
         with self._intake.lock:
             assignment = self._intake.assignment
             assignment.resolve_out_of_range()
+            now = self._client.loop.time()
             waiting = {
-                phase: {state.tp: state.continuity for state in assignment.in_phase(phase) if state.fault is None}
+                phase: {
+                    state.tp: state.continuity for state in assignment.in_phase(phase) if state.may_be_asked_for(now)
+                }
                 for phase in (Phase.UNKNOWN, Phase.RESET, Phase.VALIDATE)
             }
         errors = await asyncio.gather(
@@ -263,14 +274,12 @@ class Positions:
         backlog.wake_all()
 
     def _retry_or_raise(self, error: HeadraceError, continuities: Continuities, phase: Phase) -> HeadraceError | None:
-        if error.retriable:
-            return error
         with self._intake.lock:
             for tp in continuities:
                 state = self._current(tp, continuities, phase)
                 if state is not None:
-                    state.fault = error
-        return None
+                    _refused(state, error)
+        return error if error.retriable else None
 
     # -- reset -----------------------------------------------------------------------------------------------
 
@@ -405,10 +414,15 @@ def _truncated(tp: TopicPartition, position: int, end: EpochEnd) -> LogTruncatio
 
 
 def _refused(state: PartitionState, error: HeadraceError) -> HeadraceError | None:
-    """The error, if it is to be tried again. Else it is the partition's."""
+    """The error, if it is to be tried again. Else it is the partition's, which is asked for again later, unless the
+    user has to decide."""
     if error.retriable:
+        state.answered()
         return error
-    state.fault = error
+    if isinstance(error, OffsetResetError):
+        state.fault = error
+    else:
+        state.refuse(error, time.monotonic())
     return None
 
 

@@ -83,7 +83,9 @@ class AsyncShareConsumer(ShareLife):
                 if records is not None:
                     break
                 self._run_callbacks()
-                await intake.doorbell.wait_async(max(0.0, deadline - time.monotonic()))
+                now = time.monotonic()
+                until = min(deadline, intake.pace.next_due(now))
+                await intake.doorbell.wait_async(max(0.0, until - now))
             intake.poll_ends()
             # From here to the caller nothing can interrupt it: see share_stock.py.
             if iterates:

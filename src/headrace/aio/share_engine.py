@@ -10,10 +10,12 @@ import uuid
 from collections.abc import Coroutine
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from ..errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError, UnsupportedVersionError
 from ..machines.membership import Send
 from ..machines.share_member import NEEDS, ShareState
-from ..protocol.codes import kafka_error
+from ..protocol.codes import kafka_error, topics_denied
 from ..share_config import ShareConsumerConfig
 from .client import Client
 from .coordinator import Coordinator
@@ -21,8 +23,6 @@ from .share_intake import ShareIntake, nobody
 from .share_streams import Streams, share_version
 
 log = logging.getLogger(__name__)
-
-_FATAL_TOPIC_ERRORS = {17, 29}  # INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED
 
 
 class ShareEngine:
@@ -92,6 +92,8 @@ class ShareEngine:
                 member.failed(action, error, time.monotonic())
             is_news = True
         else:
+            if body.error_code == ErrorCode.topic_authorization_failed:
+                self.client.refresh_soon()  # says which topics
             with self.intake.lock:
                 is_news = member.answered(action, body, time.monotonic())
                 if is_news:
@@ -131,10 +133,13 @@ class ShareEngine:
         """Called by the client, with the lock held."""
         member, planner = self.intake.member, self.intake.planner
         self._unknown = planner.follow(member.assignment)
+        member.denied = self.intake.cluster.denied(member.topics)
         for name in member.topics:
-            code = self.intake.cluster.topic_errors.get(name)
-            if code in _FATAL_TOPIC_ERRORS:
-                member.complaint = kafka_error(code, f"Metadata of topic {name}")
+            if self.intake.cluster.topic_errors.get(name) == ErrorCode.invalid_topic_exception:
+                member.complaint = kafka_error(ErrorCode.invalid_topic_exception, f"Metadata of topic {name}")
+        if member.denied:
+            member.complaint = topics_denied(member.denied)
+            self.intake.doorbell.ring()
         self.loop.call_soon(self.streams.wake)
         self.loop.call_soon(self._look.set)
 

@@ -23,6 +23,7 @@ from ..acknowledge import AcknowledgeType
 from ..errors import AuthenticationError, HeadraceError
 from ..machines.backoff import Backoff
 from ..machines.cluster import Cluster
+from ..machines.pace import RETRIED, STAYS, Pace
 from ..machines.share_holding import Outcome
 from ..machines.share_member import ShareMember
 from ..machines.share_place import ShareTerms, Talk
@@ -79,6 +80,7 @@ class ShareIntake:
         )
         self.planner = Planner(terms, self.cluster, backoff, random.random)
         self._has_acks = False  # that the streams have not heard of
+        self.pace = Pace()
         self._crash: BaseException | None = None
         self._obstacle: HeadraceError | None = None
 
@@ -104,6 +106,7 @@ class ShareIntake:
         with self.lock:
             self.member.subscribe(topics)
             self.planner.subscribe(topics, time.monotonic())
+        self.pace.forget()
         self.wake_group()
 
     def poll_begins(self) -> None:
@@ -137,7 +140,7 @@ class ShareIntake:
                 # A poll that finds nothing fetches, which takes acknowledgements along; this one may not.
                 is_hungry = self._has_acks or self.planner.is_hungry(now)
             else:
-                self._raise()
+                self._raise(now, now >= deadline)
                 if now < deadline:
                     self.planner.wait(limit, deadline)
                 else:
@@ -152,21 +155,24 @@ class ShareIntake:
         handover.total = self.records_returned + len(records)
         return records
 
-    def _raise(self) -> None:
-        if self.member.failure is not None:
+    def _raise(self, now: float, is_late: bool) -> None:
+        """What was not raised just now: what is retried comes again."""
+        pace = self.pace
+        if self.member.failure is not None and pace.admits(self.member.failure, now, STAYS, is_late=is_late):
             raise self.member.failure.with_traceback(None)  # of the last time
-        if (complaint := self.member.complaint) is not None:
-            self.member.complaint = None
-            raise complaint
-        if (fault := self.planner.fault) is not None:
-            self.planner.fault = None
-            raise fault
+        for owner, name in ((self.member, "complaint"), (self.planner, "fault")):
+            error: HeadraceError | None = getattr(owner, name)
+            setattr(owner, name, None)
+            if error is not None and pace.admits(error, now, RETRIED):
+                raise error
         if (obstacle := self._obstacle) is not None:
-            if not (isinstance(obstacle, AuthenticationError) and obstacle.is_final):
-                self._obstacle = None
-            raise obstacle.with_traceback(None)
+            is_final = isinstance(obstacle, AuthenticationError) and obstacle.is_final
+            if pace.admits(obstacle, now, STAYS if is_final else RETRIED, is_late=is_late and is_final):
+                raise obstacle.with_traceback(None)
         if self._crash is not None:
-            raise HeadraceError(f"a background task of this consumer ended: {self._crash!r}") from self._crash
+            crash = HeadraceError(f"a background task of this consumer ended: {self._crash!r}")
+            if pace.admits(crash, now, STAYS, is_late=is_late):
+                raise crash from self._crash
 
     def handed_over(self, records: Records) -> Handover:
         """These, as the poll that returned them had taken them."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..errors import CorruptRecordError, HeadraceError, OffsetOutOfRangeError, OffsetResetError, StateError
+from ..errors import HeadraceError, OffsetOutOfRangeError, OffsetResetError, StateError
+from ..protocol.codes import denies_topic
 from ..types import TopicPartition
 from .cluster import Cluster
 from .drain import FEW, MANY, fair_shares, greedy_shares
+from .pace import RETRIED, STAYS, Pace
 from .partition import Chunk, OutOfRange, PartitionState, Phase, Position
+
+_STAYING = ("a partition's fault that stays",)  # the key of their repetitions: one of all of them is raised at a time
 
 
 class TakenFrom(NamedTuple):
@@ -246,20 +250,38 @@ class Assignment:
     def is_faulty(self) -> bool:
         return bool(self._faulty)
 
-    def pending_error(self, *, news: bool = False) -> HeadraceError | None:
-        """What a poll without records has to raise: the first fault with nothing buffered before it. With `news` only
-        one that no poll has raised yet.
+    @property
+    def next_retry(self) -> float | None:
+        """When the next refusal is to be asked about again, of partitions without a position."""
+        waiting = (state for state in self._faulty if state.is_refused and state.phase is not Phase.READY)
+        return min((state.backoff_until for state in waiting), default=None)
 
-        A missing position and damaged records stay until the user seeks; the rest is raised once and then tried
-        again.
-        """
-        due = ((state, error) for state, error in self.due_faults() if not (news and state.is_told))
-        state, error = next(due, (None, None))
-        if state is None or error is None:
-            return None
+    def denied_topics(self) -> set[str]:
+        """The topics with a partition that may not be read."""
+        return {state.tp.topic for state, error in self.due_faults() if denies_topic(error)}
+
+    def pending_error(
+        self, pace: Pace, now: float, *, news: bool = False, is_late: bool = False
+    ) -> HeadraceError | None:
+        """What a poll without records has to raise: the first fault with nothing buffered before it, if it is time for
+        that. With `news`, of those that stay only one that no poll has raised yet; `is_late` when the poll's time is
+        up. What denies topics is left out."""
+        for state, error in self.due_faults():
+            if denies_topic(error):
+                continue
+            if state.is_refused:
+                if pace.admits(error, now, RETRIED):
+                    return error
+            elif not state.is_told or (not news and pace.is_due(_STAYING, now, is_late=is_late)):
+                pace.raised(_STAYING, now, STAYS)
+                self._told(state, error)
+                return error
+        return None
+
+    def _told(self, state: PartitionState, error: HeadraceError) -> None:
         # What stopped a whole fetch is the fault of all partitions in it.
         for same in [same for same, other in self.due_faults() if other is error]:
             same.is_told = True
-            if not isinstance(error, (OffsetResetError, CorruptRecordError)):
-                same.fault = None
-        return error
+        # The next to be raised is another one, if there is any.
+        del self._faulty[state]
+        self._faulty[state] = None

@@ -20,3 +20,7 @@ class Backoff:
             return 0.0
         grown = min(self.initial_ms * 2.0 ** min(failures - 1, 40), max(self.initial_ms, self.max_ms))
         return grown * (1 - _JITTER + 2 * _JITTER * dice) / 1000
+
+
+REFUSAL = Backoff(500, 5_000)
+"""Between tries of what was refused: somebody has to grant a right first, and brokers log each denial."""

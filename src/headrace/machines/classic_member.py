@@ -15,6 +15,8 @@
   REBALANCE_IN_PROGRESS makes the next poll begin; heartbeats go on until then.
 - A generation that is lost (fenced, unknown member, too long without a poll) takes all partitions with it: they may
   be read by others already. The next poll reports them as lost and joins anew.
+- When the right to the group is missing, the generation is lost as well, and the member joins again and again until
+  somebody has granted it.
 - An answer counts only if it answers the newest request of its kind; one to a request sent under an older
   generation may be about a rebalance that is over.
 """
@@ -28,13 +30,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ..errors import HeadraceError, KafkaError, ProtocolError
+from ..errors import AuthorizationError, HeadraceError, KafkaError, ProtocolError
 from ..protocol.codes import NONE, kafka_error, legible
 from ..protocol.group_data import MemberSubscription, read_assignment
 from ..protocol.messages import JOIN_GROUP
 from .assignors import Assignor, is_cooperative
-from .backoff import Backoff
-from .classic_requests import heartbeat_request, join_request, leave_request, sync_request, user_data_of, who
+from .backoff import REFUSAL, Backoff
+from .classic_requests import heartbeat_request, join_request, leave_request, sync_request, who, with_user_data
 from .leading import members_in
 from .membership import (
     Action,
@@ -206,6 +208,11 @@ class ClassicMember:
         self.owned = frozenset()
         return farewell
 
+    def not_left(self, farewell: Send) -> None:
+        """The coordinator did not allow it, and still has this member: should it join again, then under its id. A new
+        one would have to wait until the session of the old one ends."""
+        self._member_id = self._member_id or farewell.fields["members"][0]["member_id"]
+
     def _farewell(self, reason: str) -> Send | None:
         if not self._member_id or self._settings.instance_id is not None:
             return None
@@ -267,18 +274,8 @@ class ClassicMember:
     def _join_request(self) -> Send:
         if self._wish is not None:  # kept for further tries: the broker logs that of the last one
             self._reason, self._wish = self._wish, None
-        previous, generation = self._previous
-        topics = self.subscription.topics
-        subscriptions = {
-            name: MemberSubscription(
-                topics,
-                self.owned,
-                self._generation,
-                self._settings.rack,
-                user_data_of(assignor, topics, previous, generation),
-            )
-            for name, assignor in self._assignors.items()
-        }
+        now = MemberSubscription(self.subscription.topics, self.owned, self._generation, self._settings.rack)
+        subscriptions = with_user_data(now, self._assignors, *self._previous)
         return join_request(self._settings, self._member_id, subscriptions, self._reason)
 
     @property
@@ -312,7 +309,7 @@ class ClassicMember:
             if isinstance(action, Assign):
                 self.complaint = error
             elif not error.retriable:
-                self._fail(error)
+                self._refuse(error, now)
                 return
             self._rejoin_after_pause(now)
 
@@ -328,7 +325,7 @@ class ClassicMember:
         elif code in _TRY_AGAIN:
             self._rejoin_after_pause(now)
         else:
-            self._fail(kafka_error(code, f"JoinGroup of group {self._settings.group_id}"))
+            self._refuse(kafka_error(code, f"JoinGroup of group {self._settings.group_id}"), now)
 
     def _joined(self, body: Any, now: float) -> None:
         self._failures = 0
@@ -397,7 +394,7 @@ class ClassicMember:
         elif code in _TRY_AGAIN:
             self._rejoin_after_pause(now)
         else:
-            self._fail(kafka_error(code, f"SyncGroup of group {self._settings.group_id}"))
+            self._refuse(kafka_error(code, f"SyncGroup of group {self._settings.group_id}"), now)
 
     def _heartbeat_answered(self, action: Send, code: int, now: float) -> None:
         self._next_heartbeat = now + self._settings.heartbeat_interval
@@ -419,7 +416,7 @@ class ClassicMember:
             self._lose_generation(keep_id=code == ErrorCode.illegal_generation)
             self.state = State.BEGINNING
         else:
-            self._fail(kafka_error(code, f"Heartbeat of group {self._settings.group_id}"))
+            self._refuse(kafka_error(code, f"Heartbeat of group {self._settings.group_id}"), now)
 
     def commit_refused(self, code: int, sent: Identity) -> None:
         """The coordinator did not take a commit: what that says of the membership."""
@@ -469,6 +466,18 @@ class ClassicMember:
         self._heartbeat = None
         self._layout = None
         self.group_topics = frozenset()
+
+    def _refuse(self, error: HeadraceError, now: float) -> None:
+        """A right may be granted at any time, so the member joins again and again. Until then nothing can be committed,
+        and others may be given its partitions. It keeps its id: a new one would have to wait until the coordinator
+        gives the old one up."""
+        if not isinstance(error, AuthorizationError):
+            self._fail(error)
+            return
+        self.complaint = error
+        self._lose_generation(keep_id=True)
+        self._rejoin_after_pause(now)
+        self._not_before = now + REFUSAL.seconds(self._failures, self._dice())
 
     def _fail(self, error: HeadraceError) -> None:
         self.failure = error

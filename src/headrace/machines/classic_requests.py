@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,11 +10,22 @@ from ..errors import HeadraceError, StateError
 from ..protocol.group_data import MemberSubscription, write_subscription
 from ..protocol.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from .assignors import Assignor
-from .membership import GroupSettings, Identity, Send
+from .membership import GroupSettings, Identity, Partitions, Send
 
 _PROTOCOL_TYPE = "consumer"
 _GRACE = 5.0  # the coordinator answers when the rebalance timeout is over; its answer takes a while, too
 _LONGEST_REASON = 255
+
+
+def with_user_data(
+    subscription: MemberSubscription, assignors: Mapping[str, Assignor], previous: Partitions, generation: int
+) -> dict[str, MemberSubscription]:
+    """The same subscription for each strategy, with what its assignor wants to be told of the assignment before."""
+    topics = subscription.topics
+    return {
+        name: dataclasses.replace(subscription, user_data=user_data_of(assignor, topics, previous, generation))
+        for name, assignor in assignors.items()
+    }
 
 
 def user_data_of(assignor: Assignor, *told: Any) -> bytes | None:

@@ -102,6 +102,11 @@ class Cluster:
         partition = self.partition(tp)
         return partition is not None and node in self.brokers and node not in partition.offline
 
+    def denied(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of these topics that this client may not know of."""
+        denied = ErrorCode.topic_authorization_failed
+        return frozenset(name for name in names if self.topic_errors.get(name) == denied)
+
     def without_leader(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         return {tp for tp in partitions if self.leader(tp) is None}
 

@@ -12,7 +12,8 @@
   that owes it that.
 - A heartbeat says only what has changed since the last one that was answered. After an error nobody knows what the
   coordinator has heard, so it says everything.
-- Fenced, unknown or too long without a poll: everything is lost, the epoch is 0 again, the member id stays.
+- Fenced, unknown or too long without a poll: everything is lost, the epoch is 0 again, the member id stays. The same
+  when the right to the group is missing; it then joins again and again, until somebody has granted it.
 - What is owned goes by topic id: a topic made again under its old name is another one, and its partitions are
   revoked and taken anew.
 """
@@ -28,7 +29,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ..errors import HeadraceError, UnsupportedVersionError
+from ..errors import AuthorizationError, HeadraceError, UnsupportedVersionError
 from ..protocol.codes import NONE, kafka_error
 from ..protocol.messages import CONSUMER_GROUP_HEARTBEAT
 from ..types import TopicPartition
@@ -92,6 +93,7 @@ class EpochMember:
         self._owned: dict[TopicPartition, uuid.UUID] = {}
         self._target: frozenset[_Slot] = frozenset()
         self._names: Mapping[uuid.UUID, str] = {}
+        self._denied: frozenset[str] = frozenset()
         self._unresolved: frozenset[uuid.UUID] | None = None
         self._is_lost = False
         self._is_settled = False  # polls have nothing to do: spares them a look at every partition
@@ -264,7 +266,9 @@ class EpochMember:
         return {
             "rack_id": self._settings.rack,
             "rebalance_timeout": round(self._settings.max_poll_interval * 1000),
-            "subscribed_topic_names": tuple(sorted(self.subscription.topics)),
+            "subscribed_topic_names": tuple(
+                sorted(self.subscription.topics - self._denied or self.subscription.topics)
+            ),
             "subscribed_topic_regex": self.subscription.server_pattern,
             "server_assignor": self._settings.remote_assignor,
             "topic_partitions": tuple(
@@ -335,8 +339,9 @@ class EpochMember:
             self._release = _Release.NEEDED
             self._times.retry_at_once(now)
         elif code == ErrorCode.topic_authorization_failed:
-            self.complaint = kafka_error(code, doing, body.error_message)
-            self._times.retry_later(now, self._times.interval)
+            self._times.refused(now)
+            if self._times.failures > 1:  # else metadata will say which topics, and the next heartbeat leaves them out
+                self.complaint = kafka_error(code, doing, body.error_message)
         elif code == ErrorCode.unsupported_version:
             self._fail(
                 UnsupportedVersionError(
@@ -345,7 +350,7 @@ class EpochMember:
                 )
             )
         else:
-            self._fail(kafka_error(code, doing, body.error_message))
+            self._refuse(kafka_error(code, doing, body.error_message), now)
 
     def _released(self, code: int, now: float) -> None:
         if code in _MOVED or code == ErrorCode.coordinator_load_in_progress:
@@ -379,7 +384,7 @@ class EpochMember:
         if error.retriable:
             self._times.retry_later(now)
         else:
-            self._fail(error)
+            self._refuse(error, now)
 
     def commit_refused(self, code: int, sent: Identity) -> None:
         if sent == self.identity and self._epoch > 0 and code in _FENCED:
@@ -392,6 +397,13 @@ class EpochMember:
             self._names = names
             self._unresolved = None
             self._is_settled = False
+
+    def deny(self, topics: frozenset[str]) -> None:
+        """Brokers tell this client nothing of these topics: the coordinator would refuse any heartbeat that names one
+        of them, for the others as well."""
+        if topics != self._denied:
+            self._denied = topics
+            self._to_say = None
 
     # -- what follows from them --------------------------------------------------------------------------------
 
@@ -406,6 +418,17 @@ class EpochMember:
         self._is_lost = bool(self._owned)
         self._request = None
         self._heard = {}
+
+    def _refuse(self, error: HeadraceError, now: float) -> None:
+        """A right may be granted at any time, so the member joins again and again. Until then nothing can be committed,
+        and others may be given its partitions."""
+        if not isinstance(error, AuthorizationError):
+            self._fail(error)
+            return
+        self.complaint = error
+        self._lose_epoch()
+        self.state = State.BEGINNING if self._owned or self._offered else State.JOINING
+        self._times.refused(now)
 
     def _fail(self, error: HeadraceError) -> None:
         self.failure = error

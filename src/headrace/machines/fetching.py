@@ -120,7 +120,7 @@ class Fetching:
             if state.phase is Phase.READY
             and not state.in_flight
             and not state.silence & (PAUSED | WITHHELD)
-            and state.fault is None
+            and state.may_be_asked_for(now)
             and state.topic_id is not None
             and state.backoff_until <= now
             and self._assignment.is_hungry(state)
@@ -231,6 +231,7 @@ class Fetching:
 
     def _accepted(self, state: PartitionState, data: Any, now: float) -> bool:
         state.failures = 0
+        state.answered()
         state.readable_end = data.last_stable_offset if self._read_committed else data.high_watermark
         if data.preferred_read_replica >= 0:
             state.preferred = PreferredReplica(data.preferred_read_replica, now + self._replica_age)
@@ -264,12 +265,12 @@ class Fetching:
                 state.fault = OutOfRange(state.fetch_offset)
             return False
         if code in _REFRESH or code in _AGAIN:
+            state.answered()
             hinted = code in _MOVED and self._hint(state.tp, data, body)
             if not hinted:
                 self._back_off(state, now)
             return code in _REFRESH
-        self._back_off(state, now)
-        state.fault = kafka_error(code, f"Fetch of {state.tp} at offset {state.fetch_offset}")
+        state.refuse(kafka_error(code, f"Fetch of {state.tp} at offset {state.fetch_offset}"), now)
         return False
 
     def _back_off(self, state: PartitionState, now: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .backoff import Backoff
+from .backoff import REFUSAL, Backoff
 
 _FIRST_LOOK = 0.25  # seconds; then doubled
 _SHORTEST_INTERVAL = 0.05  # a coordinator that wants less is not taken at its word
@@ -24,14 +24,15 @@ class HeartbeatTimes:
         self._look_again = _FIRST_LOOK
         self._backoff = backoff
         self._dice = dice
-        self._failures = 0
+        self.failures = 0
+        """In a row."""
 
     def changed(self) -> None:
         self._look_again = _FIRST_LOOK
 
     def accepted(self, interval: float, now: float) -> None:
         """An answer came, with the interval that the coordinator wants (0 or less: no word of it)."""
-        self._failures = 0
+        self.failures = 0
         if interval > 0:
             self.interval = max(interval, _SHORTEST_INTERVAL)
         self.next = now + min(self._look_again, self.interval)
@@ -42,10 +43,15 @@ class HeartbeatTimes:
 
     def retry_at_once(self, now: float) -> None:
         """Unless that is what has just been done."""
-        is_first = self._failures == 0
+        is_first = self.failures == 0
         pause = self._pause()
         self.not_before = now if is_first else now + pause
 
+    def refused(self, now: float) -> None:
+        """A right is missing, and somebody has to grant it first."""
+        self.failures += 1
+        self.not_before = now + REFUSAL.seconds(self.failures, self._dice())
+
     def _pause(self) -> float:
-        self._failures += 1
-        return self._backoff.seconds(self._failures, self._dice())
+        self.failures += 1
+        return self._backoff.seconds(self.failures, self._dice())

@@ -160,9 +160,9 @@ class Member(Protocol):
     owned: Partitions
     """What the user owns."""
     failure: HeadraceError | None
-    """What ended the membership, until the next `subscribe`. Every poll raises it."""
+    """What ended the membership, until the next `subscribe`. Polls raise it, again and again."""
     complaint: HeadraceError | None
-    """What the next poll raises, once. The membership goes on."""
+    """What the next poll raises, unless the same was raised just now. The membership goes on."""
 
     # from the user
     def subscribe(self, subscription: Subscription) -> None: ...

@@ -15,7 +15,7 @@ batches, and those that have arrived and are being decoded.
 - Batches are decoded by several threads and can be done out of order: an outcome (records, or damage) that
   comes before its predecessor's is parked until that has come.
 - A fault (a damaged batch, an offset out of range) lies behind what is buffered: it counts when that has
-  been handed out.
+  been handed out. It stays until the user seeks; a broker's refusal stays until the broker answers otherwise.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
 from ..errors import HeadraceError
 from ..offsets import LAST_OFFSET, OffsetSet
 from ..types import TopicPartition
+from .backoff import REFUSAL
 
 
 class Chunk(Protocol):
@@ -145,6 +146,7 @@ class PartitionState:
         self.in_flight = False
         self._fault: HeadraceError | OutOfRange | None = None
         self.is_told = False  # a poll has raised the fault
+        self.is_refused = False  # the fault is a broker's refusal, and asked about again when the backoff ends
         self.backoff_until = 0.0
         self.failures = 0
         self.preferred: PreferredReplica | None = None
@@ -184,11 +186,26 @@ class PartitionState:
     @fault.setter
     def fault(self, fault: HeadraceError | OutOfRange | None) -> None:
         self._fault = fault
-        self.is_told = False
+        self.is_told = self.is_refused = False
         if fault is None:
             self._faulty.pop(self, None)
         else:
             self._faulty[self] = None
+
+    def refuse(self, error: HeadraceError, now: float) -> None:
+        """A broker's refusal: a poll raises it, and the partition is asked for again after a pause."""
+        self.failures += 1
+        self.backoff_until = now + REFUSAL.seconds(self.failures, 0.5)
+        self.fault = error
+        self.is_refused = True
+
+    def answered(self) -> None:
+        """A broker has answered with something else since."""
+        if self.is_refused:
+            self.fault = None
+
+    def may_be_asked_for(self, now: float) -> bool:
+        return self._fault is None or (self.is_refused and self.backoff_until <= now)
 
     # -- positions -------------------------------------------------------------------------------------------
 
@@ -212,6 +229,7 @@ class PartitionState:
         self.fetch_epoch = position.epoch
 
     def validated(self, leader_epoch: int) -> None:
+        self.answered()
         self.phase = Phase.READY
         self.leader_epoch = leader_epoch
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ..errors import HeadraceError, UnsupportedVersionError
+from ..errors import AuthorizationError, HeadraceError, UnsupportedVersionError
 from ..protocol.codes import NONE, kafka_error
 from ..protocol.messages import SHARE_GROUP_HEARTBEAT
 from .backoff import Backoff
@@ -66,6 +66,7 @@ class ShareMember:
         self.epoch = _JOIN
         self.assignment: frozenset[Slot] = frozenset()
         self.topics: frozenset[str] = frozenset()
+        self.denied: frozenset[str] = frozenset()
         self.failure: HeadraceError | None = None
         """What ended the membership, until the next `subscribe`. Every poll raises it."""
         self.complaint: HeadraceError | None = None
@@ -136,19 +137,25 @@ class ShareMember:
             return self._times.not_before
         if self.state is not ShareState.MEMBER:
             return math.inf
-        if self._heard != self.topics:
+        if self._heard != self._names:
             return self._times.not_before
         return max(self._times.not_before, self._times.next)
 
+    @property
+    def _names(self) -> frozenset[str]:
+        """What is subscribed, without what brokers tell this client nothing of: the coordinator would refuse any
+        heartbeat that names such a topic, for the others as well."""
+        return self.topics - self.denied or self.topics
+
     def _heartbeat(self) -> Send:
-        self._said = self.topics
+        self._said = self._names
         says_all = self._heard is None
         fields = {
             "group_id": self.group_id,
             "member_id": self.member_id,
             "member_epoch": self.epoch,
             "rack_id": self._rack if says_all else None,
-            "subscribed_topic_names": tuple(sorted(self.topics)) if self._heard != self.topics else None,
+            "subscribed_topic_names": tuple(sorted(self._said)) if self._heard != self._said else None,
         }
         return Send(SHARE_GROUP_HEARTBEAT, fields, self._request_timeout)
 
@@ -173,8 +180,9 @@ class ShareMember:
         elif code == ErrorCode.coordinator_load_in_progress:
             self._times.retry_later(now)
         elif code == ErrorCode.topic_authorization_failed:
-            self.complaint = kafka_error(code, doing, body.error_message)
-            self._times.retry_later(now, self._times.interval)
+            self._times.refused(now)
+            if self._times.failures > 1:  # else metadata will say which topics, and the next heartbeat leaves them out
+                self.complaint = kafka_error(code, doing, body.error_message)
         elif code == ErrorCode.unsupported_version:
             self._fail(
                 UnsupportedVersionError(
@@ -183,7 +191,7 @@ class ShareMember:
                 )
             )
         else:
-            self._fail(kafka_error(code, doing, body.error_message))
+            self._refuse(kafka_error(code, doing, body.error_message), now)
         return True
 
     def _accepted(self, body: Any, now: float) -> bool:
@@ -211,7 +219,7 @@ class ShareMember:
         if error.retriable:
             self._times.retry_later(now)
         else:
-            self._fail(error)
+            self._refuse(error, now)
 
     def _forget(self) -> None:
         self.epoch = _JOIN
@@ -219,6 +227,16 @@ class ShareMember:
         self._times.changed()
         self._request = None
         self._heard = None
+
+    def _refuse(self, error: HeadraceError, now: float) -> None:
+        """A right may be granted at any time, so the member joins again and again."""
+        if not isinstance(error, AuthorizationError):
+            self._fail(error)
+            return
+        self.complaint = error
+        self._forget()
+        self.state = ShareState.JOINING
+        self._times.refused(now)
 
     def _fail(self, error: HeadraceError) -> None:
         self.failure = error

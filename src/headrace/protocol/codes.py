@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kio.schema.errors import ErrorCode
 
-from ..errors import AuthorizationError, KafkaError
+from ..errors import AuthorizationError, HeadraceError, KafkaError
 
 NONE = ErrorCode.none
 
@@ -53,3 +55,18 @@ def kafka_error(code: int, doing: str, detail: str | None = None, kind: type[Kaf
     if kind is KafkaError and code in _DENIED:
         kind = AuthorizationError
     return kind(int(code), name, is_retriable(code), legible(message))
+
+
+def topics_denied(topics: Iterable[str]) -> AuthorizationError:
+    """One error for all topics that may not be read."""
+    names = sorted(topics)
+    doing = f"Reading {'topic' if len(names) == 1 else 'topics'} {', '.join(names)}"
+    detail = "an ACL must allow this client to Read and Describe"
+    error = kafka_error(ErrorCode.topic_authorization_failed, doing, detail)
+    assert isinstance(error, AuthorizationError)
+    error.topics = frozenset(names)
+    return error
+
+
+def denies_topic(error: HeadraceError) -> bool:
+    return isinstance(error, AuthorizationError) and error.code == ErrorCode.topic_authorization_failed
