@@ -106,7 +106,7 @@ def test_nobody_listens(make: MakeConsumer, closed_port: int, caplog: pytest.Log
         error = failure(call)
         assert isinstance(error, RequestTimeoutError)
         assert where in str(error)
-        assert "Connect call failed" in str(error)
+        assert "connection refused" in str(error)
 
 
 def test_a_server_that_is_no_broker(

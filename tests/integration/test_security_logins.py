@@ -318,8 +318,8 @@ def test_a_client_s_certificate_that_the_broker_refuses(
 @pytest.mark.parametrize(
     ("protocol", "said"),
     [
-        ("PLAINTEXT", "TLS is spoken here: see security.protocol"),
-        ("SASL_PLAINTEXT", "TLS is spoken here: see security.protocol"),
+        ("PLAINTEXT", "seems to expect TLS: set security.protocol=SSL"),
+        ("SASL_PLAINTEXT", "seems to expect TLS: set security.protocol=SASL_SSL"),
         ("SSL", "expects a login: see security.protocol"),
     ],
 )

@@ -2,7 +2,8 @@
 
 - One connection for each broker and purpose, because a broker serves the requests of a connection one at a
   time: a long-polling fetch would hold up everything behind it.
-- A broker that cannot be reached is left alone for a backoff that doubles. Others are asked meanwhile.
+- A broker that cannot be reached is left alone for a backoff that doubles. Others are asked meanwhile. After a few
+  seconds a warning says which one it is and why, and again every minute.
 - Metadata is refreshed when it is old, when an answer showed it to be stale, and when a topic is new here.
   Refreshes that are wanted while one is under way share the next one.
 - When no known broker answers, the bootstrap servers are asked again.
@@ -30,6 +31,7 @@ from ..config import ConsumerConfig
 from ..errors import AuthenticationError, ClosedError, HeadraceError, NetworkError, RequestTimeoutError
 from ..machines.backoff import REFUSAL, Backoff
 from ..machines.cluster import Cluster
+from ..machines.outages import PATIENCE, Outages
 from ..net.connection import Connection, Reply
 from ..net.frame_pool import FramePool
 from ..protocol.codes import NONE, is_retriable, kafka_error
@@ -71,6 +73,7 @@ class Client:
         self._failures: dict[object, int] = {}
         self._refusals: dict[object, HeadraceError] = {}
         self._not_before: dict[object, float] = {}
+        self._outages = Outages()
         self._reconnect = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._retry = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._setup = Backoff(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms)
@@ -147,21 +150,40 @@ class Client:
             await asyncio.sleep(pause)
         failures = self._failures.get(where, 0)
         setup_timeout = self._setup.seconds(failures + 1, random.random())
+        name = f"{host}:{port}"
+        self._outages.tries(name, self.loop.time())
+        silence = f"{name} does not answer: it cannot be reached, or it is not the port of a Kafka broker"
+        timer = self.loop.call_later(PATIENCE, self._warn, name, silence)
         try:
             connection = await Connection.open(host, port, self.config, setup_timeout, self._access, self._frames)
         except HeadraceError as error:
+            self._warn(name, error)
             self._look_for_refusal(error)
             self._failures[where] = failures + 1
             self._refusals[where] = error
             pause = self._reconnect.seconds(failures + 1, random.random())
             self._not_before[where] = self.loop.time() + pause
             raise
+        finally:
+            timer.cancel()
+        self._reached(name)
         self._failures.pop(where, None)
         self._refusals.pop(where, None)
         self._not_before.pop(where, None)
         self._connections[key] = connection
         log.debug("connected to %s:%s%s", host, port, f" for {key[1]}" if key[1] else "")
         return connection
+
+    def _warn(self, what: str | tuple[str, str], reason: HeadraceError | str) -> None:
+        """Of a broker that cannot be used, after a few seconds and then once a minute. Polls wait on."""
+        seconds = self._outages.to_warn_of(what, self.loop.time())
+        if seconds is not None:
+            log.warning("%s (for %.0f s now; retrying)", reason, seconds)
+
+    def _reached(self, what: str | tuple[str, str]) -> None:
+        seconds = self._outages.ends(what, self.loop.time())
+        if seconds is not None:
+            log.info("%s answers again, after %.0f s", what if isinstance(what, str) else what[0], seconds)
 
     def _look_for_refusal(self, error: HeadraceError | None) -> None:
         if isinstance(error, AuthenticationError) and error.is_final and self._refusal is None:
@@ -330,7 +352,7 @@ class Client:
         for node in self._candidates():
             try:
                 connection = await self._connect((node.host, node.port), node.host, node.port, "")
-                reply = await connection.call(METADATA, fields)
+                reply = await self._ask_metadata(connection, fields)
             except ClosedError:
                 raise
             except HeadraceError as error:  # also one that is no broker at all: another one may be
@@ -349,6 +371,20 @@ class Client:
         if last is not None and hopeless:
             raise last
         raise NetworkError(f"no broker could be reached: {last}") from last
+
+    async def _ask_metadata(self, connection: Connection, fields: Mapping[str, Any]) -> Reply:
+        """A broker that tells its versions may still refuse what follows: one that expects a login closes the
+        connection."""
+        what = (connection.host, "Metadata")
+        self._outages.tries(what, self.loop.time())
+        try:
+            reply = await connection.call(METADATA, fields)
+        except HeadraceError as error:
+            if not self.closed:
+                self._warn(what, error)
+            raise
+        self._reached(what)
+        return reply
 
     def _candidates(self) -> list[Node]:
         """Known brokers first, those that were not failing before those that were; then the bootstrap servers. Whoever

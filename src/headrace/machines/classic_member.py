@@ -209,8 +209,7 @@ class ClassicMember:
         return farewell
 
     def not_left(self, farewell: Send) -> None:
-        """The coordinator did not allow it, and still has this member: should it join again, then under its id. A new
-        one would have to wait until the session of the old one ends."""
+        """The coordinator did not allow it: a new id would have to wait until the session of this one ends."""
         self._member_id = self._member_id or farewell.fields["members"][0]["member_id"]
 
     def _farewell(self, reason: str) -> Send | None:

@@ -310,6 +310,8 @@ class Connection(asyncio.BufferedProtocol):
         reason = f": {error}" if error else " by the broker"
         if self._next_id == _FIRST_AFTER_VERSIONS and self._calls and not self._config.uses_sasl:
             reason += " at the first request, as one does that expects a login: see security.protocol"
+        elif self._calls and not self.versions.ranges and not self._config.uses_tls:
+            reason += " before its first answer: it may expect TLS (see security.protocol), or is no Kafka broker"
         return NetworkError(f"the connection to {self.host} was closed{reason}")
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -371,7 +373,10 @@ class Connection(asyncio.BufferedProtocol):
                 f"raise that, or lower fetch.max.bytes"
             )
         kind = "TLS" if self._config.uses_tls else "plain-text"
-        advice = "; TLS is spoken here: see security.protocol" if size >> 16 == _TLS_ALERT else ""
+        advice = ""
+        if size >> 16 == _TLS_ALERT and not self._config.uses_tls:
+            protocol = "SASL_SSL" if self._config.uses_sasl else "SSL"
+            advice = f". The broker seems to expect TLS: set security.protocol={protocol}"
         return ProtocolError(
             f"{self.host} announced an answer of {size} bytes: this is not a Kafka broker's {kind} port{advice}"
         )

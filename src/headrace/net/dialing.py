@@ -10,6 +10,9 @@ What goes wrong is told as what it is:
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import socket
 import ssl
 
 from ..errors import AuthenticationError, HeadraceError, NetworkError, ProtocolError
@@ -42,10 +45,24 @@ async def dial(protocol: asyncio.BaseProtocol, host: str, port: int, access: Acc
     except ssl.SSLError as error:
         raise tls_failure(name, error) from error
     except (OSError, UnicodeError, OverflowError, ValueError) as error:  # the latter: no such name or port can be
-        hint = ""
         if context is not None and isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
-            hint = " (during the TLS handshake: a port without TLS does so, too)"
-        raise NetworkError(f"cannot connect to {name}: {str(error) or 'it was closed'}{hint}") from error
+            advice = "SASL_PLAINTEXT" if access.mechanism is not None else "PLAINTEXT"
+            reason = (
+                f"it was closed during the TLS handshake. The broker seems not to expect TLS there: see "
+                f"security.protocol (it may have to be {advice}), or use the broker's TLS port"
+            )
+        else:
+            reason = _reason(error, host)
+        raise NetworkError(f"cannot connect to {name}: {reason}") from error
+
+
+def _reason(error: Exception, host: str) -> str:
+    """What the system says, for a person: without numbers, and once for all addresses of a name."""
+    if isinstance(error, socket.gaierror):
+        return f"the name {host} does not resolve ({error.strerror})"
+    if isinstance(error, OSError) and (numbers := re.findall(r"\[Errno (\d+)\]", str(error))):
+        return " / ".join(dict.fromkeys(os.strerror(int(number)).lower() for number in numbers))
+    return str(error) or "it was closed"
 
 
 def tls_failure(name: str, error: ssl.SSLError) -> HeadraceError:
@@ -63,7 +80,10 @@ def tls_failure(name: str, error: ssl.SSLError) -> HeadraceError:
             step="tls",
         )
     if reason in _NOT_TLS:
-        return ProtocolError(f"{name} does not speak TLS: this is not the port for security.protocol=SSL or SASL_SSL")
+        return ProtocolError(
+            f"{name} does not speak TLS: this is not the port for security.protocol=SSL or SASL_SSL. The broker seems "
+            f"to expect PLAINTEXT or SASL_PLAINTEXT there"
+        )
     return NetworkError(f"the TLS connection to {name} failed: {reason.replace('_', ' ').lower()}")
 
 
