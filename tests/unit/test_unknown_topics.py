@@ -145,6 +145,27 @@ def test_the_topic_of_the_offsets_and_not_the_one_that_has_its_name_now() -> Non
     assert client.versions == [None], "the other one is committed"
 
 
+def test_a_topic_that_the_cluster_view_has_dropped_is_committed_by_its_id() -> None:
+    """By its name, the coordinator would take the offset for a topic that was created since."""
+    client = Client({TP: 100}, DELETED)
+    for _ in range(3):
+        client.cluster.apply(metadata(DELETED), names=frozenset({"t"}))
+    assert client.cluster.topic_id("t") is None
+    error = refusal(client)
+    assert isinstance(error, CommitFailedError)
+    assert (error.partitions, client.versions) == (frozenset({TP}), [None])
+
+
+def test_deleted_and_recreated_topics_of_one_commit_are_all_told() -> None:
+    gone = TopicPartition("gone", 0)
+    client = Client({gone: 3}, topic(name="gone", id=None, code=3))
+    client.cluster.apply(metadata(RECREATED))
+    offsets = {TP: OffsetAndMetadata(5), gone: OffsetAndMetadata(6), U: OffsetAndMetadata(7)}
+    with pytest.raises(CommitFailedError) as refused:
+        run(coordinator(client).commit(offsets, {"t": T1, "gone": T3, "u": T2}))
+    assert refused.value.partitions == {TP, gone}
+
+
 class TestQuestions:
     def test_one_unknown_topic_does_not_hide_the_commits_of_others(self) -> None:
         found = run(coordinator(Client({TP: 100}, DELETED)).committed([TP, U]))

@@ -94,6 +94,10 @@ class Commits:
         self._engine = engine
         self._last_turn = None  # that of an engine before belongs to another loop
 
+    def detach(self) -> None:
+        """The engine is about to be closed, and its loop may be, too."""
+        self._engine = None
+
     def plan(self, offsets: Offsets | None) -> Plan:
         """What is to be committed: these offsets, or what was returned (or is done) of all partitions."""
         if not self._has_group:
@@ -249,13 +253,13 @@ class Commits:
 
     async def before_revoke(self, partitions: Collection[TopicPartition]) -> None:
         """Before the listener is told of it. On the loop's thread."""
-        assert self._engine is not None
-        await self.settle(self._engine, self._time_for_revoke, partitions)
+        if self._engine is not None:  # else another task has closed the consumer meanwhile
+            await self.settle(self._engine, self._time_for_revoke, partitions)
 
     async def after_revoke(self, partitions: Collection[TopicPartition]) -> None:
         """When the listener was told of it, and before the group is. On the loop's thread."""
-        assert self._engine is not None
-        await self.farewell(self._engine, self._time_for_revoke, partitions)
+        if self._engine is not None:
+            await self.farewell(self._engine, self._time_for_revoke, partitions)
 
     @property
     def _time_for_revoke(self) -> float:
@@ -273,7 +277,8 @@ class Commits:
         if not self._auto:
             return
         # One that failed since the last poll has not been told to `_auto_committed` yet.
-        failed = any(error is not None and callback == self._auto_committed for callback, _, error in self._done)
+        told = tuple(self._done)  # a copy: the user's thread may empty it meanwhile
+        failed = any(error is not None and callback == self._auto_committed for callback, _, error in told)
         plan = self.plan(None)
         entries, last = plan.entries(), self._last_sent()
         plan = plan.of(lambda tp: (partitions is None or tp in partitions) and (failed or last.get(tp) != entries[tp]))
@@ -301,7 +306,10 @@ class Commits:
 
         async def leave() -> None:
             await turn.comes()
-            await engine.logs.farewell(self._open_lanes(partitions))
+            lanes = self._open_lanes(partitions)
+            with self._intake.lock:
+                topic_ids = self._topic_ids(lanes)
+            await engine.logs.farewell(lanes, topic_ids)
 
         try:
             await engine.client.with_retries("the last commit", deadline, leave)

@@ -59,6 +59,7 @@ _RECREATED = (
     "commit are committed"
 )
 _SPREADING = 0.5  # seconds that a topic which was never seen here may take until brokers know it
+_NONE_KNOWN: Mapping[str, uuid.UUID | None] = {}
 _LAST_BY_NAME = 9  # of OffsetCommit and OffsetFetch; from 10 on topics go by id
 
 
@@ -106,8 +107,13 @@ class Coordinator:
         and all else is committed; KafkaError for what else the broker says.
         """
         known, recreated = self._same_topics(offsets, topic_ids or {})
-        if known:
-            await self._commit(known, topic_ids or {})
+        try:
+            if known:
+                await self._commit(known, topic_ids or {})
+        except CommitFailedError as error:
+            if not error.partitions or not recreated:
+                raise
+            raise self._not_there({**dict.fromkeys(error.partitions, error.code), **recreated}, _DELETED) from None
         if recreated:
             raise self._not_there(recreated, _RECREATED)
 
@@ -139,7 +145,7 @@ class Coordinator:
                     "committed_metadata": committed.metadata,
                 }
             )
-        ids, highest = self._topic_ids(topics)
+        ids, highest = self._topic_ids(topics, before)
         who = self._identity()
         if self._membership is not None and self._membership.is_subscribed:
             if not who.member_id:
@@ -168,7 +174,7 @@ class Coordinator:
                         raise self._refusal(item.error_code, tp, who, offsets)
                     unknown[tp] = item.error_code
         if unknown:
-            await self._look_for(unknown, {name: ids[name] or before.get(name) for name in ids})
+            await self._look_for(unknown, ids)
 
     async def _look_for(self, unknown: Mapping[TopicPartition, int], ids: Mapping[str, uuid.UUID | None]) -> None:
         """The coordinator does not know these: they were deleted, or just created, and brokers do not know it yet. A
@@ -354,10 +360,14 @@ class Coordinator:
         if code in _MOVED:
             self._node = None
 
-    def _topic_ids(self, names: Iterable[str]) -> tuple[dict[str, uuid.UUID | None], int | None]:
-        """Ids of the topics, and the highest version that can be used: without all ids, one that takes names."""
+    def _topic_ids(
+        self, names: Iterable[str], before: Mapping[str, uuid.UUID | None] = _NONE_KNOWN
+    ) -> tuple[dict[str, uuid.UUID | None], int | None]:
+        """Ids of the topics, and the highest version that can be used: without all ids, one that takes names. A topic
+        that the cluster view has dropped keeps the id that it had `before`: by its name, the coordinator could take
+        another one for it that was created since."""
         with self._client.lock:
-            ids = {name: self._client.cluster.topic_id(name) for name in names}
+            ids = {name: self._client.cluster.topic_id(name) or before.get(name) for name in names}
         return ids, None if all(ids.values()) else _LAST_BY_NAME
 
 

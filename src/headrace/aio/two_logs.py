@@ -269,12 +269,14 @@ class TwoLogs:
         """Writes the tokens, before anything of the live lanes is handed out."""
         await self._first.commit({tp: it.first.commit for tp, it in lanes.items()})
 
-    async def farewell(self, lanes: Mapping[TopicPartition, Lanes]) -> None:
+    async def farewell(
+        self, lanes: Mapping[TopicPartition, Lanes], topic_ids: Mapping[str, uuid.UUID | None] | None = None
+    ) -> None:
         """Leaves in the first log what any client understands."""
         with self._lock:
             marks = {tp: it.farewell(self._position(tp)) for tp, it in lanes.items()}
         if marks:
-            await self._first.commit({tp: mark.commit for tp, mark in marks.items()})
+            await self._first.commit({tp: mark.commit for tp, mark in marks.items()}, topic_ids)
 
     def _position(self, tp: TopicPartition) -> int:
         """The backlog lane's; the lock is held."""
