@@ -224,6 +224,17 @@ def test_a_task_that_ends_by_a_bug_of_ours_is_told_by_poll(caplog):
     run(main())
 
 
+def test_auto_commit_after_unsubscribe_does_not_use_the_loop_of_before():
+    with Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", auto_commit_interval_ms=1) as consumer:
+        consumer.assign([TP])
+        consumer.poll(0.0)
+        consumer.unsubscribe()
+        consumer.assign([TP])
+        consumer.seek(TP, 5)
+        time.sleep(0.005)  # an auto-commit is due by then
+        assert not consumer.poll(0.0)
+
+
 def test_a_consumer_belongs_to_no_loop_of_the_user():
     consumer = AsyncConsumer(bootstrap_servers="127.0.0.1:1")
     consumer.assign([TP])

@@ -81,7 +81,7 @@ class Life(Living[Engine]):
             if self._is_subscribed:
                 await self._leave("the consumer is being closed", max(_LAST_TRY, deadline - time.monotonic()))
         finally:
-            self._ended()
+            self._end_engine()
             await engine.close()
             self._intake.doorbell.ring()
 
@@ -151,8 +151,13 @@ class Life(Living[Engine]):
         if self._is_subscribed:
             await self._leave("the consumer unsubscribed", CLOSE_TIMEOUT)
         self._assign(())
-        self._ended()
+        self._end_engine()
         await engine.close()
+
+    def _end_engine(self) -> None:
+        """From here on nobody uses it but whoever closes it."""
+        self._commits.detach()
+        self._ended()
 
     def _forget(self) -> None:
         """unsubscribe() before anything has begun."""
