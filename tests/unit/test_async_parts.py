@@ -224,6 +224,72 @@ def test_a_task_that_ends_by_a_bug_of_ours_is_told_by_poll(caplog):
     run(main())
 
 
+def delivered(made: Intake, start: int, end: int) -> list[int]:
+    """What a poll returns when these were fetched."""
+    state = made.assignment.state(TP)
+    if state.position is None:
+        state.seek(Position(start))
+    state.arrived(100, end)
+    state.decoded(start, 100, batch(start, end, 0), end)
+    made.poll_begins()
+    records = made.take(500)
+    made.handover.is_confirmed = True
+    assert records is not None
+    return [record.offset for record in records]
+
+
+def position_of(made: Intake) -> int:
+    position = made.assignment.state(TP).position
+    assert position is not None
+    return position.offset
+
+
+def test_records_can_be_taken_back_after_their_buffer_was_dropped():
+    """As that of a paused partition is if others need the room."""
+    made = intake()
+    delivered(made, 0, 10)
+    made.assignment.state(TP).refetch()
+    made.take_back()
+    assert position_of(made) == 0
+
+
+def test_the_last_record_of_an_iteration_can_be_taken_back_after_its_buffer_was_dropped():
+    made = intake()
+    state = made.assignment.state(TP)
+    state.seek(Position(0))
+    state.arrived(100, 10)
+    state.decoded(0, 100, batch(0, 10, 0), 10)
+    made.poll_begins()
+    walk = made.one_by_one(made.take(500))
+    assert [next(walk).offset for _ in range(3)] == [0, 1, 2]
+    state.refetch()
+    made.take_back()
+    assert position_of(made) == 2
+
+
+def test_records_are_not_taken_back_after_a_seek():
+    made = intake()
+    delivered(made, 0, 10)
+    made.move([TP], lambda state: state.seek(Position(50)))
+    made.take_back()
+    assert position_of(made) == 50
+
+
+def test_a_commit_finishes_only_what_was_delivered_before_it():
+    """Another task polls while one waits for the answer to a commit."""
+    made = intake()
+    delivered(made, 0, 10)
+    first = made.last_delivery
+    delivered(made, 10, 20)
+    made.finished(None, first)
+    made.take_back()
+    assert position_of(made) == 10
+    delivered(made, 10, 20)
+    made.finished(None, made.last_delivery)
+    made.take_back()
+    assert position_of(made) == 20
+
+
 def test_auto_commit_after_unsubscribe_does_not_use_the_loop_of_before():
     with Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", auto_commit_interval_ms=1) as consumer:
         consumer.assign([TP])

@@ -59,6 +59,23 @@ class TestFarewell:
 
         run(main())
 
+    def test_records_that_could_not_be_taken_back_do_not_pass_for_a_gap(self) -> None:
+        """The live lane went back between the poll and the error that ended its `with` statement."""
+
+        async def main() -> None:
+            async with scene() as at:
+                with at.intake.lock:
+                    fill(at.backlog.assignment.state(TP), 70, 10)
+                    fill(at.state, 120, 5)
+                assert len(at.intake.take(15) or ()) == 15
+                with at.intake.lock:
+                    at.backlog.cut(TP, 100)
+                at.intake.take_back()
+                await at.consumer._commits.after_revoke(frozenset({TP}))
+                assert at.mark.offset == 70
+
+        run(main())
+
     def test_nothing_is_left_to_say_when_that_commit_closes_the_range(self) -> None:
         async def main() -> None:
             async with scene() as at:

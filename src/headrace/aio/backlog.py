@@ -177,9 +177,10 @@ class Backlog(Lane):
     def undo(self, taken_from: list[TakenFrom]) -> None:
         """As if they had not been taken."""
         self.assignment.undo(taken_from)
-        for state, _, position in taken_from:
-            if position is not None and (lanes := self.lanes.get(state.tp)) is not None:
-                lanes.goes_back(position.offset)
+        for each in taken_from:
+            # Where the lane did not go back, what it has handed out stays noted: else it would pass for a gap.
+            if each.is_valid(self.assignment.get(each.state.tp)) and each.position is not None:
+                self.lanes[each.state.tp].goes_back(each.position.offset)
 
     def _reserve(self, limit: int) -> int:
         self._credit += limit * self._share

@@ -10,6 +10,7 @@ from ..errors import OffsetResetError
 from ..records import Record, Records
 from ..types import OffsetAndMetadata, TopicPartition
 from .commits import CommitCallback, Offsets
+from .intake import Delivered
 from .life import SomePartitions, partitions_in
 from .seeking import Seeking
 
@@ -32,8 +33,9 @@ class Committing(Seeking):
         self._gate.check()
         chosen, timeout = commits_in(offsets), optional_seconds_of(timeout)
         self._commits.run_callbacks()
+        delivered = self._intake.last_delivery
         await self._portal.wait(lambda: self._commit(chosen, timeout))
-        self._finished(chosen)
+        self._finished(chosen, delivered)
 
     async def _commit(self, offsets: Offsets | None, timeout: float | None) -> None:
         """On the consumer's thread."""
@@ -74,11 +76,12 @@ class Committing(Seeking):
         self._start()
         plan = self._commits.plan(chosen)
         self._portal.call_soon(lambda: self._commits.commit_async(plan, callback))
-        self._finished(chosen)
+        self._finished(chosen, self._intake.last_delivery)
 
-    def _finished(self, offsets: Offsets | None) -> None:
+    def _finished(self, offsets: Offsets | None, delivered: Delivered) -> None:
         """The user has said so by a commit."""
-        self._intake.finished(None if offsets is None else {tp: each.offset for tp, each in offsets.items()})
+        chosen = None if offsets is None else {tp: each.offset for tp, each in offsets.items()}
+        self._intake.finished(chosen, delivered)
 
     async def committed(
         self, partitions: SomePartitions, *, timeout: float | None = None

@@ -182,17 +182,23 @@ class Intake(Lane):
             self.assignment.undo(handover.live)
             if self.backlog is not None:
                 self.backlog.undo(handover.backlog)
-            if last_one is not None and (state := last_one[0].state) is not None:
+            if last_one is not None and (state := last_one[0].unmoved_state) is not None:
                 state.position = Position(last_one[1].offset)
                 state.refetch()
         self._forget_handover()
         self.wake_all()
 
-    def finished(self, partitions: Mapping[TopicPartition, int] | None) -> None:
+    @property
+    def last_delivery(self) -> Delivered:
+        """What the user got last."""
+        return Delivered(self.handover, self._last_one)
+
+    def finished(self, partitions: Mapping[TopicPartition, int] | None, what: Delivered) -> None:
         """The user has committed what the last poll returned, all of it or up to these offsets: `take_back` does not go
-        back behind that."""
+        back behind that. `what` is the last delivery from before the commit: another task may have polled since."""
         if partitions is None:
-            self._forget_handover()
+            if what.handover is self.handover and what.record is self._last_one:
+                self._forget_handover()
             return
         for taken in (self.handover.live, self.handover.backlog):
             taken[:] = [each.finished(partitions.get(each.state.tp, 0)) for each in taken]
@@ -226,7 +232,7 @@ class Intake(Lane):
                 assignment = self._lane(name).assignment
                 state = assignment.get(tp)
                 if state is not None:
-                    left.append(_Unseen(_Place(assignment, tp, state.start, state.position), own))
+                    left.append(_Unseen(_Place(assignment, tp, state.start, state.origin, state.position), own))
                     state.position = Position(own[0].offset)
         try:
             self.handover = Handover(is_confirmed=True)
@@ -389,18 +395,32 @@ def _left_hungry(lane: Lane) -> bool:
     return hungry
 
 
+class Delivered(NamedTuple):
+    """The records of a poll, and the last one of an iteration. To be compared, and not to be looked into."""
+
+    handover: Handover
+    record: object
+
+
 class _Place(NamedTuple):
     """Where records came from: a partition of a lane, and from when on it was read, for a seek makes it another."""
 
     assignment: Assignment
     tp: TopicPartition
     start: int
+    origin: int
     end: Position | None
 
     @property
     def state(self) -> PartitionState | None:
         state = self.assignment.get(self.tp)
         return state if state is not None and state.start == self.start else None
+
+    @property
+    def unmoved_state(self) -> PartitionState | None:
+        """The same, also if its buffer was dropped since: then the records that were not handed out come again."""
+        state = self.assignment.get(self.tp)
+        return state if state is not None and state.origin == self.origin else None
 
 
 @dataclasses.dataclass(slots=True)

@@ -20,7 +20,7 @@ class TakenFrom(NamedTuple):
     """Where a partition was before a poll took records of it."""
 
     state: PartitionState
-    start: int
+    origin: int
     position: Position | None
 
     def finished(self, offset: int) -> TakenFrom:
@@ -29,6 +29,10 @@ class TakenFrom(NamedTuple):
         if position is None or state.position is None or not position.offset < offset <= state.position.offset:
             return self
         return self._replace(position=Position(offset))
+
+    def is_valid(self, now: PartitionState | None) -> bool:
+        """Whether the partition, as it is assigned now, can go back there: nobody has moved its position since."""
+        return self.position is not None and now is self.state and now.origin == self.origin
 
 
 class Assignment:
@@ -167,7 +171,7 @@ class Assignment:
             return taken
         for state, share in self._turns(limit):
             if share or not state.available:  # without records it passes markers
-                taken_from.append(TakenFrom(state, state.start, state.position))
+                taken_from.append(TakenFrom(state, state.origin, state.position))
                 taken += state.take(share)
                 if share and not self.has_appetite and not state.in_flight and self.is_hungry(state):
                     self.has_appetite = True
@@ -176,10 +180,10 @@ class Assignment:
     def undo(self, taken_from: Iterable[TakenFrom]) -> None:
         """As if nothing had been taken: it is fetched again. Those that the user has sought since are left alone. It
         does not matter at which line `take` was interrupted."""
-        for state, start, position in taken_from:
-            if self._states.get(state.tp) is state and state.start == start and position is not None:
-                state.position = position
-                state.refetch()
+        for each in taken_from:
+            if each.is_valid(self._states.get(each.state.tp)):
+                each.state.position = each.position
+                each.state.refetch()
         for state in self:
             if state.chunks:  # one that was on its way behind the others
                 self._filled[state] = None

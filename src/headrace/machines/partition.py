@@ -141,6 +141,9 @@ class PartitionState:
 
         self.continuity = next(_continuities)
         self.start = self.continuity  # the continuity with which the buffer began: a cut behind it keeps it
+        # Changes whenever the position is moved, but for records that are handed out: those can be taken back. A buffer
+        # that is dropped and fetched again keeps it.
+        self.origin = self.continuity
         self.fetch_offset = -1
         self.fetch_epoch = -1  # the epoch of the last batch that was fetched
         self.in_flight = False
@@ -213,16 +216,22 @@ class PartitionState:
     def await_position(self) -> None:
         self._restart(Phase.UNKNOWN)
         self.position = None
+        self.origin = self.start
 
     @_made_whole
     def await_reset(self, to: str) -> None:
         self._restart(Phase.RESET)
         self.position = None
         self.reset_to = to
+        self.origin = self.start
 
     @_made_whole
     def seek(self, position: Position) -> None:
         """Reads from there on. An epoch that is known is checked against the log before."""
+        self._read_from(position)
+        self.origin = self.start
+
+    def _read_from(self, position: Position) -> None:
         self._restart(Phase.VALIDATE if position.epoch >= 0 else Phase.READY)
         self.position = position
         self.fetch_offset = self.tail = position.offset
@@ -239,7 +248,7 @@ class PartitionState:
         in the backlog's lane nobody would validate it."""
         if self.position is not None:
             known, was_ready = self.known, self.phase is Phase.READY
-            self.seek(self.position)
+            self._read_from(self.position)
             self.known = known
             if was_ready:
                 self.phase = Phase.READY
@@ -249,7 +258,7 @@ class PartitionState:
         there on, is not in it any more; other records will be."""
         assert self.position is not None
         known = self.known
-        self.seek(Position(self.position.offset))
+        self._read_from(Position(self.position.offset))
         if known is not None:
             self.known = (known & OffsetSet(end)).with_done(min(self.stop, LAST_OFFSET), LAST_OFFSET)
 

@@ -236,8 +236,9 @@ class Consumer(Threaded[AsyncConsumer]):
         with self._alone():
             chosen, timeout = commits_in(offsets), optional_seconds_of(timeout)
             self._aio._commits.run_callbacks()
+            delivered = self._aio._intake.last_delivery
             self._portal.run(lambda: self._aio._commit(chosen, timeout))
-            self._aio._finished(chosen)
+            self._aio._finished(chosen, delivered)
 
     def commit_async(
         self,
