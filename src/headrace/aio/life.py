@@ -52,7 +52,10 @@ class Life(Living[Engine]):
         Waits for no work; `drain` (with commit.mode=done) are seconds to wait first until all of it is done.
         """
         timeout, drain = seconds_of(timeout), seconds_of(drain, "drain")
-        if not self._gate.is_closed and not self._gate.is_forked:
+        if self._gate.is_forked:
+            self._shut()
+            return
+        if not self._gate.is_closed:
             if drain:
                 await self._tracked().wait_async(None, drain)
             deadline = time.monotonic() + timeout
@@ -67,12 +70,8 @@ class Life(Living[Engine]):
                     await self._portal.close_async(THREAD_END)
         self._commits.run_callbacks()
 
-    async def _close(self, deadline: float) -> None:
-        """On the consumer's thread."""
-        if self._gate.is_closed or self._gate.is_forked:
-            return
+    async def _end_tasks(self, deadline: float) -> None:
         engine = self._engine
-        self._gate.close()
         if engine is None:
             return
         try:

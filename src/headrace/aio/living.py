@@ -3,6 +3,7 @@ close()."""
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import warnings
 import weakref
@@ -28,7 +29,7 @@ class Motor(Protocol):
 E = TypeVar("E", bound=Motor)
 
 
-class Living(Generic[E]):
+class Living(abc.ABC, Generic[E]):
     """The tasks must not refer to the consumer: one that is dropped without close() ends them when it is collected."""
 
     def __init__(self, doorbell: Doorbell) -> None:
@@ -36,6 +37,7 @@ class Living(Generic[E]):
         self._engine: E | None = None
         self._portal = Portal("headrace")
         self._polling = False
+        self._closing: asyncio.Future[None] | None = None  # of the consumer's loop
         self._bell = doorbell
         self._left_behind = _LeftBehind(type(self).__name__, self._gate, self._portal)
         self._finalizer = weakref.finalize(self, self._left_behind.end)
@@ -60,7 +62,25 @@ class Living(Generic[E]):
     def _shut(self) -> None:
         """The end of close(), however it went, but for the thread."""
         self._gate.close()
+        self._portal.shut()
         self._finalizer.detach()
+
+    async def _close(self, deadline: float) -> None:
+        """Ends the tasks. On the consumer's thread. A second close() beside the first one waits for it: its next step
+        ends the thread, and with it what the first one still sends."""
+        if self._closing is not None:
+            await asyncio.wait({self._closing})
+            return
+        self._closing = asyncio.get_running_loop().create_future()
+        try:
+            self._gate.close()
+            await self._end_tasks(deadline)
+        finally:
+            self._closing.set_result(None)
+
+    @abc.abstractmethod
+    async def _end_tasks(self, deadline: float) -> None:
+        """Sends the last commits or acknowledgements, and leaves the group."""
 
     def _failed(self) -> None:
         """The user's code has raised, and a consumer in a with statement is about to be closed by it."""

@@ -35,6 +35,7 @@ class Portal:
     def __init__(self, name: str) -> None:
         self._name = name
         self._server: _Server | None = None
+        self._is_shut = False
 
     @property
     def is_open(self) -> bool:
@@ -50,8 +51,11 @@ class Portal:
         return self._serving().loop()
 
     def _serving(self) -> _Server:
+        """Raises ClosedError after `shut`."""
         server = self._server
         if server is None:
+            if self._is_shut:
+                raise ClosedError("this consumer is closed")
             server = self._server = _Server(self._name)
         return server
 
@@ -97,6 +101,10 @@ class Portal:
             function()
         else:
             self.loop().call_soon_threadsafe(function)
+
+    def shut(self) -> None:
+        """After the present thread, which is yet to be closed, there will be no other one."""
+        self._is_shut = True
 
     def close(self, timeout: float, last: Callable[[], None] | None = None) -> None:
         """Ends the thread, after a `last` call on it. What still runs on it is cancelled."""

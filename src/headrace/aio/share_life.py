@@ -165,14 +165,11 @@ class ShareLife(Living[ShareEngine]):
             self._intake.member.failure = self._intake.member.complaint = None
             self._intake.planner.subscribe(frozenset(), time.monotonic())
 
-    async def _close(self, timeout: float) -> None:
-        """On the consumer's thread."""
-        if not self._gate.is_closed and not self._gate.is_forked:
-            self._gate.close()
-            try:
-                await self._rest(timeout)
-            finally:
-                self._intake.doorbell.ring()
+    async def _end_tasks(self, deadline: float) -> None:
+        try:
+            await self._rest(max(0.0, deadline - time.monotonic()))
+        finally:
+            self._intake.doorbell.ring()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -181,13 +178,16 @@ class ShareLife(Living[ShareEngine]):
 
     async def _end(self, timeout: float) -> None:
         """close(), for an event loop."""
-        if not self._gate.is_forked:
-            try:
-                if self._portal.is_open:
-                    await self._portal.wait(lambda: self._close(timeout))
-            finally:
-                self._shut()
-                await self._portal.close_async(THREAD_END)
+        if self._gate.is_forked:
+            self._shut()
+            return
+        deadline = time.monotonic() + timeout
+        try:
+            if self._portal.is_open:
+                await self._portal.wait(lambda: self._close(deadline))
+        finally:
+            self._shut()
+            await self._portal.close_async(THREAD_END)
         self._run_callbacks()
 
     # -- questions -----------------------------------------------------------------------------------------------

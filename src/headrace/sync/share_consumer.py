@@ -157,10 +157,11 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
         if self._aio._gate.is_forked:
             self._aio._shut()
             return
+        deadline = time.monotonic() + timeout
         with self._inside:
             try:
                 if self._portal.is_open:
-                    self._portal.run(lambda: self._aio._close(timeout))
+                    self._portal.run(lambda: self._aio._close(deadline))
             finally:
                 self._shut()
             self._aio._run_callbacks()

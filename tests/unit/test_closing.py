@@ -1,0 +1,70 @@
+"""close(): beside another close(), beside a call that is under way, and in the child of a fork. No broker answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+from headrace import AsyncConsumer, AsyncShareConsumer
+from headrace.aio.portal import Portal
+from headrace.errors import ClosedError
+
+NOBODY = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g"}
+KINDS = pytest.mark.parametrize("kind", [AsyncConsumer, AsyncShareConsumer])
+
+
+@KINDS
+def test_a_second_close_does_not_end_what_the_first_one_sends(kind: Any) -> None:
+    async def main() -> None:
+        consumer = kind(**NOBODY)
+        consumer._start()
+        has_begun, ended = threading.Event(), []
+        end_tasks = consumer._end_tasks
+
+        async def end_slowly(deadline: float) -> None:
+            has_begun.set()
+            await asyncio.sleep(0.2)
+            await end_tasks(deadline)
+            ended.append(True)
+
+        consumer._end_tasks = end_slowly
+        closes = [asyncio.create_task(consumer.close())]
+        assert await asyncio.to_thread(has_begun.wait, 60)
+        consumer._gate._closed = False  # as if it had begun while the first one was with the user's listener
+        closes.append(asyncio.create_task(consumer.close()))
+        await asyncio.gather(*closes)
+        assert ended == [True]
+
+    asyncio.run(main())
+
+
+def test_a_closed_consumer_gets_no_other_thread() -> None:
+    """A task that was in a listener while another one closed the consumer still has steps to do."""
+    portal = Portal("test")
+    assert portal.call(threading.current_thread) is not threading.current_thread()
+    portal.shut()
+    portal.close(60.0)
+    with pytest.raises(ClosedError):
+        portal.call(threading.current_thread)
+    assert not portal.is_open
+
+
+@KINDS
+def test_the_child_of_a_fork_closes_without_a_lock_that_may_be_held(kind: Any) -> None:
+    consumer = kind(**NOBODY)
+    with consumer._intake.lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            try:
+                asyncio.run(consumer.close())
+            except BaseException:  # noqa: BLE001 - nothing may get out of the child into pytest
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    asyncio.run(consumer.close())
