@@ -13,6 +13,7 @@ import pytest
 from headrace import AsyncConsumer, AsyncShareConsumer
 from headrace.aio.portal import Portal
 from headrace.errors import ClosedError
+from support.same_loop import on_this_loop
 
 NOBODY = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g"}
 KINDS = pytest.mark.parametrize("kind", [AsyncConsumer, AsyncShareConsumer])
@@ -39,6 +40,45 @@ def test_a_second_close_does_not_end_what_the_first_one_sends(kind: Any) -> None
         closes.append(asyncio.create_task(consumer.close()))
         await asyncio.gather(*closes)
         assert ended == [True]
+
+    asyncio.run(main())
+
+
+def test_an_interrupted_unsubscribe_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call makes new ones."""
+
+    async def main() -> None:
+        consumer = on_this_loop(AsyncConsumer(**NOBODY, enable_parallel_rebalance=True))
+        consumer.assign([("t", 0)])
+        consumer._start()
+        has_ended, end_engine = asyncio.Event(), consumer._end_engine
+        monkeypatch.setattr(consumer, "_end_engine", lambda: (end_engine(), has_ended.set()))
+        resting = asyncio.create_task(consumer._rest())
+        await has_ended.wait()
+        resting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await resting
+        if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            _, left = await asyncio.wait(tasks, timeout=30)
+            assert not left
+
+    asyncio.run(main())
+
+
+def test_the_end_of_a_share_engine_does_not_disturb_the_next_one() -> None:
+    async def main() -> None:
+        consumer = AsyncShareConsumer(**NOBODY)
+        consumer._finalizer.detach()
+        before = consumer._make_engine()
+        resting = asyncio.create_task(consumer._rest())
+        await asyncio.sleep(0)
+        resting.cancel()
+        after = consumer._make_engine()
+        assert after is not before
+        with pytest.raises(asyncio.CancelledError):
+            await resting
+        assert consumer._intake.wake == after.streams.wake_from_any_thread
+        await after.close(1.0)
 
     asyncio.run(main())
 

@@ -110,12 +110,15 @@ class Engine:
         self.client.disconnect()
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.errands is not None:
-            await self.errands.close()
-        if self.second_lane is not None:
-            await self.second_lane.close()
-        await self.fetcher.close()
-        await self.client.close()
+        try:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self.errands is not None:
+                await self.errands.close()
+            if self.second_lane is not None:
+                await self.second_lane.close()
+            await self.fetcher.close()
+            await self.client.close()
+        finally:  # also if the loop ends meanwhile, which cancels this
+            self.abandon()

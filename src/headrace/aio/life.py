@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from types import TracebackType
@@ -33,6 +34,8 @@ class Life(Living[Engine]):
         super().__init__(self._intake.doorbell)
         self._completions = Completions() if self._config.commit_mode == "done" else None
         self._commits = Commits(self._config, self._intake, self._completions)
+        self._polling = False
+        self._retired: asyncio.Task[None] | None = None  # the end of an engine
         self._group: Group | None = None
         if self._config.group_id is not None:
             forget = _nothing if self._completions is None else self._completions.forget
@@ -151,7 +154,9 @@ class Life(Living[Engine]):
             await self._leave("the consumer unsubscribed", CLOSE_TIMEOUT)
         self._assign(())
         self._end_engine()
-        await engine.close()
+        # An interrupt of the caller (Ctrl-C) cancels this. The next call makes another engine, so this one has to end.
+        self._retired = engine.loop.create_task(engine.close(), name="close")
+        await asyncio.shield(self._retired)
 
     def _end_engine(self) -> None:
         """From here on nobody uses it but whoever closes it."""

@@ -36,7 +36,6 @@ class Living(abc.ABC, Generic[E]):
         self._gate = Gate()
         self._engine: E | None = None
         self._portal = Portal("headrace")
-        self._polling = False
         self._closing: asyncio.Future[None] | None = None  # of the consumer's loop
         self._bell = doorbell
         self._left_behind = _LeftBehind(type(self).__name__, self._gate, self._portal)

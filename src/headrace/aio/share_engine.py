@@ -197,8 +197,9 @@ class ShareEngine:
 
     def _end(self) -> None:
         """Does not wait. If close() is cancelled, because the call that waits for it was interrupted, the next poll
-        starts another engine: by then nothing of this one may use what they share."""
-        self.intake.wake = self.intake.wake_group = nobody
+        starts another engine, maybe before this: nothing of this one may use what they share any more."""
+        if self.intake.wake == self.streams.wake_from_any_thread:
+            self.intake.wake = self.intake.wake_group = nobody
         for task in (self._main, *self._tasks):
             task.cancel()
         self.abandon()
