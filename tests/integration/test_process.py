@@ -299,12 +299,13 @@ def test_a_consumer_that_is_dropped_takes_its_thread_along(topic: str, servers: 
     consumer = assigned(Consumer, servers, topic)
     poll_until(consumer, 1000)
     descriptors = len(os.listdir("/proc/self/fd"))
-    del consumer
 
     def gone() -> bool:
         gc.collect()
         return not own_threads()
 
+    with pytest.warns(ResourceWarning, match="unclosed Consumer"):
+        del consumer  # without a cycle that only the garbage collector would find
     wait_for("the threads to end", gone)
     wait_for("its sockets to be closed", lambda: len(os.listdir("/proc/self/fd")) < descriptors - 2)
 
