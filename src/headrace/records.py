@@ -1,6 +1,6 @@
 """Records as `poll()` returns them: columns, seen as a sequence of `Record`s or as an Arrow stream.
 
-The only module that imports the native kernel.
+The only module that imports the native kernel. (`sync/threaded.py` takes a lock out of the same native module.)
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ class Turn:
 
 
 class Commits:
-    """`_done` is filled on the loop's thread and emptied on the user's: a deque, whose ends are atomic. The
-    rest belongs to the user's thread, except `_running`, which belongs to the loop's."""
+    """`_done` is filled on the loop's thread and emptied on the user's: a deque, whose ends are atomic. `_running` and
+    turns belong to the loop's thread. The rest belongs to the user's, and to the loop's while the user waits for it."""
 
     def __init__(self, config: ConsumerConfig, intake: Intake, completions: Completions | None) -> None:
         self._intake = intake
