@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headrace.errors import CorruptRecordError, HeadraceError
 from headrace.machines.partition import OutOfRange, PartitionState, Phase, Position
+from headrace.offsets import OffsetSet
+from support.interrupts import Interrupter, interrupted_everywhere
 from support.machines import TP, FakeChunk, at, chunk, feed, offsets
 
 # -- phases ------------------------------------------------------------------------------------------------------
@@ -373,3 +376,20 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(deadline=None, derandomize=True, max_examples=120, stateful_step_count=40)
+
+
+def test_an_interrupted_refetch_keeps_what_is_known() -> None:
+    known = OffsetSet(200, [(10, 20), (50, 60)])
+
+    def is_interrupted(at: int) -> bool:
+        state = PartitionState(TP)
+        state.seek(Position(12, 3))
+        state.validated(3)
+        state.known = known
+        with Interrupter(at) as interrupter, contextlib.suppress(KeyboardInterrupt):
+            state.refetch()
+        if interrupter.has_raised:
+            assert (state.known, state.phase, state.fetch_offset) == (known, Phase.READY, 12)
+        return interrupter.has_raised
+
+    assert interrupted_everywhere(is_interrupted) > 3

@@ -242,16 +242,18 @@ class PartitionState:
         self.phase = Phase.READY
         self.leader_epoch = leader_epoch
 
-    @_made_whole
     def refetch(self) -> None:
         """Drops what was fetched ahead and asks for it again, from the position on. A position that was valid stays so:
         in the backlog's lane nobody would validate it."""
         if self.position is not None:
-            known, was_ready = self.known, self.phase is Phase.READY
-            self._read_from(self.position)
-            self.known = known
-            if was_ready:
-                self.phase = Phase.READY
+            self._refetch(self.position, self.known, self.phase is Phase.READY)
+
+    @_made_whole
+    def _refetch(self, position: Position, known: OffsetSet | None, was_ready: bool) -> None:
+        self._read_from(position)
+        self.known = known
+        if was_ready:
+            self.phase = Phase.READY
 
     def cut_ahead(self, end: int) -> None:
         """The log was cut off there, behind the position. What was fetched ahead, and what was known to be done from
