@@ -11,6 +11,7 @@ together with another one. Watchers are called with it held: they wake somebody,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -131,7 +132,8 @@ class Completions:
         loop, quiet = asyncio.get_running_loop(), asyncio.Event()
 
         def ring() -> None:
-            loop.call_soon_threadsafe(quiet.set)
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits there any more
+                loop.call_soon_threadsafe(quiet.set)
 
         with self._lock:
             self._watchers.append(ring)

@@ -202,7 +202,7 @@ class _Server:
                 while tasks := asyncio.all_tasks(loop):  # again: what was on its way begins now
                     for task in tasks:
                         task.cancel()
-                    loop.run_until_complete(asyncio.wait(tasks))
+                    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
                 loop.close()
             finally:
                 self.ended.set()
