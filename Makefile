@@ -12,10 +12,11 @@ SEEDS ?= 1000
 # The brokers of the tests do not live long enough for Java's optimizing compiler to pay.
 SHORT_LIVED := -XX:TieredStopAtLevel=1
 PYTEST := JAVA_TOOL_OPTIONS=$(SHORT_LIVED) $(BIN)/python -m pytest -q
-# Three parts of about the same length. The second is what the others leave, so that nothing is left out.
+# Four parts of about the same length. The second is what the others leave, so that nothing is left out.
 FIRST_PART := tests/unit $(wildcard tests/integration/test_[a-l]*.py)
 THIRD_PART := tests/docs tests/spark
-SECOND_PART := tests --ignore-glob='*/integration/test_[a-l]*' $(addprefix --ignore=,tests/unit $(THIRD_PART))
+FOURTH_PART := $(wildcard tests/integration/test_s*.py)
+SECOND_PART := tests --ignore-glob='*/integration/test_[a-ls]*' $(addprefix --ignore=,tests/unit $(THIRD_PART))
 SECONDS ?= 60
 KILLS ?= 50
 SPARK_KILLS ?= 20
@@ -45,7 +46,7 @@ $(VENV)/.ready: $(VENV)/.tools $(SOURCES)
 run: setup ## Run the traffic pipeline: a broker, a sample, Spark, tables
 	$(BIN)/headrace run pipelines/traffic
 
-test: setup ## Run all tests (broker included), three parts at a time; ARGS="…" for pytest runs some of them
+test: setup ## Run all tests (broker included), four parts at a time; ARGS="…" for pytest runs some of them
 	cd rust && cargo test --quiet --release
 	$(BIN)/python -m headrace.local
 ifdef ARGS
@@ -54,9 +55,11 @@ else
 	@# Tests with a broker wait most of the time.
 	@$(PYTEST) $(SECOND_PART) > $(VENV)/second-part.log 2>&1 & second=$$!; \
 	  $(PYTEST) $(THIRD_PART) > $(VENV)/third-part.log 2>&1 & third=$$!; \
+	  $(PYTEST) $(FOURTH_PART) > $(VENV)/fourth-part.log 2>&1 & fourth=$$!; \
 	  $(PYTEST) $(FIRST_PART); one=$$?; \
 	  wait $$second; two=$$?; cat $(VENV)/second-part.log; \
-	  wait $$third; three=$$?; cat $(VENV)/third-part.log; [ "$$one $$two $$three" = "0 0 0" ]
+	  wait $$third; three=$$?; cat $(VENV)/third-part.log; \
+	  wait $$fourth; four=$$?; cat $(VENV)/fourth-part.log; [ "$$one $$two $$three $$four" = "0 0 0 0" ]
 endif
 
 lint: setup ## ruff, mypy --strict, clippy, import contracts
