@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from headrace import Consumer, RebalanceListener, Records, TopicPartition
+from headrace.errors import ConcurrentUseError
 from support.admin import Admin, unique
 from support.consumers import MakeConsumer, assigned, poll_until
+from support.interrupts import Interrupter
 from support.produce import numbered, write
 
 COUNT = 20_000
@@ -100,6 +102,54 @@ def test_an_interrupted_iteration_loses_nothing(servers: str, topic: str) -> Non
                 if record is not None and record.offset >= ledger.next[record.partition]:
                     ledger.add([record])  # it came between the hand-over and the note of it
     assert count > 200, "else nothing was tried"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of iterations that are dropped
+@pytest.mark.parametrize("parallel", [False, True], ids=["one lane", "two lanes"])
+def test_an_iteration_that_is_left_loses_nothing(servers: str, topic: str, parallel: bool) -> None:
+    """What it has not handed out, and what an interrupted poll has taken, is given back; that is interrupted, too."""
+    dice, ledger, count = random.Random(8), Ledger(), 0
+    settings = {"group_id": unique("g"), "enable_parallel_rebalance": parallel, "enable_auto_commit": False}
+    with assigned(Consumer, servers, topic, 2, **settings, max_poll_records=20) as consumer:
+        while count < 2000:
+            interrupter = Interrupter(dice.randrange(1, 300))
+            records, iteration = Records.EMPTY, iter(consumer)
+            with contextlib.suppress(KeyboardInterrupt), interrupter:
+                if dice.random() < 0.5:
+                    records = consumer.poll(1.0)
+                else:
+                    for _ in range(dice.randrange(15)):
+                        ledger.add([next(iteration)])
+            ledger.add(records)
+            count += interrupter.has_raised
+            if ledger.is_complete:
+                consumer.seek_to_beginning()
+                ledger = Ledger()
+
+
+def test_a_poll_that_is_refused_does_not_take_back_what_another_returns(servers: str, topic: str) -> None:
+    refused: list[Exception] = []
+
+    def intrude() -> None:
+        try:
+            consumer.poll(0.0)
+        except ConcurrentUseError as error:
+            refused.append(error)
+
+    with assigned(Consumer, servers, topic, max_poll_records=10) as consumer:
+        take = consumer._aio._take
+
+        def take_beside_another(*args: Any) -> Records | None:
+            records = take(*args)
+            other = threading.Thread(target=intrude)
+            other.start()
+            other.join()
+            return records
+
+        consumer._aio._take = take_beside_another  # type: ignore[method-assign]
+        offsets = [record.offset for record in poll_until(consumer, 30)]
+    assert refused
+    assert offsets[:30] == list(range(30))
 
 
 class Stumbling(RebalanceListener):

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 from ..arguments import limit_of, seconds_of, text_of
-from ..errors import ConcurrentUseError, ConfigError, StateError
+from ..errors import ConcurrentUseError, ConfigError, ForkedError, StateError
 from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, TopicPartition
@@ -153,6 +153,8 @@ class AsyncConsumer(Asking, Committing):
                 self._group.told = records.to_be_revoked
             self._intake.handover.is_confirmed = True  # see Handover: nothing may come between this and the return
             return records
+        except (ConcurrentUseError, ForkedError):
+            raise  # it has taken nothing: the records on their way are those of the poll that is under way
         except BaseException:
             self._intake.recover()
             raise

@@ -250,7 +250,12 @@ class Intake(Lane):
                 del left[0]
         finally:
             with self.lock:
-                _give_back(left)
+                try:
+                    _give_back(left)
+                except BaseException:
+                    _fetch_again(left)
+                    self.wake_all()
+                    raise
 
     def _move(self, place: _Place, position: Position | None) -> bool:
         with self.lock:
@@ -433,21 +438,21 @@ class _Unseen:
 
 
 def _give_back(left: Iterable[_Unseen]) -> None:
-    """What was not handed out comes next; interrupted, it is fetched again."""
-    unseen = [
-        (state, records)
-        for each in left
-        if (state := each.place.state) is not None and (records := each.records[each.taken :])
-    ]
-    try:
-        for state, records in unseen:
-            state.position = Position(records[0].offset)
-            state.give_back(records._batches)
-    except BaseException:
-        for state, records in unseen:
-            state.position = Position(records[0].offset)
+    """What was not handed out comes next."""
+    for each in left:
+        state = each.place.state
+        if state is not None and (unseen := each.records[each.taken :]):
+            state.position = Position(unseen[0].offset)
+            state.give_back(unseen._batches)
+
+
+def _fetch_again(left: Iterable[_Unseen]) -> None:
+    """The same, if it was interrupted at any place."""
+    for each in left:
+        state = each.place.state
+        if state is not None and each.taken < len(each.records):
+            state.position = Position(each.records[each.taken].offset)
             state.refetch()
-        raise
 
 
 def _by_place(records: Records) -> dict[tuple[TopicPartition, str | None], Records]:

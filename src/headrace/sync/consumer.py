@@ -21,6 +21,7 @@ from ..aio.living import CLOSE_TIMEOUT, THREAD_END
 from ..aio.run import Run
 from ..aio.run_settings import DeadLetter, Handler, Progress, RunSettings
 from ..arguments import commits_in, optional_seconds_of, seconds_of
+from ..errors import ConcurrentUseError, ForkedError
 from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
@@ -109,6 +110,8 @@ class Consumer(Threaded[AsyncConsumer]):
                 self._aio._group.told = records.to_be_revoked
             self._aio._intake.handover.is_confirmed = True  # see Handover: nothing may come between this and the return
             return records
+        except (ConcurrentUseError, ForkedError):
+            raise  # it has taken nothing: the records on their way are those of the poll that is under way
         except BaseException:
             self._aio._intake.recover()
             raise
