@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import signal
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Consumer, RebalanceListener, Records, TopicPartition
+from headrace import AsyncConsumer, AsyncShareConsumer, Consumer, RebalanceListener, Records, TopicPartition
 from headrace.errors import ConcurrentUseError
 from support.admin import Admin, unique
 from support.consumers import MakeConsumer, assigned, poll_until
@@ -150,6 +151,29 @@ def test_a_poll_that_is_refused_does_not_take_back_what_another_returns(servers:
         offsets = [record.offset for record in poll_until(consumer, 30)]
     assert refused
     assert offsets[:30] == list(range(30))
+
+
+@pytest.mark.parametrize("kind", [AsyncConsumer, AsyncShareConsumer])
+def test_a_cancelled_close_leaves_nothing_open(servers: str, topic: str, kind: type[Any]) -> None:
+    async def closed(pause: float) -> None:
+        consumer = kind(bootstrap_servers=servers, group_id=unique("g"))
+        consumer.subscribe([topic])
+        await consumer.poll(0.2)
+        connections = list(consumer._engine.client._connections.values())
+        assert any(connection.is_open for connection in connections)
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(pause)
+        closing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await closing
+        await consumer.close()
+        assert not any(connection.is_open for connection in connections)
+
+    async def main() -> None:
+        for number in range(14):
+            await closed(number * 0.0003)
+
+    asyncio.run(main())
 
 
 class Stumbling(RebalanceListener):

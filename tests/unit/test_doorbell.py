@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -280,3 +281,22 @@ def test_an_interrupted_caller_cancels_its_coroutine(portal: Portal) -> None:
     with pytest.raises(KeyboardInterrupt):
         portal.run(wait)
     assert cancelled.wait(LONG)
+
+
+def test_closing_can_be_interrupted(portal: Portal) -> None:
+    """Also when the thread has been told to end, and nobody has noted that: the next call starts another one."""
+    thread = portal.call(threading.current_thread)
+    loop = portal.loop()
+    tell = loop.call_soon_threadsafe
+
+    def interrupted(*args: Any) -> None:
+        loop.call_soon_threadsafe = tell  # type: ignore[method-assign]
+        tell(*args)
+        raise KeyboardInterrupt
+
+    loop.call_soon_threadsafe = interrupted  # type: ignore[assignment,method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        portal.close(LONG)
+    thread.join(LONG)
+    assert not thread.is_alive()
+    assert portal.call(threading.current_thread) is not thread

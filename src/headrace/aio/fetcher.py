@@ -83,8 +83,10 @@ class Fetcher:
     async def close(self) -> None:
         for stream in self._streams.values():
             stream.close()
-        await asyncio.gather(*(stream.task for stream in self._streams.values()), return_exceptions=True)
-        self.decoder.close()
+        try:
+            await asyncio.gather(*(stream.task for stream in self._streams.values()), return_exceptions=True)
+        finally:
+            self.decoder.close()
 
 
 class _Stream:

@@ -69,8 +69,7 @@ class Life(Living[Engine]):
                     if self._portal.is_open:
                         await self._portal.wait(lambda: self._close(deadline))
                 finally:
-                    self._shut()
-                    await self._portal.close_async(THREAD_END)
+                    await self._portal.close_async(THREAD_END, self._shut())
         self._commits.run_callbacks()
 
     async def _end_tasks(self, deadline: float) -> None:

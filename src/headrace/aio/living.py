@@ -7,6 +7,7 @@ import abc
 import asyncio
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
 from .calls import Gate
@@ -58,11 +59,14 @@ class Living(abc.ABC, Generic[E]):
         self._left_behind.engine = None
         return engine
 
-    def _shut(self) -> None:
-        """The end of close(), however it went, but for the thread."""
+    def _shut(self) -> Callable[[], None] | None:
+        """The end of close(), however it went, but for the thread. Returns what the thread has to do last, if the call
+        was interrupted before the tasks had ended."""
         self._gate.close()
         self._portal.shut()
         self._finalizer.detach()
+        engine = self._ended()
+        return None if engine is None else engine.abandon
 
     async def _close(self, deadline: float) -> None:
         """Ends the tasks. On the consumer's thread. A second close() beside the first one waits for it: its next step

@@ -112,9 +112,9 @@ class Portal:
         if server is not None and server.thread is not None and server.thread is not threading.current_thread():
             server.thread.join(timeout)
 
-    async def close_async(self, timeout: float) -> None:
+    async def close_async(self, timeout: float, last: Callable[[], None] | None = None) -> None:
         """The same without blocking the user's event loop."""
-        server = self._stop(None)
+        server = self._stop(last)
         if server is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -125,11 +125,14 @@ class Portal:
         server = self._server
         if server is None:
             return None
-        with contextlib.suppress(RuntimeError):  # it has ended already
-            if last is not None:
-                server.loop().call_soon_threadsafe(last)
-            server.loop().call_soon_threadsafe(server.loop().stop)
-        self._server = None
+        try:
+            server.stop(last)
+        except BaseException:
+            # Interrupted: the next call needs another thread, and this one must not be forgotten while it runs.
+            server.stop(last)
+            raise
+        finally:
+            self._server = None
         return server
 
 
@@ -185,6 +188,14 @@ class _Server:
                     raise HeadraceError(f"the consumer's thread did not start within {_START:.0f} s")
         return cast("asyncio.AbstractEventLoop", self._loop)
 
+    def stop(self, last: Callable[[], None] | None) -> None:
+        """From any thread, and more than once."""
+        loop = self.loop()
+        with contextlib.suppress(RuntimeError):  # it has ended already
+            if last is not None:
+                loop.call_soon_threadsafe(last)
+            loop.call_soon_threadsafe(loop.stop)
+
     def _serve(self) -> None:
         if not self._turn.acquire(blocking=False):
             return
@@ -203,6 +214,7 @@ class _Server:
                     for task in tasks:
                         task.cancel()
                     loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+                loop.run_until_complete(asyncio.sleep(0))  # a connection's socket is closed one turn after it
                 loop.close()
             finally:
                 self.ended.set()

@@ -89,11 +89,13 @@ class SecondLane:
     async def _stop(self) -> None:
         fetcher, self._fetcher = self._fetcher, None
         search, self._search = self._search, None
-        if search is not None:
-            search.cancel()
-            await asyncio.gather(search, return_exceptions=True)
-        if fetcher is not None:
-            await fetcher.close()
+        try:
+            if search is not None:
+                search.cancel()
+                await asyncio.gather(search, return_exceptions=True)
+        finally:
+            if fetcher is not None:
+                await fetcher.close()
 
     def abandon(self) -> None:
         if self._fetcher is not None:

@@ -186,8 +186,7 @@ class ShareLife(Living[ShareEngine]):
             if self._portal.is_open:
                 await self._portal.wait(lambda: self._close(deadline))
         finally:
-            self._shut()
-            await self._portal.close_async(THREAD_END)
+            await self._portal.close_async(THREAD_END, self._shut())
         self._run_callbacks()
 
     # -- questions -----------------------------------------------------------------------------------------------

@@ -53,8 +53,7 @@ class Threaded(abc.ABC, Generic[A]):
 
     def _shut(self) -> None:
         """The end of close(), however it went."""
-        self._aio._shut()
-        self._portal.close(THREAD_END)
+        self._portal.close(THREAD_END, self._aio._shut())
 
 
 def documented_as(aio: type[Any], threaded: type[Any]) -> None:
