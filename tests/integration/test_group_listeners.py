@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import Any
 
 import pytest
 
 from headrace import AsyncConsumer, Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
-from headrace.errors import ConcurrentUseError, StateError, WakeupError
+from headrace.errors import ClosedError, ConcurrentUseError, StateError, WakeupError
 from support.admin import Admin, unique
 from support.consumers import MakeConsumer, poll_until
 from support.groups import WAYS, Diary, all_of, member, numbered_topic, poll_all, shared_out
@@ -49,6 +50,37 @@ def test_a_listener_runs_in_poll_and_may_use_the_consumer(servers: str, topic: s
         consumer.subscribe([topic], listener=seeker)
         assert min(r.offset for r in poll_until(consumer, PARTITIONS * (RECORDS - 20))) == 20
     assert seeker.threads == {threading.current_thread().name}
+
+
+class Meddler(RebalanceListener):
+    """Calls a method of its consumer when it is told of a revoke, by close() or unsubscribe()."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.consumer: Any = None
+        self.refusals: list[StateError] = []
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        try:
+            getattr(self.consumer, self.method)()
+        except StateError as error:
+            self.refusals.append(error)
+
+
+@pytest.mark.parametrize("ending", ["close", "unsubscribe"])
+@pytest.mark.parametrize("method", ["poll", "unsubscribe", "close"])
+def test_a_listener_may_end_its_consumer_and_not_poll(servers: str, topic: str, ending: str, method: str) -> None:
+    """Called inside of itself without end, close() left a thread."""
+    meddler = Meddler(method)
+    consumer = Consumer(bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest")
+    meddler.consumer = consumer
+    consumer.subscribe([topic], listener=meddler)
+    poll_until(consumer, 1)
+    with contextlib.suppress(ClosedError):  # by the listener
+        getattr(consumer, ending)()
+    assert bool(meddler.refusals) == (method == "poll")
+    consumer.close()
+    assert not consumer._portal.is_open
 
 
 def test_a_listener_may_commit_what_it_gives_up(servers: str, topic: str, way: dict[str, Any]) -> None:

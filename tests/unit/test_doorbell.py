@@ -166,6 +166,22 @@ def test_a_wakeup_ends_what_a_task_waits_for() -> None:
     run(main())
 
 
+def test_two_wakeups_at_once_are_no_cancellation() -> None:
+    gate = Gate()
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(gate.wakeup)
+        asyncio.get_running_loop().call_soon(gate.wakeup)
+        with pytest.raises(WakeupError):
+            async with gate.interruptible():
+                await asyncio.sleep(LONG)
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+
+    run(main())
+
+
 def test_a_wakeup_before_the_wait_ends_it_at_once() -> None:
     async def main() -> None:
         gate = Gate()

@@ -97,7 +97,7 @@ class Interruptible:
 
     def _cancel(self) -> None:
         with self._lock:
-            if self not in self._sleepers:
+            if self not in self._sleepers or self._woken:  # a second cancellation would not be taken back
                 return
         self._woken = True
         self._task.cancel()

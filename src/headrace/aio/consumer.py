@@ -184,9 +184,9 @@ class AsyncConsumer(Asking, Committing):
     def _check_poll(self, timeout: float, max_records: int | None) -> tuple[int, float]:
         """The limit and the deadline of a poll. Raises what is wrong with the call, before anything is done."""
         self._gate.check()
+        if self._group is not None and self._group.in_listener:
+            raise StateError("a listener cannot call poll(): it runs inside of poll(), unsubscribe() or close()")
         if self._polling:
-            if self._group is not None and self._group.in_listener:
-                raise StateError("a listener cannot call poll(): it runs inside of one")
             raise ConcurrentUseError("another task is inside of poll()")
         limit = self._config.max_poll_records if max_records is None else limit_of(max_records)
         deadline = time.monotonic() + seconds_of(timeout)

@@ -97,6 +97,7 @@ class Group:
         self._forget = forget
         self._listener = RebalanceListener()
         self.in_listener = False
+        self._is_parting = False
         self.revocations = Revocations()
         self.has_news = False  # something was asked back or lost since the poll began
         self.has_requests = False  # partitions are asked back, and no poll has returned to say so yet
@@ -382,11 +383,17 @@ class Group:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def part(self) -> Steps:
-        """Gives up what is owned, before `leave`."""
-        with self._intake.lock:
-            duty = self.member.parting()
-        if duty is not None:
-            yield from self._perform(duty)
+        """Gives up what is owned, before `leave`. A listener that is told so may close the consumer itself."""
+        if self._is_parting:
+            return
+        self._is_parting = True
+        try:
+            with self._intake.lock:
+                duty = self.member.parting()
+            if duty is not None:
+                yield from self._perform(duty)
+        finally:
+            self._is_parting = False
 
     def unsubscribed(self) -> None:
         """Called with the lock held, when the member has left."""

@@ -146,7 +146,8 @@ class Life(Living[Engine]):
     async def _rest(self) -> None:
         """Leaves nothing running, until something is subscribed or assigned again."""
         engine = self._engine
-        assert engine is not None
+        if engine is None:  # a listener, told of the end, has called the same
+            return
         await self._commits.settle(engine, CLOSE_TIMEOUT)
         await self._commits.farewell(engine, CLOSE_TIMEOUT)
         if self._is_subscribed:

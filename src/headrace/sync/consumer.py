@@ -121,7 +121,9 @@ class Consumer(Threaded[AsyncConsumer]):
         aio = self._aio
         with self._alone():
             if self._inside.depth == 1:
-                aio._polling = False  # an interrupt may have left it
+                aio._polling = False  # an interrupt may have left it, and the next one
+                if aio._group is not None:
+                    aio._group.in_listener = False
             limit, deadline = aio._check_poll(timeout, max_records)
             try:
                 aio._begin_poll()
