@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import signal
+import time
+
 from headrace.aio.completions import Completions
 from headrace.machines.lanes import Lanes
 from headrace.offsets import OffsetSet
@@ -47,3 +51,31 @@ def test_what_comes_again_without_being_done_changes_nothing() -> None:
     assert it.committable(TP) == OffsetSet(6)
     it.done(all_of_them[8])
     assert it.committable(TP) == OffsetSet(9, [(6, 8)])
+
+
+class Interrupted(BaseException):
+    """Raised by a signal's handler, as KeyboardInterrupt is."""
+
+
+def test_a_wait_that_is_interrupted_raises_the_interrupt_and_nothing_else() -> None:
+    """A Condition, which is written in Python, would raise RuntimeError where its lock is not held."""
+    completions, dice, count = Completions(), random.Random(4), 0
+    completions.delivered(records(0, 10), begun)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, dice.uniform(1e-6, 1e-4))
+                assert completions.wait(None, 0.0001)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Interrupted:
+                count += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert count > 100, "else nothing was tried"

@@ -21,8 +21,7 @@ from ..machines.lanes import Lanes
 from ..offsets import OffsetSet
 from ..records import Batch, Record, Records
 from ..types import TopicPartition
-
-_SHORT_SLEEP = 0.5  # seconds: so long can a signal (Ctrl-C) go unnoticed
+from .doorbell import Doorbell
 
 
 class _Tracked:
@@ -58,7 +57,6 @@ class Completions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._partitions: dict[TopicPartition, _Tracked] = {}
-        self._quiet = threading.Condition(self._lock)
         self._watchers: list[Callable[[], None]] = []  # called on any thread when a partition has nothing in flight
 
     # -- the consumer ------------------------------------------------------------------------------------------
@@ -120,11 +118,19 @@ class Completions:
 
     def wait(self, partitions: Collection[TopicPartition] | None, timeout: float) -> dict[TopicPartition, int]:
         """The same, as soon as there are none or the time is up."""
-        deadline = time.monotonic() + timeout
+        deadline, bell = time.monotonic() + timeout, Doorbell()
         with self._lock:
-            while (found := self._open(partitions)) and (left := deadline - time.monotonic()) > 0:
-                self._quiet.wait(min(left, _SHORT_SLEEP))
-            return found
+            self._watchers.append(bell.ring)
+        try:
+            while True:
+                bell.clear()
+                found = self.in_flight(partitions)
+                if not found or (left := deadline - time.monotonic()) <= 0:
+                    return found
+                bell.wait(left)
+        finally:
+            with self._lock:
+                self._watchers.remove(bell.ring)
 
     async def wait_async(
         self, partitions: Collection[TopicPartition] | None, timeout: float
@@ -157,7 +163,6 @@ class Completions:
         }
 
     def _tell(self) -> None:
-        self._quiet.notify_all()
         for watcher in self._watchers:
             watcher()
 
