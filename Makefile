@@ -12,11 +12,9 @@ SEEDS ?= 1000
 # The brokers of the tests do not live long enough for Java's optimizing compiler to pay.
 SHORT_LIVED := -XX:TieredStopAtLevel=1
 PYTEST := JAVA_TOOL_OPTIONS=$(SHORT_LIVED) $(BIN)/python -m pytest -q
-# Four parts of about the same length. The second is what the others leave, so that nothing is left out.
-FIRST_PART := tests/unit $(wildcard tests/integration/test_[a-l]*.py)
-THIRD_PART := tests/docs tests/spark
-FOURTH_PART := $(wildcard tests/integration/test_s*.py)
-SECOND_PART := tests --ignore-glob='*/integration/test_[a-ls]*' $(addprefix --ignore=,tests/unit $(THIRD_PART))
+# Tests with a broker wait most of the time, so there may be more of them at a time than cores.
+WORKERS ?= 4
+PARALLEL := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 SECONDS ?= 60
 KILLS ?= 50
 SPARK_KILLS ?= 20
@@ -46,21 +44,10 @@ $(VENV)/.ready: $(VENV)/.tools $(SOURCES)
 run: setup ## Run the traffic pipeline: a broker, a sample, Spark, tables
 	$(BIN)/headrace run pipelines/traffic
 
-test: setup ## Run all tests (broker included), four parts at a time; ARGS="…" for pytest runs some of them
+test: setup ## Run all tests (broker included), WORKERS=4 at a time; ARGS="…" for pytest runs some of them
 	cd rust && cargo test --quiet --release
 	$(BIN)/python -m headrace.local
-ifdef ARGS
-	$(PYTEST) $(ARGS)
-else
-	@# Tests with a broker wait most of the time.
-	@$(PYTEST) $(SECOND_PART) > $(VENV)/second-part.log 2>&1 & second=$$!; \
-	  $(PYTEST) $(THIRD_PART) > $(VENV)/third-part.log 2>&1 & third=$$!; \
-	  $(PYTEST) $(FOURTH_PART) > $(VENV)/fourth-part.log 2>&1 & fourth=$$!; \
-	  $(PYTEST) $(FIRST_PART); one=$$?; \
-	  wait $$second; two=$$?; cat $(VENV)/second-part.log; \
-	  wait $$third; three=$$?; cat $(VENV)/third-part.log; \
-	  wait $$fourth; four=$$?; cat $(VENV)/fourth-part.log; [ "$$one $$two $$three $$four" = "0 0 0 0" ]
-endif
+	$(PYTEST) $(if $(ARGS),$(ARGS),$(PARALLEL))
 
 lint: setup ## ruff, mypy --strict, clippy, import contracts
 	$(BIN)/ruff check .
@@ -87,14 +74,14 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	mkdir -p rust/fuzz/corpus/decode
 	cd rust/fuzz && cargo +nightly fuzz run decode corpus/decode ../headrace-kernel/tests/data/java -- \
 	  -max_len=4096 -rss_limit_mb=2048 -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
-	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -q -s --timeout=0 $(wildcard tests/unit/test_fuzz_*.py)
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -q -s --timeout=0 $(wildcard tests/unit/*/test_fuzz_*.py)
 	for round in $$(seq $(ROUNDS)); do \
-	  $(BIN)/python -m pytest -q tests/integration/test_failover.py tests/integration/test_replicas.py || exit 1; done
+	  $(BIN)/python -m pytest -q tests/integration/fetch/test_failover.py tests/integration/fetch/test_replicas.py || exit 1; done
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --crowds 3
 	PYTHONPATH=tests $(BIN)/python -m simulation.crashes --seeds $$((100 * $(SEEDS)))
-	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/integration/test_group_failover.py
-	ROUNDS=$(KILLS) $(BIN)/python -m pytest -q tests/integration/test_lanes_killed.py
-	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/test_orderly_handovers.py
+	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/integration/group/test_group_failover.py
+	ROUNDS=$(KILLS) $(BIN)/python -m pytest -q tests/integration/lanes/test_lanes_killed.py
+	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/group/test_orderly_handovers.py
 	ROUNDS=$(SPARK_KILLS) $(BIN)/python -m pytest -q -m soak tests
 
 clean: ## Remove what was built here

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the settings in the code; a test checks that it was not forgotten.
+"""Generates docs/configuration.md from the settings in the code. A test checks that the file is up to date.
 
 python .ci/config_docs.py
 """
@@ -8,33 +8,33 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from headrace.config import ConsumerConfig, dotted
-from headrace.security.settings import FIELDS, SYNONYMS
-from headrace.share_config import OWN, REFUSED
+from headrace._security.settings import FIELDS, SYNONYMS
+from headrace.config.consumer import ConsumerConfig, dotted
+from headrace.config.share import OWN, REFUSED
 
 TARGET = Path(__file__).parent.parent / "docs" / "configuration.md"
 
 HEAD = """\
-# Settings
+# Configuration
 
-Names are Kafka's: dotted in a mapping (`{"group.id": "g"}`) or with underscores as keywords (`group_id="g"`), or both
-together. Values may be strings. Defaults are Java's unless the meaning says otherwise. Unknown names are refused, with
-a suggestion. This page is made from the code by `.ci/config_docs.py`.
+Settings have Kafka's names. Write them with dots in a mapping (`{"group.id": "g"}`), with underscores as keywords
+(`group_id="g"`), or both. Values may be strings. Defaults are Java's unless the description says otherwise. An unknown
+name raises a `ConfigError` that suggests a similar one. `.ci/config_docs.py` generates this page from the code.
 
-| setting | type | default | meaning |
+| setting | type | default | description |
 |---|---|---|---|
 """
 
 SECURITY_HEAD = """
 ## Security
 
-All consumers have these. See [security.md](security.md) for how they go together.
+All consumers have these settings. [Security](security.md) shows how to combine them.
 
-| setting | type | default | meaning |
+| setting | type | default | description |
 |---|---|---|---|
 """
 SYNONYMS_HEAD = """
-Other clients' names for them are understood as well:
+These names from other clients are accepted too:
 
 | name | setting |
 |---|---|
@@ -43,15 +43,15 @@ Other clients' names for them are understood as well:
 SHARE_HEAD = """
 ## Share consumers
 
-`ShareConsumer` and `AsyncShareConsumer` have these besides, and need a `group.id`:
+`ShareConsumer` and `AsyncShareConsumer` require a `group.id` and also have these settings:
 
-| setting | type | default | meaning |
+| setting | type | default | description |
 |---|---|---|---|
 """
 SHARE_REFUSED = """
-They refuse these:
+They reject these settings:
 
-| setting | it |
+| setting | reason |
 |---|---|
 """
 

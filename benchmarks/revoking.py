@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace import LocalBroker
-from headrace.cli.demo_revoking import AFTER, BEFORE, Run, measure
+from headrace.cli.demo_revoking import AFTER, BEFORE, Measurement, measure
 
 # -- the picture -----------------------------------------------------------------------------------------------------
 
@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 720, 180, 60, 40, 60
 _INK, _LINE, _SHADE = "#444", "#1f6feb", "#f3d9a4"
 
 
-def picture(runs: Sequence[Run]) -> str:
+def picture(runs: Sequence[Measurement]) -> str:
     """Both as SVG, one above the other, on the same scales."""
     low = -BEFORE
     high = max(run.completed for run in runs) + AFTER

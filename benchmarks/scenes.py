@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headrace import Consumer, ShareConsumer, TopicPartition
-from headrace.aio.admin import AsyncAdmin
+from headrace._aio.admin import AsyncAdmin
 
 from . import share
 from .readers import Job

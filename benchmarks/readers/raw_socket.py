@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.protocol.messages import FETCH, METADATA, Api, decode_response, encode_request
+from headrace._protocol.messages import FETCH, METADATA, Api, decode_response, encode_request
 from headrace.records import next_offset
 
 from . import FETCH_MAX_BYTES, FETCH_MAX_WAIT_MS, MAX_PARTITION_FETCH_BYTES, Job, Meter

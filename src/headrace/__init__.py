@@ -14,9 +14,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
-from .acknowledge import AcknowledgeType
 from .listener import RebalanceListener
 from .types import (
+    AcknowledgeType,
     GroupMetadata,
     Node,
     OffsetAndMetadata,
@@ -27,31 +27,31 @@ from .types import (
 )
 
 if TYPE_CHECKING:
-    from .aio import AsyncConsumer
-    from .aio.run_settings import Progress
-    from .aio.share_consumer import AsyncShareConsumer
-    from .aio.share_run import ShareProgress
+    from ._aio import AsyncConsumer
+    from ._aio.run.options import Progress
+    from ._aio.run.share_run import ShareProgress
+    from ._aio.share.consumer import AsyncShareConsumer
+    from ._machines.group.assignors import Assignor, GroupMember
+    from ._security.tokens import OAuthToken
     from .local import LocalBroker
-    from .machines.assignors import Assignor, GroupMember
     from .records import Record, Records
-    from .security.tokens import OAuthToken
     from .sync import Consumer
     from .sync.share_consumer import ShareConsumer
 
-# Loaded when first asked for, so that `import headrace` costs milliseconds in every Spark worker.
+# Imported on first access, so that `import headrace` takes only milliseconds in every Spark worker.
 _LAZY = {
-    "Assignor": "machines.assignors",
-    "AsyncConsumer": "aio",
-    "AsyncShareConsumer": "aio.share_consumer",
+    "Assignor": "_machines.group.assignors",
+    "AsyncConsumer": "_aio",
+    "AsyncShareConsumer": "_aio.share.consumer",
     "Consumer": "sync",
-    "GroupMember": "machines.assignors",
+    "GroupMember": "_machines.group.assignors",
     "LocalBroker": "local",
-    "OAuthToken": "security.tokens",
-    "Progress": "aio.run_settings",
+    "OAuthToken": "_security.tokens",
+    "Progress": "_aio.run.options",
     "Record": "records",
     "Records": "records",
     "ShareConsumer": "sync.share_consumer",
-    "ShareProgress": "aio.share_run",
+    "ShareProgress": "_aio.run.share_run",
 }
 
 __all__ = [

@@ -1,4 +1,5 @@
-"""The record kernel, in Rust (`rust/headrace-py`), for `headrace.records`; `Exclusive` for `sync/threaded.py`."""
+"""The native module, in Rust (`rust/headrace-py`): the record kernel for `headrace.records`, and `Exclusive` for
+`headrace.sync`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import final
@@ -6,9 +7,9 @@ from typing import final
 from typing_extensions import Buffer
 
 class DecodeError(Exception):
-    """The record bytes of a partition cannot be decoded: a bad checksum, a lying length, an old format.
+    """A record batch cannot be decoded: its checksum or a length is wrong, or its format is too old.
 
-    `offset` is the base offset of the bad batch, or the fetch position where even that cannot be told.
+    `offset` is the base offset of the bad batch, or the fetch position if the base offset cannot be read.
     """
 
     topic: str
@@ -17,9 +18,9 @@ class DecodeError(Exception):
 
 @final
 class Record:
-    """One record, equal by value, hashable, picklable. Its fields become Python objects when asked for.
+    """One record. Records compare by value, and can be hashed and pickled. Fields become Python objects on access.
 
-    It keeps the batch that it came from in memory. To keep a few records for long, keep their fields.
+    A record keeps its whole batch in memory. To keep a few records for a long time, keep their fields instead.
     """
 
     def __new__(
@@ -45,11 +46,11 @@ class Record:
     def offset(self) -> int: ...
     @property
     def timestamp(self) -> int:
-        """Milliseconds since 1970 UTC, or -1 where the record has none."""
+        """Milliseconds since 1970 UTC, or -1 if the record has no timestamp."""
 
     @property
     def timestamp_type(self) -> int:
-        """0: the producer's time (CreateTime). 1: the broker's (LogAppendTime)."""
+        """0: the producer set the timestamp (CreateTime). 1: the broker set it (LogAppendTime)."""
 
     @property
     def key(self) -> bytes | None: ...
@@ -57,24 +58,24 @@ class Record:
     def value(self) -> bytes | None: ...
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        """Names and values in order; names may repeat. Bytes of a name that are not UTF-8 become U+FFFD."""
+        """Names and values in order. Names may repeat. Bytes of a name that are not UTF-8 become U+FFFD."""
 
     @property
     def lane(self) -> str | None: ...
     @property
     def leader_epoch(self) -> int:
-        """The partition leader epoch under which the record was written, or -1 where unknown."""
+        """The partition leader epoch in which the record was written, or -1 if unknown."""
 
     @property
     def delivery_count(self) -> int | None:
-        """How often its share group has delivered the record, this time included; None outside of one."""
+        """How often the share group has delivered the record, including this time. None outside of a share group."""
 
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
 class Batch:
-    """Records of one partition, by column. Immutable; slices share the memory."""
+    """The records of one partition, stored in columns. Immutable. Slices share the memory."""
 
     @property
     def topic(self) -> str: ...
@@ -84,14 +85,15 @@ class Batch:
     def lane(self) -> str | None: ...
     @property
     def next_offset(self) -> int:
-        """The position after this batch, past control records, aborted ones and compaction gaps too.
+        """The position after this batch, including control records, aborted records and compaction gaps.
 
-        Of a slice: the offset after its last record, or the whole batch's position if it reaches the end.
+        For a slice: the offset after its last record, or the position after the whole batch if the slice reaches its
+        end.
         """
 
     @property
     def leader_epoch(self) -> int:
-        """The partition leader epoch of the last record (without records: of what was passed over), or -1."""
+        """The partition leader epoch of the last record, or of the skipped batches if there are no records, or -1."""
 
     @property
     def first_offset(self) -> int | None: ...
@@ -99,22 +101,21 @@ class Batch:
     def last_offset(self) -> int | None: ...
     @property
     def nbytes(self) -> int:
-        """The memory that the records take; of a slice, its share."""
+        """The memory used by the records, in bytes. For a slice, its portion."""
 
     def slice(self, start: int, length: int) -> Batch:
-        """The `length` records from `start` on, or as many as there are, without a copy.
+        """At most `length` records from index `start` on, without a copy.
 
-        Raises ValueError for a negative number.
+        Raises ValueError if a number is negative.
         """
 
     @property
     def delivery_count(self) -> int | None: ...
     def between(self, first: int, last: int, delivery_count: int) -> Batch:
-        """The records with offsets from `first` to `last`, both included, which a share group delivers for the
-        `delivery_count`th time, without a copy."""
+        """The records with offsets from `first` to `last`, both included, with this delivery count, without a copy."""
 
     def runs(self) -> list[tuple[int, int]]:
-        """The offsets of the records, as stretches without a gap: (first, last), both included."""
+        """The offsets of the records as contiguous ranges: (first, last), both included."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Record: ...
@@ -132,14 +133,14 @@ def decode(
     max_batch_bytes: int = ...,
     lane: str | None = None,
 ) -> Batch:
-    """The records of one partition of a Fetch response, from `position` on.
+    """Decode the records of one partition of a Fetch response, from `position` on.
 
-    `data` is read during the call only and must not be written to meanwhile: the GIL is released. A batch
-    that is cut off at the end is left alone. `aborted` is the response's list of (producer id, first offset).
+    `data` is read only during the call and must not be written to meanwhile: the GIL is released. A truncated batch at
+    the end is ignored. `aborted` is the response's list of (producer id, first offset).
 
-    A bad batch ends the work: what came before it is returned, and `next_offset` is where it begins. When it
-    comes first, `DecodeError` is raised. One compressed batch may decompress to `max_batch_bytes` (256 MiB by
-    default); more is taken for a bomb and is a bad batch. After about 1 GiB the rest is left for the next fetch.
+    Decoding stops at a bad batch: the records before it are returned, and `next_offset` is its base offset. If the bad
+    batch is the first one, `DecodeError` is raised. One compressed batch may decompress to `max_batch_bytes` (256 MiB
+    by default); a larger one counts as bad. After about 1 GiB, the rest is left for the next fetch.
     """
 
 def decode_all(
@@ -151,34 +152,34 @@ def decode_all(
     max_total_bytes: int,
     lane: str | None = None,
 ) -> list[Batch | DecodeError | None]:
-    """`decode` for several partitions (data, topic, partition, position, aborted), with the GIL released once.
+    """Decode several partitions (data, topic, partition, position, aborted), releasing the GIL once.
 
-    Where `decode` would raise a DecodeError there is that error in the partition's place. Work ends with the batch
-    before `max_total_bytes` of records, and not before one batch is taken; for the partitions behind there is None.
+    The result has a DecodeError in place of a partition for which `decode` would raise it. Decoding stops before the
+    batch that would exceed `max_total_bytes`, but decodes at least one batch. The partitions after that are None.
     """
 
 def next_offset(data: Buffer, position: int) -> int:
-    """The position after the whole batches in `data`, from their headers alone.
+    """The position after the complete batches in `data`, read from their headers only.
 
-    It is the `next_offset` that `decode` will give, unless a batch turns out to be bad or there is too much.
+    It equals the `next_offset` of `decode`, unless a batch is bad or there is too much data for one call.
     """
 
 def arrow_stream(batches: Sequence[Batch], *, lane: bool, requested_schema: object | None) -> object:
     """A PyCapsule "arrow_array_stream" of the batches, one Arrow record batch each."""
 
 def arrow_schema(*, lane: bool) -> object:
-    """A PyCapsule "arrow_schema" of what `arrow_stream` gives."""
+    """A PyCapsule "arrow_schema" with the schema of `arrow_stream`."""
 
 @final
 class Exclusive:
-    """A context manager that one thread at a time may be inside of; it may nest. Another thread does not wait: it
-    raises `error(message)`. A signal handler that raises (Ctrl-C) cannot leave it held, as it could a Python one.
+    """A reentrant lock that raises instead of waiting: if another thread holds it, entering raises `error(message)`.
+    Unlike a lock written in Python, it cannot stay held when a signal handler raises (Ctrl-C).
     """
 
     def __new__(cls, error: Callable[[str], BaseException], message: str) -> Exclusive: ...
     @property
     def depth(self) -> int:
-        """How many calls of the thread that is inside are nested; 0 if no thread is inside."""
+        """How deeply the holding thread has nested it; 0 if no thread holds it."""
 
     def __enter__(self) -> None: ...
     def __exit__(self, *exception: object) -> None: ...

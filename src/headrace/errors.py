@@ -1,28 +1,28 @@
 """Every error that reaches a user.
 
     HeadraceError
-    ├── ConfigError              a setting is unknown, malformed or contradicts another
-    ├── StateError               the call does not fit the consumer's state
-    │   ├── ClosedError          the consumer was closed
-    │   ├── ConcurrentUseError   a second thread or task is inside the consumer
-    │   └── ForkedError          the consumer was inherited through fork()
-    ├── WakeupError              wakeup() was called; nothing was lost
-    ├── RequestTimeoutError      no answer within the deadline
-    ├── NetworkError             the connection could not be made, or broke
-    ├── AuthenticationError      a broker does not let this client in, or is not the one it should be
-    ├── ProtocolError            an answer that is not what the protocol allows
-    ├── EncodingError            a value that no request can carry
-    ├── UnsupportedVersionError  the broker is too old (or too new) for a request
-    ├── CorruptRecordError       record bytes that cannot be what a producer wrote
-    ├── OffsetResetError         a position is needed and auto.offset.reset is none
-    │   ├── OffsetOutOfRangeError
-    │   └── LogTruncationError
-    └── KafkaError               what a broker answered
-        ├── AuthorizationError   an ACL denies a topic, a group or the cluster
-        └── CommitFailedError
+    ├── ConfigError              a setting or argument is unknown, invalid, missing, or contradicts another
+    ├── StateError               the consumer is in the wrong state for the call
+    │   ├── ClosedError          the consumer is closed
+    │   ├── ConcurrentUseError   another thread or task is using the consumer
+    │   └── ForkedError          the consumer was created before a fork()
+    ├── WakeupError              wakeup() was called; no record was lost
+    ├── RequestTimeoutError      no response before the deadline
+    ├── NetworkError             a connection could not be opened, or broke
+    ├── AuthenticationError      the login or the TLS handshake was rejected
+    ├── ProtocolError            a response violates the Kafka protocol
+    ├── EncodingError            a value does not fit into its field of a request
+    ├── UnsupportedVersionError  client and broker share no version of a request
+    ├── CorruptRecordError       a record batch is damaged
+    ├── OffsetResetError         there is no valid position, and auto.offset.reset is none
+    │   ├── OffsetOutOfRangeError  the position is outside of the log
+    │   └── LogTruncationError     the log was truncated below the position
+    └── KafkaError               a broker returned an error code
+        ├── AuthorizationError   an ACL denies access to a topic, a group or the cluster
+        └── CommitFailedError    the group rejected the commit
 
-`retriable` is data on the error, not a class of its own: whether the same call may succeed later without
-anything being changed. The message names the host, the request and the cause.
+`retriable` is an attribute of every error, not a class: it says whether the same call may succeed later without any
+change by the user. The message names the host, the request and the cause.
 """
 
 from __future__ import annotations
@@ -38,52 +38,60 @@ class HeadraceError(Exception):
     retriable: bool = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        # An exception is unpickled by calling its class with `args`, which are not the constructor's here.
+        # By default an exception is unpickled by calling its class with `args`, which are not the constructor's
+        # arguments here.
         return _restore, (type(self), self.args, self.__dict__)
 
 
 class ConfigError(HeadraceError, ValueError):
-    """A setting is unknown, malformed, missing, or contradicts another one."""
+    """A setting, or an argument that names topics or partitions, is unknown, invalid or missing, or contradicts
+    another one."""
 
 
 class StateError(HeadraceError, RuntimeError):
-    """The call does not fit the state the consumer is in."""
+    """The consumer is in the wrong state for this call."""
 
 
 class ClosedError(StateError):
-    """The consumer was closed."""
+    """The consumer is closed."""
 
 
 class ConcurrentUseError(StateError):
-    """Another thread or task is inside the consumer. Only `wakeup()` may be called from elsewhere."""
+    """Another thread or task is using the consumer.
+
+    A `Consumer` or `ShareConsumer` serves one thread at a time. Other threads may call `wakeup()`, `metrics()`,
+    `done()`, `in_flight()` and `acknowledge()` meanwhile. An `AsyncConsumer` or `AsyncShareConsumer` raises this error
+    when a second task calls `poll()` before the first `poll()` has returned.
+    """
 
 
 class ForkedError(StateError):
-    """The consumer came through `fork()`. Its sockets belong to the parent: make a new one in the child."""
+    """The consumer was created before a `fork()` and is used in the child process. Its sockets belong to the parent:
+    create a new consumer in the child."""
 
 
 class WakeupError(HeadraceError):
-    """`wakeup()` ended the call. No record was lost, and the consumer can be used further."""
+    """`wakeup()` interrupted the call. No record was lost, and the consumer can still be used."""
 
 
 class RequestTimeoutError(HeadraceError, TimeoutError):
-    """No answer came within the deadline."""
+    """No response arrived before the deadline."""
 
     retriable = True
 
 
 class NetworkError(HeadraceError, ConnectionError):
-    """A connection could not be made, or broke while an answer was awaited."""
+    """A connection could not be opened, or it broke while a request was in flight."""
 
     retriable = True
 
 
 class AuthenticationError(HeadraceError):
-    """A broker did not accept who this client is, or could not show who it is itself.
+    """A broker rejected this client's credentials, or this client rejected the broker's certificate or signature.
 
-    `step` says where it failed: `tls` (certificates), `token` or `ticket` (there is none to log in with), `handshake`
-    (the broker does not offer the mechanism) or `authenticate` (it refused the login). A refused login is not tried
-    again by this consumer: with a wrong password that would lock an account.
+    `step` says where authentication failed: `tls` (certificates), `token` or `ticket` (no token or Kerberos ticket was
+    issued), `handshake` (the broker does not offer the mechanism) or `authenticate` (the login was rejected). The
+    consumer does not retry a rejected login: with a wrong password, retries could lock the account.
     """
 
     def __init__(self, message: str, step: str) -> None:
@@ -92,25 +100,25 @@ class AuthenticationError(HeadraceError):
 
     @property
     def is_final(self) -> bool:
-        """Whether this consumer tries no more. A broker may have a right certificate soon; a login is refused by all
-        of them."""
+        """Whether this consumer stops retrying. TLS errors are retried, because a certificate may be renewed or
+        another broker may have a valid one. A rejected login is final, because all brokers would reject it."""
         return self.step != "tls"
 
 
 class ProtocolError(HeadraceError):
-    """A peer sent what the Kafka protocol does not allow. The connection was closed."""
+    """A peer sent bytes that violate the Kafka protocol. The connection was closed."""
 
 
 class EncodingError(HeadraceError, ValueError):
-    """A value does not fit into the request that should carry it. The request was not sent."""
+    """A value does not fit into its field of a request. The request was not sent."""
 
 
 class UnsupportedVersionError(HeadraceError):
-    """No version of a request is known to both sides."""
+    """Client and broker have no version of a request in common."""
 
 
 class CorruptRecordError(HeadraceError):
-    """Record bytes that are damaged. `seek()` past `offset` to go on without them."""
+    """A record batch is damaged. To skip it, `seek()` past `offset`."""
 
     def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
         super().__init__(message)
@@ -119,7 +127,7 @@ class CorruptRecordError(HeadraceError):
 
 
 class OffsetResetError(HeadraceError):
-    """A partition has no usable position and `auto.offset.reset` is `none`."""
+    """A partition has no valid position, and `auto.offset.reset` is `none`."""
 
     def __init__(self, message: str, partitions: Iterable[TopicPartition]) -> None:
         super().__init__(message)
@@ -127,7 +135,7 @@ class OffsetResetError(HeadraceError):
 
 
 class OffsetOutOfRangeError(OffsetResetError):
-    """The position lies outside of the log: retention passed it, or it was never there."""
+    """The position is outside of the log: retention has deleted that offset, or the log never reached it."""
 
     def __init__(self, message: str, offsets: Mapping[TopicPartition, int]) -> None:
         super().__init__(message, offsets)
@@ -135,10 +143,10 @@ class OffsetOutOfRangeError(OffsetResetError):
 
 
 class LogTruncationError(OffsetResetError):
-    """An unclean leader election cut off records that were already read.
+    """The log was truncated below the position, for example by an unclean leader election.
 
-    `divergence` has, for each partition, the first offset at which the log is no longer the one that was read
-    (None where the broker could not tell).
+    `divergence` maps each partition to the first offset at which the log differs from the one that was consumed, or to
+    None if the broker does not know it.
     """
 
     def __init__(self, message: str, divergence: Mapping[TopicPartition, int | None]) -> None:
@@ -147,7 +155,7 @@ class LogTruncationError(OffsetResetError):
 
 
 class KafkaError(HeadraceError):
-    """A broker answered with an error code."""
+    """A broker returned an error code."""
 
     def __init__(self, code: int, name: str, retriable: bool, message: str) -> None:
         super().__init__(message)
@@ -157,19 +165,19 @@ class KafkaError(HeadraceError):
 
 
 class AuthorizationError(KafkaError):
-    """This client may not do what it asked for. The message names the topics, the group or the cluster.
+    """An ACL denies the request. The message names the topics, the group or the cluster.
 
-    `topics` has the topics that are denied; it is empty when something else is.
+    `topics` contains the denied topics. It is empty if the request was denied for another resource.
     """
 
     topics: frozenset[str] = frozenset()
 
 
 class CommitFailedError(KafkaError):
-    """The group rejected the commit, and will reject it later as well.
+    """The group rejected the commit. Retrying it will not succeed.
 
-    `partitions` are those that were rejected while all others of the same commit were committed: their topics were
-    deleted. It is empty if nothing was committed.
+    If only some partitions were rejected, because their topics were deleted, `partitions` contains them, and the
+    others were committed. If nothing was committed, `partitions` is empty.
     """
 
     partitions: frozenset[TopicPartition] = frozenset()

@@ -1,4 +1,4 @@
-"""What a subscriber hears of its partitions."""
+"""The callbacks for partitions that are assigned, revoked or lost."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from .types import TopicPartition
 
 
 class RebalanceListener:
-    """Derive from it and override what you need.
+    """Callbacks for changes of the assignment. Subclass it and override the methods you need.
 
-    The methods are called inside of poll(), unsubscribe() and close(), on the caller's thread, and may use the
-    consumer: seek(), commit(), position() and the like, not poll(). What they raise is raised from that call, after
-    the step itself is done. With AsyncConsumer they may be coroutines.
+    poll(), unsubscribe() and close() call the methods on the caller's thread. They may call seek(), commit(),
+    position() and other methods of the consumer, but not poll(). An exception from a method is raised by that call,
+    after the step itself is complete. With AsyncConsumer, the methods may be coroutines.
     """
 
     def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> Awaitable[None] | None:
-        """These were added. An empty set says that a rebalance has brought nothing new."""
+        """The partitions were added to the assignment. The set is empty after a rebalance that added none."""
         return None
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> Awaitable[None] | None:
-        """These are about to be given up: the last chance to commit what was done of them."""
+        """The partitions are about to be revoked. This is the last chance to commit their offsets."""
         return None
 
     def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> Awaitable[None] | None:
-        """These are gone, and others may read them already: commits of them fail. Unless overridden, this calls
-        `on_partitions_revoked`."""
+        """The partitions were lost without a revoke. Other members may already consume them, and commits for them
+        fail. By default, this calls `on_partitions_revoked`."""
         return self.on_partitions_revoked(partitions)
 
     def on_lost_range(self, partition: TopicPartition, start: int, end: int) -> Awaitable[None] | None:
-        """The offsets from `start` to before `end` were not read yet and will not be: retention has deleted them. The
-        consumer resumes at `end`. With auto.offset.reset=latest that is the end of the log, so the range also covers
-        records that are still there. With enable.parallel.rebalance it is a range of the backlog, too."""
+        """The offsets from `start` up to, not including, `end` were not consumed yet, and are skipped because
+        retention has deleted them. The consumer resumes at `end`. With auto.offset.reset=latest, `end` is the end of
+        the log, so the range also covers records that still exist. With enable.parallel.rebalance, the range may
+        also be a part of the backlog."""
         return None

@@ -1,6 +1,6 @@
-"""Records as `poll()` returns them: columns, seen as a sequence of `Record`s or as an Arrow stream.
+"""The records that `poll()` returns: stored in columns, accessible as a sequence of `Record`s or as an Arrow stream.
 
-The only module that imports the native kernel. (`sync/threaded.py` takes a lock out of the same native module.)
+Only this module imports the native record kernel. (`sync` imports a lock from the same native module.)
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from headrace._native import Batch, DecodeError, Record, arrow_schema, arrow_stream, decode, decode_all, next_offset
-from headrace.arguments import shown
-from headrace.types import TopicPartition
+from ._arguments import short_repr
+from ._native import Batch, DecodeError, Record, arrow_schema, arrow_stream, decode, decode_all, next_offset
+from .types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,25 +25,25 @@ _NONE: frozenset[TopicPartition] = frozenset()
 
 
 class Records:
-    """An immutable sequence of records, of one partition after the other, each in the order of its log.
+    """An immutable sequence of records, grouped by partition; within a partition, in log order.
 
-    Index and slice it as a list, or take one partition's records with `records[TopicPartition("t", 0)]`; none
-    of that copies. `Record`s are made as you iterate.
+    Index and slice it like a list, or select one partition with `records[TopicPartition("t", 0)]`. None of these
+    copies data. `Record` objects are created as you iterate.
 
-    It is also an Arrow stream: `pyarrow.table(records)`, `polars.DataFrame(records)`, DuckDB and pandas take
-    it as it is. The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
-    timestampType, headers. Headers are null where there are none; a missing timestamp is -1 ms, as in Spark.
+    It is also an Arrow stream: `pyarrow.table(records)`, `polars.DataFrame(records)`, DuckDB and pandas accept it
+    directly. The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
+    timestampType, headers. Headers are null if a record has none. A missing timestamp is -1 ms, as in Spark.
     """
 
-    # Not a collections.abc.Sequence: polars takes those for rows before it looks for an Arrow stream.
+    # Not a collections.abc.Sequence: polars would treat it as rows before it looks for an Arrow stream.
     __slots__ = ("_batches", "_ends", "_len", "lost", "to_be_revoked")
 
     EMPTY: ClassVar[Records]
 
     to_be_revoked: frozenset[TopicPartition]
-    """The partitions that the next poll() will give up, unless that is delayed (KIP-983)."""
+    """The partitions that the next poll() revokes, unless the revoke is delayed (KIP-983)."""
     lost: frozenset[TopicPartition]
-    """The partitions that were lost in this poll(): others may read them already."""
+    """The partitions that were lost in this poll(). Other members may already consume them."""
 
     def __init__(self, batches: Sequence[Batch] = ()) -> None:
         self._batches = tuple(batches)
@@ -64,7 +64,7 @@ class Records:
     def __getitem__(self, key: int | slice | TopicPartition) -> Record | Records:
         if isinstance(key, tuple):
             if len(key) != 2 or not isinstance(key[0], str) or not isinstance(key[1], int):
-                raise TypeError(f"records of a partition are had by a topic and a number, not by {shown(key)}")
+                raise TypeError(f"records of a partition are selected by (topic, number), not {short_repr(key)}")
             return Records([b for b in self._batches if b.partition == key[1] and b.topic == key[0]])
         if isinstance(key, slice):
             start, stop, step = key.indices(self._len)
@@ -78,11 +78,11 @@ class Records:
             raise IndexError("record index out of range")
         ends = self._batch_ends()
         at = bisect_right(ends, index)
-        # Counted from the batch's end, so negative.
+        # The index counts from the end of the batch, so it is negative.
         return self._batches[at][index - ends[at]]
 
     def _batch_ends(self) -> list[int]:
-        """Where each batch ends, as an index into all records."""
+        """The index, into all records, at which each batch ends."""
         if self._ends is None:
             self._ends = list(accumulate(map(len, self._batches)))
         return self._ends
@@ -100,26 +100,26 @@ class Records:
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """The partitions that have records here, in order of appearance."""
+        """The partitions of these records, in order of appearance."""
         return tuple(dict.fromkeys(TopicPartition(b.topic, b.partition) for b in self._batches if len(b)))
 
     @property
     def nbytes(self) -> int:
-        """The memory that the records take."""
+        """The memory used by the records, in bytes."""
         return sum(b.nbytes for b in self._batches)
 
     def to_arrow(self, *, lane: bool = False) -> pyarrow.Table:
-        """The records as a pyarrow Table; `lane=True` adds the column `lane`.
+        """Return the records as a pyarrow Table. `lane=True` adds the column `lane`.
 
         Raises ImportError if pyarrow is not installed.
         """
         if not isinstance(lane, bool):
-            raise TypeError(f"lane must be True or False, not {shown(lane)}")
+            raise TypeError(f"lane must be True or False, not {short_repr(lane)}")
         try:
             import pyarrow
         except ImportError as e:
             raise ImportError("to_arrow() needs pyarrow: pip install 'headrace[arrow]'") from e
-        # Not pyarrow.table(): that loads pandas, if it is there, to see whether it was given a frame of it.
+        # Not pyarrow.table(): it imports pandas, if installed, to check whether its argument is a DataFrame.
         stream = _WithLane(self._batches) if lane else self
         return pyarrow.RecordBatchReader.from_stream(stream).read_all()
 
@@ -141,11 +141,13 @@ def _index(key: Any) -> int:
     try:
         return operator.index(key)
     except TypeError:
-        raise TypeError(f"records are indexed by a number, a slice or a TopicPartition, not {shown(key)}") from None
+        raise TypeError(
+            f"records are indexed by a number, a slice or a TopicPartition, not {short_repr(key)}"
+        ) from None
 
 
 class _WithLane:
-    """The Arrow stream that has the column `lane`."""
+    """An Arrow stream with the additional column `lane`."""
 
     __slots__ = ("_batches",)
 
@@ -169,7 +171,7 @@ def _restore_record(
     leader_epoch: int,
     delivery_count: int | None = None,
 ) -> Record:
-    """What a pickled `Record` calls."""
+    """Restores a pickled `Record`."""
     return Record(
         topic,
         partition,

@@ -1,12 +1,13 @@
-"""The small values that move between the layers and out to users."""
+"""The small value types that are passed between layers and returned to users."""
 
 from __future__ import annotations
 
+import enum
 from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic. Equal to, and hashed as, the plain tuple."""
+    """One partition of one topic. It equals the tuple `(topic, partition)` and has the same hash."""
 
     topic: str
     partition: int
@@ -16,9 +17,9 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the next offset to read, with the text stored beside it.
+    """A committed position: the next offset to consume, with the metadata string that is stored with it.
 
-    An unknown leader epoch is None (or -1, as records have it)."""
+    An unknown leader epoch is None. -1, which records use for an unknown epoch, is accepted too."""
 
     offset: int
     metadata: str = ""
@@ -26,7 +27,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """Where a search by time landed: the first record at or after the asked time."""
+    """The result of a search by time: the first record at or after the requested timestamp."""
 
     offset: int
     timestamp: int
@@ -34,15 +35,15 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class Watermarks(NamedTuple):
-    """A log's own bounds: its first offset, and the offset the next record will get."""
+    """The bounds of a log: its first offset, and the offset that the next record will get."""
 
     low: int
     high: int
 
 
 class GroupMetadata(NamedTuple):
-    """Who this consumer is in its group. Outside of it the generation is -1 and the member id empty.
-    With group.protocol=consumer the generation is the member epoch."""
+    """This consumer's identity in its group. Before it joins, the generation is -1 and the member id is empty.
+    With group.protocol=consumer, the generation is the member epoch."""
 
     group_id: str
     generation_id: int = -1
@@ -51,7 +52,7 @@ class GroupMetadata(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A broker's address."""
+    """A broker: its id, address and rack."""
 
     id: int
     host: str
@@ -63,7 +64,7 @@ class Node(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """What the cluster says of one partition. `leader` is None while there is none."""
+    """The cluster metadata of one partition. `leader` is None while the partition has no leader."""
 
     topic: str
     partition: int
@@ -71,3 +72,17 @@ class PartitionInfo(NamedTuple):
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
     offline_replicas: tuple[int, ...]
+
+
+class AcknowledgeType(enum.IntEnum):
+    """How a share consumer acknowledges a record."""
+
+    ACCEPT = 1
+    """The record was processed. It is not delivered again."""
+    RELEASE = 2
+    """The record was not processed. It is delivered again, to any member, which raises its delivery count."""
+    REJECT = 3
+    """The record cannot be processed. It is not delivered again."""
+    RENEW = 4
+    """The record is still being processed. Its acquisition lock is extended (KIP-1222), and the record must be
+    acknowledged later."""

@@ -1,4 +1,4 @@
-"""Spark looks for modules that are called `pyspark_…` and takes their `DefaultSource`."""
+"""Makes `format("headrace")` known to Spark, which imports modules named `pyspark_…` and uses their `DefaultSource`."""
 
 from headrace.spark.source import HeadraceSource as DefaultSource
 

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import terminal
 from headrace.cli.run import follow
 from headrace.local.process import GuardedProcess
+from support.harness.terminal import terminal
 
 # In place of Spark: two stages, and a message between them that must not be taken for markup.
 STAGES = """
 import json, sys, time
 with open(sys.argv[1], "a", buffering=1) as events:
     print(json.dumps({"stage": "starting Spark"}), file=events)
-    time.sleep(2.2)
+    time.sleep(2.2)  # the seconds that are shown
     line = json.dumps({"message": "Flow [/x] is RUNNING\\nmore"})
     print(line[:9], end="", file=events, flush=True)  # a line may be read before all of it is written
-    time.sleep(0.3)
+    time.sleep(0.3)  # half a line is read meanwhile
     print(line[9:], file=events)
-    time.sleep(1.0)
+    time.sleep(1.0)  # the seconds that are shown
     print(json.dumps({"stage": "running its flows"}), file=events)
 """
 
@@ -47,7 +47,7 @@ def events(tmp_path: Path) -> Path:
     return path
 
 
-def test_stages_have_the_seconds_since_the_start(events: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_shows_each_stage_with_the_seconds_since_the_start(events: Path, capfd: pytest.CaptureFixture[str]) -> None:
     began_before = 100.0
     process = GuardedProcess([sys.executable, "-c", STAGES, str(events)], output=-3)
     found = list(follow(events, process, time.monotonic() - began_before))

@@ -11,17 +11,15 @@ from typing import Any
 import click
 import pytest
 
-from cli.shell import headrace
-from cli.terminal import terminal
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.cli import lag_reading
-from support.admin import Admin, unique
-from support.lanes import crash, laned
-from support.produce import Outgoing, Writer, numbered, write
-from support.share import poll_some, put, share_group
-from support.waiting import wait_for
-
-pytest_plugins = ["support.share_fixtures"]
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import Outgoing, Writer, numbered, write
+from support.harness.share_consumers import poll_some, put, share_group
+from support.harness.shell import headrace
+from support.harness.terminal import terminal
+from support.harness.two_lanes import crash, laned
+from support.harness.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +50,7 @@ def behind(servers: str, admin: Admin) -> tuple[str, str]:
     return group, topic
 
 
-def test_a_group(servers: str, behind: tuple[str, str]) -> None:
+def test_lag_of_a_group_has_its_records_and_their_age(servers: str, behind: tuple[str, str]) -> None:
     group, topic = behind
     done = headrace("lag", "-b", servers, "-g", group)
     assert (done.code, done.err) == (0, "")
@@ -78,11 +76,13 @@ def test_a_group(servers: str, behind: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("threshold", "code"), [("15", 0), ("14", 3), ("1,000", 0), ("2h", 0), ("10m", 3), ("3000s", 3)]
 )
-def test_the_exit_code_by_a_threshold(servers: str, behind: tuple[str, str], threshold: str, code: int) -> None:
+def test_lag_beyond_a_threshold_sets_the_exit_code(
+    servers: str, behind: tuple[str, str], threshold: str, code: int
+) -> None:
     assert headrace("lag", "-b", servers, "-g", behind[0], "--threshold", threshold).code == code
 
 
-def test_partitions_that_are_owned_with_and_without_a_commit(servers: str, admin: Admin) -> None:
+def test_lag_lists_owned_partitions_with_and_without_a_commit(servers: str, admin: Admin) -> None:
     topic, group = admin.create("owned", 2), unique("owners")
     write(servers, topic, [*numbered(3), *numbered(5, 1)])
     settings = {"group_id": group, "client_id": "owner-1", "enable_auto_commit": False}
@@ -129,7 +129,7 @@ def test_members_with_one_client_id_are_told_apart(servers: str, admin: Admin, p
     assert {owner for owner, _ in owners} == {"query@127.0.0.1"}
 
 
-def test_only_the_end_of_a_transaction_is_left(servers: str, admin: Admin) -> None:
+def test_a_group_with_only_a_transaction_marker_left_has_no_age(servers: str, admin: Admin) -> None:
     topic, group = admin.create("transaction"), unique("readers")
     writer = Writer(servers, transactional_id=unique("tx"))
     writer.producer.begin_transaction()
@@ -141,7 +141,7 @@ def test_only_the_end_of_a_transaction_is_left(servers: str, admin: Admin) -> No
     assert (row["next"], row["end"], row["lag"], row["seconds"]) == (3, 4, 1, 0.0)
 
 
-def test_what_was_deleted_before_it_was_read(servers: str, admin: Admin) -> None:
+def test_lag_tells_what_was_deleted_before_it_was_read(servers: str, admin: Admin) -> None:
     topic, group = admin.create("deleted"), unique("late")
     write(servers, topic, numbered(10))
     commit(servers, group, {TopicPartition(topic, 0): 2})
@@ -151,7 +151,7 @@ def test_what_was_deleted_before_it_was_read(servers: str, admin: Admin) -> None
     assert "lost" in headrace("lag", "-b", servers, "-g", group).text
 
 
-def test_watching_with_a_trend(servers: str, admin: Admin) -> None:
+def test_a_watch_shows_a_trend(servers: str, admin: Admin) -> None:
     topic, group = admin.create("watched"), unique("watching")
     tp = TopicPartition(topic, 0)
     write(servers, topic, numbered(1000))
@@ -164,7 +164,7 @@ def test_watching_with_a_trend(servers: str, admin: Admin) -> None:
     assert still.text.endswith("0 records/s written, 0 read: not catching up\n")
 
 
-def test_watching_on_a_small_terminal(servers: str, admin: Admin) -> None:
+def test_a_watch_fits_on_a_small_terminal(servers: str, admin: Admin) -> None:
     topic, group = admin.create("wide", 30), unique("watching")
     write(servers, topic, [Outgoing(b"x", partition=n) for n in range(30) for _ in range(n + 1)])
     commit(servers, group, {TopicPartition(topic, n): 0 for n in range(30)})
@@ -182,7 +182,7 @@ def test_watching_on_a_small_terminal(servers: str, admin: Admin) -> None:
         assert lines[2 + rows] == f"… {30 - rows} more rows, with {left} records"
 
 
-def test_both_lanes(servers: str, admin: Admin, make_sync: Any) -> None:
+def test_lag_of_a_group_with_two_lanes_counts_both(servers: str, admin: Admin, make_sync: Any) -> None:
     """KIP-333: the group's own log is at the live end, the backlog is in the other one."""
     tp, group = TopicPartition(admin.create("lanes"), 0), unique("laned")
     write(servers, tp.topic, numbered(10))
@@ -205,21 +205,21 @@ def test_both_lanes(servers: str, admin: Admin, make_sync: Any) -> None:
     assert [row[2] for row in table[2:]] == ["live", "backlog"]
 
 
-def test_a_share_group(share_servers: str, share_admin: Admin, make_sync_share: Any) -> None:
-    topic, group = share_admin.create("queue"), share_group(share_servers)
-    consumer = make_sync_share(bootstrap_servers=share_servers, group_id=group, topics=[topic], max_poll_records=4)
+def test_lag_of_a_share_group_is_what_its_broker_reports(servers: str, admin: Admin, make_sync_share: Any) -> None:
+    topic, group = admin.create("queue"), share_group(servers)
+    consumer = make_sync_share(bootstrap_servers=servers, group_id=group, topics=[topic], max_poll_records=4)
 
     def is_known() -> bool:
         consumer.poll(0.1)
-        return headrace("lag", "-b", share_servers, "-g", group).code == 0
+        return headrace("lag", "-b", servers, "-g", group).code == 0
 
     wait_for("the member has its partition", is_known)
-    (row,) = lag(share_servers, "-g", group)["partitions"]
+    (row,) = lag(servers, "-g", group)["partitions"]
     assert (row["end"], row["lag"]) == (0, 0), "a member that was given nothing yet waits for nothing"
-    put(share_servers, topic, numbered(10), linger_ms=0, batch_num_messages=1)
+    put(servers, topic, numbered(10), linger_ms=0, batch_num_messages=1)
     records = poll_some(consumer)
     consumer.commit()
-    found = lag(share_servers, "-g", group)
+    found = lag(servers, "-g", group)
     (row,) = found["partitions"]
     # The brokers move the group's start by and by; what is done beyond it is in their count.
     assert (row["end"], row["lag"]) == (10, 10 - len(records))
@@ -239,7 +239,9 @@ def checkpoint(directory: Path, batches: dict[int, Any], committed: int) -> Path
     return directory
 
 
-def test_a_checkpoint(servers: str, behind: tuple[str, str], tmp_path: Path) -> None:
+def test_lag_of_a_spark_checkpoint_counts_from_the_last_committed_batch(
+    servers: str, behind: tuple[str, str], tmp_path: Path
+) -> None:
     _, topic = behind
     offsets = {0: {topic: {"0": 3, "1": 1}}, 1: {topic: {"0": 18, "1": 4}}, 2: {topic: {"0": 20, "1": 20}}}
     path = checkpoint(tmp_path / "query", offsets, committed=1)
@@ -257,11 +259,13 @@ def test_a_checkpoint(servers: str, behind: tuple[str, str], tmp_path: Path) -> 
     assert headrace("lag", "-b", servers, str(path), "--threshold", "17").code == 3
     path = checkpoint(tmp_path / "beyond", {0: {topic: {"0": 500}}}, committed=0)
     done = headrace("lag", "-b", servers, str(path), "--threshold", "17")
-    assert (done.code, "the lag cannot be told" in done.err) == (1, True)
+    assert (done.code, "the lag is unknown" in done.err) == (1, True)
     assert done.rows[2][2:5] == ["500", "20", "0"]
 
 
-def test_a_checkpoint_with_two_lanes(servers: str, behind: tuple[str, str], tmp_path: Path) -> None:
+def test_lag_of_a_spark_checkpoint_with_two_lanes_counts_both(
+    servers: str, behind: tuple[str, str], tmp_path: Path
+) -> None:
     _, topic = behind
     place = {topic: {"0": {"frontier": 9, "unread": True}, "1": {"frontier": 18, "holes": {"3": 10}}}}
     found = lag(servers, str(checkpoint(tmp_path / "query", {0: place}, committed=0)))
@@ -278,18 +282,18 @@ def test_a_checkpoint_with_two_lanes(servers: str, behind: tuple[str, str], tmp_
         ((), 2, "name a group with -g, or the directory of a checkpoint"),
         (("-g", "g", "."), 2, "name a group with -g, or the directory of a checkpoint"),
         (("/no/such/place",), 2, "does not exist"),
-        (("EMPTY",), 1, "is no checkpoint of a streaming query"),
+        (("EMPTY",), 1, "is not the checkpoint of a streaming query"),
         (("UNFINISHED",), 1, "has no finished batch of a Kafka source"),
         (("ELSEWHERE",), 1, "(not-here-1, not-here-2) are not on this cluster: name theirs with -b"),
-        (("BROKEN",), 1, "is no offset log of Spark's"),
+        (("BROKEN",), 1, "is not an offset log of Spark"),
         (("-g", "GROUP", "-t", "other"), 1, "topic 'other' is not among those that this group or query reads"),
         (("-g", "GROUP", "--threshold", "much"), 2, "neither a number of records nor a time"),
-        (("-g", "GROUP", "--times", "2"), 2, "--times is for --watch"),
+        (("-g", "GROUP", "--times", "2"), 2, "--times needs --watch"),
         (("-g", "GROUP", "--watch", "--interval", "0"), 2, "0.0 is not in the range"),
         (("-g", "GROUP", "--format", "xml"), 2, "'xml' is not one of"),
     ],
 )
-def test_bad_input(
+def test_lag_refuses_bad_input_in_one_line(
     servers: str, behind: tuple[str, str], tmp_path: Path, args: tuple[str, ...], code: int, said: str
 ) -> None:
     (tmp_path / "empty").mkdir()

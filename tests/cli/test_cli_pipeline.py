@@ -23,8 +23,8 @@ import pandas
 import psutil
 import pytest
 
-from cli.shell import headrace
-from support.secure import SecuredBroker
+from support.brokers.secured import SecuredBroker
+from support.harness.shell import headrace
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine makes Spark slow
 
@@ -89,7 +89,7 @@ def check_tables(project: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.soak)])
-def test_traffic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
+def test_the_traffic_pipeline_fills_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
     project = tmp_path / "traffic"
     shutil.copytree(ROOT / "pipelines" / "traffic", project, ignore=shutil.ignore_patterns("state"))
     with (project / "spark-pipeline.yml").open("a") as spec:
@@ -152,7 +152,7 @@ def contents(directory: Path) -> Iterator[bytes]:
                 yield Path(where, name).read_bytes()
 
 
-def test_a_new_project_that_fails(tmp_path: Path, secured: SecuredBroker) -> None:
+def test_a_new_project_that_fails_shows_its_cause(tmp_path: Path, secured: SecuredBroker) -> None:
     """Of a secured cluster: its password is in no command line, log, or file that is left."""
     project = tmp_path / "My Shop"
     made = headrace("new", str(project))
@@ -179,7 +179,7 @@ def test_a_new_project_that_fails(tmp_path: Path, secured: SecuredBroker) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_everything(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_a_pipeline_with_its_broker_and_spark(tmp_path: Path, number: signal.Signals) -> None:
     project = tmp_path / "traffic"
     shutil.copytree(ROOT / "pipelines" / "traffic", project, ignore=shutil.ignore_patterns("state"))
     command = [sys.executable, "-m", "headrace", "run", str(project), "--sample", "100", "--master", "local[1]"]
@@ -206,17 +206,17 @@ def test_a_signal_ends_everything(tmp_path: Path, number: signal.Signals) -> Non
     [
         (("run", "."), 2, "no spark-pipeline.yml in ."),
         (("run", "/no/such/place"), 2, "does not exist"),
-        (("run", "PROJECT", "-b", "x:1", "--sample", "5"), 2, "--sample is for a broker of its own"),
+        (("run", "PROJECT", "-b", "x:1", "--sample", "5"), 2, "--sample cannot be combined with -b"),
         (("run", "PROJECT", "--conf", "nonsense"), 2, "is not of the form NAME=VALUE"),
         (("run", "PROJECT", "-C", "nonsense"), 2, "is not of the form NAME=VALUE"),
         (("run", "PROJECT"), 1, "sample.py does not define PARTITIONS"),
-        (("run", "PROJECT", "-C", "bootstrap.servers=x:1", "--sample", "5"), 2, "--sample is for a broker of its own"),
+        (("run", "PROJECT", "-C", "bootstrap.servers=x:1", "--sample", "5"), 2, "--sample cannot be combined with -b"),
         (("run", "BARE", "--sample", "5"), 2, "--sample writes what sample.py makes, and bare has none"),
         (("run",), 2, "Missing argument 'DIRECTORY'"),
         (("new",), 2, "Missing argument 'DIRECTORY'"),
     ],
 )
-def test_bad_input(
+def test_run_refuses_bad_input_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], code: int, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -230,7 +230,7 @@ def test_bad_input(
     assert "Traceback" not in done.err
 
 
-def test_one_cluster_to_a_state(tmp_path: Path, secured: SecuredBroker) -> None:
+def test_a_state_directory_belongs_to_one_cluster(tmp_path: Path, secured: SecuredBroker) -> None:
     """In another one the offsets of its checkpoints are other records."""
     (tmp_path / "spark-pipeline.yml").write_text("name: x\n")
     state = tmp_path / "elsewhere" / "state"
@@ -243,7 +243,7 @@ def test_one_cluster_to_a_state(tmp_path: Path, secured: SecuredBroker) -> None:
     assert sorted(os.listdir(state)) == ["cluster", "run.lock"], "nothing was begun"
 
 
-def test_one_run_at_a_time(tmp_path: Path) -> None:
+def test_a_pipeline_has_one_run_at_a_time(tmp_path: Path) -> None:
     from headrace.local.filelock import FileLock
 
     (tmp_path / "state").mkdir()

@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from cli.shell import headrace
 from headrace.cli.app import run
-from support.admin import Admin
-from support.produce import numbered, write
+from support.brokers.admin import Admin
+from support.brokers.produce import numbered, write
+from support.harness.shell import headrace
 
 COMMAND = [sys.executable, "-m", "headrace"]
 
@@ -35,7 +35,7 @@ def start(*args: str, by: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes
 
 
 @pytest.mark.parametrize("count", [20_000, 1], ids=["more than a pipe holds", "and nothing to follow"])
-def test_a_reader_that_has_had_enough(servers: str, admin: Admin, count: int) -> None:
+def test_tail_ends_when_its_reader_has_had_enough(servers: str, admin: Admin, count: int) -> None:
     topic = admin.create("pipe")
     write(servers, topic, numbered(count, size=100))
     with start("tail", "-b", servers, "-t", topic, "-o", "beginning", "--timeout", "60") as process:
@@ -48,7 +48,7 @@ def test_a_reader_that_has_had_enough(servers: str, admin: Admin, count: int) ->
 
 
 @pytest.mark.parametrize("command", [("topics",), ("groups",), ("topics", "--help"), ("--help",)])
-def test_output_that_nobody_reads(
+def test_a_command_whose_output_nobody_reads_ends_quietly(
     servers: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("HEADRACE_BOOTSTRAP", servers)
@@ -60,7 +60,7 @@ def test_output_that_nobody_reads(
     assert (end.value.code, capfd.readouterr().err) == (0, "")
 
 
-def test_a_member_whose_reader_has_had_enough(servers: str, admin: Admin) -> None:
+def test_a_member_whose_reader_has_had_enough_commits_what_was_shown(servers: str, admin: Admin) -> None:
     """What nobody got to see is not committed."""
     topic = admin.create("pipe")
     write(servers, topic, numbered(10))
@@ -73,7 +73,7 @@ def test_a_member_whose_reader_has_had_enough(servers: str, admin: Admin) -> Non
 
 
 @pytest.mark.parametrize("by", [[], IN_A_SCRIPT], ids=["in a terminal", "in the background of a script"])
-def test_ctrl_c_while_it_follows(servers: str, admin: Admin, by: list[str]) -> None:
+def test_ctrl_c_ends_tail_while_it_follows(servers: str, admin: Admin, by: list[str]) -> None:
     topic = admin.create("followed")
     with start("tail", "-b", servers, "-t", topic, "-o", "beginning", "--timeout", "60", by=by) as process:
         assert process.stdout is not None
@@ -118,7 +118,7 @@ def test_a_closed_terminal_does_not_end_what_runs_under_nohup(servers: str, admi
         assert process.wait(60) == 143
 
 
-def test_ctrl_c_while_it_watches(servers: str, admin: Admin) -> None:
+def test_ctrl_c_ends_lag_while_it_watches(servers: str, admin: Admin) -> None:
     topic = admin.create("watched")
     write(servers, topic, numbered(3))
     assert (
@@ -139,7 +139,7 @@ def test_ctrl_c_while_it_watches(servers: str, admin: Admin) -> None:
 
 
 @pytest.mark.parametrize(("debug", "trace"), [((), False), (("--debug",), True)])
-def test_stack_traces_only_when_asked_for(servers: str, debug: tuple[str, ...], trace: bool) -> None:
+def test_stack_traces_are_shown_only_when_asked_for(servers: str, debug: tuple[str, ...], trace: bool) -> None:
     with start(*debug, "topics", "-b", servers, "-t", "no-such-topic") as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1

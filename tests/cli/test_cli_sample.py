@@ -12,7 +12,7 @@ import pytest
 
 from headrace import Consumer, TopicPartition
 from headrace.cli.sample import write_sample
-from support.admin import unique
+from support.brokers.admin import unique
 
 PARTITIONS = 3
 

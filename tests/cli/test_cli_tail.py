@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cli.shell import headrace
-from cli.terminal import terminal
 from headrace import Consumer, TopicPartition
-from support.admin import Admin, unique
-from support.produce import Outgoing, numbered, write
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import Outgoing, numbered, write
+from support.harness.shell import headrace
+from support.harness.terminal import terminal
 
 
 def tail(servers: str, topic: str, *args: str) -> list[str]:
@@ -25,7 +25,7 @@ def tail(servers: str, topic: str, *args: str) -> list[str]:
 # -- produce ---------------------------------------------------------------------------------------------------------
 
 
-def test_lines_become_records(servers: str, admin: Admin, tmp_path: Path) -> None:
+def test_produce_makes_a_record_of_each_line(servers: str, admin: Admin, tmp_path: Path) -> None:
     topic = admin.create("lines", 2)
     file = tmp_path / "more.txt"
     file.write_bytes(b"a:one\r\nb:two:three\nc:")
@@ -42,13 +42,13 @@ def test_lines_become_records(servers: str, admin: Admin, tmp_path: Path) -> Non
     ]
 
 
-def test_a_line_of_standard_input(servers: str, admin: Admin) -> None:
+def test_produce_reads_lines_of_standard_input(servers: str, admin: Admin) -> None:
     topic = admin.create("line")
     assert headrace("produce", "-b", servers, "-t", topic, stdin=b"hello\n").err == f"1 record written to {topic}\n"
     assert tail(servers, topic, "-o", "beginning", "-e") == ["hello"]
 
 
-def test_a_topic_that_does_not_exist(servers: str) -> None:
+def test_produce_to_a_topic_that_does_not_exist_is_refused_without_create(servers: str) -> None:
     """The broker of the tests creates topics that a producer asks about: the command must not ask so."""
     topic = unique("misspelled")
     done = headrace("produce", "-b", servers, "-t", topic, stdin=b"hello\n")
@@ -64,7 +64,9 @@ def test_a_topic_that_does_not_exist(servers: str) -> None:
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1), ("", 1)])
-def test_on_a_terminal_it_asks_before_it_creates_a_topic(servers: str, tmp_path: Path, answer: str, code: int) -> None:
+def test_produce_on_a_terminal_asks_before_it_creates_a_topic(
+    servers: str, tmp_path: Path, answer: str, code: int
+) -> None:
     topic = unique("asked")
     (tmp_path / "lines").write_text("hello\n")
     with terminal("produce", "-b", servers, "-t", topic, str(tmp_path / "lines"), columns=200) as shown:
@@ -82,7 +84,7 @@ def test_settings_that_make_no_sense_create_no_topic(servers: str) -> None:
     assert headrace("topics", "-b", servers, "-t", topic).code == 1
 
 
-def test_json_there_and_back(servers: str, admin: Admin) -> None:
+def test_what_tail_prints_as_json_produce_writes_again(servers: str, admin: Admin) -> None:
     topic, copy = (admin.create(name, 2, retention_ms=-1) for name in ("json", "copy"))
     write(
         servers,
@@ -116,14 +118,14 @@ def test_json_there_and_back(servers: str, admin: Admin) -> None:
     ("args", "stdin", "code", "said"),
     [
         (("-K", ":"), b"a:1\nnone\n", 1, "line 2: no ':' between key and value"),
-        (("--format", "json"), b"[1]\n", 1, "line 1: not a record as JSON: an object with a value is needed"),
+        (("--format", "json"), b"[1]\n", 1, "line 1: not a record in JSON: it must be an object with a value"),
         (("--format", "json"), b'{"value": 1}\n{"value": 1, "partition": 9}\n', 1, "line 2: the record cannot be"),
         (("-C", "message.max.bytes=1000"), b"x\n" + b"y" * 2000, 1, "line 2: the record cannot be written: Broker"),
         (("-p", "9"), b"x\n", 1, "line 1: the record cannot be written: Local: Unknown partition"),
-        (("-t", "no name"), b"x\n", 2, "'no name' is no name of a topic: at most 249 letters"),
+        (("-t", "no name"), b"x\n", 2, "'no name' is not a valid topic name: at most 249 letters"),
         (("-C", "nonsense=1"), b"x\n", 2, "nonsense"),
         (("-H", "nonsense"), b"x\n", 2, "is not of the form NAME=VALUE"),
-        (("-K", ":", "--format", "json"), b"x\n", 2, "-K is for text"),
+        (("-K", ":", "--format", "json"), b"x\n", 2, "-K needs --format text"),
         (("/no/such/file",), b"", 2, "No such file"),
     ],
 )
@@ -179,7 +181,9 @@ def hundred(servers: str, admin: Admin) -> str:
         (("-o", "beginning", "-p", "0", "-e"), range(50)),
     ],
 )
-def test_where_it_starts_and_ends(servers: str, hundred: str, args: tuple[str, ...], expected: list[int]) -> None:
+def test_tail_starts_and_ends_where_it_is_told(
+    servers: str, hundred: str, args: tuple[str, ...], expected: list[int]
+) -> None:
     assert sorted(map(int, tail(servers, hundred, *args))) == list(expected)
 
 
@@ -206,7 +210,7 @@ def test_a_start_that_was_deleted_is_reported(servers: str, admin: Admin) -> Non
     assert done.err == f"offset 1 was deleted from {topic}-0 (3): starting at the first that is left\n"
 
 
-def test_columns(servers: str, admin: Admin) -> None:
+def test_tail_shows_the_columns_that_are_asked_for(servers: str, admin: Admin) -> None:
     topic = admin.create("columns", retention_ms=-1)
     write(servers, topic, [Outgoing(b"v\xff", b"k", 0, 1_700_000_000_123, [("a", b"1"), ("b", None)]), Outgoing(None)])
     whole = headrace(
@@ -220,8 +224,8 @@ def test_columns(servers: str, admin: Admin) -> None:
     assert headrace("tail", "-b", servers, "-t", topic, "-o", "0", "-e").out == b"v\xff\n\n"
 
 
-def test_the_end_behind_a_transaction(servers: str, admin: Admin) -> None:
-    from support.produce import Writer
+def test_tail_ends_behind_the_marker_of_a_transaction(servers: str, admin: Admin) -> None:
+    from support.brokers.produce import Writer
 
     topic = admin.create("transaction")
     writer = Writer(servers, transactional_id=unique("tx"))
@@ -232,7 +236,7 @@ def test_the_end_behind_a_transaction(servers: str, admin: Admin) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_member_commits_what_it_shows(servers: str, admin: Admin, protocol: str) -> None:
+def test_tail_as_a_member_commits_what_it_shows(servers: str, admin: Admin, protocol: str) -> None:
     """And not what its polls brought: whoever comes next gets the rest."""
     topic, group = admin.create("member", 2), unique("tail")
     write(servers, topic, numbered(20, 1))
@@ -242,7 +246,9 @@ def test_a_member_commits_what_it_shows(servers: str, admin: Admin, protocol: st
     assert tail(servers, topic, *args, "-c", "11") == [str(number) for number in range(9, 20)]
 
 
-def test_nothing_behind_the_end_that_was_there(servers: str, admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tail_ends_at_the_end_that_was_there_when_it_started(
+    servers: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = admin.create("growing", 2)
     write(servers, topic, numbered(3, 0))
     ends = Consumer.end_offsets
@@ -256,7 +262,7 @@ def test_nothing_behind_the_end_that_was_there(servers: str, admin: Admin, monke
     assert tail(servers, topic, "-o", "beginning", "-e") == ["0", "1", "2"]
 
 
-def test_more_than_a_poll_brings(servers: str, admin: Admin) -> None:
+def test_tail_shows_more_than_one_poll_returns(servers: str, admin: Admin) -> None:
     topic = admin.create("many", 3)
     for partition in range(3):
         write(servers, topic, [Outgoing(b"%0100d" % number, partition=partition) for number in range(40_000)])
@@ -274,10 +280,10 @@ def test_more_than_a_poll_brings(servers: str, admin: Admin) -> None:
         (("-t", "no-such-topic", "-g", "g"), 1, "there is no topic 'no-such-topic'"),
         (("-t", "HUNDRED", "-p", "7"), 2, "has no partition 7: it has 2, from 0 on"),
         (("-t", "HUNDRED", "-o", "sideways"), 2, "'sideways' is none of beginning"),
-        (("-t", "HUNDRED", "-o", "@yesterday"), 2, "'yesterday' is no time"),
-        (("-t", "HUNDRED", "--grep", "("), 2, "is no regular expression"),
+        (("-t", "HUNDRED", "-o", "@yesterday"), 2, "'yesterday' is not a valid time"),
+        (("-t", "HUNDRED", "--grep", "("), 2, "is not a valid regular expression"),
         (("-t", "HUNDRED", "-c", "0"), 2, "0 is not in the range"),
-        (("-t", "HUNDRED", "-g", "g", "-e"), 2, "with -g the group decides"),
+        (("-t", "HUNDRED", "-g", "g", "-e"), 2, "-g cannot be combined with -p, -e and most values of -o"),
         (("-t", "HUNDRED", "--format", "xml"), 2, "'xml' is not one of"),
         ((), 2, "Missing option '-t'"),
     ],

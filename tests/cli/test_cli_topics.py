@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from cli.shell import headrace
 from headrace import Consumer, TopicPartition
 from headrace.errors import HeadraceError
-from support.admin import Admin, unique
-from support.produce import numbered, write
-from support.waiting import wait_for
-
-pytest_plugins = ["support.share_fixtures"]
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered, write
+from support.harness.shell import headrace
+from support.harness.waiting import wait_for
 
 
 def test_a_topic_is_made_shown_and_deleted(servers: str) -> None:
@@ -61,14 +59,14 @@ def test_a_topic_is_made_shown_and_deleted(servers: str) -> None:
     assert (made.json, gone.json) == ({"created": name}, {"deleted": name})
 
 
-def test_internal_topics_only_when_asked_for(servers: str, admin: Admin) -> None:
+def test_internal_topics_are_listed_only_when_asked_for(servers: str, admin: Admin) -> None:
     with Consumer(bootstrap_servers=servers, group_id=unique("any")) as consumer:
         consumer.committed([TopicPartition(admin.create("any"), 0)])
     assert "__consumer_offsets" in headrace("topics", "-b", servers, "--internal").text
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_with_its_member(servers: str, admin: Admin, protocol: str) -> None:
+def test_a_group_is_shown_with_its_member(servers: str, admin: Admin, protocol: str) -> None:
     topic, group = admin.create("shared", 4), unique("group")
     with Consumer(bootstrap_servers=servers, group_id=group, group_protocol=protocol, client_id="reader-7") as consumer:
         consumer.subscribe([topic])
@@ -86,23 +84,23 @@ def test_a_group_with_its_member(servers: str, admin: Admin, protocol: str) -> N
     assert empty.text.endswith("no members\n")
 
 
-def test_a_share_group(share_servers: str, share_admin: Admin, make_sync_share: Any) -> None:
-    topic, group = share_admin.create("queue", 2), unique("share")
-    consumer = make_sync_share(bootstrap_servers=share_servers, group_id=group, topics=[topic])
+def test_a_share_group_is_listed_with_its_member(servers: str, admin: Admin, make_sync_share: Any) -> None:
+    topic, group = admin.create("queue", 2), unique("share")
+    consumer = make_sync_share(bootstrap_servers=servers, group_id=group, topics=[topic])
     deadline = time.monotonic() + 60
-    found = headrace("groups", "-b", share_servers, "-g", group, "--format", "json")
+    found = headrace("groups", "-b", servers, "-g", group, "--format", "json")
     while (
         found.code != 0 or not any(it["partitions"] for it in found.json["members"])
     ) and time.monotonic() < deadline:
         consumer.poll(0.1)
-        found = headrace("groups", "-b", share_servers, "-g", group, "--format", "json")
+        found = headrace("groups", "-b", servers, "-g", group, "--format", "json")
     described = found.json
     assert described["members"][0]["partitions"] == {topic: [0, 1]}
     assert described["kind"] == "share"
-    assert [group, "share", "Stable"] in headrace("groups", "-b", share_servers).rows
+    assert [group, "share", "Stable"] in headrace("groups", "-b", servers).rows
 
 
-def test_no_such_group(servers: str) -> None:
+def test_a_group_that_does_not_exist_is_named(servers: str) -> None:
     done = headrace("groups", "-b", servers, "-g", "nobody-here")
     assert (done.code, done.out) == (1, b"")
     assert done.err == "headrace: there is no group 'nobody-here': `headrace groups` lists those that exist\n"
@@ -124,7 +122,7 @@ def test_no_such_group(servers: str) -> None:
         ("groups", "surplus"),
     ],
 )
-def test_a_command_line_without_sense(servers: str, args: tuple[str, ...]) -> None:
+def test_options_that_make_no_sense_are_refused(servers: str, args: tuple[str, ...]) -> None:
     done = headrace(args[0], "-b", servers, *args[1:])
     assert (done.code, done.out) == (2, b"")
     assert done.err.startswith("headrace: ")
@@ -148,7 +146,7 @@ def test_a_login_that_is_refused_is_told_once(servers: str, caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("command", [("topics",), ("groups",), ("lag", "-g", "g"), ("tail", "-t", "t")])
-def test_no_broker_there(command: tuple[str, ...]) -> None:
+def test_a_broker_that_cannot_be_reached_is_named(command: tuple[str, ...]) -> None:
     done = headrace(*command, "-b", "127.0.0.1:1", "--timeout", "0.5")
     assert (done.code, done.out) == (1, b"")
     assert done.err.startswith("headrace: no broker could be reached: cannot connect to 127.0.0.1:1")
@@ -156,7 +154,7 @@ def test_no_broker_there(command: tuple[str, ...]) -> None:
     assert done.err.count("\n") == 1
 
 
-def test_no_broker_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_broker_the_command_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HEADRACE_DATA", str(tmp_path))
     done = headrace("topics")
     assert (done.code, done.err) == (
@@ -168,7 +166,7 @@ def test_no_broker_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert "'nonsense' is not host:port" in headrace("topics").err
 
 
-def test_settings_out_of_a_file(servers: str, tmp_path: Path) -> None:
+def test_settings_can_come_from_a_file(servers: str, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(f"# the cluster\nbootstrap.servers={servers}\n\nclient.id = someone\n")
     assert headrace("topics", "-F", str(file)).code == 0
@@ -182,7 +180,7 @@ def test_settings_out_of_a_file(servers: str, tmp_path: Path) -> None:
         (("lag",), "name a group with -g, or the directory of a checkpoint"),
         (("topics", "--create"), "name the topic with -t"),
         (("tail", "-t", "x", "-o", "sideways"), "'sideways' is none of beginning"),
-        (("produce", "-t", "no name"), "'no name' is no name of a topic"),
+        (("produce", "-t", "no name"), "'no name' is not a valid topic name"),
         (("topic",), "No such command 'topic'. Did you mean 'topics'?"),
         (("xyz",), "No such command 'xyz'"),
     ],

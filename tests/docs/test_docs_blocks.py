@@ -1,8 +1,9 @@
 """Every Python block of README.md and docs/ runs, against a real broker; every `headrace` command in them makes sense.
 
-A block that goes on for ever is ended when it has polled a few times; one that defines tests has them called. What a
-block takes for granted (`consumer`, `work`) is what the text around it says. Blocks that need Spark are run by
-`test_docs_spark.py`, those of the page about security with a broker that has users and certificates.
+A block runs as it is written: only addresses are replaced, no setting is added or changed. A block that does not end by
+itself is ended when it has polled a few times; one that defines tests has them called. What a block takes for granted
+(`consumer`, `work`) is what the text around it says. Blocks that need Spark are run by `test_docs_spark.py`, those of
+the page about security with a broker that has users and certificates.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ import pytest
 from headrace import AcknowledgeType, AsyncConsumer, Consumer, ShareConsumer
 from headrace.cli.app import headrace as command_line
 from headrace.cli.properties import parse_properties
-from support.secure import SecuredBroker, TokenServer, unsigned_token
+from support.brokers.secured import SecuredBroker, TokenServer, unsigned_token
 
-pytest_plugins = ["support.share_fixtures"]
 pytestmark = pytest.mark.timeout(400)
 
 ROOT = Path(__file__).parent.parent.parent
@@ -145,7 +145,7 @@ def by_itself(block: Block) -> bool:
 
 
 @pytest.mark.parametrize("block", list(filter(by_itself, blocks("python"))), ids=str)
-def test_a_python_block(
+def test_a_python_block_runs_as_written(
     block: Block,
     documented: str,
     bounded: None,
@@ -173,15 +173,17 @@ def test_a_python_block(
 
 
 @pytest.mark.parametrize("block", [it for it in blocks("python", "properties") if it.page == SECURITY], ids=str)
-def test_a_block_about_security(block: Block, secured: SecuredBroker, token_server: TokenServer) -> None:
-    """Whoever it makes is let in."""
-    config = secured.broker.client_config
-    text = block.text.replace("broker1:9093", config["bootstrap.servers"]).replace("billing", "admin")
+def test_a_block_about_security_gets_in(block: Block, secured: SecuredBroker, token_server: TokenServer) -> None:
+    """Whoever it makes is let in. Only addresses are others: of the broker, of the CA's file, of the token endpoint."""
+    config = secured.broker.config_of("billing")
+    text = block.text.replace("broker1:9093", config["bootstrap.servers"])
     text = text.replace("/etc/kafka/ca.pem", config["ssl.ca.location"])
+    text = text.replace("https://login.example/oauth2/token", token_server.url)
+    token_server.CLIENT, token_server.SECRET = "billing", "…"
     names: dict[str, Any] = {"password": config["sasl.password"]}
-    names["ask_the_vault"] = lambda: (unsigned_token("admin"), time.time() + 3600)
+    names["ask_the_vault"] = lambda: (unsigned_token("billing"), time.time() + 3600)
     if "bootstrap.servers=" in text:
-        names["consumer"] = Consumer({**parse_properties(text), **token_server.config})
+        names["consumer"] = Consumer(parse_properties(text))
     else:
         exec(compile("\n" * (block.line - 1) + text, block.page, "exec", dont_inherit=True), names)
     with names["consumer"] as consumer:

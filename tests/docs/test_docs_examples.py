@@ -22,14 +22,14 @@ RUNS = {
 _LOADED = {"msk_iam.py"}
 
 
-def test_none_is_left_out() -> None:
+def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == RUNS.keys() | _LOADED
     for name in _LOADED:
         compile((EXAMPLES / name).read_text(), name, "exec")
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_an_example(name: str, tmp_path: Path) -> None:
+def test_an_example_runs_and_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     arguments, said = RUNS[name]
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],

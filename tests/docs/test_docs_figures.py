@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent.parent
 def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
     readme = (ROOT / "README.md").read_text()
     page = (ROOT / "docs" / "benchmarks.md").read_text()
-    table = readme.split("## Beside others")[1].split("\n\n")[1]
+    table = readme.split("## Comparison")[1].split("\n\n")[1]
     rates = re.findall(r"(\d+\.\d+) M/s", table)
     times = re.findall(r"(\d+\.\d+) ms", table)
     assert len(rates) == 7

@@ -6,10 +6,7 @@ with the source. Tables of a pipeline are resolved.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +19,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
 from docs.test_docs_blocks import Block, blocks, needs_spark
-from headrace.spark.group_options import GroupOptions
-from headrace.spark.options import SourceOptions
-from headrace.spark.unused_options import unused
-from support.admin import unique
-from support.spark_streams import DEADLINE, TOO_BUSY, started
-from support.waiting import wait_for
+from headrace.spark.options.group import GroupOptions
+from headrace.spark.options.source import SourceOptions
+from headrace.spark.options.unused import find_unused_options
+from support.brokers.admin import unique
+from support.harness.waiting import wait_for
+from support.spark.streams import DEADLINE, TOO_BUSY, started
 
-pytest_plugins = ["support.share_fixtures"]
 pytestmark = pytest.mark.timeout(400)
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[Any]:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    before = SparkSession.getActiveSession()
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    builder = builder.config("spark.python.authenticate.socketTimeout", "120s")
-    found = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
-    yield found
-    if before is None:
-        found.stop()
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    return spark
 
 
 class Defined(GraphElementRegistry):
@@ -73,17 +61,19 @@ def has_options_only(block: Block) -> bool:
 
 
 @pytest.mark.parametrize("block", list(filter(has_options_only, blocks("python"))), ids=str)
-def test_options(block: Block) -> None:
+def test_options_in_the_documents_have_a_meaning(block: Block) -> None:
     given = Options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"})
     eval(compile(f"(given\n{block.text})", block.page, "eval"), {"given": given})
-    groups = GroupOptions.of(given, SourceOptions.of(given, streaming=True))
-    assert unused(given, groups) == []
+    groups = GroupOptions.parse(given, SourceOptions.parse(given, streaming=True))
+    assert find_unused_options(given, groups) == []
 
 
 @pytest.mark.parametrize(
     "block", [it for it in blocks("python") if needs_spark(it) and not has_options_only(it)], ids=str
 )
-def test_a_block(block: Block, documented: str, session: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_spark_block_runs_as_written(
+    block: Block, documented: str, session: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     names: dict[str, Any] = {"spark": session}
     defined = Defined()
     text = block.text.replace("localhost:9092", documented)
@@ -117,7 +107,9 @@ LISTENER = next(block for block in blocks("python") if "StreamingQueryListener" 
         pytest.param({"enable.parallel.rebalance": "true", "startingOffsets": "latest"}, id="latest"),
     ],
 )
-def test_the_listener(options: dict[str, str], documented: str, session: Any, tmp_path: Path) -> None:
+def test_the_documented_listener_is_called_for_every_progress(
+    options: dict[str, str], documented: str, session: Any, tmp_path: Path
+) -> None:
     """It hears of every progress, also before anything is planned, and of a batch that is run again."""
     shown: list[Any] = []
     errors: list[BaseException] = []

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headrace import TopicPartition
-from support.admin import Admin
-from support.groups import WAYS
+from support.brokers.admin import Admin
+from support.harness.groups import WAYS
 
 
 @pytest.fixture

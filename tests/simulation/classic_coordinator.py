@@ -21,9 +21,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.machines.membership import Identity
-from headrace.protocol.group_data import read_assignment
-from headrace.protocol.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
+from headrace._machines.group.actions import MemberIdentity
+from headrace._protocol.group_data import read_assignment
+from headrace._protocol.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
 from headrace.types import TopicPartition
 
 from .clock import Alarm, VirtualClock
@@ -234,7 +234,7 @@ class ClassicCoordinator:
         if any(not each["error_code"] for each in answers):
             self._after_a_loss()
 
-    def commit(self, sent: Identity, partitions: list[TopicPartition]) -> int:
+    def commit(self, sent: MemberIdentity, partitions: list[TopicPartition]) -> int:
         if sent.generation < 0 and self.state is GroupState.EMPTY:
             return 0
         if sent.generation < 0 and not sent.member_id and sent.instance_id is None:
@@ -448,7 +448,7 @@ class ClassicCoordinator:
 
     # -- questions of the simulation ---------------------------------------------------------------------------
 
-    def counts(self, sent: Identity, partition: Any) -> bool:
+    def counts(self, sent: MemberIdentity, partition: Any) -> bool:
         """Whether the group takes this member for the owner of what it was given: it is in the group's generation,
         or has joined the next one and not heard of it yet."""
         member = self.members.get(sent.member_id)

@@ -20,9 +20,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.lane_marks import Mark, standing
-from headrace.machines.lanes import Lanes, beginning
-from headrace.offsets import LAST_OFFSET, OffsetSet
+from headrace._machines.commit.offset_set import LAST_OFFSET, OffsetSet
+from headrace._machines.lanes.commit_metadata import CommitMark, committed_offset, done_offsets
+from headrace._machines.lanes.lanes import Lanes, lane_start
 from headrace.types import OffsetAndMetadata
 
 
@@ -41,22 +41,22 @@ class World:
         self.delivered: list[int] = []  # how often, by offset
         self.longest_text = 0
 
-    def commit_first(self, mark: Mark, generation: int) -> bool:
+    def commit_first(self, mark: CommitMark, generation: int) -> bool:
         if generation != self.generation:
             return False
         self.first = mark.commit
         self.longest_text = max(self.longest_text, len(self.first.metadata))
         return True
 
-    def commit_second(self, mark: Mark) -> None:
+    def commit_second(self, mark: CommitMark) -> None:
         self.second = mark.commit
 
-    def read(self) -> tuple[Mark, Mark | None] | None:
+    def read(self) -> tuple[CommitMark, CommitMark | None] | None:
         if self.first is None:
             return None
-        return Mark.read(self.first), None if self.second is None else Mark.read(self.second)
+        return CommitMark.read(self.first), None if self.second is None else CommitMark.read(self.second)
 
-    def still_true(self, first: Mark) -> Mark:
+    def still_true(self, first: CommitMark) -> CommitMark:
         """What of it is about the log as it is now."""
         return first if first.leader_epoch is None else first.below(self.same_until(first.leader_epoch))
 
@@ -78,7 +78,7 @@ class World:
 
     def done(self) -> OffsetSet:
         found = self.read()
-        return OffsetSet(0) if found is None else standing(self.still_true(found[0]), found[1])
+        return OffsetSet(0) if found is None else done_offsets(self.still_true(found[0]), found[1])
 
     def deliver(self, offset: int) -> None:
         assert self.start <= offset < self.end
@@ -131,7 +131,7 @@ class LanedConsumer:
             self.live = self.world.start
             return
         first, second = self.world.still_true(found[0]), found[1]
-        start = beginning(first, second, end, self.min_lag)
+        start = lane_start(committed_offset(first, second), end, self.min_lag)
         if not start.holes:
             self.live, self.beyond = start.live, start.beyond
             return
@@ -207,7 +207,7 @@ class LanedConsumer:
         epoch = self.epoch
         lanes = self.lanes
         if lanes is None:
-            self.world.commit_first(Mark(done.low, done, leader_epoch=epoch), self.generation)
+            self.world.commit_first(CommitMark(done.low, done, leader_epoch=epoch), self.generation)
             yield "plain commit"
             return
         mark = lanes.backlog_mark(OffsetSet(self.beside))
@@ -223,8 +223,8 @@ class LanedConsumer:
 
     def close(self) -> Iterator[str]:
         if self.lanes is not None and not self.lanes.is_closed:
-            yield "before the farewell"
-            self.world.commit_first(self.lanes.farewell(), self.generation)
+            yield "before the final commit"
+            self.world.commit_first(self.lanes.final_commit(), self.generation)
 
 
 class PlainConsumer:
@@ -246,7 +246,7 @@ class PlainConsumer:
             self.done = OffsetSet(self.world.start)
         else:
             first = self.world.still_true(found[0])
-            self.done = OffsetSet(first.offset) if self.is_foreign else standing(first, found[1])
+            self.done = OffsetSet(first.offset) if self.is_foreign else done_offsets(first, found[1])
 
     def poll(self, count: int) -> None:
         if self.done is None:
@@ -263,7 +263,7 @@ class PlainConsumer:
     def commit(self) -> Iterator[str]:
         if self.done is not None:
             kept = OffsetSet(self.done.low) if self.is_foreign else self.done
-            self.world.commit_first(Mark(kept.low, kept, leader_epoch=self.epoch), self.generation)
+            self.world.commit_first(CommitMark(kept.low, kept, leader_epoch=self.epoch), self.generation)
             yield "committed"
 
     def close(self) -> Iterator[str]:

@@ -25,8 +25,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.machines.membership import Identity
-from headrace.protocol.messages import CONSUMER_GROUP_HEARTBEAT, Api
+from headrace._machines.group.actions import MemberIdentity
+from headrace._protocol.messages import CONSUMER_GROUP_HEARTBEAT, Api
 from headrace.types import TopicPartition
 
 from .clock import Alarm, VirtualClock
@@ -189,7 +189,7 @@ class EpochCoordinator:
                 self._hold(member, [*member.assigned, *member.leaving], {})
         return {"member_id": id, "member_epoch": epoch}
 
-    def commit(self, sent: Identity, partitions: list[TopicPartition]) -> int:
+    def commit(self, sent: MemberIdentity, partitions: list[TopicPartition]) -> int:
         if sent.generation < 0 and not self.members:
             return 0
         member = self.members.get(sent.member_id)
@@ -375,7 +375,7 @@ class EpochCoordinator:
 
     # -- questions of the simulation ---------------------------------------------------------------------------
 
-    def counts(self, sent: Identity, slot: Any) -> bool:
+    def counts(self, sent: MemberIdentity, slot: Any) -> bool:
         """Whether the group takes this member for the owner of the partition."""
         member = self.members.get(sent.member_id)
         if member is None or sent.generation < 0 or sent.generation > member.epoch:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kio.schema.errors import ErrorCode
 
+from headrace._machines.group.actions import MemberIdentity, Send
+from headrace._protocol.messages import Api
 from headrace.errors import HeadraceError, NetworkError, RequestTimeoutError
-from headrace.machines.membership import Identity, Send
-from headrace.protocol.messages import Api
 from headrace.types import TopicPartition
 
 from . import wire
@@ -32,10 +32,10 @@ class Coordinator(Protocol):
     def handle(self, api: Api, fields: wire.Fields, reply: Callable[[wire.Fields], None]) -> None: ...
     @staticmethod
     def while_loading(api: Api) -> wire.Fields: ...
-    def commit(self, sent: Identity, partitions: list[TopicPartition]) -> int: ...
+    def commit(self, sent: MemberIdentity, partitions: list[TopicPartition]) -> int: ...
     def unload(self) -> None: ...
     def load(self) -> None: ...
-    def counts(self, sent: Identity, slot: Any) -> bool: ...
+    def counts(self, sent: MemberIdentity, slot: Any) -> bool: ...
     @property
     def position(self) -> int: ...
 
@@ -111,7 +111,7 @@ class Network:
     def commit(
         self,
         process: Process,
-        sent: Identity,
+        sent: MemberIdentity,
         partitions: list[TopicPartition],
         answered: Callable[[int], None],
         failed: Callable[[HeadraceError], None],

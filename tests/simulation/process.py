@@ -2,7 +2,7 @@
 
 WORKING   between two polls: records are worked on; the background goes on
 WAITING   inside of poll(), for something to happen
-BUSY      inside of poll(), carrying out a duty: commit, listener
+BUSY      inside of poll(), carrying out a poll action: commit, listener
 ENDED     closed, died, or failed for good
 """
 
@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from headrace._machines.group.actions import AssignPartitions, ComputeAssignment, PollAction, Revoke, Send, Subscription
+from headrace._machines.group.assignors import Assignor
+from headrace._machines.group.classic import ClassicMember
+from headrace._machines.group.consumer_protocol import ConsumerProtocolMember
+from headrace._machines.group.leader import compute_assignment
 from headrace.errors import HeadraceError, KafkaError
-from headrace.machines.assignors import Assignor
-from headrace.machines.classic_member import ClassicMember
-from headrace.machines.epoch_member import EpochMember
-from headrace.machines.leading import share_out
-from headrace.machines.membership import Assign, Duty, Revoke, Send, Subscription, Take
 from headrace.types import TopicPartition
 
 from .clock import Timer
@@ -44,7 +44,7 @@ class Process:
         self,
         world: World,
         name: str,
-        machine: ClassicMember | EpochMember,
+        machine: ClassicMember | ConsumerProtocolMember,
         assignors: dict[str, Assignor],
         instance_id: str | None,
     ) -> None:
@@ -65,7 +65,7 @@ class Process:
         self._assignors = assignors
         self._clock = world.clock
         self._dice = world.dice
-        self._duty: Duty | None = None
+        self._duty: PollAction | None = None
         self._wake_up: Timer | None = None
         self._wake_at = math.inf
         self._poll_ends_at = math.inf
@@ -88,7 +88,7 @@ class Process:
     def subscribe(self, subscription: Subscription) -> None:
         if self.phase is not Phase.ENDED:
             self.machine.subscribe(subscription)
-            self._attend()
+            self._reconcile()
 
     def close(self) -> None:
         """When the poll it is in ends."""
@@ -137,7 +137,7 @@ class Process:
         self.phase = Phase.WAITING
         self._poll_ends_at = self._clock.now + self._dice.uniform(*self.world.poll_times)
         self._clock.at(self._poll_ends_at, self._run, self._poll_is_over)
-        self._attend()
+        self._reconcile()
 
     def _poll_is_over(self) -> None:
         if self.phase is Phase.WAITING:
@@ -147,51 +147,51 @@ class Process:
                 self._commit()
             seconds, self._pause = self._pause or self._dice.uniform(*self.world.work_times), 0.0
             self._clock.after(seconds, self._run, self._poll)
-            self._attend()
+            self._reconcile()
 
     def _carry_out_duties(self) -> None:
         """Poll looks after every event whether there is something to do."""
         machine = self.machine
         if machine.failure is not None:
-            duty = machine.parting()
-            if duty is None:
+            poll_action = machine.final_revoke()
+            if poll_action is None:
                 self._fail(machine.failure)
                 return
         else:
-            machine.complaint = None
-            duty = machine.duty(self._held())
-            while isinstance(duty, Revoke) and self._puts_off(duty):
-                duty = machine.duty(self._held())
-        if duty is None:
+            machine.pending_error = None
+            poll_action = machine.poll_action(self._held())
+            while isinstance(poll_action, Revoke) and self._puts_off(poll_action):
+                poll_action = machine.poll_action(self._held())
+        if poll_action is None:
             return
         self.phase = Phase.BUSY
-        self._duty = duty
-        self.world.note(self, "begins", duty)
-        if isinstance(duty, Take):
-            self._take(duty)
+        self._duty = poll_action
+        self.world.note(self, "begins", poll_action)
+        if isinstance(poll_action, AssignPartitions):
+            self._take(poll_action)
         self._after_commits = lambda: self._clock.after(self.world.callback_time(), self._run, self._duty_done)
-        if isinstance(duty, Revoke) and self._dice.random() < 0.7:
-            self._commit(duty.partitions)
+        if isinstance(poll_action, Revoke) and self._dice.random() < 0.7:
+            self._commit(poll_action.partitions)
         self._commits_are_over()
 
     def _held(self) -> frozenset[TopicPartition]:
         """What the user does not want to give up yet (KIP-983)."""
-        unwanted, now = self.machine.unwanted, self._clock.now
+        unwanted, now = self.machine.to_revoke, self._clock.now
         self._held_until = {each: until for each, until in self._held_until.items() if each in unwanted}
         return frozenset(each for each, until in self._held_until.items() if until > now)
 
-    def _puts_off(self, duty: Revoke) -> bool:
+    def _puts_off(self, poll_action: Revoke) -> bool:
         before = len(self._held_until)
-        for each in sorted(duty.partitions - self._held_until.keys()):
+        for each in sorted(poll_action.partitions - self._held_until.keys()):
             if self._dice.random() < self.world.delays:
                 seconds = self._dice.uniform(0, 15)
                 self._held_until[each] = self._clock.now + seconds
-                self._clock.after(seconds, self._run, self._attend)
+                self._clock.after(seconds, self._run, self._reconcile)
         return len(self._held_until) > before
 
-    def _take(self, duty: Take) -> None:
-        added = sorted(duty.added)
-        names = getattr(self.machine, "_offered", {})
+    def _take(self, poll_action: AssignPartitions) -> None:
+        added = sorted(poll_action.added)
+        names = getattr(self.machine, "_assigning", {})
         for each in added:
             slot = (names[each], each.partition) if each in names else each
             self.world.begins_to_hold(self, each, slot)
@@ -202,21 +202,21 @@ class Process:
             self.world.holds_no_longer(self, self.holding.pop(each))
 
     def _duty_done(self) -> None:
-        duty = self._duty
-        if duty is None:
+        poll_action = self._duty
+        if poll_action is None:
             return
         self._duty = None
-        if not isinstance(duty, Take):
-            self._let_go(sorted(duty.partitions))
-        self.world.note(self, "has done", duty)
-        self.machine.done(duty)
+        if not isinstance(poll_action, AssignPartitions):
+            self._let_go(sorted(poll_action.partitions))
+        self.world.note(self, "has done", poll_action)
+        self.machine.done(poll_action)
         if self.machine.owned != self.holding.keys():
             self.world.violated(f"{self.name} owns {self.machine.owned} and holds {sorted(self.holding)}")
         self.phase = Phase.WAITING
         if self.is_closed:
             self._close()
             return
-        self._attend()
+        self._reconcile()
         if self._clock.now >= self._poll_ends_at:
             self._poll_is_over()
 
@@ -229,18 +229,18 @@ class Process:
     def _close(self) -> None:
         """The end: what it has is given up in order, then it leaves."""
         self.is_closed = True
-        duty = self.machine.parting()
-        if duty is not None:
+        poll_action = self.machine.final_revoke()
+        if poll_action is not None:
             self.phase = Phase.BUSY
-            self._duty = duty
+            self._duty = poll_action
             self._after_commits = lambda: self._clock.after(self.world.callback_time(), self._run, self._duty_done)
-            if isinstance(duty, Revoke):
-                self._commit(duty.partitions)
+            if isinstance(poll_action, Revoke):
+                self._commit(poll_action.partitions)
             self._commits_are_over()
             return
-        farewell = self.machine.leave("closed")
-        self.world.note(self, "leaves", farewell and dict(farewell.fields))
-        for action in ([farewell] if farewell else []) + self.machine.tick(self._clock.now):
+        leave_request = self.machine.leave("closed")
+        self.world.note(self, "leaves", leave_request and dict(leave_request.fields))
+        for action in ([leave_request] if leave_request else []) + self.machine.tick(self._clock.now):
             assert isinstance(action, Send)
             self.world.network.send(self, action, _ignore, _ignore)
         if self.machine.tick(self._clock.now + 1e6) or self.machine.next_tick() != math.inf:
@@ -249,7 +249,7 @@ class Process:
 
     # -- the background ----------------------------------------------------------------------------------------
 
-    def _attend(self) -> None:
+    def _reconcile(self) -> None:
         """After every event."""
         if self.phase is Phase.WAITING:
             self._carry_out_duties()
@@ -260,12 +260,12 @@ class Process:
             self.world.identity_changed(self)
         now = self._clock.now
         for action in self.machine.tick(now):
-            if isinstance(action, Assign):
+            if isinstance(action, ComputeAssignment):
                 seconds = self._dice.uniform(0, 3.0 if self._dice.random() < 0.1 else 0.1)
                 self._clock.after(seconds, self._run, self._assign, action, self.world.layout())
             else:
                 self._send(action)
-        if isinstance(self.machine, EpochMember) and not self._resolving and self.machine.unresolved:
+        if isinstance(self.machine, ConsumerProtocolMember) and not self._resolving and self.machine.unresolved:
             self._resolving = True
             self._clock.after(self._dice.uniform(0, 0.5), self._run, self._resolve)
         due = self.machine.next_tick()
@@ -279,7 +279,7 @@ class Process:
 
     def _tick(self) -> None:
         self._wake_at = math.inf
-        self._attend()
+        self._reconcile()
 
     def _send(self, action: Send) -> None:
         now = self._clock.now
@@ -291,7 +291,7 @@ class Process:
         def answered(body: Any) -> None:
             self.world.note(self, "hears", action.api, body)
             self.machine.answered(action, body, self._clock.now)
-            self._attend()
+            self._reconcile()
 
         def failed(error: HeadraceError) -> None:
             self._run(self._failed, action, error)
@@ -301,28 +301,28 @@ class Process:
     def _failed(self, action: Send, error: HeadraceError) -> None:
         self.world.note(self, "fails to hear", action.api, error)
         self.machine.failed(action, error, self._clock.now)
-        self._attend()
+        self._reconcile()
 
-    def _assign(self, action: Assign, layout: dict[str, int]) -> None:
+    def _assign(self, action: ComputeAssignment, layout: dict[str, int]) -> None:
         assert isinstance(self.machine, ClassicMember)
         known = {topic: count for topic, count in layout.items() if topic in self.machine.group_topics}
-        shares = share_out(self._assignors[action.strategy], action.members, known)
+        shares = compute_assignment(self._assignors[action.strategy], action.members, known)
         self.world.note(self, "assigns", known, shares)
         self.machine.assigned(action, shares, known)
-        self._attend()
+        self._reconcile()
 
     def _resolve(self) -> None:
-        assert isinstance(self.machine, EpochMember)
+        assert isinstance(self.machine, ConsumerProtocolMember)
         self._resolving = False
-        self.machine.names_known(self.world.names())
-        self._attend()
+        self.machine.update_topic_names(self.world.names())
+        self._reconcile()
 
     def _topics_changed(self) -> None:
         if isinstance(self.machine, ClassicMember):
-            self.machine.topics_changed(self.world.layout())
+            self.machine.update_partition_counts(self.world.layout())
         else:
-            self.machine.names_known(self.world.names())
-        self._attend()
+            self.machine.update_topic_names(self.world.names())
+        self._reconcile()
 
     # -- commits -----------------------------------------------------------------------------------------------
 
@@ -341,7 +341,7 @@ class Process:
                 self.world.note(self, "commit refused", code, sent)
                 self.machine.commit_refused(code, sent)
             self._commits_are_over()
-            self._attend()
+            self._reconcile()
 
         def failed(error: HeadraceError) -> None:
             self._run(lost)
@@ -353,7 +353,7 @@ class Process:
         self.world.network.commit(self, sent, chosen, answered, failed)
 
     def _commits_are_over(self) -> None:
-        """A duty does not end while a commit is in flight: it would count for the next owner."""
+        """A poll action does not end while a commit is in flight: it would count for the next owner."""
         if self._commits == 0 and self._after_commits is not None:
             proceed, self._after_commits = self._after_commits, None
             proceed()
@@ -365,4 +365,4 @@ def is_expected(error: HeadraceError, static: bool) -> bool:
 
 
 def _ignore(*_: Any) -> None:
-    """A farewell is sent once; nobody waits for its answer."""
+    """A leave request is sent once; nobody waits for its answer."""

@@ -15,7 +15,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.serial import entity_reader
 
-from headrace.protocol.messages import (
+from headrace._protocol.messages import (
     CONSUMER_GROUP_HEARTBEAT,
     HEARTBEAT,
     JOIN_GROUP,
@@ -25,8 +25,8 @@ from headrace.protocol.messages import (
     decode_response,
     encode_request,
 )
-from support.entities import build
-from support.fake_broker import frame
+from support.brokers.fake_broker import frame
+from support.brokers.kio_entities import build
 
 Fields = Mapping[str, Any]
 

@@ -23,13 +23,14 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
+from headrace._machines.backoff import Backoff
+from headrace._machines.group import classic as classic_member
+from headrace._machines.group import consumer_protocol as epoch_member
+from headrace._machines.group.actions import GroupSettings, MemberIdentity, Subscription
+from headrace._machines.group.assignors import assignors_of
+from headrace._machines.group.classic import ClassicMember
+from headrace._machines.group.consumer_protocol import ConsumerProtocolMember
 from headrace.errors import HeadraceError
-from headrace.machines import classic_member, epoch_member
-from headrace.machines.assignors import assignors_of
-from headrace.machines.backoff import Backoff
-from headrace.machines.classic_member import ClassicMember
-from headrace.machines.epoch_member import EpochMember
-from headrace.machines.membership import GroupSettings, Identity, Subscription
 from headrace.types import TopicPartition
 
 from .classic_coordinator import ClassicCoordinator, GroupState
@@ -138,7 +139,9 @@ class World:
             request_timeout=5.0,
         )
         if self.scenario.kind == "epoch":
-            process = Process(self, name, EpochMember(settings, name, _BACKOFF, dice.random), {}, instance_id)
+            process = Process(
+                self, name, ConsumerProtocolMember(settings, name, _BACKOFF, dice.random), {}, instance_id
+            )
         else:
             assignors = assignors_of(dice.choice(STRATEGIES[self.scenario.kind]))
             machine = ClassicMember(settings, assignors, _BACKOFF, dice.random)
@@ -182,7 +185,7 @@ class World:
     def holds_no_longer(self, process: Process, slot: Any) -> None:
         self._holders[slot].remove(process)
 
-    def commit_accepted(self, process: Process, sent: Identity, partitions: Iterable[TopicPartition]) -> None:
+    def commit_accepted(self, process: Process, sent: MemberIdentity, partitions: Iterable[TopicPartition]) -> None:
         for each in partitions:
             slot = process.holding.get(each)
             for other in self._holders[slot] if slot is not None else ():
@@ -233,7 +236,10 @@ class World:
                 return f"the group is {self.coordinator.state.value}"
             for each in live:
                 generation = each.machine.identity.generation
-                if each.machine.state is not classic_member.State.STABLE or generation != self.coordinator.generation:
+                if (
+                    each.machine.state is not classic_member.ClassicState.STABLE
+                    or generation != self.coordinator.generation
+                ):
                     return f"{each.name} is {each.machine.state} in {generation}, not {self.coordinator.generation}"
             return None
         if live and self.coordinator.target_epoch != self.coordinator.group_epoch:
@@ -241,7 +247,7 @@ class World:
         for id, each in identities.items():
             member = self.coordinator.members[id]
             epochs = each.machine.identity.generation, member.epoch, self.coordinator.target_epoch
-            if each.machine.state is not epoch_member.State.MEMBER or len(set(epochs)) > 1:
+            if each.machine.state is not epoch_member.ConsumerProtocolState.MEMBER or len(set(epochs)) > 1:
                 return f"{each.name} is {each.machine.state} at {epochs}"
             if member.state is not MemberState.STABLE or set(member.assigned) != set(each.holding.values()):
                 return f"{each.name} is {member.state}, has {each.holding}, not {member.assigned}"

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from headrace import Consumer
-from headrace.spark.membership import Member
-from support.admin import Admin, unique
-from support.produce import numbered, write
-from support.spark_readers import Run
-from support.spark_streams import grid
-from support.waiting import wait_for
+from headrace.spark.group.member import QueryMember
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered, write
+from support.harness.waiting import wait_for
+from support.spark.readers import Run
+from support.spark.streams import grid
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -53,16 +53,18 @@ def read_all(query: Run, count: int) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def member_of(query: Run) -> Member:
-    member = query.reader._grouping._member
+def member_of(query: Run) -> QueryMember:
+    member = query.reader._group._member
     assert member is not None
     return member
 
 
-def test_its_partitions_go_to_another_member_and_it_goes_on_behind_it(query: Run, servers: str, topic: str) -> None:
+def test_partitions_of_an_absent_query_go_to_another_member_and_it_resumes_behind_it(
+    query: Run, servers: str, topic: str
+) -> None:
     query.begin()
     assert read_all(query, 200) == grid(2, 100)  # and the query has not said yet that it is done with them
-    group = query.reader._groups.settings["group.id"]
+    group = query.reader._group_options.settings["group.id"]
     theirs: list[tuple[int, int]] = []
     with Consumer(bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest") as other:
         other.subscribe([topic])
@@ -82,7 +84,7 @@ def test_its_partitions_go_to_another_member_and_it_goes_on_behind_it(query: Run
     assert shown["headrace:metrics"]["readOfLost"] == 200
 
 
-def test_a_call_that_comes_while_it_leaves_brings_it_back(query: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_comes_while_a_query_leaves_brings_it_back(query: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the next trigger: there may not be another one for hours."""
     query.begin()
     read_all(query, 200)
@@ -92,10 +94,10 @@ def test_a_call_that_comes_while_it_leaves_brings_it_back(query: Run, monkeypatc
     unsubscribe = member._consumer.unsubscribe
 
     def unsubscribe_slowly() -> None:
-        standing = member.standing()
+        snapshot = member.take_snapshot()
         left.append(time.monotonic())
-        assert not standing.has_joined, "there is nothing to plan for a member that leaves"
-        assert not standing.arrivals
+        assert not snapshot.has_joined, "there is nothing to plan for a member that leaves"
+        assert not snapshot.assigned
         unsubscribe()
 
     monkeypatch.setattr(member._consumer, "unsubscribe", unsubscribe_slowly)
@@ -103,17 +105,17 @@ def test_a_call_that_comes_while_it_leaves_brings_it_back(query: Run, monkeypatc
 
     def is_back() -> bool:
         with member._changed:  # nobody asks it: that would be another call
-            return len(member._arrivals) == 2
+            return len(member._assigned) == 2
 
     wait_for("it is back", is_back, 30)
 
 
-def test_a_query_that_ends_while_it_is_absent(query: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_query_can_end_while_it_is_absent(query: Run, caplog: pytest.LogCaptureFixture) -> None:
     query.begin()
     read_all(query, 200)
-    wait_for("it leaves", lambda: "the query leaves its group" in caplog.text, 30)
+    wait_for("it leaves", lambda: "The query leaves its group" in caplog.text, 30)
     member = member_of(query)
     query.stop()
     assert not member._thread.is_alive()
     assert member._failure is None
-    assert "the membership has ended" not in caplog.text
+    assert "The membership in the group ended" not in caplog.text

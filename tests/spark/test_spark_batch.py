@@ -9,9 +9,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from support.admin import Admin, unique
-from support.oracle import oracle_rows
-from support.produce import Outgoing, Writer, numbered, write
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import Outgoing, Writer, numbered, write
+from support.brokers.topic_contents import oracle_rows
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -75,22 +75,22 @@ def _simple(spark: SparkSession, columns: str) -> str:
 
 
 class TestWhatIsRead:
-    def test_all_of_a_topic(self, spark: SparkSession, servers: str, topic: str) -> None:
+    def test_a_batch_reads_all_of_a_topic(self, spark: SparkSession, servers: str, topic: str) -> None:
         found = places(kafka(spark, servers, topic))
         assert found == [(number, offset) for number in range(3) for offset in range(100 * (number + 1))]
 
-    def test_partitions_by_name(self, spark: SparkSession, servers: str, topic: str) -> None:
+    def test_a_batch_reads_only_assigned_partitions(self, spark: SparkSession, servers: str, topic: str) -> None:
         found = kafka(spark, servers, assign=f'{{"{topic}":[0,2]}}')
         assert {row.partition for row in found.select("partition").distinct().collect()} == {0, 2}
 
-    def test_topics_by_pattern(self, spark: SparkSession, servers: str, topic: str, admin: Admin) -> None:
+    def test_a_batch_reads_topics_by_pattern(self, spark: SparkSession, servers: str, topic: str, admin: Admin) -> None:
         prefix = unique("pat")
         for name in ("one", "two"):
             write(servers, admin.create("", name=f"{prefix}.{name}"), numbered(5))
         found = kafka(spark, servers, subscribePattern=f"{prefix}[.](one|two)").groupBy("topic").count().collect()
         assert {row.topic: row["count"] for row in found} == {f"{prefix}.one": 5, f"{prefix}.two": 5}
 
-    def test_offsets(self, spark: SparkSession, servers: str, topic: str) -> None:
+    def test_a_batch_reads_between_given_offsets(self, spark: SparkSession, servers: str, topic: str) -> None:
         frame = kafka(
             spark,
             servers,
@@ -104,7 +104,7 @@ class TestWhatIsRead:
             *((2, offset) for offset in range(290, 300)),
         ]
 
-    def test_times(self, spark: SparkSession, servers: str, admin: Admin) -> None:
+    def test_a_batch_reads_between_given_times(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         topic = admin.create("times", retention_ms=-1)
         write(servers, topic, [Outgoing(b"x", timestamp=1000 * number) for number in range(1, 11)])
         assert places(kafka(spark, servers, topic, startingTimestamp=4000, endingTimestamp=8000)) == [
@@ -117,7 +117,7 @@ class TestWhatIsRead:
         late = kafka(spark, servers, topic, startingTimestamp=11_000, startingOffsetsByTimestampStrategy="latest")
         assert late.count() == 0
 
-    def test_only_committed_transactions(self, spark: SparkSession, servers: str, admin: Admin) -> None:
+    def test_a_batch_reads_only_committed_transactions(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         topic = admin.create("tx")
         writer = Writer(servers, transactional_id=unique("tx"))
         for commits in (True, False, True):
@@ -129,14 +129,14 @@ class TestWhatIsRead:
         assert kafka(spark, servers, topic).count() == 15
         assert kafka(spark, servers, topic, kafka__isolation__level="read_committed").count() == 10
 
-    def test_tasks(self, spark: SparkSession, servers: str, topic: str) -> None:
+    def test_options_decide_the_number_of_tasks(self, spark: SparkSession, servers: str, topic: str) -> None:
         assert kafka(spark, servers, topic).rdd.getNumPartitions() == 3
         assert kafka(spark, servers, topic, minPartitions=6).rdd.getNumPartitions() == 6
         split = kafka(spark, servers, topic, maxRecordsPerPartition=50)
         assert split.rdd.getNumPartitions() == 12
         assert split.count() == 600
 
-    def test_an_empty_topic(self, spark: SparkSession, servers: str, admin: Admin) -> None:
+    def test_an_empty_topic_has_no_rows(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         assert kafka(spark, servers, admin.create("empty")).count() == 0
 
 
@@ -150,15 +150,17 @@ class TestRefusals:
             ({"kafka__enable__auto__commit": "true"}, "checkpoint"),
         ],
     )
-    def test_options(self, spark: SparkSession, servers: str, topic: str, options: dict[str, str], says: str) -> None:
+    def test_wrong_options_of_a_batch_are_refused(
+        self, spark: SparkSession, servers: str, topic: str, options: dict[str, str], says: str
+    ) -> None:
         with pytest.raises(PySparkException, match=says):
             kafka(spark, servers, topic, **options).count()
 
-    def test_a_topic_that_is_not_there(self, spark: SparkSession, servers: str) -> None:
-        with pytest.raises(PySparkException, match="there is no topic nowhere"):
+    def test_a_batch_of_a_topic_that_is_not_there_is_refused(self, spark: SparkSession, servers: str) -> None:
+        with pytest.raises(PySparkException, match="topics that do not exist: nowhere"):
             kafka(spark, servers, "nowhere").count()
 
-    def test_no_broker(self, spark: SparkSession, topic: str) -> None:
+    def test_a_batch_without_a_broker_fails_in_time(self, spark: SparkSession, topic: str) -> None:
         began = time.monotonic()
         with pytest.raises(PySparkException, match=r"127\.0\.0\.1:9"):
             kafka(spark, "127.0.0.1:9", topic, kafka__default__api__timeout__ms=1000).count()
@@ -173,11 +175,13 @@ class TestDeletedRecords:
         admin.delete_records(topic, 40)
         return topic
 
-    def test_fail(self, spark: SparkSession, servers: str, shortened: str) -> None:
+    def test_deleted_records_fail_a_batch(self, spark: SparkSession, servers: str, shortened: str) -> None:
         assert kafka(spark, servers, shortened).count() == 60
         with pytest.raises(PySparkException, match="its log begins at 40"):
             kafka(spark, servers, shortened, startingOffsets=f'{{"{shortened}":{{"0":10}}}}').count()
 
-    def test_or_are_passed_over(self, spark: SparkSession, servers: str, shortened: str) -> None:
+    def test_deleted_records_are_skipped_without_fail_on_data_loss(
+        self, spark: SparkSession, servers: str, shortened: str
+    ) -> None:
         frame = kafka(spark, servers, shortened, failOnDataLoss=False, startingOffsets=f'{{"{shortened}":{{"0":10}}}}')
         assert places(frame) == [(0, offset) for offset in range(40, 100)]

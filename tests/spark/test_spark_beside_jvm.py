@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from benchmarks import spark_peer
-from support import spark_compare
-from support.admin import Admin, unique
-from support.oracle import oracle_rows
-from support.produce import Outgoing, Writer, numbered, write
-from support.waiting import wait_for
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import Outgoing, Writer, numbered, write
+from support.brokers.topic_contents import oracle_rows
+from support.harness.waiting import wait_for
+from support.programs import spark_compare
 
 # The environment is made once, which takes a minute or two.
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
@@ -182,11 +182,11 @@ def found(topics: dict[str, str], admin: Admin, servers: str, tmp_path_factory: 
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_it_is_pyspark_4_2(found: dict[str, Any]) -> None:
+def test_the_comparison_runs_in_pyspark_4_2(found: dict[str, Any]) -> None:
     assert found["version"] == spark_peer.VERSION
 
 
-def test_the_same_rows(found: dict[str, Any]) -> None:
+def test_both_sources_read_the_same_rows(found: dict[str, Any]) -> None:
     different = {name: text for name, text in found["reads"].items() if not text.startswith("the same")}
     assert not different
     counts = {name: int(text.split()[2]) for name, text in found["reads"].items()}
@@ -196,20 +196,20 @@ def test_the_same_rows(found: dict[str, Any]) -> None:
     assert counts["from the future"] == 0
 
 
-def test_the_same_batches(found: dict[str, Any]) -> None:
+def test_both_sources_plan_the_same_batches(found: dict[str, Any]) -> None:
     different = {name: text for name, text in found["streams"].items() if not text.startswith("the same")}
     assert not different
     assert "3 batches" in found["streams"]["everything"]
 
 
-def test_checkpoints_are_of_both(found: dict[str, Any]) -> None:
+def test_each_source_resumes_the_other_s_checkpoint(found: dict[str, Any]) -> None:
     assert found["handovers"] == "every record once"
 
 
-def test_what_the_one_refuses_the_other_refuses(found: dict[str, Any]) -> None:
+def test_both_sources_refuse_the_same_options(found: dict[str, Any]) -> None:
     assert found["refusals"] == {name: [True, True] for name in REFUSED_BY_BOTH}
 
 
-def test_each_action_reads_what_there_is(found: dict[str, Any]) -> None:
+def test_in_both_sources_each_action_reads_what_there_is_then(found: dict[str, Any]) -> None:
     uses = ("count", "filter", "same plan", "view", "union")
     assert found["reuse"] == {source: {use: [100, 150] for use in uses} for source in spark_compare.SOURCES}

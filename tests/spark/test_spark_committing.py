@@ -10,11 +10,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace import Consumer, TopicPartition
-from support.admin import Admin, unique
-from support.group_command import describe
-from support.produce import numbered, write
-from support.spark_streams import DEADLINE, Stream, grid, started
-from support.waiting import wait_for
+from support.brokers.admin import Admin, unique
+from support.brokers.consumer_groups_tool import describe
+from support.brokers.produce import numbered, write
+from support.harness.waiting import wait_for
+from support.spark.streams import DEADLINE, Stream, grid, started
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -42,7 +42,7 @@ def committed(servers: str, group: str, topic: str) -> list[int | None]:
     return [each and each.offset for each in found.values()]
 
 
-def test_tools_see_the_lag(stream: Stream, servers: str, topic: str) -> None:
+def test_tools_see_the_lag_of_a_query(stream: Stream, servers: str, topic: str) -> None:
     group = stream.options["kafka.group.id"]
     stream.run()
     # Spark does not wait for the process of the reader, which may be about to commit when the query has ended.
@@ -54,7 +54,9 @@ def test_tools_see_the_lag(stream: Stream, servers: str, topic: str) -> None:
 
 
 @pytest.mark.soak
-def test_the_last_batch_of_a_query_that_waits_for_records(stream: Stream, servers: str, topic: str) -> None:
+def test_the_last_batch_of_a_query_that_waits_for_records_is_committed(
+    stream: Stream, servers: str, topic: str
+) -> None:
     group = stream.options["kafka.group.id"]
     stream.options["maxOffsetsPerTrigger"] = 50
     query = stream.start(processingTime="50 milliseconds")
@@ -106,17 +108,17 @@ def test_nothing_is_committed_of_a_batch_that_failed(stream: Stream, servers: st
     wait_for("the commit", lambda: committed(servers, group, topic) == [100, 100], DEADLINE)
 
 
-def test_refusals(spark: SparkSession, servers: str) -> None:
-    """At the start. (All of them are in tests/unit/test_spark_lanes_options.py.)"""
+def test_wrong_commit_options_are_refused_at_the_start(spark: SparkSession, servers: str) -> None:
+    """At the start. (All of them are in tests/unit/spark/test_spark_lanes_options.py.)"""
     given = {"kafka.bootstrap.servers": servers, "subscribe": "t", "commitOffsets": "true"}
     query = started(spark.readStream.format("headrace").options(**given).load().writeStream.format("noop").start)
     with pytest.raises(PySparkException, match="commitOffsets=true needs the option"):
         query.awaitTermination(DEADLINE)
 
 
-def test_a_batch_query_has_no_part_in_it(spark: SparkSession, servers: str, topic: str) -> None:
+def test_a_batch_query_commits_nothing(spark: SparkSession, servers: str, topic: str) -> None:
     reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    with pytest.raises(PySparkException, match="is for streaming queries"):
+    with pytest.raises(PySparkException, match="is only for streaming queries"):
         reader.option("commitOffsets", "true").option("kafka.group.id", "g").load().count()
 
 

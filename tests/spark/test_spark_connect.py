@@ -11,10 +11,10 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from support.admin import Admin
-from support.produce import numbered, write
-from support.spark_drivers import Driver
-from support.spark_streams import grid
+from support.brokers.admin import Admin
+from support.brokers.produce import numbered, write
+from support.spark.drivers import Driver
+from support.spark.streams import grid
 
 SPEC = """\
 name: counts
@@ -52,7 +52,7 @@ def topic(admin: Admin, servers: str) -> str:
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(700)]
 
 
-def test_connect(servers: str, topic: str, tmp_path: Path) -> None:
+def test_a_topic_is_read_through_spark_connect(servers: str, topic: str, tmp_path: Path) -> None:
     job = {"directory": str(tmp_path), "options": {"kafka.bootstrap.servers": servers, "subscribe": topic}}
     everything = [list(place) for place in grid(2, 50)]
     with Driver("spark_connected.py", job, tmp_path / "driver.log") as driver:
@@ -62,7 +62,7 @@ def test_connect(servers: str, topic: str, tmp_path: Path) -> None:
         assert "did you mean startingOffsets" in driver.told("refusal")
 
 
-def test_a_pipeline_goes_on_where_it_was(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:
+def test_a_pipeline_resumes_where_it_was(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     (tmp_path / "spark-pipeline.yml").write_text(SPEC.format(directory=tmp_path))
     (tmp_path / "transformations").mkdir()

@@ -10,9 +10,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from support.admin import Admin, unique
-from support.produce import numbered, write
-from support.spark_drivers import Driver
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered, write
+from support.spark.drivers import Driver
 
 FIRST_LINES = 15
 pytestmark = pytest.mark.timeout(300)
@@ -44,43 +44,47 @@ def streamed(spark: SparkSession, directory: Path, **options: str) -> None:
 
 
 class TestOptions:
-    def test_of_a_streaming_query(self, spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:
+    def test_wrong_options_of_a_streaming_query_are_shown_first(
+        self, spark: SparkSession, servers: str, topic: str, tmp_path: Path
+    ) -> None:
         given = {"kafka.bootstrap.servers": servers, "subscribe": topic}
         offsets = f'{{"{topic}":{{"0":0,"1":-7}}}}'
         said = shown(lambda: streamed(spark, tmp_path, **given, startingOffsets=offsets))
-        assert f"startingOffsets of {topic}-1: -7; the least is -2" in said
+        assert f"startingOffsets of {topic}-1: -7 is below the minimum, -2" in said
         said = shown(lambda: streamed(spark, tmp_path, **{"bootstrap.servers": servers, "subscribe": topic}))
-        assert "write kafka.bootstrap.servers" in said
+        assert "use kafka.bootstrap.servers" in said
 
-    def test_of_a_streaming_query_that_kafka_contradicts(
+    def test_options_of_a_streaming_query_that_kafka_contradicts_are_shown_first(
         self, spark: SparkSession, servers: str, tmp_path: Path
     ) -> None:
         given = {"kafka.bootstrap.servers": servers, "subscribe": "nowhere"}
-        assert "there is no topic nowhere" in shown(lambda: streamed(spark, tmp_path, **given))
+        assert "topics that do not exist: nowhere" in shown(lambda: streamed(spark, tmp_path, **given))
 
-    def test_of_a_batch_query(self, spark: SparkSession, servers: str, topic: str) -> None:
+    def test_wrong_options_of_a_batch_query_are_shown_first(
+        self, spark: SparkSession, servers: str, topic: str
+    ) -> None:
         reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers)
         said = shown(lambda: reader.option("assign", "[").load().count())
-        assert """assign='[' is not JSON""" in said
-        assert """write it as {"topic":[0,1]}""" in said
+        assert """assign='[' is not valid JSON""" in said
+        assert """Use the form {"topic":[0,1]}""" in said
 
 
 class TestTasks:
-    def test_lost_records(self, spark: SparkSession, servers: str, admin: Admin) -> None:
+    def test_lost_records_of_a_task_are_shown_first(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         topic = admin.create("errors")
         write(servers, topic, numbered(100))
         reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
         frame = reader.option("startingOffsets", f'{{"{topic}":{{"0":10}}}}').load()
         assert frame.count() == 90
         admin.delete_records(topic, 40)
-        assert "the records from 10 to before 40 are not in the log any more" in shown(frame.count)
+        assert "the records from offset 10 to before 40 are no longer in the log" in shown(frame.count)
 
 
 class TestNoBroker:
-    def test_in_a_batch_query(self, spark: SparkSession) -> None:
+    def test_a_batch_query_without_a_broker_shows_its_servers_first(self, spark: SparkSession) -> None:
         reader = spark.read.format("headrace").option("kafka.bootstrap.servers", "127.0.0.1:9")
         frame = reader.options(**{"subscribe": "t", "kafka.default.api.timeout.ms": "500"}).load()
-        assert "no server of kafka.bootstrap.servers=127.0.0.1:9 accepts connections" in shown(frame.count)
+        assert "Cannot connect to any server of kafka.bootstrap.servers=127.0.0.1:9" in shown(frame.count)
 
 
 def test_the_log_has_one_line_for_each_query(servers: str, topic: str, tmp_path: Path) -> None:
@@ -95,5 +99,5 @@ def test_the_log_has_one_line_for_each_query(servers: str, topic: str, tmp_path:
         assert driver.told("ended")
         assert driver.end() == 0
         lines = [line.partition("headrace.spark")[2] for line in driver.said.splitlines() if "headrace.spark" in line]
-    unused = ".border: these options are accepted and mean nothing in this query: kafka.max.poll.records"
+    unused = ".error_boundary: These options are accepted but have no effect in this query: kafka.max.poll.records"
     assert lines == [f"{unused}, maxTriggerDelay", f"{unused}, wholly.other"]

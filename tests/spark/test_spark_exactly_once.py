@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from support.admin import Admin
-from support.spark_drivers import Driver
-from support.spark_streams import TOO_BUSY
-from support.steady_writer import SteadyWriter
+from support.brokers.admin import Admin
+from support.brokers.steady_writer import SteadyWriter
+from support.spark.drivers import Driver
+from support.spark.streams import TOO_BUSY
 
 ROUNDS = int(os.environ.get("ROUNDS", "2"))
 PARTITIONS = 3
@@ -21,7 +21,9 @@ PARTITIONS = 3
 
 @pytest.mark.soak
 @pytest.mark.timeout(300 + 60 * ROUNDS)
-def test_killed_drivers(spark: SparkSession, admin: Admin, servers: str, tmp_path: Path) -> None:
+def test_every_record_is_written_once_when_drivers_are_killed(
+    spark: SparkSession, admin: Admin, servers: str, tmp_path: Path
+) -> None:
     seed = random.randrange(10**6)
     chance = random.Random(seed)
     topic = admin.create("once", PARTITIONS)
@@ -37,7 +39,7 @@ def test_killed_drivers(spark: SparkSession, admin: Admin, servers: str, tmp_pat
             with Driver("spark_exactly_once.py", job, tmp_path / f"driver-{number}.log") as driver:
                 # Somewhere in the first batches, or while it finds out where it was.
                 if _is_running(driver, "batch" if number == 0 or chance.random() < 0.6 else "running"):
-                    time.sleep(chance.uniform(0, 2))
+                    time.sleep(chance.uniform(0, 2))  # killed at a random moment
                     driver.kill()
         ends = writer.finish()
     del options["maxOffsetsPerTrigger"]

@@ -12,11 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace import LocalBroker
-from support.admin import Admin
-from support.produce import numbered, write
-from support.spark_cluster import SparkCluster
-from support.spark_drivers import Driver
-from support.spark_gate import RECORD_BYTES, RECORDS, SMALL_STEPS, Gate
+from support.brokers.admin import Admin
+from support.brokers.produce import numbered, write
+from support.spark.cluster import SparkCluster
+from support.spark.drivers import Driver
+from support.spark.gate import RECORD_BYTES, RECORDS, SMALL_STEPS, Gate
 
 DEADLINE = 150.0
 pytestmark = pytest.mark.timeout(400)
@@ -63,7 +63,9 @@ def long_topic(servers: str, create: Callable[..., str], **settings: Any) -> str
 
 
 @pytest.mark.soak
-def test_a_broker_dies(spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, gate: Gate) -> None:
+def test_a_batch_survives_a_broker_that_dies(
+    spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, gate: Gate
+) -> None:
     servers = whole_cluster.bootstrap_servers
     topic = long_topic(servers, cluster_admin.create, replication=3)
     query = slowly(spark, servers, topic, gate)
@@ -74,16 +76,20 @@ def test_a_broker_dies(spark: SparkSession, whole_cluster: LocalBroker, cluster_
 
 
 class TestRetentionOvertakesATask:
-    def test_fails(self, spark: SparkSession, servers: str, admin: Admin, gate: Gate) -> None:
+    def test_a_task_that_retention_overtakes_fails(
+        self, spark: SparkSession, servers: str, admin: Admin, gate: Gate
+    ) -> None:
         topic = long_topic(servers, admin.create)
         query = slowly(spark, servers, topic, gate)
         gate.wait()
         admin.delete_records(topic, RECORDS - 100)
         gate.open()
-        with pytest.raises(PySparkException, match="are not in the log any more"):
+        with pytest.raises(PySparkException, match="are no longer in the log"):
             query.rows()
 
-    def test_or_goes_on(self, spark: SparkSession, servers: str, admin: Admin, gate: Gate) -> None:
+    def test_a_task_that_retention_overtakes_goes_on_without_fail_on_data_loss(
+        self, spark: SparkSession, servers: str, admin: Admin, gate: Gate
+    ) -> None:
         topic = long_topic(servers, admin.create)
         query = slowly(spark, servers, topic, gate, failOnDataLoss="false")
         gate.wait()
@@ -95,7 +101,9 @@ class TestRetentionOvertakesATask:
 
 
 @pytest.mark.soak
-def test_nothing_comes(spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, gate: Gate) -> None:
+def test_a_task_says_when_no_records_come(
+    spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, gate: Gate
+) -> None:
     """The only broker that has the partition is gone: the task says so after kafkaConsumer.pollTimeoutMs."""
     servers = whole_cluster.bootstrap_servers
     topic = long_topic(servers, cluster_admin.create, replicas=[[3]])
@@ -103,12 +111,12 @@ def test_nothing_comes(spark: SparkSession, whole_cluster: LocalBroker, cluster_
     gate.wait()
     whole_cluster.kill(3)
     gate.open()
-    with pytest.raises(PySparkException, match=r"nothing came of .* for 1\.5 s"):
+    with pytest.raises(PySparkException, match=r"No records of .* arrived from offset \d+ on for 1\.5 s"):
         query.rows()
 
 
 @pytest.mark.soak
-def test_an_executor_dies(servers: str, admin: Admin, gate: Gate, tmp_path: Path) -> None:
+def test_a_batch_survives_an_executor_that_dies(servers: str, admin: Admin, gate: Gate, tmp_path: Path) -> None:
     topic = admin.create("long", 2)
     for number in range(2):
         write(servers, topic, numbered(RECORDS, number, size=RECORD_BYTES))

@@ -9,12 +9,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace import Consumer, TopicPartition
-from headrace.offsets import OffsetSet
-from support.admin import Admin, unique
-from support.produce import numbered, write
-from support.spark_batches import LONG, Batches, metrics, sizes
-from support.spark_streams import Stream, grid
-from support.waiting import wait_for
+from headrace._machines.commit.offset_set import OffsetSet
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered, write
+from support.harness.waiting import wait_for
+from support.spark.batches import LONG, Batches, metrics, sizes
+from support.spark.streams import Stream, grid
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -40,7 +40,7 @@ def query(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Batc
     return query
 
 
-def test_the_newest_records_first(query: Batches, topic: str) -> None:
+def test_a_query_that_comes_back_reads_the_newest_records_first(query: Batches, topic: str) -> None:
     run = query.run()
     ends = query.ends()
     assert ends[1] == {topic: {str(number): {"frontier": 500, "holes": {"75": 425}} for number in range(2)}}
@@ -57,7 +57,7 @@ def test_the_newest_records_first(query: Batches, topic: str) -> None:
     }
 
 
-def test_stopped_in_the_middle_of_it(query: Batches, servers: str, topic: str) -> None:
+def test_a_query_stopped_in_the_middle_of_its_backlog_resumes_it(query: Batches, servers: str, topic: str) -> None:
     """The batch that was interrupted is the same again; then it comes back live once more."""
     query.break_off(after=2)
     write(servers, topic, numbered(300, 0))
@@ -67,7 +67,7 @@ def test_stopped_in_the_middle_of_it(query: Batches, servers: str, topic: str) -
     assert query.places() == sorted(grid(2, 500) + [(0, offset) for offset in range(500, 800)])
 
 
-def test_switched_off_it_works_off_what_is_open_first(query: Batches, servers: str, topic: str) -> None:
+def test_a_query_with_lanes_switched_off_works_off_what_is_open_first(query: Batches, servers: str, topic: str) -> None:
     query.break_off(after=1)
     write(servers, topic, numbered(100, 1))
     del query.stream.options["enable.parallel.rebalance"]
@@ -80,11 +80,11 @@ def test_switched_off_it_works_off_what_is_open_first(query: Batches, servers: s
 
 
 @pytest.mark.soak
-def test_retention_eats_into_the_backlog(query: Batches, admin: Admin, topic: str) -> None:
+def test_a_backlog_that_retention_shortens_is_worked_off(query: Batches, admin: Admin, topic: str) -> None:
     query.stream.options["maxOffsetsPerTrigger"] = 60
     query.break_off(after=2)
     admin.delete_records(topic, 300)
-    with pytest.raises(StreamingQueryException, match=r"were deleted|not in the log any more"):
+    with pytest.raises(StreamingQueryException, match=r"were deleted|no longer in the log"):
         query.run()
     query.stream.options["failOnDataLoss"] = "false"
     query.run()

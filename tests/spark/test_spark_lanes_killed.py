@@ -22,13 +22,11 @@ from pyspark.sql import SparkSession
 
 from headrace import Consumer, TopicPartition
 from headrace.errors import CommitFailedError
-from headrace.spark.checkpoint import Checkpoint
-from support.admin import Admin, unique
-from support.share import share_group
-from support.spark_drivers import Driver
-from support.steady_writer import SteadyWriter
-
-pytest_plugins = ["support.share_fixtures"]
+from headrace.spark.driver.checkpoint import Checkpoint
+from support.brokers.admin import Admin, unique
+from support.brokers.steady_writer import SteadyWriter
+from support.harness.share_consumers import share_group
+from support.spark.drivers import Driver
 
 ROUNDS = int(os.environ.get("ROUNDS", "2"))
 PARTITIONS = 4
@@ -43,22 +41,24 @@ MEMBERS = {
 
 @pytest.mark.soak
 @pytest.mark.timeout(400 + 100 * ROUNDS)
-def test_killed_drivers(spark: SparkSession, share_admin: Admin, share_servers: str, tmp_path: Path) -> None:
+def test_queries_of_all_kinds_lose_nothing_when_drivers_are_killed(
+    spark: SparkSession, admin: Admin, servers: str, tmp_path: Path
+) -> None:
     seed = random.randrange(10**6)
     chance = random.Random(seed)
-    topic = share_admin.create("killed", PARTITIONS)
+    topic = admin.create("killed", PARTITIONS)
     groups = {name: unique(name) for name in ("committed", "members")}
-    queries = _queries(share_servers, topic, groups)
+    queries = _queries(servers, topic, groups)
     job = {"directory": str(tmp_path), "queries": queries, "ends": False}
     untold: set[tuple[int, int]] = set()
     with (
-        SteadyWriter(share_servers, topic, PARTITIONS, limit=2_000_000, pause=0.1) as writer,
-        OtherMember(share_servers, topic, groups["members"]) as other,
+        SteadyWriter(servers, topic, PARTITIONS, limit=2_000_000, pause=0.1) as writer,
+        OtherMember(servers, topic, groups["members"]) as other,
     ):
         for number in range(ROUNDS):
             with Driver("spark_killed.py", job, tmp_path / f"driver-{number}.log") as driver:
                 driver.told("running", within=STARTS_WITHIN)
-                time.sleep(chance.uniform(1, 8))
+                time.sleep(chance.uniform(1, 8))  # killed at a random moment
                 driver.kill()
             untold |= _last_batches(tmp_path / "checkpoint-member")
         ends = writer.finish()
@@ -73,7 +73,7 @@ def test_killed_drivers(spark: SparkSession, share_admin: Admin, share_servers: 
     assert sorted(set(rows["shared"])) == expected, f"seed {seed}"
     holes = [path for path in tmp_path.glob("checkpoint-laned/offsets/[0-9]*") if "holes" in path.read_text()]
     assert holes, "no batch had a backlog beside it"
-    with Consumer(bootstrap_servers=share_servers, group_id=groups["committed"]) as consumer:
+    with Consumer(bootstrap_servers=servers, group_id=groups["committed"]) as consumer:
         found = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)])
     assert {tp.partition: at and at.offset for tp, at in found.items()} == {tp[1]: end for tp, end in ends.items()}
     again = {name: len(found) - len(set(found)) for name, found in rows.items()}
@@ -139,7 +139,7 @@ def _queries(servers: str, topic: str, groups: dict[str, str]) -> dict[str, dict
 def _last_batches(checkpoint: Path) -> set[tuple[int, int]]:
     """What the last batch read that was planned, and the one before, which may not have been committed to the group."""
     files = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))[-3:]
-    ends = [Checkpoint.read(json.loads(file.read_text().splitlines()[2])) for file in files]
+    ends = [Checkpoint.from_json(json.loads(file.read_text().splitlines()[2])) for file in files]
     return {
         (each.tp.partition, offset)
         for before, after in pairwise(ends)

@@ -14,17 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headrace import Consumer, TopicPartition
-from headrace.aio.admin import AsyncAdmin
-from support.admin import Admin, unique
-from support.group_command import describe
-from support.group_events import Read
-from support.group_members import Membership, java_command
-from support.peer_process import Peers
-from support.produce import numbered, write
-from support.spark_batches import LONG, Batches, metrics
-from support.spark_streams import Stream
-from support.steady_writer import SteadyWriter
-from support.waiting import wait_for
+from headrace._aio.admin import AsyncAdmin
+from support.brokers.admin import Admin, unique
+from support.brokers.consumer_groups_tool import describe
+from support.brokers.produce import numbered, write
+from support.brokers.steady_writer import SteadyWriter
+from support.harness.waiting import wait_for
+from support.members.commands import Membership, java_command
+from support.members.events import Read
+from support.members.processes import Peers
+from support.spark.batches import LONG, Batches, metrics
+from support.spark.streams import Stream
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -101,7 +101,9 @@ def all_before(ends: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     "protocol", [pytest.param(FAST, id="classic", marks=pytest.mark.soak), pytest.param(MODERN, id="consumer")]
 )
-def test_one_member(queries: Queries, servers: str, topic: str, protocol: dict[str, Any]) -> None:
+def test_a_query_alone_resumes_commits_and_leaves_its_group(
+    queries: Queries, servers: str, topic: str, protocol: dict[str, Any]
+) -> None:
     """It goes on where the group is, commits, and leaves when it ends: the next one need not wait."""
     with Consumer(bootstrap_servers=servers, group_id=queries.group) as consumer:
         consumer.commit({TopicPartition(topic, 0): 30})
@@ -135,7 +137,9 @@ def test_one_member(queries: Queries, servers: str, topic: str, protocol: dict[s
 @pytest.mark.parametrize(
     "strategy", [pytest.param(None, id="consumer"), pytest.param("range", id="range", marks=pytest.mark.soak)]
 )
-def test_two_queries_and_a_java_member(queries: Queries, servers: str, admin: Admin, strategy: str | None) -> None:
+def test_two_queries_and_a_java_member_share_a_group(
+    queries: Queries, servers: str, admin: Admin, strategy: str | None
+) -> None:
     """One joins and leaves. Every record lands once."""
     topic = admin.create("mixed", 6)
     membership = Membership(servers, queries.group, topic, strategy)
@@ -208,7 +212,7 @@ def test_a_long_batch_keeps_its_partitions(queries: Queries, servers: str, topic
 
 
 @pytest.mark.parametrize("protocol", [pytest.param(SHORT, id="classic"), pytest.param(MODERN, id="consumer")])
-def test_a_batch_that_is_too_long_loses_them(
+def test_a_batch_that_is_too_long_loses_its_partitions(
     queries: Queries, servers: str, topic: str, protocol: dict[str, Any]
 ) -> None:
     """Within max.poll.interval.ms, and not only within the session timeout of Kafka's defaults, 45 s."""

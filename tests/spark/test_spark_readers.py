@@ -13,18 +13,18 @@ from confluent_kafka import KafkaException
 
 from headrace import Consumer, TopicPartition
 from headrace.errors import ClosedError
-from headrace.spark import reading
-from headrace.spark.batch import BatchReader
 from headrace.spark.data_loss import DataLossError
-from headrace.spark.logs import Logs
-from headrace.spark.options import OptionError, SourceOptions
-from headrace.spark.ranges import OffsetRange
+from headrace.spark.driver.batch import BatchReader
+from headrace.spark.driver.offset_lookup import OffsetLookup
+from headrace.spark.offset_range import OffsetRange
+from headrace.spark.options.source import OptionError, SourceOptions
 from headrace.spark.source import HeadraceSource
-from support.admin import Admin, unique
-from support.produce import Writer, numbered, write
-from support.spark_readers import Run
-from support.spark_streams import grid
-from support.waiting import wait_for
+from headrace.spark.worker import reader as reading
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import Writer, numbered, write
+from support.harness.waiting import wait_for
+from support.spark.readers import Run
+from support.spark.streams import grid
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -86,7 +86,7 @@ def _make_again(admin: Admin, topic: str, partitions: int) -> bool:
 class TestLogsThatEndBeforeTheQuery:
     def test_a_few_lost_records_do_not_bring_back_the_others(self, run: Runs, topic: str) -> None:
         ahead = {topic: {"0": 105, "1": 100}}
-        with pytest.raises(DataLossError, match=r"read to offset 105, and its log ends at 100: records were lost"):
+        with pytest.raises(DataLossError, match=r"read to offset 105, but its log ends at 100: records were lost"):
             run(ahead).to_the_end()
         query = run(ahead, failOnDataLoss="false")
         assert query.to_the_end() == []
@@ -107,11 +107,11 @@ class TestLogsThatEndBeforeTheQuery:
         assert query.at == uncommitted.at
         assert run(query.at, kafka__isolation__level="read_committed").to_the_end() == [(0, 106)]
 
-    def test_a_topic_that_is_made_again(self, run: Runs, servers: str, admin: Admin, topic: str) -> None:
+    def test_a_topic_that_is_made_again_is_a_loss(self, run: Runs, servers: str, admin: Admin, topic: str) -> None:
         before = {topic: {"0": 100, "1": 100}}
         deleted(admin, topic, again=2)
         write(servers, topic, numbered(5))
-        with pytest.raises(DataLossError, match="it was made again"):
+        with pytest.raises(DataLossError, match="the topic was recreated"):
             run(before).to_the_end()
         query = run(before, failOnDataLoss="false")
         query.begin()
@@ -120,38 +120,42 @@ class TestLogsThatEndBeforeTheQuery:
         assert again.to_the_end() == [(0, offset) for offset in range(5)]
         assert again.at == {topic: {"0": 5, "1": 0}}
 
-    def test_a_topic_that_is_gone(self, run: Runs, admin: Admin, topic: str) -> None:
+    def test_a_topic_that_is_gone_is_a_loss(self, run: Runs, admin: Admin, topic: str) -> None:
         other = admin.create("stays")
         before = {topic: {"0": 100, "1": 100}, other: {"0": 0}}
         deleted(admin, topic)
         query = run(before, subscribe=f"{topic},{other}", failOnDataLoss="false")
-        with pytest.raises(DataLossError, match="is gone"):
+        with pytest.raises(DataLossError, match="was deleted"):
             run(before, subscribe=f"{topic},{other}").to_the_end()
         assert query.to_the_end() == []
         assert query.at == {other: {"0": 0}}
 
     @pytest.mark.parametrize("fails", [True, False])
-    def test_a_start_beyond_the_end(self, run: Runs, topic: str, fails: bool) -> None:
+    def test_a_start_beyond_the_end_of_the_log_is_refused(self, run: Runs, topic: str, fails: bool) -> None:
         given = {"startingOffsets": f'{{"{topic}":{{"0":100,"1":101}}}}', "failOnDataLoss": fails}
-        with pytest.raises(OptionError, match=r"startingOffsets of read-.*-1 is 101, and its log ends at 100"):
+        with pytest.raises(OptionError, match=r"startingOffsets of read-.*-1 is 101, but its log ends at 100"):
             run(**given).begin()
 
 
 class TestMembersAndDataLoss:
-    def test_a_topic_that_is_made_again(self, member: Runs, servers: str, admin: Admin, topic: str) -> None:
+    def test_a_topic_that_is_made_again_is_a_loss_of_a_member(
+        self, member: Runs, servers: str, admin: Admin, topic: str
+    ) -> None:
         first = member()
         assert first.to_the_end() == grid(2, 100)
         first.stop()
         deleted(admin, topic, again=2)
         write(servers, topic, numbered(5))
         failing = member(first.at)
-        with pytest.raises(DataLossError, match="it was made again"):
+        with pytest.raises(DataLossError, match="the topic was recreated"):
             failing.to_the_end()
         failing.stop()
         query = member(first.at, failOnDataLoss="false")
         assert query.to_the_end() == [(0, offset) for offset in range(5)]
 
-    def test_a_topic_that_is_gone(self, member: Runs, servers: str, admin: Admin, topic: str) -> None:
+    def test_a_topic_that_is_gone_is_a_loss_of_a_member(
+        self, member: Runs, servers: str, admin: Admin, topic: str
+    ) -> None:
         """While the query is a member, and still has its partitions. The other topic is read on."""
         other = admin.create("stays")
         write(servers, other, numbered(5))
@@ -163,16 +167,16 @@ class TestMembersAndDataLoss:
             each.begin()
             _until_read(each, 205)
         deleted(admin, topic)
-        with pytest.raises(DataLossError, match="is gone"):
+        with pytest.raises(DataLossError, match="was deleted"):
             fails.trigger()
         write(servers, other, numbered(3))
         assert goes_on.trigger() == [(0, offset) for offset in range(5, 8)]
 
-    def test_what_it_had_completed_is_told_to_the_group(self, member: Runs, servers: str, topic: str) -> None:
+    def test_what_a_query_had_completed_is_committed_to_the_group(self, member: Runs, servers: str, topic: str) -> None:
         """A query that was killed before it could commit, and that finds nothing new."""
         query = member({topic: {"0": 100, "1": 100}})
         assert query.to_the_end() == []
-        settings = query.reader._groups.settings
+        settings = query.reader._group_options.settings
         query.stop()
         with Consumer(bootstrap_servers=servers, group_id=settings["group.id"]) as consumer:
             found = consumer.committed([TopicPartition(topic, number) for number in range(2)])
@@ -194,11 +198,11 @@ class TestMembers:
         self, member: Runs, servers: str, topic: str
     ) -> None:
         query = member(minOffsetsPerTrigger=1000, maxTriggerDelay="10m")
-        with Consumer(bootstrap_servers=servers, group_id=query.reader._groups.settings["group.id"]) as consumer:
+        with Consumer(bootstrap_servers=servers, group_id=query.reader._group_options.settings["group.id"]) as consumer:
             consumer.commit({TopicPartition(topic, number): 30 + number for number in range(2)})
         query.begin()
-        query.reader._grouping.prepare()
-        query.reader._last_batch = query.reader._clock()  # as if a batch had just been
+        query.reader._group.wait_for_assignment()
+        query.reader._last_batch_at = query.reader._clock()  # as if a batch had just been
         for _ in range(3):
             query.trigger()
         assert query.at is not None
@@ -210,7 +214,7 @@ class TestMembers:
         """A newcomer's first assignment is empty, until others have given up what it gets."""
         query = member(**COOPERATIVE)
         settings = {name.removeprefix("kafka."): value for name, value in (FAST | COOPERATIVE).items()}
-        group = query.reader._groups.settings["group.id"]
+        group = query.reader._group_options.settings["group.id"]
         over = threading.Event()
         has_partitions = threading.Event()
 
@@ -232,10 +236,12 @@ class TestMembers:
             other.join()
 
     @pytest.mark.parametrize("change", [str.upper, lambda topic: topic[1:]])
-    def test_patterns(self, member: Runs, topic: str, change: Callable[[str], str]) -> None:
+    def test_a_member_s_pattern_is_searched_for_and_may_have_flags(
+        self, member: Runs, topic: str, change: Callable[[str], str]
+    ) -> None:
         assert member(subscribePattern=f"(?i){change(topic)}$").to_the_end() == grid(2, 100)
 
-    def test_newest_records_first(self, member: Runs, servers: str, topic: str) -> None:
+    def test_a_member_with_lanes_reads_the_newest_records_first(self, member: Runs, servers: str, topic: str) -> None:
         """group.membership and enable.parallel.rebalance: the group gives the partitions, both lanes are read."""
         lanes = {"enable.parallel.rebalance": "true", "maxOffsetsPerTrigger": 40}
         query = member({topic: {"0": 10, "1": 100}}, **lanes)
@@ -247,7 +253,7 @@ class TestMembers:
         assert query.at[topic]["0"]["holes"]
         rest = query.to_the_end()
         assert sorted(first + rest) == [(0, offset) for offset in range(10, 100)]
-        settings = query.reader._groups.settings
+        settings = query.reader._group_options.settings
         query.stop()
         with Consumer(bootstrap_servers=servers, group_id=settings["group.id"]) as consumer:
             found = consumer.committed([TopicPartition(topic, number) for number in range(2)])
@@ -255,7 +261,9 @@ class TestMembers:
 
 
 class TestTheLeastOfABatch:
-    def test_the_first_does_not_wait_and_the_next_does(self, run: Runs, servers: str, topic: str) -> None:
+    def test_the_first_batch_does_not_wait_for_its_least_and_the_next_does(
+        self, run: Runs, servers: str, topic: str
+    ) -> None:
         """As in Spark. And the progress shows how far behind it is while it waits."""
         query = run(minOffsetsPerTrigger=1000, maxTriggerDelay="2s")
         now = [100.0]
@@ -282,30 +290,32 @@ class TestTheLeastOfABatch:
 
 
 class TestPatterns:
-    def test_they_are_searched_for_and_leave_out_kafka_s_own(self, servers: str, admin: Admin, topic: str) -> None:
+    def test_patterns_are_searched_for_and_leave_out_internal_topics(
+        self, servers: str, admin: Admin, topic: str
+    ) -> None:
         with Consumer(bootstrap_servers=servers, group_id=unique("any")) as consumer:
             consumer.commit({TopicPartition(topic, 0): 1})  # so that there is a topic of Kafka's own
             assert "__consumer_offsets" in consumer.list_topics()
         for pattern in (topic[1:-1], f"consumer_offsets|{topic}"):
             given = {"kafka.bootstrap.servers": servers, "subscribePattern": pattern}
-            logs = Logs(SourceOptions.of(given, streaming=True))
+            logs = OffsetLookup(SourceOptions.parse(given, streaming=True))
             try:
-                assert topic in {tp.topic for tp in logs.present()}
-                assert "__consumer_offsets" not in {tp.topic for tp in logs.present()}
-                assert logs.ends() == logs.ends(), "also when it knows where to ask"
+                assert topic in {tp.topic for tp in logs.existing_partitions()}
+                assert "__consumer_offsets" not in {tp.topic for tp in logs.existing_partitions()}
+                assert logs.existing_end_offsets() == logs.existing_end_offsets(), "also when it knows where to ask"
             finally:
                 logs.close()
 
 
 class TestRangesThatAreNotThere:
-    def test_an_end_beyond_the_log(self, servers: str, topic: str) -> None:
+    def test_a_batch_to_an_end_beyond_the_log_is_a_loss(self, servers: str, topic: str) -> None:
         ends = f'{{"{topic}":{{"0":50,"1":120}}}}'
-        with pytest.raises(DataLossError, match=r"is to be read to offset 120, but its log ends at 100"):
+        with pytest.raises(DataLossError, match=r"should be read to offset 120, but its log ends at 100"):
             planned(servers, topic, endingOffsets=ends)
         assert planned(servers, topic, endingOffsets=ends, failOnDataLoss="false") == [(0, 0, 50), (1, 0, 100)]
 
     @pytest.mark.parametrize("fails", [True, False])
-    def test_a_log_that_ends_inside_of_the_range(
+    def test_a_log_that_ends_inside_of_a_task_s_range_is_a_loss(
         self, servers: str, topic: str, fails: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As after an election that has lost records, since the batch was planned."""
@@ -321,34 +331,36 @@ class TestRangesThatAreNotThere:
                     monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 
         if fails:
-            with pytest.raises(DataLossError, match=r"ends at offset 100: the records from 100 to before 120"):
+            with pytest.raises(DataLossError, match=r"ends at offset 100: the records from offset 100 to before 120"):
                 read()
         else:
             read()
         assert found == list(range(90, 100))
 
     @pytest.mark.parametrize("fails", [True, False])
-    def test_a_topic_that_is_deleted(self, servers: str, admin: Admin, topic: str, fails: bool) -> None:
+    def test_a_topic_deleted_before_its_task_is_a_loss(
+        self, servers: str, admin: Admin, topic: str, fails: bool
+    ) -> None:
         options = options_of(servers, topic, failOnDataLoss=fails, **{"kafkaConsumer.pollTimeoutMs": 300})
         wanted = OffsetRange(TopicPartition(topic, 0), 0, 100)
         deleted(admin, topic)
         if fails:
-            with pytest.raises(DataLossError, match="is gone: it was deleted"):
+            with pytest.raises(DataLossError, match="was deleted, and its records from offset"):
                 rows(wanted, options)
         else:
             assert rows(wanted, options) == []
 
     def test_a_broker_that_is_not_there_is_no_loss(self, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reading, "_ANSWERS_WITHIN", 0.3)
+        monkeypatch.setattr(reading, "_STALL_CHECK_TIMEOUT", 0.3)
         given = {"kafkaConsumer.pollTimeoutMs": 300, "kafka.default.api.timeout.ms": 300}
         options = options_of("localhost:9", topic, failOnDataLoss="false", **given)
-        with pytest.raises(TimeoutError, match="is its broker there"):
+        with pytest.raises(TimeoutError, match="Check that the leader of the partition is running"):
             rows(OffsetRange(TopicPartition(topic, 0), 0, 100), options)
 
 
 def options_of(servers: str, topic: str, **given: Any) -> SourceOptions:
     named = {"kafka.bootstrap.servers": servers, "subscribe": topic, **given}
-    return SourceOptions.of({name: str(value) for name, value in named.items()}, streaming=True)
+    return SourceOptions.parse({name: str(value) for name, value in named.items()}, streaming=True)
 
 
 def planned(servers: str, topic: str, **given: Any) -> list[tuple[int, int, int]]:
@@ -380,16 +392,16 @@ class TestBatchTasks:
         admin.wait_end(topic, 106)
         assert query.offsets(0) == [102, 103, 104]
 
-    def test_a_log_that_ends_before_the_range(self, servers: str, admin: Admin, topic: str) -> None:
+    def test_a_log_that_ends_before_a_task_s_range_is_a_loss(self, servers: str, admin: Admin, topic: str) -> None:
         starts = f'{{"{topic}":{{"0":60,"1":-2}}}}'
         query = BatchQuery(servers, topic, startingOffsets=starts)
         assert len(query.offsets(0)) == 40
         deleted(admin, topic, again=2)
         write(servers, topic, numbered(5))
-        with pytest.raises(DataLossError, match=r"to be read from offset 60, but its log ends at 5\."):
+        with pytest.raises(DataLossError, match=r"should be read from offset 60, but its log ends at 5\."):
             query.offsets(0)
 
-    def test_an_end_by_time_before_the_start(self, servers: str, topic: str) -> None:
+    def test_an_end_by_time_before_the_start_reads_nothing(self, servers: str, topic: str) -> None:
         starts = f'{{"{topic}":{{"0":60,"1":60}}}}'
         assert BatchQuery(servers, topic, startingOffsets=starts, endingTimestamp="1").offsets(0) == []
 
@@ -414,24 +426,24 @@ class BatchQuery:
 
 
 class TestConnections:
-    def test_a_worker_keeps_them(self, servers: str, topic: str) -> None:
+    def test_a_worker_keeps_its_connections(self, servers: str, topic: str) -> None:
         options = options_of(servers, topic)
         own = reading._key(options.settings)
         wanted = OffsetRange(TopicPartition(topic, 0), 0, 10)
         assert rows(wanted, options) == list(range(10))
-        kept = reading._idle[own]
+        kept = reading._idle_consumers[own]
         assert rows(wanted, options) == list(range(10))
-        assert reading._idle[own] is kept
-        for number in range(reading._MOST_IDLE):
+        assert reading._idle_consumers[own] is kept
+        for number in range(reading._MAX_IDLE_CONSUMERS):
             rows(wanted, options_of(servers, topic, **{"kafka.client.id": f"other-{number}"}))
-        assert len(reading._idle) <= reading._MOST_IDLE
-        assert own not in reading._idle, "the one that was not used for the longest time is closed"
+        assert len(reading._idle_consumers) <= reading._MAX_IDLE_CONSUMERS
+        assert own not in reading._idle_consumers, "the one that was not used for the longest time is closed"
         with pytest.raises(ClosedError):
             kept.poll(0.0)
 
-    def test_one_that_failed_is_not_used_again(self, servers: str, topic: str) -> None:
+    def test_a_connection_that_failed_is_not_used_again(self, servers: str, topic: str) -> None:
         options = options_of(servers, topic)
         found = reading.read_range(OffsetRange(TopicPartition(topic, 0), 0, 100), options, ["offset"])
         next(found)
         found.close()  # type: ignore[attr-defined]  # Spark does not read to the end, as with limit()
-        assert reading._key(options.settings) not in reading._idle
+        assert reading._key(options.settings) not in reading._idle_consumers

@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from support.secure import SecuredBroker
-from support.spark_streams import Stream, grid
+from support.brokers.secured import SecuredBroker
+from support.spark.streams import Stream, grid
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -48,14 +48,16 @@ def places(frame: DataFrame) -> list[tuple[int, int]]:
     return sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
 
 
-def test_a_batch_and_a_stream(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
+def test_a_batch_and_a_stream_get_in(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
     assert places(batch(spark, options)) == grid(2, 100)
     query = stream(spark, options, tmp_path)
     query.run()
     assert query.places() == grid(2, 100)
 
 
-def test_other_names_and_a_certificate(spark: SparkSession, secured: SecuredBroker, topic: str) -> None:
+def test_other_names_of_settings_and_a_certificate_get_in(
+    spark: SparkSession, secured: SecuredBroker, topic: str
+) -> None:
     for config in (secured.broker.config_of("admin", "PLAIN"), secured.broker.mutual_config):
         options = {"subscribe": topic, **{f"kafka.{name}": value for name, value in config.items()}}
         assert places(batch(spark, options)) == grid(2, 100)
@@ -119,7 +121,7 @@ def test_no_secret_in_plans_and_event_logs(
         assert password not in text
 
 
-def test_a_wrong_password_is_told_without_it(
+def test_the_error_of_a_wrong_password_does_not_show_it(
     spark: SparkSession, options: dict[str, str], password: str, tmp_path: Path
 ) -> None:
     wrong = options | {"kafka.sasl.jaas.config": options["kafka.sasl.jaas.config"].replace(password, "wr0ng-secret")}

@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 
 from headrace import ShareConsumer
-from headrace.net.connection import Connection
-from headrace.protocol.messages import SHARE_FETCH
-from headrace.spark import shares
-from headrace.spark.shares import ShareReader
+from headrace._net.connection import Connection
+from headrace._protocol.messages import SHARE_FETCH
+from headrace.spark.group import share_reader as shares
+from headrace.spark.group.share_reader import ShareReader
 from headrace.spark.source import HeadraceSource
-from support.admin import Admin
-from support.produce import numbered
-from support.share import offsets, poll_nothing, poll_some, put, share_group
-from support.waiting import wait_for
+from support.brokers.admin import Admin
+from support.brokers.produce import numbered
+from support.harness.share_consumers import offsets, poll_nothing, poll_some, put, share_group
+from support.harness.waiting import wait_for
 
-pytest_plugins = ["support.share_fixtures"]
 pytestmark = pytest.mark.timeout(300)
 
 LATE = 0.3
@@ -41,7 +40,7 @@ class SlowFetches:
             self.before(self.count)
             self.count += 1
             reply = await start(connection, api, fields, *args, **options)
-            await asyncio.sleep(self.seconds)
+            await asyncio.sleep(self.seconds)  # the answer outlasts the poll that asked for it
             return reply
 
         monkeypatch.setattr(Connection, "start", start_slowly)
@@ -53,18 +52,18 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> SlowFetches:
 
 
 @pytest.fixture
-def topic(share_admin: Admin) -> str:
-    return share_admin.create("late")
+def topic(admin: Admin) -> str:
+    return admin.create("late")
 
 
 @pytest.fixture
-def group(share_servers: str) -> str:
-    return share_group(share_servers)
+def group(servers: str) -> str:
+    return share_group(servers)
 
 
 @pytest.fixture
-def reader(share_servers: str, topic: str, group: str) -> Iterator[ShareReader]:
-    given = {"kafka.bootstrap.servers": share_servers, "subscribe": topic, "maxOffsetsPerTrigger": "50"}
+def reader(servers: str, topic: str, group: str) -> Iterator[ShareReader]:
+    given = {"kafka.bootstrap.servers": servers, "subscribe": topic, "maxOffsetsPerTrigger": "50"}
     source = HeadraceSource({**given, "share.group.id": group})
     reader = source.streamReader(source.schema())
     assert isinstance(reader, ShareReader)
@@ -97,10 +96,10 @@ def next_batch(reader: ShareReader, start: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_comes_late_is_of_the_same_batch(
+def test_records_that_come_late_belong_to_the_same_batch(
     reader: ShareReader,
     fetches: SlowFetches,
-    share_servers: str,
+    servers: str,
     topic: str,
     group: str,
     is_first: bool,
@@ -109,17 +108,17 @@ def test_what_comes_late_is_of_the_same_batch(
     """Nothing is acquired ahead, and others get what is not of the batch. Late is the first answer that has records,
     or one that brings more of them."""
     if is_first:
-        put(share_servers, topic, numbered(30))
+        put(servers, topic, numbered(30))
         fetches.seconds = LATE
     else:
-        monkeypatch.setattr(shares, "_FIRST", 10.0)  # the first answer comes in time
+        monkeypatch.setattr(shares, "_FIRST_POLL_TIMEOUT", 10.0)  # the first answer comes in time
 
         def write_more(count: int) -> None:
             if count == 1:
-                put(share_servers, topic, numbered(5, start=30))
+                put(servers, topic, numbered(5, start=30))
                 fetches.seconds = LATE
 
-        put(share_servers, topic, numbered(30))
+        put(servers, topic, numbered(30))
         fetches.before = write_more
     start = reader.initialOffset()
     end = next_batch(reader, start)
@@ -127,9 +126,9 @@ def test_what_comes_late_is_of_the_same_batch(
     assert read(reader, start, end) == expected
     assert locks_held(reader) == len(expected)
     assert reader._member.metrics()["buffered_records"] == 0
-    assert not reader._member._aio._intake.planner.is_acquiring
-    put(share_servers, topic, numbered(10, start=len(expected)))
-    with ShareConsumer(bootstrap_servers=share_servers, group_id=group) as other:
+    assert not reader._member._parts.buffer.planner.is_acquiring
+    put(servers, topic, numbered(10, start=len(expected)))
+    with ShareConsumer(bootstrap_servers=servers, group_id=group) as other:
         other.subscribe([topic])
         found: list[int] = []
         while len(found) < 10:
@@ -142,9 +141,11 @@ def test_what_comes_late_is_of_the_same_batch(
     assert locks_held(reader) == 0
 
 
-def test_never_more_than_the_limit(reader: ShareReader, fetches: SlowFetches, share_servers: str, topic: str) -> None:
+def test_a_batch_never_has_more_records_than_its_limit(
+    reader: ShareReader, fetches: SlowFetches, servers: str, topic: str
+) -> None:
     """Also if every answer is late."""
-    put(share_servers, topic, numbered(120))
+    put(servers, topic, numbered(120))
     fetches.seconds = LATE
     at, seen = reader.initialOffset(), []
     while len(seen) < 120:
@@ -156,13 +157,13 @@ def test_never_more_than_the_limit(reader: ShareReader, fetches: SlowFetches, sh
     assert seen == list(range(120))
 
 
-def test_figures_count_all_locks(reader: ShareReader, share_servers: str, topic: str) -> None:
+def test_figures_count_all_locks(reader: ShareReader, servers: str, topic: str) -> None:
     """Also of records that the member has and no batch."""
-    put(share_servers, topic, numbered(30))
+    put(servers, topic, numbered(30))
     start = reader.initialOffset()
     end = next_batch(reader, start)
     assert locks_held(reader) == len(read(reader, start, end)) == 30
-    put(share_servers, topic, numbered(7, start=30))
+    put(servers, topic, numbered(7, start=30))
     member = reader._member
     wait_for("one ahead", lambda: len(member.poll(0.0, max_records=7)) or member.metrics()["buffered_records"])
     assert locks_held(reader) == 37

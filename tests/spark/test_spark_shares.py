@@ -14,15 +14,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from support.admin import Admin, client_settings
-from support.produce import numbered
-from support.share import put, share_group
-from support.spark_batches import LONG, Batches, metrics, sizes
-from support.spark_streams import Stream, grid
-from support.steady_writer import SteadyWriter
-from support.waiting import wait_for
+from support.brokers.admin import Admin, client_settings
+from support.brokers.produce import numbered
+from support.brokers.steady_writer import SteadyWriter
+from support.harness.share_consumers import put, share_group
+from support.harness.waiting import wait_for
+from support.spark.batches import LONG, Batches, metrics, sizes
+from support.spark.streams import Stream, grid
 
-pytest_plugins = ["support.share_fixtures"]
 pytestmark = pytest.mark.timeout(400)
 
 LOCK = 3
@@ -61,28 +60,28 @@ class Shared:
 
 
 @pytest.fixture
-def topic(share_admin: Admin, share_servers: str) -> str:
-    topic = share_admin.create("shared", 2)
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("shared", 2)
     for number in range(2):
-        put(share_servers, topic, numbered(100, number))
+        put(servers, topic, numbered(100, number))
     return topic
 
 
 @pytest.fixture
-def shared(spark: SparkSession, share_servers: str, topic: str, tmp_path: Path) -> Iterator[Shared]:
-    shared = Shared(spark, share_servers, topic, tmp_path)
+def shared(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Iterator[Shared]:
+    shared = Shared(spark, servers, topic, tmp_path)
     yield shared
     shared.stop()
 
 
 @pytest.fixture
-def shortly_shared(spark: SparkSession, share_servers: str, topic: str, tmp_path: Path) -> Iterator[Shared]:
-    shared = Shared(spark, share_servers, topic, tmp_path, share_record_lock_duration_ms=1000 * LOCK)
+def shortly_shared(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Iterator[Shared]:
+    shared = Shared(spark, servers, topic, tmp_path, share_record_lock_duration_ms=1000 * LOCK)
     yield shared
     shared.stop()
 
 
-def test_batches_within_the_limit(shared: Shared, share_servers: str, topic: str) -> None:
+def test_batches_of_a_share_group_stay_within_the_limit(shared: Shared, servers: str, topic: str) -> None:
     shared.options["maxOffsetsPerTrigger"] = 30
     runs = shared.run(200)
     assert shared.batches.places() == grid(2, 100), "each once"
@@ -90,7 +89,7 @@ def test_batches_within_the_limit(shared: Shared, share_servers: str, topic: str
     for run in runs:
         assert [each["locksHeld"] for each in metrics(run)] == sizes(run)
     assert shared.batches.ends()[0] == {"share:group": shared.group, "share:batch": 1}
-    put(share_servers, topic, numbered(5, 1))
+    put(servers, topic, numbered(5, 1))
     shared.run(205)
     assert shared.batches.places()[200:] == [(1, offset) for offset in range(100, 105)], "the rest was accepted"
 
@@ -108,7 +107,7 @@ def test_a_batch_that_fails_is_released(shared: Shared) -> None:
 
 
 @pytest.mark.soak
-def test_a_batch_longer_than_a_lock(shortly_shared: Shared, share_servers: str, topic: str) -> None:
+def test_a_batch_longer_than_a_lock_keeps_its_records(shortly_shared: Shared, servers: str, topic: str) -> None:
     """Its records are not given to anybody else, and are accepted when it is complete."""
     shared = shortly_shared
     begun, may_end = threading.Event(), threading.Event()
@@ -121,7 +120,7 @@ def test_a_batch_longer_than_a_lock(shortly_shared: Shared, share_servers: str, 
     shared.batches.before_each = take_long
     query = shared.start()
     assert begun.wait(LONG)
-    other = ShareConsumer({**client_settings(share_servers), "group.id": shared.group})
+    other = ShareConsumer({**client_settings(servers), "group.id": shared.group})
     try:
         other.subscribe([topic])
         until = time.monotonic() + 3 * LOCK
@@ -143,15 +142,15 @@ def offsets(consumer: ShareConsumer) -> list[tuple[int, int]]:
 
 
 @pytest.mark.soak
-def test_beside_another_consumer(shared: Shared, share_servers: str, topic: str) -> None:
+def test_a_query_shares_records_with_another_share_consumer(shared: Shared, servers: str, topic: str) -> None:
     """A query and confluent-kafka's ShareConsumer share the work: every record once, with one or the other."""
     shared.options["maxOffsetsPerTrigger"] = 40
     query = shared.start()
-    other = ShareConsumer({**client_settings(share_servers), "group.id": shared.group})
+    other = ShareConsumer({**client_settings(servers), "group.id": shared.group})
     theirs: list[tuple[int, int]] = []
     try:
         other.subscribe([topic])
-        with SteadyWriter(share_servers, topic, 2, limit=4_000, first=100) as writer:
+        with SteadyWriter(servers, topic, 2, limit=4_000, first=100) as writer:
 
             def look() -> bool:
                 theirs.extend(offsets(other))
@@ -173,8 +172,10 @@ def test_beside_another_consumer(shared: Shared, share_servers: str, topic: str)
     assert max(sizes(query)) <= 40
 
 
-def test_another_checkpoint_is_refused(spark: SparkSession, share_servers: str, topic: str, shared: Shared) -> None:
-    Batches(Stream(spark, share_servers, topic, shared.batches.stream.where)).run()
+def test_a_checkpoint_without_a_share_group_is_refused(
+    spark: SparkSession, servers: str, topic: str, shared: Shared
+) -> None:
+    Batches(Stream(spark, servers, topic, shared.batches.stream.where)).run()
     query = shared.batches.start()
-    with pytest.raises(StreamingQueryException, match=r"it is of a query without share\.group\.id"):
+    with pytest.raises(StreamingQueryException, match=r"that of a query without share\.group\.id"):
         query.awaitTermination(LONG)

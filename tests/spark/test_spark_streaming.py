@@ -9,9 +9,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from support.admin import Admin
-from support.produce import numbered, write
-from support.spark_streams import DEADLINE, Stream, grid
+from support.brokers.admin import Admin
+from support.brokers.produce import numbered, write
+from support.spark.streams import DEADLINE, Stream, grid
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -73,7 +73,7 @@ def test_new_partitions_are_read_from_their_beginning(stream: Stream, servers: s
 
 
 @pytest.mark.soak
-def test_new_topics_of_a_pattern(spark: SparkSession, servers: str, admin: Admin, tmp_path: Path) -> None:
+def test_new_topics_of_a_pattern_are_read(spark: SparkSession, servers: str, admin: Admin, tmp_path: Path) -> None:
     first = admin.create("growing")
     stream = Stream(spark, servers, "", tmp_path)
     stream.options["subscribePattern"] = f"{first}.*"
@@ -87,13 +87,15 @@ def test_new_topics_of_a_pattern(spark: SparkSession, servers: str, admin: Admin
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fails", [True, False])
-def test_retention_overtakes_the_query(stream: Stream, servers: str, admin: Admin, topic: str, fails: bool) -> None:
+def test_retention_that_overtakes_a_query_fails_it_or_is_skipped(
+    stream: Stream, servers: str, admin: Admin, topic: str, fails: bool
+) -> None:
     stream.run()
     write(servers, topic, numbered(100, 0))
     admin.delete_records(topic, 150)
     stream.options["failOnDataLoss"] = fails
     if fails:
-        with pytest.raises(StreamingQueryException, match="not in the log any more"):
+        with pytest.raises(StreamingQueryException, match="no longer in the log"):
             stream.run()
         stream.options["failOnDataLoss"] = False
     stream.run()
@@ -101,13 +103,13 @@ def test_retention_overtakes_the_query(stream: Stream, servers: str, admin: Admi
 
 
 @pytest.mark.soak
-def test_a_deleted_topic(stream: Stream, servers: str, admin: Admin, topic: str) -> None:
+def test_a_deleted_topic_fails_a_query(stream: Stream, servers: str, admin: Admin, topic: str) -> None:
     other = admin.create("other")
     write(servers, other, numbered(5))
     stream.options["subscribe"] = f"{topic},{other}"
     stream.run()
     stream.options["subscribe"] = topic
-    with pytest.raises(StreamingQueryException, match="is gone"):
+    with pytest.raises(StreamingQueryException, match="was deleted"):
         stream.run()
     stream.options["failOnDataLoss"] = False
     stream.run()
@@ -149,7 +151,7 @@ def test_a_batch_waits_for_its_least(stream: Stream, servers: str, topic: str) -
     ("options", "says"),
     [({"endingOffsets": "latest"}, "has no end"), ({"startingOffsets": "{}"}, "must name exactly the partitions")],
 )
-def test_refusals(stream: Stream, options: dict[str, str], says: str) -> None:
+def test_wrong_options_of_a_stream_are_refused(stream: Stream, options: dict[str, str], says: str) -> None:
     stream.options |= options
     with pytest.raises(Exception, match=says):
         stream.run()

@@ -6,8 +6,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from support.admin import Admin, unique
-from support.produce import numbered, write
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered, write
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -26,7 +26,7 @@ def create(spark: SparkSession, **options: str) -> str:
     return name
 
 
-def test_reads(spark: SparkSession, servers: str, admin: Admin) -> None:
+def test_a_table_is_read_by_sql(spark: SparkSession, servers: str, admin: Admin) -> None:
     topic = admin.create("tables", 2)
     write(servers, topic, numbered(100, 1))
     given = {"kafka.bootstrap.servers": servers, "subscribe": topic}
@@ -49,24 +49,24 @@ def test_reads(spark: SparkSession, servers: str, admin: Admin) -> None:
     spark.sql(f"DROP TABLE {name}")
 
 
-def test_a_view_of_one_statement(spark: SparkSession, servers: str, topic: str) -> None:
+def test_a_view_of_one_statement_is_read(spark: SparkSession, servers: str, topic: str) -> None:
     name = unique("view").replace("-", "_")
     options = f"'kafka.bootstrap.servers' '{servers}', subscribe '{topic}'"
     spark.sql(f"CREATE TEMPORARY VIEW {name} USING headrace OPTIONS ({options})")
     assert spark.table(name).count() == 100
 
 
-def test_no_secrets(spark: SparkSession, servers: str, topic: str) -> None:
+def test_a_table_takes_no_secrets(spark: SparkSession, servers: str, topic: str) -> None:
     given = {"kafka.bootstrap.servers": servers, "subscribe": topic, "kafka.sasl.password": "hunter2"}
     with pytest.raises(PySparkException, match=r"kafka\.sasl\.password cannot be an option of a table") as caught:
         create(spark, **given)
     assert "hunter2" not in str(caught.value)
 
 
-def test_columns_of_ones_own(spark: SparkSession, servers: str, topic: str) -> None:
+def test_a_table_with_columns_of_ones_own_is_refused(spark: SparkSession, servers: str, topic: str) -> None:
     name = unique("own").replace("-", "_")
     options = f"'kafka.bootstrap.servers' '{servers}', subscribe '{topic}'"
     spark.sql(f"CREATE TABLE {name} (value BINARY) USING headrace OPTIONS ({options})")
-    with pytest.raises(PySparkException, match="made without columns"):
+    with pytest.raises(PySparkException, match="created without columns"):
         spark.table(name).count()
     spark.sql(f"DROP TABLE {name}")

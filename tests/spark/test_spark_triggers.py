@@ -10,10 +10,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from support.admin import Admin
-from support.produce import Outgoing, numbered, write
-from support.spark_streams import DEADLINE, Stream, grid, started
-from support.waiting import wait_for
+from support.brokers.admin import Admin
+from support.brokers.produce import Outgoing, numbered, write
+from support.harness.waiting import wait_for
+from support.spark.streams import DEADLINE, Stream, grid, started
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -57,14 +57,14 @@ def test_available_now_ends_at_what_was_there_at_its_start(stream: Stream, serve
     assert run() == [(0, offset) for offset in range(100, 140)]
 
 
-def test_once(stream: Stream) -> None:
+def test_trigger_once_reads_everything(stream: Stream) -> None:
     stream.options["maxOffsetsPerTrigger"] = 50
     query = stream.run(once=True)
     assert stream.places() == grid(2, 100), "once is everything, whatever the cap"
     assert len(ends(query)) == 1
 
 
-def test_the_cap_in_proportion(stream: Stream, servers: str, topic: str) -> None:
+def test_the_cap_is_shared_in_proportion(stream: Stream, servers: str, topic: str) -> None:
     write(servers, topic, numbered(800, 0))
     stream.options |= {"maxOffsetsPerTrigger": 500, "maxOffsetsPerTriggerShares": "proportional"}
     query = stream.run()
@@ -106,7 +106,7 @@ def test_a_query_that_runs_sees_new_partitions(stream: Stream, servers: str, adm
         ),
     ],
 )
-def test_starts(
+def test_a_query_starts_where_its_options_say(
     stream: Stream, servers: str, admin: Admin, tmp_path: Path, options: dict[str, Any], expected: range
 ) -> None:
     topic = admin.create("timed", retention_ms=-1)
@@ -121,7 +121,7 @@ def test_starts(
     assert stream.places() == [(0, offset) for offset in expected]
 
 
-def test_assigned_partitions(stream: Stream, topic: str) -> None:
+def test_a_query_reads_only_assigned_partitions(stream: Stream, topic: str) -> None:
     del stream.options["subscribe"]
     stream.options["assign"] = f'{{"{topic}":[1]}}'
     stream.run()
@@ -131,12 +131,14 @@ def test_assigned_partitions(stream: Stream, topic: str) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"assign": '{"TOPIC":[0,7]}'}, r"there is no partition triggered-.*-7"),
-        ({"subscribe": "TOPIC,nowhere"}, "there is no topic nowhere"),
+        ({"assign": '{"TOPIC":[0,7]}'}, r"partitions that do not exist: triggered-.*-7"),
+        ({"subscribe": "TOPIC,nowhere"}, "topics that do not exist: nowhere"),
         ({"subscribe": "TOPIC", "startingTimestamp": "99999999999999"}, "no record at or after"),
     ],
 )
-def test_what_is_not_there_is_said_at_the_start(stream: Stream, topic: str, options: dict[str, str], says: str) -> None:
+def test_a_missing_topic_or_partition_is_an_error_at_the_start(
+    stream: Stream, topic: str, options: dict[str, str], says: str
+) -> None:
     del stream.options["subscribe"]
     stream.options |= {name: value.replace("TOPIC", topic) for name, value in options.items()}
     with pytest.raises(StreamingQueryException, match=says):

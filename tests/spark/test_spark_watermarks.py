@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from support.admin import Admin, unique
-from support.produce import Outgoing, Writer, write
-from support.spark_readers import Run
-from support.spark_streams import DEADLINE, Stream, started
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import Outgoing, Writer, write
+from support.spark.readers import Run
+from support.spark.streams import DEADLINE, Stream, started
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -37,7 +37,9 @@ def topic(admin: Admin, servers: str) -> str:
     return topic
 
 
-def test_as_many_as_the_watermark_drops(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:
+def test_the_progress_counts_as_many_as_the_watermark_drops(
+    spark: SparkSession, servers: str, topic: str, tmp_path: Path
+) -> None:
     """1,800 records were written while the query was away."""
     stream = Stream(spark, servers, topic, tmp_path)
     stream.options |= LANES
@@ -76,7 +78,7 @@ def late_records(query: Run) -> int:
 
 
 @pytest.mark.parametrize("is_member", [False, True], ids=["alone", "member"])
-def test_without_a_session(
+def test_late_records_are_counted_behind_a_transaction_marker(
     servers: str, topic: str, admin: Admin, caplog: pytest.LogCaptureFixture, is_member: bool
 ) -> None:
     """The last offset of a log may be the end of a transaction, which has no timestamp that Spark sees."""

@@ -11,12 +11,12 @@ import pytest
 from pyspark import cloudpickle
 
 import headrace
-from headrace.spark import reading
-from headrace.spark.batch import BatchReader
-from headrace.spark.options import SourceOptions
+from headrace.spark.driver.batch import BatchReader
+from headrace.spark.options.source import SourceOptions
 from headrace.spark.source import HeadraceSource
-from support.programs import SOURCE
-from support.spark_drivers import Driver
+from headrace.spark.worker import reader as reading
+from support.members.subprocesses import SOURCE
+from support.spark.drivers import Driver
 
 GIVEN = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 HIDDEN = f"import sys; sys.path[:] = [path for path in sys.path if path != {str(SOURCE)!r}]"
@@ -25,7 +25,7 @@ HIDDEN = f"import sys; sys.path[:] = [path for path in sys.path if path != {str(
 @pytest.fixture
 def packed() -> bytes:
     """A reader as Spark sends it."""
-    reader = BatchReader(SourceOptions.of(GIVEN, streaming=False), HeadraceSource(GIVEN).schema())
+    reader = BatchReader(SourceOptions.parse(GIVEN, streaming=False), HeadraceSource(GIVEN).schema())
     return bytes(cloudpickle.dumps(reader))
 
 
@@ -39,7 +39,7 @@ def other_python(tmp_path: Path) -> str:
     return str(script)
 
 
-def test_a_reader_arrives(packed: bytes) -> None:
+def test_a_pickled_reader_arrives_at_a_worker(packed: bytes) -> None:
     assert isinstance(cloudpickle.loads(packed), BatchReader)
 
 
@@ -47,20 +47,20 @@ def test_a_worker_without_headrace_says_so(packed: bytes, other_python: str) -> 
     program = "import sys; from pyspark import cloudpickle; cloudpickle.loads(sys.stdin.buffer.read())"
     done = subprocess.run([other_python, "-c", program], input=packed, capture_output=True, check=False)
     last = done.stderr.decode().strip().splitlines()[-1]
-    assert last.startswith("RuntimeError: the Python of a Spark worker, ")
-    assert "has no headrace (No module named 'headrace'): install it there, or set PYSPARK_PYTHON" in last
+    assert last.startswith("RuntimeError: The Python of a Spark worker (")
+    assert "cannot import headrace (No module named 'headrace'): install it there, or set PYSPARK_PYTHON" in last
 
 
-def test_another_version_says_so(packed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_with_another_version_says_so(packed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headrace, "__version__", "0.0.1")
-    with pytest.raises(RuntimeError, match=r"has headrace 0\.0\.1, and the driver has "):
+    with pytest.raises(RuntimeError, match=r"has headrace 0\.0\.1, but the driver has "):
         cloudpickle.loads(packed)
 
 
 @pytest.mark.soak
 def test_spark_shows_what_the_worker_says(other_python: str, tmp_path: Path) -> None:
     with Driver("spark_without_headrace.py", {"python": other_python}, tmp_path / "driver.log") as driver:
-        assert "has no headrace" in driver.told("error")
+        assert "cannot import headrace" in driver.told("error")
         assert "set PYSPARK_PYTHON" in driver.told("error")
         assert driver.end() == 0
 
@@ -69,6 +69,6 @@ def test_spark_shows_what_the_worker_says(other_python: str, tmp_path: Path) -> 
 def test_arrow_batches_are_bounded(rows: int, size: int) -> None:
     values = [b"x" * (size + number) for number in range(rows)]
     whole = pyarrow.record_batch({"value": pyarrow.array(values, pyarrow.binary())})
-    pieces = list(reading._bounded(whole))
-    assert all(piece.nbytes <= reading._BYTES or piece.num_rows == 1 for piece in pieces)
+    pieces = list(reading._split_by_bytes(whole))
+    assert all(piece.nbytes <= reading._MAX_BYTES or piece.num_rows == 1 for piece in pieces)
     assert pyarrow.Table.from_batches(pieces)["value"].to_pylist() == values

@@ -1,9 +1,9 @@
-"""The commands, and how their errors reach a person.
+"""The commands, and how their errors are shown.
 
-exit code 0   done, or whatever reads the output has had enough of it
-exit code 1   it failed: one message on stderr, a stack trace with --debug only
+exit code 0   success, or the reader of the output closed the pipe
+exit code 1   failure: one message on stderr, with a stack trace only with --debug
 exit code 2   the command line, or a setting, is invalid: one line on stderr
-exit code 3   `lag`: the threshold is passed; `status`: stopped
+exit code 3   `lag`: the threshold is exceeded; `status`: stopped
 exit code 4   `status`: crashed
 exit code 130 Ctrl-C (SIGINT)
 exit code 143 SIGTERM; 129 the terminal was closed (SIGHUP)
@@ -21,14 +21,13 @@ from typing import Any
 
 import click
 
-from headrace._version import __version__
-from headrace.errors import ConfigError, HeadraceError, NetworkError, RequestTimeoutError
-
+from .._version import __version__
+from ..errors import ConfigError, HeadraceError, NetworkError, RequestTimeoutError
 from . import INTERRUPTED
-from .pipes import ReaderGone, forget_the_rest, noticing_that_the_reader_is_gone
+from .pipes import PipeClosed, detect_closed_pipe, discard_output
 from .showing import printable
 
-# Loaded when asked for: `headrace status` need not wait for what `headrace tail` needs, nor `headrace --help` for any.
+# Imported on demand: `headrace status` does not load what `headrace tail` needs, and `headrace --help` loads none.
 _COMMANDS = {
     "up": ("broker", "Start Apache Kafka on this machine."),
     "down": ("broker", "Stop the cluster that `headrace up` started."),
@@ -42,7 +41,7 @@ _COMMANDS = {
     "groups": ("groups", "List groups of all kinds, or the members of one."),
     "demo": ("demo", "Demonstrate KIP-333 and KIP-983, in a minute each."),
 }
-_LOGS_REFUSALS = "headrace.aio.client"
+_LOGS_REFUSALS = "headrace._aio.network.client"
 
 
 class _Commands(click.Group):
@@ -67,13 +66,13 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
-    # In these two all output is written. click's own answer to a closed pipe is exit code 1, without a word.
+    # All output is written in these two. By default, click exits with code 1 and no message when a pipe is closed.
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        with noticing_that_the_reader_is_gone():
+        with detect_closed_pipe():
             return super().make_context(*args, **options)
 
     def invoke(self, context: click.Context) -> Any:
-        with noticing_that_the_reader_is_gone():
+        with detect_closed_pipe():
             return super().invoke(context)
 
 
@@ -97,11 +96,11 @@ def headrace(debug: bool) -> None:
 def run() -> None:
     debug = "--debug" in sys.argv[1:]
     try:
-        with contextlib.nullcontext() if debug else _refusals_told_once():
-            # A command that exits with a code of its own returns it here.
+        with contextlib.nullcontext() if debug else _rejections_logged_once():
+            # A command that exits with its own code returns it here.
             sys.exit(headrace.main(prog_name="headrace", standalone_mode=False))
-    except ReaderGone:
-        forget_the_rest()
+    except PipeClosed:
+        discard_output()
         sys.exit(0)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -116,18 +115,18 @@ def run() -> None:
     except ConfigError as error:
         _fail(error, debug, 2)
     except (NetworkError, RequestTimeoutError) as error:
-        # That the time is up is the smaller news.
+        # The cause is more useful than the timeout.
         unreachable = error.__cause__ if isinstance(error.__cause__, NetworkError) and not debug else error
         _fail(unreachable, debug, 1, ". Is the broker running, and -b right?")
     except HeadraceError as error:
         _fail(error, debug, 1)
-    except Exception as error:  # noqa: BLE001  # whatever it is, a person at a shell wants one line of it
+    except Exception as error:  # noqa: BLE001  # show any error in one line
         _fail(error, debug, 1, f" ({type(error).__name__}; `headrace --debug …` shows where)")
 
 
 @contextlib.contextmanager
-def _refusals_told_once() -> Iterator[None]:
-    """A client that is not let in logs that it gives up, for programs; here the error itself is shown."""
+def _rejections_logged_once() -> Iterator[None]:
+    """Hide the log line of a client whose login is rejected: the command shows the error itself."""
     logger = logging.getLogger(_LOGS_REFUSALS)
     logger.addFilter(_is_no_refusal)
     try:
@@ -143,7 +142,7 @@ def _is_no_refusal(record: logging.LogRecord) -> bool:
 def _fail(error: Exception, debug: bool, code: int, advice: str = "") -> None:
     if debug:
         raise error
-    # What a broker says of an error is part of it.
+    # Errors of headrace may have several lines; all others are joined to one.
     text = " ".join(str(error).split()) if not isinstance(error, HeadraceError) else str(error)
     lines = [printable(line) for line in f"headrace: {text.removesuffix('.') if advice else text}{advice}".split("\n")]
     click.echo("\n".join(lines), err=True)

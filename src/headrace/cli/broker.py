@@ -14,16 +14,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from headrace.local import LocalBrokerError, Progress
-from headrace.local.background import Status, Wish, bring_down, bring_up, default_data, read_status
-from headrace.local.ivy import ProgressCallback
-from headrace.local.kafka_home import DEFAULT_VERSION
-from headrace.local.prepare import prepare
-from headrace.local.supervise import supervise
-
+from ..local import LocalBrokerError, Progress
+from ..local.background import Status, Wish, bring_down, bring_up, default_data, read_status
+from ..local.ivy import ProgressCallback
+from ..local.kafka_home import DEFAULT_VERSION
+from ..local.prepare import prepare
+from ..local.supervise import supervise
 from .connecting import name_and_value
 
-# Options of `up`, and what they are in a wish. What is not given need not be as the default says.
+# The options of `up` and their fields in a wish. A running cluster may differ from options that are not given.
 _FIELDS = {"port": "port", "data": "data_dir", "ephemeral": "data_dir", "kafka_version": "version"}
 
 STOPPED = 3
@@ -72,7 +71,7 @@ def up(
     `headrace down`.
     """
     if data and ephemeral:
-        raise click.UsageError("--data keeps data and --ephemeral does not: choose one of them")
+        raise click.UsageError("--data and --ephemeral cannot be combined: --ephemeral deletes the data")
     where = None if ephemeral else str(Path(data).absolute() if data else default_data(brokers, secure=secure))
     wish = Wish(
         brokers, port, where, kafka_version, dict(name_and_value(text, "--config") for text in settings), secure
@@ -80,10 +79,10 @@ def up(
     with download_bar() as progress:
         prepare(kafka_version, progress)
     if foreground:
-        supervise(wish, ready=lambda status: _show(status, "running, Ctrl-C ends it"), busy=_busy)
+        supervise(wish, ready=lambda status: _show(status, "running, Ctrl-C stops it"), busy=_busy)
         return
     status, fresh = bring_up(wish, {field for option, field in _FIELDS.items() if _is_given(context, option)})
-    _show(status, "running" if fresh else "running already")
+    _show(status, "running" if fresh else "already running")
 
 
 def _is_given(context: click.Context, option: str) -> bool:
@@ -140,12 +139,12 @@ def _process(pid: int, alive: bool) -> str:
 
 
 def _busy() -> None:
-    raise LocalBrokerError("a cluster is running already: `headrace down` ends it")
+    raise LocalBrokerError("a cluster is already running: `headrace down` stops it")
 
 
 @contextlib.contextmanager
 def download_bar() -> Iterator[ProgressCallback]:
-    """A progress bar on stderr that shows up only if there is something to download, and somebody to see it."""
+    """A progress bar on stderr, shown only if there is something to download and stderr is a terminal."""
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,4 +1,4 @@
-"""What failed, in one line, of the many that Spark says."""
+"""Extracts the cause of a failure, in one line, from Spark's messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _END_OF_TRACE = ("SQLSTATE:", "===")
 
 
 def cause_in(message: str) -> str:
-    """What a message of the pipeline says of a failure; empty if it says nothing of one."""
+    """The cause of the failure that a message of the pipeline reports; empty if it reports none."""
     head, *lines = message.splitlines() or [""]
     if not head.startswith("Failed ") and " FAILED" not in head:
         return ""
@@ -20,7 +20,7 @@ def cause_in(message: str) -> str:
 
 
 def raised_in(lines: list[str]) -> str:
-    """The exception at the end of the Python traceback that the first line opens; empty if it opens none."""
+    """The exception at the end of the Python traceback that starts in the first line; empty if there is none."""
     if not lines[0].endswith("Traceback (most recent call last):"):
         return ""
     raised = ""
@@ -33,8 +33,8 @@ def raised_in(lines: list[str]) -> str:
 
 
 class Failures:
-    """Of the flows of a run. Spark starts one that failed again, so what counts is the last failure of the one that
-    failed first: the others may have failed for want of it."""
+    """The failures of the flows of a run. Spark restarts a failed flow, so the cause is the last failure of the flow
+    that failed first: the others may have failed because of it."""
 
     def __init__(self) -> None:
         self._causes: dict[str, str] = {}
@@ -51,7 +51,7 @@ class Failures:
 
 
 def one_line(error: BaseException) -> str:
-    """The first line that says something: not where it was called from, and without a stack."""
+    """The first informative line of an error, without the call site and the stack."""
     if of_rpc := re.search(r'^\s*details = "(.+)"$', str(error), re.MULTILINE):
         return of_rpc[1]
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]

@@ -17,28 +17,28 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import HeadraceError
-from headrace.offsets import OffsetSet
-from headrace.types import TopicPartition
+from .._machines.commit.offset_set import OffsetSet
+from ..errors import HeadraceError
+from ..types import TopicPartition
 
 _DEEPEST = 10  # how far below the given directory checkpoints are looked for
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """`batch` is None if none is done yet."""
+class QueryCheckpoint:
+    """`batch` is the last finished batch, or None if none is finished yet."""
 
     name: str
     batch: int | None
     done: dict[TopicPartition, OffsetSet]
 
 
-def read_checkpoints(directory: Path) -> list[Checkpoint]:
-    """Raises HeadraceError if there is none, or one cannot be understood."""
+def read_checkpoints(directory: Path) -> list[QueryCheckpoint]:
+    """Raises HeadraceError if there is no checkpoint, or one cannot be parsed."""
     found = [_read(path, directory) for path in sorted(_checkpoints(directory, _DEEPEST))]
     if not found:
         raise HeadraceError(
-            f"{directory} is no checkpoint of a streaming query: there is no offsets/ with a commits/ beside it"
+            f"{directory} is not the checkpoint of a streaming query: it has no directories offsets/ and commits/"
         )
     return found
 
@@ -54,20 +54,20 @@ def _checkpoints(directory: Path, depth: int) -> list[Path]:
     return [path for child in children for path in _checkpoints(child, depth - 1)]
 
 
-def _read(path: Path, root: Path) -> Checkpoint:
+def _read(path: Path, root: Path) -> QueryCheckpoint:
     name = str(path.relative_to(root)) if path != root else path.name
     done = _batches(path / "commits") & _batches(path / "offsets")
     if not done:
-        return Checkpoint(name, None, {})
+        return QueryCheckpoint(name, None, {})
     batch = max(done)
     lines = (path / "offsets" / str(batch)).read_text().splitlines()
     if not lines or not lines[0].startswith("v"):
-        raise HeadraceError(f"{path}/offsets/{batch} is no offset log of Spark's")
-    return Checkpoint(name, batch, slowest(_kafka_offsets(line) for line in lines[2:]))
+        raise HeadraceError(f"{path}/offsets/{batch} is not an offset log of Spark")
+    return QueryCheckpoint(name, batch, slowest(_kafka_offsets(line) for line in lines[2:]))
 
 
 def slowest(found: Iterable[dict[TopicPartition, OffsetSet]]) -> dict[TopicPartition, OffsetSet]:
-    """Of what several sources have done of the same partitions, the least."""
+    """For each partition, the least progress of several sources."""
     least: dict[TopicPartition, OffsetSet] = {}
     for each in found:
         for tp, done in each.items():

@@ -1,10 +1,13 @@
-"""The options that say which cluster: -b, -C, -F, --timeout. The same for every command that speaks to one.
+"""The options that select a cluster: -b, -C, -F, --timeout. All commands that connect to a cluster have them.
 
--b given                        that one
-HEADRACE_BOOTSTRAP              that one
-bootstrap.servers in -C or -F   that one
-`headrace up` runs              that one, with the settings of its client if it is secured
-else                            an error that says what to do
+The cluster is the first of these that is given:
+
+    -b
+    HEADRACE_BOOTSTRAP
+    bootstrap.servers in -C or -F
+    the cluster of `headrace up`, with its client settings if it is secured
+
+Without any of them, there is an error that says what to do.
 """
 
 from __future__ import annotations
@@ -18,8 +21,7 @@ from typing import Any
 
 import click
 
-from headrace.local.background import read_status
-
+from ..local.background import read_status
 from .properties import parse_properties
 
 Command = Callable[..., Any]
@@ -29,14 +31,14 @@ Settings = dict[str, Any]
 def name_and_value(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        # What follows the name may be a password.
+        # Do not show the text after the name: it may be a password.
         word = re.split(r"[^\w.\-]", text.strip(), maxsplit=1)[0]
         raise click.BadParameter(f"{word or '…'} is not of the form NAME=VALUE", param_hint=option)
     return name.strip(), value.strip()
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A properties file, as Kafka's tools take it. Errors name the line, and say nothing of what is in it."""
+    """Read a properties file, as Kafka's tools do. Errors give the line number but not its content."""
     try:
         return parse_properties(path.read_text())
     except OSError as error:
@@ -47,9 +49,9 @@ def read_properties(path: Path) -> dict[str, str]:
         raise click.BadParameter(f"{path}: {error}", param_hint="-F") from None
 
 
-def of_local_cluster(given: Settings) -> Settings:
-    """What is given, with the address of the cluster that `headrace up` runs, and with how to get in if that is secured
-    and nothing is given about it. Raises UsageError if there is none."""
+def with_local_cluster(given: Settings) -> Settings:
+    """The given settings with the address of the cluster of `headrace up`, and with its client settings if it is
+    secured and no security settings are given. Raises UsageError if it is not running."""
     status = read_status()
     if not status.bootstrap_servers:
         raise click.UsageError(
@@ -60,17 +62,18 @@ def of_local_cluster(given: Settings) -> Settings:
     return {**own, **given, "bootstrap.servers": status.bootstrap_servers}
 
 
-def of_a_cluster(settings: Settings) -> Settings:
-    """What is given if it names a cluster, else that of `headrace up`. Raises UsageError if there is none. Commands
-    call it when they have checked their other options, so that those mistakes are reported first."""
-    return settings if settings.get("bootstrap.servers") else of_local_cluster(settings)
+def with_cluster(settings: Settings) -> Settings:
+    """The given settings if they name a cluster, else those for the cluster of `headrace up`. Raises UsageError if
+    there is none. Commands call it after they have checked their other options, so that invalid options are reported
+    first."""
+    return settings if settings.get("bootstrap.servers") else with_local_cluster(settings)
 
 
 def client_options(
     *, default_servers: str = "what `headrace up` runs", reads_environment: bool = True
 ) -> Callable[[Command], Command]:
-    """Adds -b, -C and -F. The command gets one mapping, `settings`, with Kafka's names: those of the file, with those
-    of -C over them, and -b over both."""
+    """Adds -b, -C and -F. The command receives one mapping, `settings`, with Kafka's names. -C overrides the file, and
+    -b overrides both."""
 
     def add(command: Command) -> Command:
         @click.option(
@@ -81,12 +84,12 @@ def client_options(
             metavar="HOST:PORT,…",
             help=f"Brokers to connect to first.  [default: {default_servers}]",
         )
-        @click.option("-C", "--config", "given", multiple=True, metavar="NAME=VALUE", help="A setting of the client.")
+        @click.option("-C", "--config", "given", multiple=True, metavar="NAME=VALUE", help="A client setting.")
         @click.option(
             "-F",
             "--config-file",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Settings of the client: a properties file. Passwords belong there and not on the command line.",
+            help="A properties file with client settings. Put passwords there, not on the command line.",
         )
         @functools.wraps(command)
         def with_settings(
@@ -104,7 +107,7 @@ def client_options(
 
 
 def cluster_options(command: Command) -> Command:
-    """The same, and --timeout, for a command that speaks to a cluster: see `of_a_cluster`."""
+    """Adds -b, -C, -F and --timeout, for a command that connects to a cluster: see `with_cluster`."""
     timeout = click.option(
         "--timeout",
         type=click.FloatRange(0.1, 3600),
@@ -115,19 +118,19 @@ def cluster_options(command: Command) -> Command:
     return client_options()(timeout(command))
 
 
-def for_asking(settings: Mapping[str, Any], timeout: float) -> Settings:
-    """The settings of a client that asks a few questions within the time that the user wants to wait."""
+def client_settings(settings: Mapping[str, Any], timeout: float) -> Settings:
+    """The settings of a client that sends a few requests within `timeout` seconds."""
     return {"client.id": "headrace-cli", **settings, "default.api.timeout.ms": max(1, round(timeout * 1000))}
 
 
-def try_the_door(settings: Mapping[str, Any], timeout: float) -> None:
-    """By a client of our own, before another one is used: it says what is wrong, and does not try a wrong password
-    again and again. Raises whatever keeps it out."""
-    asyncio.run(_ask_for_nothing(for_asking(settings, timeout)))
+def check_connection(settings: Mapping[str, Any], timeout: float) -> None:
+    """Connect with headrace's own client before another client is used: its errors say what is wrong, and it does not
+    retry a wrong password. Raises HeadraceError."""
+    asyncio.run(_fetch_metadata(client_settings(settings, timeout)))
 
 
-async def _ask_for_nothing(settings: Settings) -> None:
-    from headrace.aio.admin import AsyncAdmin
+async def _fetch_metadata(settings: Settings) -> None:
+    from .._aio.admin import AsyncAdmin
 
     async with AsyncAdmin(settings) as admin:
         await admin.topics(())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from .connecting import try_the_door
+from .connecting import check_connection
 from .showing import say, table
 
 _BAR = 40  # characters
@@ -42,7 +42,7 @@ def _png(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 def _check_place(context: click.Context, parameter: click.Parameter, picture: Path) -> Path:
     """Before the minute, and not after it."""
     if not picture.parent.is_dir() or not os.access(picture.parent, os.W_OK | os.X_OK):
-        raise click.BadParameter(f"{picture.parent} is no directory that can be written to")
+        raise click.BadParameter(f"{picture.parent} is not a writable directory")
     return picture
 
 
@@ -100,10 +100,10 @@ def rebalance(servers: str | None, png: Path) -> None:
     it delays the revoke of that partition.
     """
     from .demo_pictures import check_matplotlib, draw_rebalance
-    from .demo_revoking import KEPT, PARTITIONS, RATE, Run, measure
+    from .demo_revoking import KEPT, PARTITIONS, RATE, Measurement, measure
 
     check_matplotlib()
-    runs: list[Run] = []
+    runs: list[Measurement] = []
     with _broker(servers) as chosen, _live("bars: records/s of the six partitions that the member keeps") as show:
         for deferred in (False, True):
             name = "delayed revoke (KIP-983)" if deferred else "blocking listener"
@@ -119,10 +119,10 @@ def rebalance(servers: str | None, png: Path) -> None:
 @contextlib.contextmanager
 def _broker(servers: str | None) -> Iterator[str]:
     if servers is not None:
-        try_the_door({"bootstrap.servers": servers}, _FIND_WITHIN)
+        check_connection({"bootstrap.servers": servers}, _FIND_WITHIN)
         yield servers
         return
-    from headrace.local import LocalBroker
+    from ..local import LocalBroker
 
     say("starting Apache Kafka on this machine ...")
     with LocalBroker(properties={"group.initial.rebalance.delay.ms": 0}) as broker:

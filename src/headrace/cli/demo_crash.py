@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.aio.admin import AsyncAdmin
-
+from .._aio.admin import AsyncAdmin
 from .demo_reader import ReaderProcess, command, now
 
 LABELS = {"plain": "one lane", "lanes": "two lanes (KIP-333)"}

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import HeadraceError
-
+from ..errors import HeadraceError
 from .demo_crash import LABELS, Story
-from .demo_revoking import AFTER, BEFORE, Run
+from .demo_revoking import AFTER, BEFORE, Measurement
 
 _COLOURS = {"plain": "#b35900", "lanes": "#1f6feb"}
 _SHADE = "#f3d9a4"
@@ -52,11 +51,11 @@ def draw_crash(story: Story, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def draw_rebalance(runs: Sequence[Run], path: Path) -> None:
+def draw_rebalance(runs: Sequence[Measurement], path: Path) -> None:
     rebalance_figure(runs).savefig(path, dpi=120)
 
 
-def rebalance_figure(runs: Sequence[Run]) -> Any:
+def rebalance_figure(runs: Sequence[Measurement]) -> Any:
     figure, axes = _figure(len(runs), 6.0)
     top = 2 * max(run.before for run in runs)
     for (plot,), run in zip(axes, runs, strict=True):

@@ -57,7 +57,7 @@ def _say(line: list[float]) -> None:
 
 def read(config: Mapping[str, Any], topic: str, pace: float = 0.0) -> None:
     """Until it is killed. With a pace, the work on its records takes as long as that allows: so many a second."""
-    from headrace import Consumer, RebalanceListener, TopicPartition
+    from .. import Consumer, RebalanceListener, TopicPartition
 
     diary = Diary()
 
@@ -88,7 +88,7 @@ class ReaderProcess:
     """A command that prints such lines, and what it has told so far. Its end is that of this process, too."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        from headrace.local.process import GuardedProcess
+        from ..local.process import GuardedProcess
 
         self.back = 0.0
         self.told: list[tuple[float, float, int]] = []

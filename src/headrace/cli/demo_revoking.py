@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace import Consumer, RebalanceListener, TopicPartition
-from headrace.aio.admin import AsyncAdmin
+from .. import Consumer, RebalanceListener, TopicPartition
+from .._aio.admin import AsyncAdmin
 
 Watch = Callable[[str, float], None]
 """Called ten times a second: what is going on, and how many records a second were read lately of the partitions that
@@ -35,7 +35,7 @@ _LOOK_EVERY = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Run:
+class Measurement:
     """Records/s of the kept partitions: by time since the second member joined, and in the mean before the revoke was
     requested and until it was completed."""
 
@@ -129,7 +129,7 @@ class _Writer(threading.Thread):
         self._producer.flush(5)
 
 
-def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Run:
+def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Measurement:
     """Raises TimeoutError if the rebalance does not come to its end."""
     topic = f"revoking-{'deferred' if deferred else 'blocking'}-{time.time_ns()}"
     asyncio.run(_create(servers, topic))
@@ -189,7 +189,7 @@ def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Run:
             bins[int((at - began) / BIN)] += count
     series = [(began + index * BIN - story.joined, count / BIN) for index, count in enumerate(bins)]
     name = "delayed revoke (KIP-983)" if deferred else "blocking listener"
-    return Run(name, series, story.requested - story.joined, story.completed - story.joined)
+    return Measurement(name, series, story.requested - story.joined, story.completed - story.joined)
 
 
 def _watch(watch: Watch, story: _Story, over: threading.Event) -> None:

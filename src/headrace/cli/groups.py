@@ -1,4 +1,4 @@
-"""`headrace groups`: which there are, and who is in them."""
+"""`headrace groups`: lists groups and their members."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from headrace.errors import HeadraceError
-
-from .connecting import Settings, cluster_options, for_asking, format_option, of_a_cluster
+from ..errors import HeadraceError
+from .connecting import Settings, client_settings, cluster_options, format_option, with_cluster
 from .showing import document, numbers, printable, table
 
 
@@ -26,7 +25,7 @@ Examples:
 @cluster_options
 def groups(settings: Settings, timeout: float, group: str | None, form: str) -> None:
     """List groups of all kinds, or the members of one. `headrace lag` shows how far behind they are."""
-    asking = for_asking(of_a_cluster(settings), timeout)
+    asking = client_settings(with_cluster(settings), timeout)
     if group is None:
         found = asyncio.run(_list(asking))
         shown = table(("group", "kind", "state"), [tuple(each.values()) for each in found]) if found else "no groups"
@@ -37,14 +36,14 @@ def groups(settings: Settings, timeout: float, group: str | None, form: str) -> 
 
 
 async def _list(settings: Settings) -> list[dict[str, Any]]:
-    from headrace.aio.admin import AsyncAdmin
+    from .._aio.admin import AsyncAdmin
 
     async with AsyncAdmin(settings) as admin:
         return [{"group": it.group, "kind": it.kind, "state": it.state} for it in await admin.groups()]
 
 
 async def _describe(settings: Settings, group: str) -> dict[str, Any]:
-    from headrace.aio.admin import AsyncAdmin
+    from .._aio.admin import AsyncAdmin
 
     async with AsyncAdmin(settings) as admin:
         found = await admin.describe_group(group)

@@ -1,4 +1,4 @@
-"""`headrace lag`: how far a group, a share group or a streaming query is, once or again and again."""
+"""`headrace lag`: shows the lag of a group, a share group or a streaming query, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.errors import HeadraceError
-
-from .connecting import Settings, cluster_options, for_asking, format_option, of_a_cluster
+from ..errors import HeadraceError
+from .connecting import Settings, client_settings, cluster_options, format_option, with_cluster
 from .places import span_seconds
 from .showing import clipped, document, is_terminal, printable, records, seconds, table
 
@@ -28,20 +27,20 @@ TOO_MUCH = 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Threshold:
-    """Of which more is too much: of records in all partitions together, or of the oldest one's age."""
+    """The largest accepted lag: records in all partitions together, or the age of the oldest record."""
 
     records: int | None = None
     seconds: float | None = None
 
     def is_passed(self, sample: Sample) -> bool:
-        """Raises HeadraceError if it cannot be told."""
+        """Raises HeadraceError if the lag is unknown."""
         if self.records is not None:
             return sample.lag > self.records
         assert self.seconds is not None
         if sample.seconds is not None and sample.seconds > self.seconds:
             return True
         if unknown := next((row for row in sample.rows if row.lag and row.seconds is None), None):
-            raise HeadraceError(f"how long {unknown.tp} waits is not known: its next record could not be read")
+            raise HeadraceError(f"the age of the lag of {unknown.tp} is unknown: its next record could not be read")
         return False
 
 
@@ -104,13 +103,13 @@ def lag(
     if (checkpoint is None) == (group is None):
         raise click.UsageError("name a group with -g, or the directory of a checkpoint")
     if times is not None and not watch:
-        raise click.UsageError("--times is for --watch")
-    asking = for_asking(of_a_cluster(settings), timeout)
+        raise click.UsageError("--times needs --watch")
+    asking = client_settings(with_cluster(settings), timeout)
     rounds = times if watch else 1
     last = asyncio.run(_look(asking, group, checkpoint, topics, interval, rounds, form, is_watch=watch))
     if threshold is not None:
         if beyond := _beyond(last):
-            raise HeadraceError(f"the lag cannot be told: {beyond}")
+            raise HeadraceError(f"the lag is unknown: {beyond}")
         if threshold.is_passed(last):
             context.exit(TOO_MUCH)
 
@@ -126,8 +125,7 @@ async def _look(
     *,
     is_watch: bool,
 ) -> Sample:
-    from headrace.aio.admin import AsyncAdmin
-
+    from .._aio.admin import AsyncAdmin
     from .lag_figures import History
     from .lag_reading import checkpoint_sample, group_sample
 
@@ -195,8 +193,8 @@ def _rounded(value: float | None) -> float | None:
 def shown(
     name: str, sample: Sample, trend: Trend | None, screen: os.terminal_size | None = None, *, is_watch: bool = False
 ) -> str:
-    """As people read it. A watch has the worst partitions first, and fits on the screen if there is one: what does not
-    fit would scroll the figures away that matter, and a wrapped line counts as two."""
+    """The sample as text. With --watch, the partitions with the largest lag come first, and the text fits on the screen
+    if there is one: more lines would scroll the important ones away, and a wrapped line counts as two."""
     width = None if screen is None else screen.columns
     head = f"{printable(name)}: {records(sample.lag)}"
     if sample.seconds is not None:
@@ -204,7 +202,7 @@ def shown(
     notes = [*filter(None, [_beyond(sample)]), *([] if trend is None else [_trend_line(trend)])]
     rows = sorted(sample.rows, key=_badness, reverse=True) if is_watch else sample.rows
     if screen is not None:
-        # The name, the heads, the notes, and the line that the cursor is in.
+        # The name, the column heads, the notes, and the cursor's line.
         room = max(1, screen.lines - 3 - len(notes))
         if len(rows) > room:
             kept = max(1, room - 1)
@@ -219,10 +217,11 @@ def _badness(row: Row) -> tuple[bool, int, float, int]:
 
 
 def _table(rows: Sequence[Row], sample: Sample, width: int | None) -> str:
-    """Some of the sample's rows: columns do not come and go with those that are shown."""
-    from .lag_figures import told_apart
+    """A table of some rows. All rows of the sample determine its columns, so that they do not change from refresh to
+    refresh."""
+    from .lag_figures import owner_labels
 
-    names = told_apart(sample.rows)
+    names = owner_labels(sample.rows)
     with_lanes = any(row.lane for row in sample.rows)
     with_lost = sample.lost > 0
     heads = ["topic", "partition", *(["lane"] if with_lanes else []), "next", "end", "lag", "time"]
@@ -248,7 +247,9 @@ def _beyond(sample: Sample) -> str:
     found = [str(row.tp) for row in sample.rows if row.is_beyond]
     if not found:
         return ""
-    return f"{', '.join(found)}: next is behind the end, so it is of another log (another cluster, or made again)"
+    return (
+        f"{', '.join(found)}: next is behind the end, so it is of another log (another cluster, or a recreated topic)"
+    )
 
 
 def _trend_line(trend: Trend) -> str:

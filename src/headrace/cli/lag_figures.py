@@ -1,4 +1,4 @@
-"""How far a group is: figures out of offsets. Nothing here does I/O or reads a clock.
+"""Computes the lag of a group from offsets. Nothing here does I/O or reads a clock.
 
     plain commit       one row: from the committed offset to the end of the log
     no commit          one row, of what a member has and has not committed: all of the log
@@ -15,9 +15,9 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from headrace.lane_marks import Mark, standing
-from headrace.offsets import OffsetSet
-from headrace.types import TopicPartition, Watermarks
+from .._machines.commit.offset_set import OffsetSet
+from .._machines.lanes.commit_metadata import CommitMark, done_offsets
+from ..types import TopicPartition, Watermarks
 
 LIVE, BACKLOG = "live", "backlog"
 _ID_LENGTHS = (8, 16)
@@ -29,29 +29,32 @@ class Row:
 
     tp: TopicPartition
     lane: str
-    """live, backlog, or empty where there is only one."""
+    """live, backlog, or empty if there is only one lane."""
     next: int
     """The first offset that is not done; without a commit, the first of the log."""
     end: int
     lag: int
     lost: int = 0
     owner: str | None = None
-    """Who reads it: a member's client id and host, or which of several checkpoints."""
+    """The consumer of the partition: a member's client id and host, or the name of a checkpoint."""
     member: str | None = None
     """The member's id. Several members may have the same client id and host."""
     seconds: float | None = None
-    """How old the record at `next` is; None without lag, or if it could not be read."""
+    """The age of the record at `next`; None without lag, or if the record could not be read."""
     is_committed: bool = True
 
     @property
     def is_beyond(self) -> bool:
-        """Whether what is next lies behind the end, as in another log: of another cluster, or made again."""
+        """Whether the next offset is beyond the end: the offsets belong to another cluster, or the topic was
+        recreated."""
         return self.next > self.end
 
 
-def rows_of(tp: TopicPartition, first: Mark, second: Mark | None, log: Watermarks, owner: str | None) -> list[Row]:
-    """What the two commit logs say of a partition."""
-    done = standing(first, second)
+def rows_of(
+    tp: TopicPartition, first: CommitMark, second: CommitMark | None, log: Watermarks, owner: str | None
+) -> list[Row]:
+    """The rows of a partition, from its two commit logs."""
+    done = done_offsets(first, second)
     rows = []
     if first.token:
         open_ranges = done.open(min(done.low, first.offset), first.offset)
@@ -70,13 +73,13 @@ def rows_of(tp: TopicPartition, first: Mark, second: Mark | None, log: Watermark
 
 
 def uncommitted_row(tp: TopicPartition, log: Watermarks, owner: str | None) -> Row:
-    """Nobody has said how far it is: all that is there counts, so that an alert does not come too late."""
+    """The row of a partition without a commit. All of its records count, so that an alert is not late."""
     return Row(tp, "", log.low, log.high, log.high - log.low, owner=owner, is_committed=False)
 
 
 def done_rows(tp: TopicPartition, done: OffsetSet, log: Watermarks, owner: str | None = None) -> list[Row]:
-    """What a query's checkpoint says of a partition: the holes in it are its backlog."""
-    return rows_of(tp, Mark(done.frontier, done, "checkpoint" if done.holes else ""), None, log, owner)
+    """The rows of a partition, from a query's checkpoint. Its holes are the backlog."""
+    return rows_of(tp, CommitMark(done.frontier, done, "checkpoint" if done.holes else ""), None, log, owner)
 
 
 def plain_row(tp: TopicPartition, offset: int, log: Watermarks, lag: int | None = None) -> Row:
@@ -85,13 +88,14 @@ def plain_row(tp: TopicPartition, offset: int, log: Watermarks, lag: int | None 
 
 
 def unread_row(tp: TopicPartition, log: Watermarks, owner: str) -> Row:
-    """Of a share group that has a member there, and no record yet."""
+    """The row of a partition that a share group has assigned but not consumed yet."""
     return Row(tp, "", log.high, log.high, 0, owner=owner, is_committed=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trend:
-    """Of the time that was watched. Records a second; `caught_up` is seconds from now, None if it will not be."""
+    """The trend over the watched time, in records per second. `caught_up` is in seconds from now, or None if the group
+    will not catch up."""
 
     written: float
     read: float
@@ -99,7 +103,7 @@ class Trend:
 
     @property
     def change(self) -> float:
-        """Of the lag."""
+        """The growth of the lag, in records per second."""
         return self.written - self.read
 
 
@@ -121,10 +125,10 @@ class Sample:
         return sum(row.lost for row in self.rows)
 
 
-def told_apart(rows: Iterable[Row]) -> dict[str, str]:
-    """For each member that shares client id and host with another one, a name that it does not share: with the
-    beginning of its id (behind the client id, which a classic group puts before it), of eight characters if they are
-    enough. Two queries of Spark on one driver are such members, or two consumers in one process."""
+def owner_labels(rows: Iterable[Row]) -> dict[str, str]:
+    """A unique label for each member that has the same client id and host as another one, such as two Spark queries on
+    one driver, or two consumers in one process. The label adds the beginning of the member id (without the client id,
+    with which a member id of a classic group starts), of eight characters if they are enough."""
     members: dict[str, set[str]] = {}
     for row in rows:
         if row.owner is not None and row.member is not None:
@@ -140,7 +144,7 @@ def told_apart(rows: Iterable[Row]) -> dict[str, str]:
 
 
 class History:
-    """The samples of the last `window` seconds. Commits come in steps, so the trend is over all of them."""
+    """The samples of the last `window` seconds. Commits come in steps, so the trend covers all of them."""
 
     def __init__(self, window: float = 60.0) -> None:
         self._window = window
@@ -166,6 +170,6 @@ class History:
 
 
 def _growth(before: Iterable[Row], after: Iterable[Row]) -> int:
-    """How many records were written meanwhile, to the partitions that are in both."""
+    """The number of records written between two samples, to the partitions that are in both."""
     ends: Mapping[TopicPartition, int] = {row.tp: row.end for row in before if row.lane != BACKLOG}
     return sum(row.end - ends[row.tp] for row in after if row.lane != BACKLOG and row.tp in ends)

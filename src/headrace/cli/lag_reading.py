@@ -8,12 +8,11 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from headrace.aio import AsyncConsumer
-from headrace.aio.admin import AsyncAdmin, GroupDescription
-from headrace.errors import AuthorizationError, HeadraceError
-from headrace.lane_marks import BACKLOG_SUFFIX, Mark
-from headrace.types import OffsetAndMetadata, TopicPartition
-
+from .._aio import AsyncConsumer
+from .._aio.admin import AsyncAdmin, GroupDescription
+from .._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
+from ..errors import AuthorizationError, HeadraceError
+from ..types import OffsetAndMetadata, TopicPartition
 from .checkpoints import read_checkpoints, slowest
 from .connecting import Settings
 from .lag_figures import Row, Sample, done_rows, plain_row, rows_of, uncommitted_row, unread_row
@@ -57,7 +56,7 @@ async def checkpoint_sample(admin: AsyncAdmin, settings: Settings, path: Path, t
 async def _group_rows(admin: AsyncAdmin, group: str, described: GroupDescription) -> list[Row]:
     committed = await admin.committed(group)
     marks = {tp: _mark(tp, group, found) for tp, found in committed.items()}
-    progress: Mapping[TopicPartition, Mark] = {}
+    progress: Mapping[TopicPartition, CommitMark] = {}
     if any(mark.token for mark in marks.values()):
         found = await admin.committed(group + BACKLOG_SUFFIX)
         progress = {tp: _mark(tp, group + BACKLOG_SUFFIX, it) for tp, it in found.items()}
@@ -74,11 +73,11 @@ async def _group_rows(admin: AsyncAdmin, group: str, described: GroupDescription
     return rows
 
 
-def _mark(tp: TopicPartition, group: str, found: OffsetAndMetadata) -> Mark:
+def _mark(tp: TopicPartition, group: str, found: OffsetAndMetadata) -> CommitMark:
     try:
-        return Mark.read(found)
+        return CommitMark.read(found)
     except ValueError as error:
-        raise HeadraceError(f"what {group} has committed for {tp} cannot be understood: {error}") from None
+        raise HeadraceError(f"the commit of group {group} for {tp} cannot be parsed: {error}") from None
 
 
 async def _share_rows(admin: AsyncAdmin, group: str, described: GroupDescription) -> list[Row]:

@@ -15,8 +15,7 @@ from datetime import datetime
 from json.encoder import encode_basestring_ascii
 from operator import attrgetter
 
-from headrace.records import Record
-
+from ..records import Record
 from .showing import printable
 
 Render = Callable[[Iterable[Record]], bytes]
@@ -27,7 +26,7 @@ _value_of = attrgetter("value")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Columns:
+class LineColumns:
     """What is shown besides the value."""
 
     offsets: bool = False
@@ -56,12 +55,12 @@ class Filter:
         return found
 
 
-def renderer(form: str, columns: Columns, for_terminal: bool) -> Render:
+def renderer(form: str, columns: LineColumns, for_terminal: bool) -> Render:
     """What turns records into lines, each with its newline."""
     if form == "json":
         return _json_lines
     show = bytes.hex if form == "hex" else _safe if for_terminal else None
-    if columns == Columns():
+    if columns == LineColumns():
         if show is None:
             return _values
         return lambda records: "".join([show(record.value or b"") + "\n" for record in records]).encode()
@@ -84,7 +83,7 @@ def _safe(data: bytes) -> str:
     return printable(data.decode(errors="replace"))
 
 
-def _row(record: Record, columns: Columns, text: Callable[[bytes], str]) -> str:
+def _row(record: Record, columns: LineColumns, text: Callable[[bytes], str]) -> str:
     cells = []
     if columns.offsets:
         cells += [f"{record.partition}:{record.offset}", _time(record.timestamp)]

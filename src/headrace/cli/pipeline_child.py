@@ -30,8 +30,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.local.ports import free_ports
-
+from ..local.ports import free_ports
 from .causes import one_line
 
 SHOW = "headrace.show"

@@ -1,4 +1,4 @@
-"""Standard output that is a pipe, and whatever reads it having had enough: no error of any command."""
+"""Detects that the reader of standard output closed the pipe, which is not an error for any command."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import sys
 from collections.abc import Iterator
 
 
-class ReaderGone(Exception):
-    """Nobody reads standard output any more."""
+class PipeClosed(Exception):
+    """The reader of standard output closed the pipe."""
 
 
 def reader_is_gone() -> bool:
-    """Whether that is so. Writing tells as well, but a command that has nothing to write would go on for ever."""
+    """Whether the reader closed the pipe. A write would fail too, but a command without output would never notice."""
     try:
         watched = select.poll()
-        watched.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always told of
-    except (AttributeError, OSError, ValueError):  # none at all, or no file
+        watched.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
+    except (AttributeError, OSError, ValueError):  # no standard output, or not a file
         return False
     return bool(watched.poll(0))
 
 
 @contextlib.contextmanager
-def noticing_that_the_reader_is_gone() -> Iterator[None]:
-    """Raises ReaderGone for an output that failed because of it. Other pipes that broke are errors as they were."""
+def detect_closed_pipe() -> Iterator[None]:
+    """Raises PipeClosed instead of BrokenPipeError if standard output was closed. Other broken pipes stay errors."""
     try:
         yield
     except BrokenPipeError:
         if reader_is_gone():
-            raise ReaderGone from None
+            raise PipeClosed from None
         raise
 
 
-def forget_the_rest() -> None:
-    """What is left in the buffer has nowhere to go, and must not be tried again when Python ends."""
+def discard_output() -> None:
+    """Discard buffered output, so that Python does not try to write it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,7 +16,7 @@ from datetime import datetime
 
 import click
 
-from headrace.types import TopicPartition
+from ..types import TopicPartition
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -32,7 +32,7 @@ def span_seconds(text: str) -> float | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class StartPlace:
     """`kind`: beginning, end, offset, last or time (then `number` is milliseconds since 1970)."""
 
     kind: str
@@ -73,19 +73,19 @@ def _listed(offsets: Mapping[TopicPartition, int]) -> str:
     return ", ".join(named[:_NAMED]) + more
 
 
-def parse_place(text: str, now: float) -> Place:
+def parse_place(text: str, now: float) -> StartPlace:
     """Raises BadParameter for what is none of the forms."""
     word = text.strip().lower()
     if word in ("beginning", "earliest"):
-        return Place("beginning")
+        return StartPlace("beginning")
     if word in ("end", "latest"):
-        return Place("end")
+        return StartPlace("end")
     if re.fullmatch(r"\d+", word):
-        return Place("offset", int(word))
+        return StartPlace("offset", int(word))
     if re.fullmatch(r"-\d+", word):
-        return Place("last", int(word[1:]))
+        return StartPlace("last", int(word[1:]))
     if word.startswith("@"):
-        return Place("time", _milliseconds(text.strip()[1:], now), text.strip())
+        return StartPlace("time", _milliseconds(text.strip()[1:], now), text.strip())
     raise click.BadParameter(
         f"{text!r} is none of beginning, end, OFFSET, -LAST, @TIME, @-15m", param_hint="-o / --offset"
     )
@@ -102,8 +102,8 @@ def _milliseconds(text: str, now: float) -> int:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is no time: give 2026-11-16T04:00, -15m, or what passed since 1970 in seconds (10 digits) or "
-            "milliseconds (13)",
+            f"{text!r} is not a valid time: give 2026-11-16T04:00, -15m, or the time since 1970 in seconds (10 digits) "
+            "or milliseconds (13)",
             param_hint="-o / --offset",
         ) from None
 

@@ -12,10 +12,9 @@ from typing import IO, Any
 
 import click
 
-from headrace.errors import HeadraceError, KafkaError, NetworkError
-
-from .connecting import Settings, cluster_options, for_asking, format_option, name_and_value, of_a_cluster
-from .producing import for_getting_in, make_producer
+from ..errors import HeadraceError, KafkaError, NetworkError
+from .connecting import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
+from .producing import make_producer, security_settings
 from .showing import records, say
 
 _QUEUE_FULL_WAIT = 0.1
@@ -70,10 +69,10 @@ def produce(
     fails.
     """
     if form == "json" and key_delimiter:
-        raise click.UsageError("-K is for text: with --format json a key is the line's own")
+        raise click.UsageError("-K needs --format text: with --format json, the key is part of the line")
     _check_name(topic)
     always = [(name, value.encode()) for name, value in (name_and_value(text, "-H") for text in headers)]
-    writer = _Writer(of_a_cluster(settings), topic, timeout, compression, create)
+    writer = _Writer(with_cluster(settings), topic, timeout, compression, create)
     if not files and sys.stdin.isatty():
         say("reading lines from the terminal: Ctrl-D ends")
     read = _read_json if form == "json" else _read_text
@@ -96,20 +95,21 @@ def _check_name(topic: str) -> None:
     """Of a name that it does not allow, Kafka says only that there is no such topic."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", topic) or topic in (".", "..") or len(topic) > _LONGEST_NAME:
         raise click.BadParameter(
-            f"{topic!r} is no name of a topic: at most {_LONGEST_NAME} letters, digits, '.', '_' and '-' are allowed",
+            f"{topic!r} is not a valid topic name: at most {_LONGEST_NAME} letters, digits, '.', '_' and '-' are "
+            "allowed",
             param_hint="-t / --topic",
         )
 
 
 async def _exists(settings: Settings, topic: str) -> bool:
-    from headrace.aio.admin import AsyncAdmin
+    from .._aio.admin import AsyncAdmin
 
     async with AsyncAdmin(settings) as admin:
         return topic in await admin.topics([topic])
 
 
 async def _create(settings: Settings, topic: str) -> None:
-    from headrace.aio.admin import AsyncAdmin
+    from .._aio.admin import AsyncAdmin
 
     async with AsyncAdmin(settings) as admin:
         try:
@@ -136,7 +136,7 @@ class _Writer:
         self._handed_over = self._written = 0
         # Asked by a client of our own, before the producer exists: it says what is wrong, does not try a wrong password
         # again and again, and does not make brokers create the topic, as the producer's question would.
-        asking = for_asking(for_getting_in(settings), timeout)
+        asking = client_settings(security_settings(settings), timeout)
         exists = asyncio.run(_exists(asking, topic))
         self._producer = make_producer({"linger.ms": 5, "compression.type": compression, **settings})
         if not exists:
@@ -205,18 +205,18 @@ def _read_json(line: bytes, where: str, key_delimiter: str | None) -> dict[str, 
     try:
         found = json.loads(line)
         if not isinstance(found, dict) or "value" not in found:
-            raise ValueError("an object with a value is needed")
+            raise ValueError("it must be an object with a value")
         record: dict[str, Any] = {"key": _bytes(found.get("key")), "value": _bytes(found["value"])}
         record["headers"] = _headers(found.get("headers"))
         for name, limit in _NUMBERS.items():
             number = -1 if found.get(name) is None else found[name]
             if type(number) is not int or not -1 <= number < limit:
-                raise ValueError(f"{json.dumps(number)} is no {name}")
+                raise ValueError(f"{json.dumps(number)} is not a valid {name}")
             if number >= 0:
                 record[name] = number
         return record
     except (ValueError, TypeError) as error:
-        raise HeadraceError(f"{where}: not a record as JSON: {error}") from None
+        raise HeadraceError(f"{where}: not a record in JSON: {error}") from None
 
 
 def _headers(found: Any) -> list[tuple[str, bytes | None]]:
@@ -224,7 +224,7 @@ def _headers(found: Any) -> list[tuple[str, bytes | None]]:
     if isinstance(found, dict):
         found = [[name, value] for name, value in found.items()]
     if found is not None and not (isinstance(found, list) and all(_is_pair(it) for it in found)):
-        raise ValueError("headers are an object, or a list of pairs: a name and a value each")
+        raise ValueError("headers must be an object, or a list of pairs of name and value")
     return [(name, _bytes(value)) for name, value in found or ()]
 
 

@@ -24,10 +24,9 @@ from typing import Any
 
 import click
 
-from headrace.errors import HeadraceError
-
+from ..errors import HeadraceError
 from .causes import Failures, cause_in
-from .connecting import Settings, client_options, for_asking, name_and_value
+from .connecting import Settings, client_options, client_settings, name_and_value
 from .showing import printable, say, table
 
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
@@ -43,7 +42,7 @@ class PipelineError(HeadraceError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class PipelineOutcome:
     tables: list[dict[str, Any]]
     seconds: float
     shown: dict[str, Any] | None
@@ -93,7 +92,9 @@ def run(
         )
     own_broker = not settings.get("bootstrap.servers")
     if sample is not None and not own_broker:
-        raise click.UsageError("--sample is for a broker of its own: without -b")
+        raise click.UsageError(
+            "--sample cannot be combined with -b: it writes to the broker that `headrace run` starts"
+        )
     if sample is not None and not (directory / SAMPLE).is_file():
         raise click.UsageError(f"--sample writes what {SAMPLE} makes, and {directory} has none")
     _check_packages()
@@ -125,7 +126,7 @@ def _check_packages() -> None:
 
 @contextlib.contextmanager
 def _alone(state: Path) -> Iterator[None]:
-    from headrace.local.filelock import FileLock
+    from ..local.filelock import FileLock
 
     lock = FileLock(state / "run.lock")
     if not lock.acquire(0):
@@ -138,15 +139,14 @@ def _alone(state: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_broker(directory: Path, state: Path, sample: int | None) -> Iterator[str]:
-    from headrace.local import LocalBroker
-
+    from ..local import LocalBroker
     from .broker import download_bar
     from .sample import load_sample, write_sample
 
     found = load_sample(directory)
     with download_bar() as progress:
-        from headrace.local.kafka_home import DEFAULT_VERSION
-        from headrace.local.prepare import prepare
+        from ..local.kafka_home import DEFAULT_VERSION
+        from ..local.prepare import prepare
 
         prepare(DEFAULT_VERSION, progress)
     say("starting Apache Kafka on this machine ...")
@@ -158,10 +158,10 @@ def _own_broker(directory: Path, state: Path, sample: int | None) -> Iterator[st
 
 def _check_cluster(state: Path, settings: Settings) -> None:
     """Also that there is one: Spark would try for minutes."""
-    from headrace.aio.admin import AsyncAdmin
+    from .._aio.admin import AsyncAdmin
 
     async def ask() -> str:
-        async with AsyncAdmin(for_asking(settings, _ASK_WITHIN)) as admin:
+        async with AsyncAdmin(client_settings(settings, _ASK_WITHIN)) as admin:
             return await admin.cluster_id()
 
     place, found = state / "cluster", asyncio.run(ask())
@@ -186,10 +186,9 @@ def taken(state: Path) -> int | None:
     return sum(each.frontier - each.count_open for each in done.values())
 
 
-def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str], begun: float) -> Outcome:
+def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str], begun: float) -> PipelineOutcome:
     """Raises PipelineError with the cause in one line."""
-    from headrace.local.process import GuardedProcess
-
+    from ..local.process import GuardedProcess
     from .pipeline_child import Task
 
     log, events = state / "run.log", state / "events.jsonl"
@@ -210,7 +209,7 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str], 
             if "warning" in event:
                 say(event["warning"])
             if "tables" in event:
-                found = Outcome(**event)
+                found = PipelineOutcome(**event)
     except (KeyboardInterrupt, SystemExit):  # SystemExit: SIGTERM and SIGHUP, see `handle_signals`
         process.send_signal(signal.SIGTERM)
         process.wait(_END_WITHIN)
@@ -219,7 +218,9 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str], 
     finally:
         process.close()
     if found is None:
-        raise PipelineError(f"the pipeline failed: {failures.cause or 'Spark ended without a word'} (log: {log})")
+        raise PipelineError(
+            f"the pipeline failed: {failures.cause or 'Spark exited without an error message'} (log: {log})"
+        )
     return found
 
 
@@ -252,7 +253,7 @@ def follow(events: Path, process: Any, begun: float) -> Iterator[dict[str, Any]]
             status.update(Text(shown()))  # of Spark's words none is markup
 
 
-def report(state: Path, outcome: Outcome, new: int | None, seconds: float) -> None:
+def report(state: Path, outcome: PipelineOutcome, new: int | None, seconds: float) -> None:
     rows = [(each["name"], each["rows"], each["rows"] - each["before"]) for each in outcome.tables]
     click.echo(table(("table", "rows", "new"), rows))
     if outcome.shown:
@@ -261,7 +262,7 @@ def report(state: Path, outcome: Outcome, new: int | None, seconds: float) -> No
     if new is not None:
         rate = new / outcome.seconds if outcome.seconds else 0.0
         took = f"{new:,} new records in {took} ({rate:,.0f} records/s)"
-    click.echo(f"\n{took}, {seconds:.1f} s with all that had to be started")
+    click.echo(f"\n{took}, {seconds:.1f} s including startup")
     log = os.path.relpath(state / "run.log")
     if outcome.location is None:
         click.echo(f"log: {log}")
@@ -277,12 +278,11 @@ def _python() -> str:
 
 
 def _report_lag(state: Path, kafka: Settings) -> None:
-    from headrace.aio.admin import AsyncAdmin
-
+    from .._aio.admin import AsyncAdmin
     from .lag_reading import checkpoint_sample
 
     async def ask() -> str:
-        settings = for_asking(kafka, _ASK_WITHIN)
+        settings = client_settings(kafka, _ASK_WITHIN)
         async with AsyncAdmin(settings) as admin:
             sample = await checkpoint_sample(admin, settings, state / "checkpoints", ())
             return f"lag: {sample.lag:,} records in {len(sample.rows)} partitions"
@@ -290,4 +290,4 @@ def _report_lag(state: Path, kafka: Settings) -> None:
     try:
         click.echo(asyncio.run(ask()))
     except (HeadraceError, OSError) as error:
-        click.echo(f"lag: not known ({error})")
+        click.echo(f"lag: unknown ({error})")

@@ -15,8 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headrace.errors import HeadraceError
-
+from ..errors import HeadraceError
 from .producing import make_producer
 from .showing import say
 
@@ -86,7 +85,7 @@ def _finish(sample: ModuleType, servers: str, ends: dict[int, int], path: Path) 
 
 
 def _between(topic: str, servers: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> Counter[Item]:
-    from headrace import Consumer, TopicPartition
+    from .. import Consumer, TopicPartition
 
     found: Counter[Item] = Counter()
     deadline = time.monotonic() + _TIMEOUT
@@ -111,8 +110,8 @@ def _note(path: Path, begun: dict[str, Any]) -> None:
 
 async def _ends(sample: ModuleType, servers: str) -> dict[int, int]:
     """The next offset of each partition. Makes the topic if there is none; records of any age are kept."""
-    from headrace.aio.admin import AsyncAdmin
-    from headrace.types import TopicPartition
+    from .._aio.admin import AsyncAdmin
+    from ..types import TopicPartition
 
     async with AsyncAdmin(bootstrap_servers=servers) as admin:
         found = (await admin.topics([sample.TOPIC])).get(sample.TOPIC)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .connecting import Settings, cluster_options, format_option, of_a_cluster
-from .pipes import ReaderGone, reader_is_gone
-from .places import Place, chosen, parse_place
+from .connecting import Settings, cluster_options, format_option, with_cluster
+from .pipes import PipeClosed, reader_is_gone
+from .places import StartPlace, chosen, parse_place
 from .showing import say
 from .topics import no_such_topic
 
 if TYPE_CHECKING:
-    from headrace import Consumer, Record, Records
-    from headrace.types import TopicPartition
+    from .. import Consumer, Record, Records
+    from ..types import TopicPartition
 
 _POLL = 0.5
 
@@ -77,19 +77,20 @@ def tail(
     form: str,
 ) -> None:
     """Follow a topic: print its records, one a line, until Ctrl-C."""
-    from headrace import Consumer
-
-    from .lines import Columns, Filter, renderer
+    from .. import Consumer
+    from .lines import Filter, LineColumns, renderer
 
     place = parse_place(start, time.time())
     wanted = Filter(_pattern(grep, "--grep"), _pattern(grep_key, "--grep-key"))
-    render = renderer(form, Columns(offsets, keys, headers), sys.stdout.isatty())
+    render = renderer(form, LineColumns(offsets, keys, headers), sys.stdout.isatty())
     if group and (partitions or exit_at_end or place.kind not in ("beginning", "end")):
-        raise click.UsageError("with -g the group decides what is read: -p, -e and most of -o do not go with it")
+        raise click.UsageError(
+            "-g cannot be combined with -p, -e and most values of -o: the group determines partitions and offsets"
+        )
     config = {
         "client.id": "headrace-cli",
         "max.poll.records": -1,
-        **of_a_cluster(settings),
+        **with_cluster(settings),
         "allow.auto.create.topics": False,
         "default.api.timeout.ms": round(timeout * 1000),
         **(_membership(group, place) if group else {}),
@@ -115,7 +116,7 @@ def tail(
                 out.write(render(found))
                 out.flush()
             elif reader_is_gone():
-                raise ReaderGone
+                raise PipeClosed
             if group:
                 consumer.done(_seen(records, found) if left == 0 else records)
             if left == 0:
@@ -133,10 +134,10 @@ def _pattern(text: str | None, option: str) -> re.Pattern[bytes] | None:
     try:
         return None if text is None else re.compile(text.encode())
     except re.error as error:
-        raise click.BadParameter(f"{text!r} is no regular expression: {error}", param_hint=option) from None
+        raise click.BadParameter(f"{text!r} is not a valid regular expression: {error}", param_hint=option) from None
 
 
-def _membership(group: str, place: Place) -> Settings:
+def _membership(group: str, place: StartPlace) -> Settings:
     """What is committed is what was shown, or looked at by the filter, and not what a poll brought."""
     reset = "earliest" if place.kind == "beginning" else "latest"
     return {"group.id": group, "auto.offset.reset": reset, "commit.mode": "done"}
@@ -151,9 +152,9 @@ def _member_polls(consumer: Consumer, topic: str, at_most: Limit) -> Iterator[Re
 
 
 def _polls(
-    consumer: Consumer, topic: str, wanted: tuple[int, ...], place: Place, exit_at_end: bool, at_most: Limit
+    consumer: Consumer, topic: str, wanted: tuple[int, ...], place: StartPlace, exit_at_end: bool, at_most: Limit
 ) -> Iterator[Records]:
-    from headrace import TopicPartition
+    from .. import TopicPartition
 
     infos = consumer.partitions_for_topic(topic)
     if not infos:
@@ -195,7 +196,7 @@ def _before(records: Records, ends: Mapping[TopicPartition, int]) -> Iterator[Re
 
 
 def _starts(
-    consumer: Consumer, places: list[TopicPartition], place: Place, ends: dict[TopicPartition, int]
+    consumer: Consumer, places: list[TopicPartition], place: StartPlace, ends: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     if place.kind == "time":
         found = consumer.offsets_for_times(dict.fromkeys(places, place.number))

@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from headrace.errors import HeadraceError, KafkaError
-
-from .connecting import Settings, cluster_options, for_asking, format_option, name_and_value, of_a_cluster
+from ..errors import HeadraceError, KafkaError
+from .connecting import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
 from .showing import document, table
 
 
@@ -60,12 +59,12 @@ def topics(
 ) -> None:
     """List, describe, create and delete topics."""
     if create and delete:
-        raise click.UsageError("--create and --delete: choose one of them")
+        raise click.UsageError("--create and --delete cannot be combined")
     if (create or delete) and not names:
         raise click.UsageError("name the topic with -t")
     if not create and (partitions or replication or topic_config):
-        raise click.UsageError("-p, -r and -c are for --create")
-    asking = for_asking(of_a_cluster(settings), timeout)
+        raise click.UsageError("-p, -r and -c need --create")
+    asking = client_settings(with_cluster(settings), timeout)
     if create:
         chosen = dict(name_and_value(text, "-c") for text in topic_config)
         asyncio.run(_create(asking, names, partitions or -1, replication or -1, chosen, form))
@@ -84,7 +83,7 @@ async def _create(
     chosen: dict[str, str],
     form: str,
 ) -> None:
-    from headrace.aio.admin import AsyncAdmin
+    from .._aio.admin import AsyncAdmin
 
     async with AsyncAdmin(settings) as admin:
         for name in names:
@@ -93,7 +92,7 @@ async def _create(
 
 
 async def _delete(settings: Settings, names: tuple[str, ...], form: str) -> None:
-    from headrace.aio.admin import AsyncAdmin
+    from .._aio.admin import AsyncAdmin
 
     async with AsyncAdmin(settings) as admin:
         for name in names:
@@ -112,8 +111,8 @@ def no_such_topic(name: str) -> HeadraceError:
 
 async def _describe(settings: Settings, names: tuple[str, ...], internal: bool) -> list[dict[str, Any]]:
     """Topics with, for each partition, who has it and its bounds."""
-    from headrace.aio.admin import AsyncAdmin
-    from headrace.types import TopicPartition
+    from .._aio.admin import AsyncAdmin
+    from ..types import TopicPartition
 
     async with AsyncAdmin(settings) as admin:
         found = await admin.topics(names or None)

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace.arguments import function_of, number_of, shown, whole_number_of
-
+from .._arguments import function_of, number_of, short_repr, whole_number_of
 from .errors import LocalBrokerError
 from .secured import check_users
 from .settings import check_overrides
@@ -25,26 +24,26 @@ def check_size(brokers: Any, port: Any) -> None:
     if whole_number_of("brokers", brokers) < 1:
         raise LocalBrokerError(f"a cluster needs at least one broker, not {brokers}")
     if port is not None and not 1 <= whole_number_of("port", port) <= 65_536 - brokers:
-        raise LocalBrokerError(f"{port} is not a port that {brokers} broker(s) can start from")
+        raise LocalBrokerError(f"{port} is not a valid first port for {brokers} broker(s)")
 
 
 def check_racks(racks: Any) -> None:
     if racks is None:
         return
     if isinstance(racks, (str, bytes)) or not isinstance(racks, Sequence):
-        raise TypeError(f"racks must be a list of names, not {shown(racks)}")
+        raise TypeError(f"racks must be a list of names, not {short_repr(racks)}")
     if not racks:
         raise LocalBrokerError("racks must name at least one rack")
     for rack in racks:
         if not isinstance(rack, str):
-            raise TypeError(f"a rack's name must be a string, not {shown(rack)}")
+            raise TypeError(f"a rack's name must be a string, not {short_repr(rack)}")
         if not _RACK.fullmatch(rack):
-            raise LocalBrokerError(f"{shown(rack)} cannot be a rack's name: it is empty, or has a blank in it")
+            raise LocalBrokerError(f"{short_repr(rack)} is not a valid rack name: it is empty, or contains a blank")
 
 
 def check_security(secure: Any, users: Any) -> None:
     if not isinstance(secure, bool):
-        raise TypeError(f"secure must be True or False, not {shown(secure)}")
+        raise TypeError(f"secure must be True or False, not {short_repr(secure)}")
     if users is None:
         return
     if not isinstance(users, Mapping):
@@ -53,7 +52,7 @@ def check_security(secure: Any, users: Any) -> None:
         raise LocalBrokerError("users need secure=True")
     for name, password in users.items():
         if not isinstance(name, str) or not isinstance(password, str):
-            raise TypeError(f"the name and the password of the user {shown(name)} must be strings")
+            raise TypeError(f"the name and the password of the user {short_repr(name)} must be strings")
     check_users(users)
 
 
@@ -65,11 +64,11 @@ def overrides_in(properties: Any) -> dict[str, str]:
         raise TypeError(f"properties must be a mapping of names to values, not a {type(properties).__name__}")
     for name, value in properties.items():
         if not isinstance(name, str):
-            raise TypeError(f"the name of a property must be a string, not {shown(name)}")
+            raise TypeError(f"the name of a property must be a string, not {short_repr(name)}")
         if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-            raise LocalBrokerError(f"{shown(name)} is not the name of a property")
+            raise LocalBrokerError(f"{short_repr(name)} is not a valid property name")
         if not isinstance(value, (str, int, float)):
-            raise TypeError(f"{name} must be a string, a number or a bool, not {shown(value)}")
+            raise TypeError(f"{name} must be a string, a number or a bool, not {short_repr(value)}")
     found = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
     check_overrides(found)
     return found
@@ -78,11 +77,11 @@ def overrides_in(properties: Any) -> dict[str, str]:
 def check_start(version: Any, start_timeout: Any, heap: Any, progress: Any) -> None:
     for name, value in (("version", version), ("heap", heap)):
         if not isinstance(value, str):
-            raise TypeError(f"{name} must be a string, not {shown(value)}")
+            raise TypeError(f"{name} must be a string, not {short_repr(value)}")
     if not _VERSION.fullmatch(version):
-        raise LocalBrokerError(f"version={shown(version)} is not a version of Kafka, as 4.3.1")
+        raise LocalBrokerError(f"version={short_repr(version)} is not a version of Kafka, such as 4.3.1")
     if not _HEAP.fullmatch(heap):
-        raise LocalBrokerError(f"heap={shown(heap)} is not a size as Java's -Xmx takes it: 512m, 2g")
+        raise LocalBrokerError(f"heap={short_repr(heap)} is not a size for Java's -Xmx, such as 512m or 2g")
     number_of("start_timeout", start_timeout)
     if progress is not None:
         function_of("progress", progress)
@@ -90,14 +89,14 @@ def check_start(version: Any, start_timeout: Any, heap: Any, progress: Any) -> N
 
 def check_path(name: str, path: Any) -> None:
     if path is not None and not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"{name} must be a path, not {shown(path)}")
+        raise TypeError(f"{name} must be a path, not {short_repr(path)}")
 
 
 def check_tool(main_class: Any, args: Iterable[Any], given: Any, timeout: Any) -> None:
     for value in (main_class, *args, *(() if given is None else (given,))):
         if not isinstance(value, str):
-            raise TypeError(f"a tool's class, arguments and input must be strings, not {shown(value)}")
+            raise TypeError(f"a tool's class, arguments and input must be strings, not {short_repr(value)}")
         if value is not given and "\0" in value:
-            raise LocalBrokerError(f"a command line cannot have a NUL in it: {shown(value)}")
+            raise LocalBrokerError(f"a command line cannot contain NUL characters: {short_repr(value)}")
     if timeout is not None:
         number_of("timeout", timeout)

@@ -144,7 +144,7 @@ def bring_down() -> Status:
             # Its guards end the brokers.
             os.kill(status.supervisor, signal.SIGKILL)
             if not _wait_for_the_lock(_STOP_WITHIN):
-                raise LocalBrokerError(f"the supervisor (pid {status.supervisor}) does not end")
+                raise LocalBrokerError(f"the supervisor (pid {status.supervisor}) did not stop")
     state_path().unlink(missing_ok=True)
     return status
 
@@ -178,7 +178,7 @@ def _launch(wish: Wish) -> dict[str, object]:
             raise
     if not line:
         supervisor.wait()
-        return {"error": f"the supervisor ended without a word: see {log.name}"}
+        return {"error": f"the supervisor exited without a message: see {log.name}"}
     answer: dict[str, object] = json.loads(line)
     if "status" in answer:
         supervisor.returncode = 0  # it outlives us, and that is meant
@@ -191,15 +191,15 @@ def _require_same(status: Status, wish: Wish, insisted_on: Collection[str]) -> N
     where = status.bootstrap_servers
     if len(status.brokers) != wish.brokers:
         raise LocalBrokerError(
-            f"a cluster of {len(status.brokers)} broker(s) is running already at {where}: `headrace down` ends it"
+            f"a cluster of {len(status.brokers)} broker(s) is already running at {where}: `headrace down` stops it"
         )
     if (status.client_properties is not None) != wish.secure:
         raise LocalBrokerError(
-            f"a cluster with{'out' if wish.secure else ''} security is running already at {where}: "
-            "`headrace down` ends it"
+            f"a cluster with{'out' if wish.secure else ''} security is already running at {where}: "
+            "`headrace down` stops it"
         )
     if differences := ", ".join(_differences(status, wish, insisted_on)):
-        raise LocalBrokerError(f"a cluster is running already at {where}, with {differences}: `headrace down` ends it")
+        raise LocalBrokerError(f"a cluster is already running at {where}, with {differences}: `headrace down` stops it")
 
 
 def _differences(status: Status, wish: Wish, insisted_on: Collection[str]) -> Iterator[str]:
@@ -218,7 +218,7 @@ def _differences(status: Status, wish: Wish, insisted_on: Collection[str]) -> It
 
 
 def _place(data: str | None) -> str:
-    return "thrown away" if data is None else f"kept in {Path(data).resolve()}"
+    return "deleted at the end" if data is None else f"kept in {Path(data).resolve()}"
 
 
 def _told(status: Status) -> dict[str, str]:

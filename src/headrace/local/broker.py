@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from headrace.arguments import whole_number_of
-
+from .._arguments import whole_number_of
 from .arguments import check_path, check_racks, check_security, check_size, check_start, check_tool, overrides_in
 from .directory import ClusterDirectory, gist, open_log, said_since
 from .errors import LocalBrokerError, full_disk, storage_error
@@ -27,13 +26,7 @@ from .progress import say_on_terminal
 from .readiness import ask_broker
 from .secured import ADMIN, Secured
 from .secured import secure as secure_directory
-from .settings import (
-    HOST,
-    Ports,
-    broker_properties,
-    rack_of,
-    write_broker_files,
-)
+from .settings import HOST, Ports, broker_properties, rack_of, write_broker_files
 from .tools import broker_command, run_tool
 
 _ATTEMPTS = 3
@@ -174,7 +167,7 @@ class LocalBroker:
     def start(self) -> LocalBroker:
         """Start all brokers; returns when each knows of all others. Downloads Kafka the first time."""
         if self._directory is not None:
-            raise LocalBrokerError("the cluster is running already")
+            raise LocalBrokerError("the cluster is already running")
         find_java()  # before anything else is looked at: it is what is missing most often
         if self._first_port is not None:
             _require_free(self._client_ports(self._first_port))
@@ -392,7 +385,7 @@ class LocalBroker:
     def _security(self) -> Secured:
         self._running()
         if self._secured is None:
-            raise LocalBrokerError("the cluster is not secured: make it with secure=True")
+            raise LocalBrokerError("the cluster is not secured: create it with secure=True")
         return self._secured
 
     def _process(self, broker_id: int) -> GuardedProcess:
@@ -422,6 +415,6 @@ def _require_free(ports: Iterable[int]) -> None:
     for port in ports:
         if not is_free(port):
             raise LocalBrokerError(
-                f"port {port} on {HOST} is in use: end what listens there, choose another port, "
+                f"port {port} on {HOST} is in use: stop the process that listens there, choose another port, "
                 "or give none to get a free one"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from headrace.errors import HeadraceError
+from ..errors import HeadraceError
 
 
 class LocalBrokerError(HeadraceError):

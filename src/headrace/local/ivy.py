@@ -84,7 +84,7 @@ def download(
     if settings.parent == scratch:
         settings.write_text(_SETTINGS)
     elif not settings.is_file():
-        raise LocalBrokerError(f"HEADRACE_IVY_SETTINGS names {settings}, which is not there")
+        raise LocalBrokerError(f"HEADRACE_IVY_SETTINGS names {settings}, which does not exist")
     module = scratch / "ivy.xml"
     module.write_text(_module(modules, without))
     command = [

@@ -150,7 +150,7 @@ def _write_bootstrap_checkpoint(home: KafkaHome, scratch: Path, java: Java) -> N
     if done.returncode != 0:
         if "No space left on device" in done.stdout:
             raise full_disk(home.path, "the cache directory")
-        raise LocalBrokerError(f"Kafka {home.version} cannot be prepared:\n{done.stdout[-2000:]}")
+        raise LocalBrokerError(f"Kafka {home.version} cannot be installed:\n{done.stdout[-2000:]}")
     shutil.copyfile(checkpoint, home.bootstrap_checkpoint)
 
 

@@ -30,8 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.arguments import shown
-
+from .._arguments import short_repr
 from .certificates import Authority
 from .errors import LocalBrokerError
 from .java import Java
@@ -91,9 +90,9 @@ class Secured:
     def sasl_config(self, username: str, mechanism: str) -> dict[str, str]:
         """What a client needs for SECURE, except the address. Raises `LocalBrokerError` for an unknown user."""
         if not isinstance(username, str) or username not in self.users:
-            raise LocalBrokerError(f"there is no user {shown(username)}: there are {', '.join(self.users)}")
+            raise LocalBrokerError(f"there is no user {short_repr(username)}: there are {', '.join(self.users)}")
         if mechanism not in _MECHANISMS:
-            raise LocalBrokerError(f"mechanism={shown(mechanism)}: must be {' or '.join(_MECHANISMS)}")
+            raise LocalBrokerError(f"mechanism={short_repr(mechanism)}: must be {' or '.join(_MECHANISMS)}")
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": mechanism,
@@ -134,9 +133,9 @@ def check_users(users: Mapping[str, str]) -> None:
     """Raises `LocalBrokerError`."""
     for name, password in users.items():
         if not name.isidentifier() or not name.isascii():
-            raise LocalBrokerError(f"{name!r} cannot be a user's name: letters, digits and _ are allowed")
+            raise LocalBrokerError(f"{name!r} is not a valid user name: use letters, digits and _")
         if not password or not password.isprintable():
-            raise LocalBrokerError(f"the password of {name} is empty, or has a character that cannot be printed")
+            raise LocalBrokerError(f"the password of {name} is empty, or contains an unprintable character")
 
 
 def secure(path: Path, users: Mapping[str, str], java: Java, kafka: KafkaHome, host: str) -> Secured:
@@ -159,7 +158,9 @@ def _users(path: Path, given: Mapping[str, str]) -> dict[str, str]:
     except ValueError as error:
         raise LocalBrokerError(f"{path} is damaged: choose another data directory, or delete this one") from error
     if any(known.get(name) != password for name, password in given.items()):
-        raise LocalBrokerError(f"the users of {path.parent.parent} are others: they are made with the data directory")
+        raise LocalBrokerError(
+            f"the users of {path.parent.parent} differ: users are created with the data directory and cannot change"
+        )
     return known
 
 
@@ -191,7 +192,7 @@ def _make_checkpoint(secured: Secured, java: Java, kafka: KafkaHome) -> None:
         checkpoint, done = formatted(kafka, Path(scratch), java, *proofs)
         if done.returncode != 0:
             raise LocalBrokerError(
-                f"Kafka's users cannot be made (exit code {done.returncode}):\n{done.stdout[-2000:]}"
+                f"Kafka's users cannot be created (exit code {done.returncode}):\n{done.stdout[-2000:]}"
             )
         os.chmod(checkpoint, 0o600)
         shutil.move(checkpoint, secured.bootstrap_checkpoint)

@@ -75,7 +75,7 @@ def check_overrides(properties: Mapping[str, str]) -> None:
     """Raise `LocalBrokerError` for a property that the cluster itself must set."""
     for name in properties:
         if name in _OWNED:
-            raise LocalBrokerError(f"{name} is set by LocalBroker itself and cannot be among its properties")
+            raise LocalBrokerError(f"{name} is set by LocalBroker and cannot be given in properties")
 
 
 def broker_properties(

@@ -1,7 +1,7 @@
-"""Kafka for PySpark: `format("headrace")`, a drop-in for `format("kafka")`.
+"""Kafka for PySpark: `format("headrace")`, a drop-in replacement for `format("kafka")`.
 
-Spark finds the source by itself (through `pyspark_headrace`), if headrace is installed where the driver's and the
-executors' Python is. Where it is not found, `register(spark)` registers it for a session.
+Spark finds the source by itself (through `pyspark_headrace`) if headrace is installed in the Python of the driver and
+of the executors. If it does not, call `register(spark)` to register the source in a session.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("headrace")` known to this session. A Python worker without headrace then says so."""
-    from .unpacking import RegisteredSource
+    """Registers `format("headrace")` in this session. A Python worker without headrace then reports what to do."""
+    from .registration import RegisteredSource
 
     spark.dataSource.register(RegisteredSource)

@@ -1,136 +1,97 @@
-"""`format("headrace")`: the entry for Spark."""
+"""`format("headrace")`: the entry point for Spark."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, MutableMapping
-from typing import Any
+from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
-from .group_options import GroupOptions, has_lane, refuse_in_batch
-from .option_values import OptionError
-from .options import SourceOptions
-from .tables import kept_options, options_of_table, with_options
-from .unused_options import said_of_unused
-
-_COLUMNS = [
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
-]
-_HEADERS = StructField(
-    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-)
-_LANE = StructField("lane", StringType())
+from .options.group import GroupOptions, reject_in_batch
+from .options.source import SourceOptions
+from .options.table import created_table_options, read_table_options, with_table_options
+from .options.unused import unused_options_warning
+from .options.values import OptionError
+from .schema import check_schema, source_schema
 
 
 class HeadraceSource(DataSource):
     """Reads Kafka topics, with the options and the schema of Spark's `format("kafka")`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        self._given = _Hidden({str(name): str(value) for name, value in options.items()})
+        self._given = _SecretOptions({str(name): str(value) for name, value in options.items()})
 
     @classmethod
     def name(cls) -> str:
         return "headrace"
 
     def schema(self) -> StructType:
-        of_table = options_of_table(self._given.values)
-        if of_table is None:
-            return _schema(self._given.values)
-        return with_options(_schema(of_table), of_table)
+        table_options = created_table_options(self._given.values)
+        if table_options is None:
+            return source_schema(self._given.values)
+        return with_table_options(source_schema(table_options), table_options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from .border import leave
+        from .error_boundary import raise_to_spark
 
-        _let_speak()
+        _ensure_log_handler()
         try:
             return self._batch_reader(schema)
         except Exception as error:  # noqa: BLE001  # it is raised again
-            leave(error)
+            raise_to_spark(error)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from .border import RefusedReader
+        from .error_boundary import FailedStreamReader
 
-        _let_speak()
+        _ensure_log_handler()
         try:
             return self._stream_reader(schema)
         except Exception as error:  # noqa: BLE001  # it is raised when Spark calls the reader
-            return RefusedReader(error)
+            return FailedStreamReader(error)
 
     def _batch_reader(self, schema: StructType) -> DataSourceReader:
-        from .batch import BatchReader
-        from .border import log_at_first_call
+        from .driver.batch import BatchReader
+        from .error_boundary import log_on_first_call
 
-        given = self._all_given(schema)
-        refuse_in_batch(given)
-        options = SourceOptions.of(given, streaming=False)
-        _check_schema(schema, given)
+        given = self._all_options(schema)
+        reject_in_batch(given)
+        options = SourceOptions.parse(given, streaming=False)
+        check_schema(schema, given)
         reader = BatchReader(options, schema)
-        log_at_first_call(reader, said_of_unused(given, None))
+        log_on_first_call(reader, unused_options_warning(given, None))
         return reader
 
     def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
-        from .border import log_at_first_call
-        from .shares import ShareReader
-        from .streaming import StreamReader
+        from .driver.stream import StreamReader
+        from .error_boundary import log_on_first_call
+        from .group.share_reader import ShareReader
 
-        given = self._all_given(schema)
-        options = SourceOptions.of(given, streaming=True)
-        groups = GroupOptions.of(given, options)
-        _check_schema(schema, given)
-        reader = (ShareReader if groups.share_group else StreamReader)(options, schema, groups)
-        log_at_first_call(reader, said_of_unused(given, groups))
+        given = self._all_options(schema)
+        options = SourceOptions.parse(given, streaming=True)
+        group_options = GroupOptions.parse(given, options)
+        check_schema(schema, given)
+        reader = (ShareReader if group_options.share_group else StreamReader)(options, schema, group_options)
+        log_on_first_call(reader, unused_options_warning(given, group_options))
         return reader
 
-    def _all_given(self, schema: StructType) -> dict[str, str]:
-        """With those of the table that is read. Raises OptionError."""
-        found = kept_options(schema) | self._given.values
+    def _all_options(self, schema: StructType) -> dict[str, str]:
+        """The options of this read and, if it reads a table, those of the table. Raises OptionError."""
+        found = read_table_options(schema) | self._given.values
         if not found:
             raise OptionError(
-                "no options were given. (A table has its options if it was made without columns: CREATE TABLE name "
-                "USING headrace OPTIONS (…))"
+                "No options were given: kafka.bootstrap.servers and one of subscribe, subscribePattern and assign are "
+                "needed. (A table keeps its options only if it was created without columns: CREATE TABLE name USING "
+                "headrace OPTIONS (…))"
             )
         return found
 
 
-def _schema(given: Mapping[str, str]) -> StructType:
-    flags = [value for name, value in given.items() if name.lower() == "includeheaders"]
-    with_headers = bool(flags) and flags[-1].strip().lower() == "true"
-    lane = [_LANE] if has_lane(given) else []
-    return StructType([*_COLUMNS, *([_HEADERS] if with_headers else []), *lane])
-
-
-def _check_schema(schema: StructType, given: Mapping[str, str]) -> None:
-    """Spark hands over what schema() says, or what a user has set by .schema(…)."""
-    own = _schema(given)
-    if [(each.name, each.dataType) for each in schema] != [(each.name, each.dataType) for each in own]:
-        raise OptionError(
-            f"the schema is a fixed one and cannot be set: leave .schema({schema.simpleString()!r}) out, and cast "
-            f"the columns of {own.simpleString()}"
-        )
-
-
-def _let_speak() -> None:
-    """Spark plans in Python workers, whose standard error is in the driver's log. Warnings go there, in Spark's format.
-    Spark does not tell a worker the level of setLogLevel(): so nothing below a warning is shown, as by Spark itself
-    unless it is asked for. A logger that has a level or a handler of its own keeps it."""
+def _ensure_log_handler() -> None:
+    """Spark plans in Python workers, whose standard error is part of the driver's log. Warnings are written there, in
+    Spark's format. Spark does not pass the level of setLogLevel() to workers, so nothing below a warning is shown, as
+    by Spark itself by default. A logger that has a level or a handler of its own keeps it."""
     log = logging.getLogger(__package__)
     if not log.hasHandlers():
         handler = logging.StreamHandler()
@@ -139,14 +100,7 @@ def _let_speak() -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Hidden:
-    """Options may hold secrets: they are not shown."""
+class _SecretOptions:
+    """Options may contain secrets: the repr does not show them."""
 
     values: dict[str, str] = dataclasses.field(repr=False)
-
-
-def arrow_schema() -> Any:
-    """All columns, as Spark checks them: in UTC, whatever the session's time zone is."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(StructType([*_COLUMNS, _HEADERS]), timezone="UTC")

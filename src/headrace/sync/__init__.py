@@ -1,4 +1,4 @@
-"""The consumer for programs without asyncio: a portal onto one background thread."""
+"""The consumers for programs without asyncio: calls that need I/O run on the consumer's own thread."""
 
 from .consumer import Consumer
 

@@ -1,7 +1,7 @@
-"""Consumer: AsyncConsumer for threads. No logic of its own: it calls, and waits.
+"""Consumer: the consumer for programs without asyncio. A facade over the same parts as AsyncConsumer.
 
-A poll that finds records in the buffer takes them on the calling thread, without a hop; one that does not waits for the
-doorbell.
+A poll that finds records in the buffer takes them on the calling thread, without switching threads; otherwise it waits
+for the poll signal.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..aio.commits import CommitCallback
-from ..aio.consumer import AsyncConsumer
-from ..aio.group import Background, Steps
-from ..aio.life import SomePartitions
-from ..aio.living import CLOSE_TIMEOUT, THREAD_END
-from ..aio.run import Run
-from ..aio.run_settings import DeadLetter, Handler, Progress, RunSettings
-from ..arguments import commits_in, optional_seconds_of, seconds_of
-from ..errors import ConcurrentUseError, ForkedError
+from .._aio.commit.committer import CommitCallback
+from .._aio.consumer import AsyncConsumer, parts_of
+from .._aio.group.rebalance import Background, Steps
+from .._aio.lifecycle import CLOSE_TIMEOUT, THREAD_END
+from .._aio.poll_loop import ITERATION_POLL, Wait
+from .._aio.run.consumer_run import ConsumerRun
+from .._aio.run.options import DeadLetter, Handler, Progress, RunSettings
+from .._arguments import SomePartitions, commits_in, optional_seconds_of, seconds_of
+from ..errors import CommitFailedError, ConcurrentUseError, ForkedError
 from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
-from .running import check_plain, run_threads
-from .threaded import ITERATION_POLL, Threaded, documented_as
+from .run import check_plain, run_threads
+from .threaded import Threaded, documented_as
 
 
-class Consumer(Threaded[AsyncConsumer]):
+class Consumer(Threaded):
     """Reads Kafka topics, as a member of a group (`subscribe`) or by itself (`assign`).
 
     Settings are Kafka's, dotted in a mapping or with underscores as keywords. Times are in seconds, timestamps
-    in milliseconds, as in Kafka. Only `wakeup()` may be called while another thread is inside of the consumer.
+    in milliseconds, as in Kafka. Only `wakeup()`, `done()` and `in_flight()` may be called while another thread
+    is inside of the consumer.
 
     A timeout of 0 or less does not wait, and `math.inf` has no limit; None, where it is the default, is
-    default.api.timeout.ms. Impossible arguments raise TypeError or ValueError before anything is done.
+    default.api.timeout.ms. Invalid arguments raise TypeError or ValueError before anything is done.
 
         with Consumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
             consumer.subscribe(["orders"])
@@ -44,7 +45,10 @@ class Consumer(Threaded[AsyncConsumer]):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        super().__init__(AsyncConsumer(config, **settings))
+        self._aio = AsyncConsumer(config, **settings)
+        self._parts = parts = parts_of(self._aio)
+        super().__init__(parts.lifecycle)
+        self._buffer, self._group, self._poll_loop = parts.buffer, parts.group, parts.poll_loop  # for poll()
 
     # -- subscription and assignment -----------------------------------------------------------------------------
 
@@ -56,7 +60,9 @@ class Consumer(Threaded[AsyncConsumer]):
         listener: RebalanceListener | None = None,
     ) -> None:
         if any(map(inspect.iscoroutinefunction, _methods_of(listener))):
-            raise TypeError("a listener of Consumer cannot be made of coroutines: AsyncConsumer awaits them")
+            raise TypeError(
+                "a listener of Consumer cannot have coroutine methods: use AsyncConsumer, which awaits them"
+            )
         with self._alone():
             self._aio.subscribe(topics, pattern=pattern, listener=listener)
 
@@ -75,15 +81,15 @@ class Consumer(Threaded[AsyncConsumer]):
             self._aio.assign(partitions)
 
     def unsubscribe(self) -> None:
-        aio = self._aio
+        parts = self._parts
         with self._alone():
-            if aio._engine is None:  # nothing has begun, so there is no thread to be asked
-                aio._forget()
+            if parts.lifecycle.runtime is None:  # nothing was started, so there is no thread to ask
+                parts.shutdown.forget()
                 return
-            self._perform(aio._part())
-            self._portal.run(aio._rest)
+            self._perform(parts.shutdown.revoke_all())
+            self._portal.run(parts.shutdown.unsubscribe)
             self._portal.close(THREAD_END)
-            aio._commits.run_callbacks()
+            parts.committer.run_callbacks()
 
     def to_be_revoked_partitions(self) -> set[TopicPartition]:
         return self._aio.to_be_revoked_partitions()
@@ -106,47 +112,39 @@ class Consumer(Threaded[AsyncConsumer]):
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
         try:
             records = self._poll(timeout, max_records)
-            if self._aio._group is not None:
-                self._aio._group.told = records.to_be_revoked
-            self._aio._intake.handover.is_confirmed = True  # see Handover: nothing may come between this and the return
+            if self._group is not None:
+                self._group.told = records.to_be_revoked
+            self._buffer.handover.is_confirmed = True  # see Handover: nothing may come between this and the return
             return records
         except (ConcurrentUseError, ForkedError):
-            raise  # it has taken nothing: the records on their way are those of the poll that is under way
+            raise  # this poll has taken nothing: the records on their way are those of the poll that is under way
         except BaseException:
-            self._aio._intake.recover()
+            self._buffer.recover()
             raise
 
     def _poll(self, timeout: float, max_records: int | None) -> Records:
-        """The records are taken, and not confirmed."""
-        aio = self._aio
+        """The records are taken, but not confirmed."""
+        loop = self._poll_loop
         with self._alone():
             if self._inside.depth == 1:
-                aio._polling = False  # an interrupt may have left it, and the next one
-                if aio._group is not None:
-                    aio._group.in_listener = False
-            limit, deadline = aio._check_poll(timeout, max_records)
+                loop.is_polling = False  # an interrupt may have left this set, and the next one
+                if self._group is not None:
+                    self._group.in_listener = False
+            limit, deadline = loop.check(timeout, max_records)
             try:
-                aio._begin_poll()
-                aio._start()
-                intake, gate = aio._intake, aio._gate
-                begins = True
-                while True:
-                    intake.doorbell.clear()
-                    gate.consume_wakeup()
-                    gate.check()
-                    if (steps := aio._attend(begins)) is not None:
-                        self._perform(steps)
-                    begins = False
-                    left = deadline - time.monotonic()
-                    records = aio._take(limit, left <= 0)
-                    if records is not None:
-                        return records
-                    intake.doorbell.wait(aio._patience(left))
+                found = loop.begin(limit, deadline)
+                while not isinstance(found, Records):
+                    if isinstance(found, Wait):
+                        self._buffer.poll_signal.wait(found.seconds)
+                    else:
+                        self._perform(found)
+                    found = loop.look()
+                return found
             finally:
-                aio._end_poll()
+                loop.end()
 
     def _perform(self, steps: Steps) -> None:
-        """Does each step on the consumer's thread, and waits where the generator is: on the caller's."""
+        """Runs each step on the consumer's thread, and waits for it on the caller's, where the generator runs."""
         try:
             step = next(steps)
             while True:
@@ -163,8 +161,14 @@ class Consumer(Threaded[AsyncConsumer]):
             pass
 
     def __iter__(self) -> Iterator[Record]:
-        while not self._aio._gate.is_closed:
-            yield from self._aio._iterate(self._poll(ITERATION_POLL, None))
+        while not self._guard.is_closed:
+            try:
+                yield from self._poll_loop.iterate(self._poll(ITERATION_POLL, None))
+            except (ConcurrentUseError, ForkedError):
+                raise
+            except BaseException:
+                self._buffer.recover()  # unless the iteration has begun
+                raise
 
     def run(
         self,
@@ -195,16 +199,18 @@ class Consumer(Threaded[AsyncConsumer]):
             on_progress=on_progress,
             progress_interval=progress_interval,
         )
-        check_plain(self, handler, dead_letter)
+        check_plain("Consumer", handler, dead_letter)
         with self._alone():
-            return run_threads(self, lambda launch: Run(self._aio, handler, settings, launch))
+            return run_threads(
+                "Consumer", self, lambda launch: ConsumerRun(self._parts.for_run(), handler, settings, launch)
+            )
 
     # -- positions -----------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None) -> int:
         with self._alone():
             timeout = optional_seconds_of(timeout)
-            known = self._aio._position_at_once(partition)
+            known = self._parts.positions.known_position(partition)
             return self._portal.run(lambda: self._aio.position(partition, timeout=timeout)) if known is None else known
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
@@ -240,10 +246,14 @@ class Consumer(Threaded[AsyncConsumer]):
     ) -> None:
         with self._alone():
             chosen, timeout = commits_in(offsets), optional_seconds_of(timeout)
-            self._aio._commits.run_callbacks()
-            delivered = self._aio._intake.last_delivery
-            self._portal.run(lambda: self._aio._commit(chosen, timeout))
-            self._aio._finished(chosen, delivered)
+            commits = self._parts.commits
+            delivered = commits.begin()
+            try:
+                self._portal.run(lambda: commits.commit(chosen, timeout))
+            except CommitFailedError as error:
+                commits.finish_in_part(chosen, delivered, error)
+                raise
+            commits.finish(chosen, delivered)
 
     def commit_async(
         self,
@@ -270,7 +280,7 @@ class Consumer(Threaded[AsyncConsumer]):
         *,
         timeout: float = 0.0,
     ) -> dict[TopicPartition, int]:
-        return self._aio._wait_in_flight(partitions, timeout)
+        return self._parts.completed.wait(partitions, timeout)
 
     # -- questions about logs and topics -------------------------------------------------------------------------
 
@@ -305,27 +315,31 @@ class Consumer(Threaded[AsyncConsumer]):
     def metrics(self) -> dict[str, Any]:
         return self._aio.metrics()
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # -- close ---------------------------------------------------------------------------------------------------
 
     def close(self, *, timeout: float = CLOSE_TIMEOUT, drain: float = 0.0) -> None:
         timeout, drain = seconds_of(timeout), seconds_of(drain, "drain")
-        if self._aio._gate.is_forked:
-            self._aio._shut()
+        lifecycle, shutdown = self._lifecycle, self._parts.shutdown
+        if self._guard.is_forked:
+            lifecycle.shut()
             return
         with self._inside:
-            if drain and not self._aio._gate.is_closed:
+            if drain and not self._guard.is_closed:
                 self.in_flight(timeout=drain)
             deadline = time.monotonic() + timeout
             try:
-                if not self._aio._gate.is_closed and self._portal.is_open:
-                    self._perform(self._aio._part(timeout))
+                if not self._guard.is_closed and self._portal.is_open:
+                    self._perform(shutdown.revoke_all(timeout))
             finally:
                 try:
                     if self._portal.is_open:
-                        self._portal.run(lambda: self._aio._close(deadline))
+                        self._portal.run(lambda: lifecycle.close(lambda: shutdown.end_tasks(deadline)))
                 finally:
                     self._shut()
-            self._aio._commits.run_callbacks()
+            self._parts.committer.run_callbacks()
+
+    def _on_error(self) -> None:
+        self._parts.shutdown.take_back_unfinished()
 
 
 def _methods_of(listener: RebalanceListener | None) -> list[Any]:

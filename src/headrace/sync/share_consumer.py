@@ -1,4 +1,4 @@
-"""ShareConsumer: AsyncShareConsumer for threads. No logic of its own: it calls, and waits."""
+"""ShareConsumer: the share consumer for programs without asyncio. It has the same parts as AsyncShareConsumer."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..acknowledge import AcknowledgeType
-from ..aio.living import CLOSE_TIMEOUT, THREAD_END
-from ..aio.run_settings import Handler
-from ..aio.share_consumer import AsyncShareConsumer
-from ..aio.share_life import AcknowledgementCallback, Results
-from ..aio.share_run import ShareProgress, ShareRun, ShareRunSettings
-from ..arguments import optional_seconds_of, seconds_of
-from ..machines.share_stock import Handover
+from .._aio.lifecycle import CLOSE_TIMEOUT, THREAD_END
+from .._aio.run.options import Handler
+from .._aio.run.share_run import ShareProgress, ShareRun, ShareRunSettings
+from .._aio.share.consumer import AsyncShareConsumer, parts_of
+from .._aio.share.parts import ITERATION_POLL, AcknowledgementCallback, Results
+from .._arguments import optional_seconds_of, seconds_of
+from .._machines.share.buffer import ShareHandover
 from ..records import Record, Records
-from .running import check_plain, run_threads
-from .threaded import ITERATION_POLL, Threaded, documented_as
+from ..types import AcknowledgeType
+from .run import check_plain, run_threads
+from .threaded import Threaded, documented_as
 
 
-class ShareConsumer(Threaded[AsyncShareConsumer]):
-    """Works on records together with the other members of a share group (KIP-932), as from a queue.
+class ShareConsumer(Threaded):
+    """Processes records together with the other members of a share group (KIP-932), as from a queue.
 
-    Partitions are shared: a record is locked for the member that gets it, for as long as `acquisition_lock_timeout()`
-    says, and is delivered to another one unless it is acknowledged by then. Settings are Kafka's, dotted in a mapping
-    or with underscores as keywords. Times are in seconds. Only `wakeup()` and `acknowledge()` may be called while
-    another thread is inside of the consumer.
+    Members share partitions: a record is locked for the member that receives it, for `acquisition_lock_timeout()`
+    seconds, and is delivered to another one unless it is acknowledged by then. Settings are Kafka's, dotted in a
+    mapping or with underscores as keywords. Times are in seconds. Only `wakeup()` and `acknowledge()` may be called
+    while another thread is inside of the consumer.
 
     A timeout of 0 or less does not wait, and `math.inf` has no limit; None, where it is the default, is
-    default.api.timeout.ms. Impossible arguments raise TypeError or ValueError before anything is done.
+    default.api.timeout.ms. Invalid arguments raise TypeError or ValueError before anything is done.
 
         with ShareConsumer(bootstrap_servers="localhost:9092", group_id="mails") as consumer:
             consumer.subscribe(["mails"])
@@ -36,7 +36,9 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        super().__init__(AsyncShareConsumer(config, **settings))
+        self._aio = AsyncShareConsumer(config, **settings)
+        self._parts = parts_of(self._aio)
+        super().__init__(self._parts.lifecycle)
 
     def subscribe(self, topics: Iterable[str]) -> None:
         with self._alone():
@@ -46,63 +48,63 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
         return self._aio.subscription()
 
     def unsubscribe(self) -> None:
-        aio = self._aio
+        parts = self._parts
         with self._alone():
             if self._portal.is_open:
-                self._portal.run(aio._rest)
+                self._portal.run(parts.stop_background)
                 self._portal.close(THREAD_END)
-            aio._forget()
-            aio._run_callbacks()
+            parts.forget()
+            parts.run_callbacks()
 
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
         return self._poll(timeout, max_records)
 
     def _poll(self, timeout: float, max_records: int | None = None, *, iterates: bool = False) -> Records:
-        aio, handover = self._aio, Handover()
-        intake, gate = aio._intake, aio._gate
+        parts, handover = self._parts, ShareHandover()
+        buffer, guard = parts.buffer, parts.guard
         try:
             with self._alone():
                 timeout = seconds_of(timeout)
-                limit = aio._begin_poll(max_records, handover)
-                aio._start()
+                limit = parts.begin_poll(max_records, handover)
+                parts.lifecycle.start()
                 deadline = time.monotonic() + timeout
                 while True:
-                    intake.doorbell.clear()
-                    gate.consume_wakeup()
-                    gate.check()
-                    records = intake.look(limit, deadline, handover)
+                    buffer.poll_signal.clear()
+                    guard.consume_wakeup()
+                    guard.check()
+                    records = buffer.look(limit, deadline, handover)
                     if records is not None:
                         break
-                    aio._run_callbacks()
-                    intake.doorbell.wait(max(0.0, deadline - time.monotonic()))
-                intake.poll_ends()
-            # From here to the caller nothing can interrupt it: see share_stock.py.
+                    parts.run_callbacks()
+                    buffer.poll_signal.wait(max(0.0, deadline - time.monotonic()))
+                buffer.poll_ends()
+            # From here to the caller nothing can interrupt it: see _machines/share/buffer.py.
             if iterates:
-                aio._iterated, aio._seen = records, 0
-            intake.records_returned = handover.total or intake.records_returned
-            handover.lots, handover.is_open = (), False
+                parts.iterated, parts.seen = records, 0
+            buffer.records_returned = handover.total or buffer.records_returned
+            handover.batches, handover.is_open = (), False
             return records
         except BaseException:
             handover.is_open, handover.is_broken = False, True
-            aio._break_off(handover)
+            parts.break_off(handover)
             raise
 
     def __iter__(self) -> Iterator[Record]:
-        while not self._aio._gate.is_closed:
+        while not self._guard.is_closed:
             self._poll(ITERATION_POLL, iterates=True)
-            yield from self._aio._one_by_one()
+            yield from self._parts.one_by_one()
 
     def acknowledge(self, work: Record | Records, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
         self._aio.acknowledge(work, kind)
 
     def commit(self, *, timeout: float | None = None) -> Results:
-        aio = self._aio
+        parts = self._parts
         with self._alone():
             timeout = optional_seconds_of(timeout)
-            aio._settle()
-            aio._run_callbacks()
-            unsettled = self._portal.run(lambda: aio._commit(timeout)) if self._portal.is_open else set()
-            return aio._results(unsettled)
+            parts.settle()
+            parts.run_callbacks()
+            unsettled = self._portal.run(lambda: parts.commit(timeout)) if self._portal.is_open else set()
+            return parts.results(unsettled)
 
     def commit_async(self) -> None:
         with self._alone():
@@ -135,15 +137,17 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
             on_progress=on_progress,
             progress_interval=progress_interval,
         )
-        check_plain(self, handler)
+        check_plain("ShareConsumer", handler)
         with self._alone():
-            self._aio._settle()
+            self._parts.settle()
             began = time.monotonic()
             try:
-                return run_threads(self, lambda launch: ShareRun(self._aio, handler, settings, launch))
+                return run_threads(
+                    "ShareConsumer", self, lambda launch: ShareRun(self._parts.for_run(), handler, settings, launch)
+                )
             except BaseException:
-                self._aio._torn_since = began
-                self._aio._settle()
+                self._parts.torn_since = began
+                self._parts.settle()
                 raise
 
     def acquisition_lock_timeout(self) -> float | None:
@@ -154,17 +158,20 @@ class ShareConsumer(Threaded[AsyncShareConsumer]):
 
     def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
         timeout = seconds_of(timeout)
-        if self._aio._gate.is_forked:
-            self._aio._shut()
+        if self._guard.is_forked:
+            self._lifecycle.shut()
             return
         deadline = time.monotonic() + timeout
         with self._inside:
             try:
                 if self._portal.is_open:
-                    self._portal.run(lambda: self._aio._close(deadline))
+                    self._portal.run(lambda: self._lifecycle.close(lambda: self._parts.end_tasks(deadline)))
             finally:
                 self._shut()
-            self._aio._run_callbacks()
+            self._parts.run_callbacks()
+
+    def _on_error(self) -> None:
+        """Nothing to do: close() accepts no record that the user has not acknowledged."""
 
 
 documented_as(AsyncShareConsumer, ShareConsumer)

@@ -1,0 +1,54 @@
+"""The one place that chooses between one lane per partition and two (enable.parallel.rebalance, KIP-333)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .._machines.lanes.commit_metadata import BACKLOG_SUFFIX
+from ..config.consumer import ConsumerConfig
+from .commit.group_offsets import GroupOffsets
+from .commit.plan import CommitTarget, OffsetStore, PlainTarget
+from .fetch.buffer import FetchBuffer
+from .group.coordinator import Coordinator
+from .lanes.commit_log_reader import CommitLogReader
+from .lanes.commit_logs import CommitLogs
+from .lanes.commit_target import TwoLaneTarget
+from .lanes.source import TwoLaneSource, two_lane_buffer
+from .lanes.start import TwoLaneStart
+from .lanes.tokens import LaneTokens
+from .network.client import Client
+from .positions.list_offsets import ListOffsets
+from .positions.start import CommittedStart, PartitionStart
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OffsetParts:
+    """Where a running consumer commits, and how its partitions start from that."""
+
+    store: OffsetStore
+    start: PartitionStart
+
+
+def make_buffer(config: ConsumerConfig) -> FetchBuffer:
+    return two_lane_buffer(config) if config.enable_parallel_rebalance else FetchBuffer(config)
+
+
+def make_commit_target(buffer: FetchBuffer) -> CommitTarget:
+    source = buffer.source
+    return TwoLaneTarget(buffer, source.backlog) if isinstance(source, TwoLaneSource) else PlainTarget(buffer)
+
+
+def make_offset_parts(
+    client: Client, buffer: FetchBuffer, coordinator: Coordinator, offsets: ListOffsets
+) -> OffsetParts:
+    """On the loop's thread. Commits of two lanes are read in any case: another consumer of the group may write them."""
+    config, source = client.config, buffer.source
+    backlog_group = None if config.group_id is None else config.group_id + BACKLOG_SUFFIX
+    second = Coordinator(client, None, backlog_group)
+    if not isinstance(source, TwoLaneSource):
+        store = GroupOffsets(coordinator, CommitLogReader(coordinator, second))
+        return OffsetParts(store, CommittedStart(store))
+    tokens = LaneTokens(coordinator, buffer)
+    logs = CommitLogs(coordinator, second, buffer, source.backlog, tokens)
+    min_lag = config.parallel_rebalance_min_lag
+    return OffsetParts(logs, TwoLaneStart(offsets, logs, buffer, source.backlog, tokens, min_lag))

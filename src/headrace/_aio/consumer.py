@@ -1,0 +1,416 @@
+"""AsyncConsumer: the consumer for asyncio programs. A facade: `parts.py` says what it consists of."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from .._arguments import SomePartitions, callback_of, commits_in, optional_seconds_of, seconds_of
+from ..config.consumer import ConsumerConfig
+from ..errors import CommitFailedError, ConcurrentUseError, ForkedError
+from ..listener import RebalanceListener
+from ..records import Record, Records
+from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
+from .commit.committer import CommitCallback
+from .group.rebalance import perform
+from .lifecycle import CLOSE_TIMEOUT, THREAD_END
+from .parts import ConsumerParts
+from .poll_loop import ITERATION_POLL, Wait
+from .run.consumer_run import ConsumerRun
+from .run.options import DeadLetter, Handler, Progress, RunSettings
+from .run.tasks import run_tasks
+
+
+class AsyncConsumer:
+    """Reads Kafka topics, as a member of a group (`subscribe`) or by itself (`assign`).
+
+    Settings are Kafka's, dotted in a mapping or with underscores as keywords. Times are in seconds, timestamps
+    in milliseconds, as in Kafka. Only `wakeup()` and `done()` may be called from another thread; only one task may be
+    in `poll()`.
+
+    A timeout of 0 or less does not wait, and `math.inf` has no limit; None, where it is the default, is
+    default.api.timeout.ms. Invalid arguments raise TypeError or ValueError before anything is done.
+
+        async with AsyncConsumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            consumer.subscribe(["orders"])
+            records = await consumer.poll(1.0)
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        self._parts = parts = ConsumerParts(ConsumerConfig.parse(config, **settings))
+        self._guard, self._buffer, self._group = parts.guard, parts.buffer, parts.group  # for poll(): fewer lookups
+        self._poll_loop = parts.poll_loop
+        parts.lifecycle.watch(self)
+
+    # -- subscription and assignment -----------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Reads these topics together with the other members of the group, from the next poll() on.
+
+        A pattern must match the whole name of a topic, and also matches topics that are created later. With
+        group.protocol=consumer a pattern given as text is matched by the coordinator (in RE2's syntax), a compiled
+        one, as always with group.protocol=classic, by this client. Replaces the previous subscription.
+        """
+        self._parts.subscriptions.subscribe(topics, pattern, listener)
+
+    def subscription(self) -> set[str]:
+        """The subscribed topics; for a pattern, those that match it now."""
+        return self._parts.subscriptions.subscription()
+
+    def assign(self, partitions: SomePartitions) -> None:
+        """Reads exactly these partitions from now on. Partitions that were assigned before keep their position."""
+        self._parts.subscriptions.assign(partitions)
+
+    async def unsubscribe(self) -> None:
+        """Stops reading, and commits what auto-commit has to commit. A member leaves its group."""
+        parts = self._parts
+        lifecycle, shutdown = parts.lifecycle, parts.shutdown
+        self._guard.check()
+        if lifecycle.runtime is None:  # nothing was started
+            shutdown.forget()
+            return
+        await perform(shutdown.revoke_all(), lifecycle.portal)
+        await lifecycle.portal.wait(shutdown.unsubscribe)
+        await lifecycle.portal.close_async(THREAD_END)
+        parts.committer.run_callbacks()
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group. Raises ConfigError without a group.id."""
+        return self._parts.subscriptions.group_metadata()
+
+    def enforce_rebalance(self, reason: str = "the user asked for it") -> None:
+        """Makes the next poll() start a rebalance of the group. With group.protocol=consumer it does nothing: there the
+        coordinator decides about rebalances."""
+        self._parts.subscriptions.enforce_rebalance(reason)
+
+    def to_be_revoked_partitions(self) -> set[TopicPartition]:
+        """The partitions that the group asks back and that the next poll() gives up, unless that is delayed (KIP-983).
+        poll() returns no more records of them."""
+        return self._parts.subscriptions.to_be_revoked_partitions()
+
+    def lost_partitions(self) -> set[TopicPartition]:
+        """The partitions that were lost in the last poll(): others may read them already, and commits of them fail."""
+        return self._parts.subscriptions.lost_partitions()
+
+    def delay_revoke(self, partitions: SomePartitions) -> bool:
+        """Delays the revoke of these partitions until one poll() later, while they are still being processed. False if
+        some of them are no longer assigned; the others are delayed nevertheless.
+
+        It can be repeated until the group stops waiting (max.poll.interval.ms after it asked): then they are lost.
+        """
+        return self._parts.subscriptions.delay_revoke(partitions)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that this consumer reads."""
+        return self._parts.subscriptions.assignment()
+
+    def child_consumer_is_alive(self) -> bool:
+        """Whether the backlog lane was started (KIP-333). It keeps running when the backlog is empty."""
+        self._guard.check()
+        runtime = self._parts.lifecycle.runtime
+        return runtime is not None and runtime.source_tasks.is_alive
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
+        """The next records, at most `max.poll.records` (or `max_records`, for this call) of them.
+
+        Waits up to `timeout` seconds for the first record, then returns what is available; empty Records if
+        nothing arrived. Positions move past the returned records, and only those are ever committed.
+
+        Raises OffsetResetError, CorruptRecordError and KafkaError for a partition that cannot be read: once before
+        the records of other partitions, then again when there are no records, but never the same error in every poll.
+        Also raises the error that ended the membership of a group, errors of a listener, and WakeupError after
+        wakeup().
+        """
+        try:
+            records = await self._poll(timeout, max_records)
+            if self._group is not None:
+                self._group.told = records.to_be_revoked
+            self._buffer.handover.is_confirmed = True  # see Handover: nothing may come between this and the return
+            return records
+        except (ConcurrentUseError, ForkedError):
+            raise  # this poll has taken nothing: the records on their way are those of the poll that is under way
+        except BaseException:
+            self._buffer.recover()
+            raise
+
+    async def _poll(self, timeout: float, max_records: int | None) -> Records:
+        """The records are taken, but not confirmed."""
+        loop = self._poll_loop
+        limit, deadline = loop.check(timeout, max_records)
+        try:
+            found = loop.begin(limit, deadline)
+            while not isinstance(found, Records):
+                if isinstance(found, Wait):
+                    await self._buffer.poll_signal.wait_async(found.seconds)
+                else:
+                    await perform(found, self._parts.lifecycle.portal)
+                found = loop.look()
+            return found
+        finally:
+            loop.end()
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Record after record, for as long as the consumer is open. The position moves with each of them."""
+        while not self._guard.is_closed:
+            try:
+                for record in self._poll_loop.iterate(await self._poll(ITERATION_POLL, None)):
+                    yield record
+            except (ConcurrentUseError, ForkedError):
+                raise
+            except BaseException:
+                self._buffer.recover()  # unless the iteration has begun
+                raise
+
+    async def run(
+        self,
+        handler: Handler,
+        *,
+        order: str = "key",
+        concurrency: int = 16,
+        max_in_flight: int | None = None,
+        retries: int | None = 3,
+        retry_backoff: float = 0.1,
+        retry_backoff_max: float = 10.0,
+        dead_letter: DeadLetter | None = None,
+        timeout: float | None = None,
+        drain: float = 30.0,
+        on_progress: Callable[[Progress], Any] | None = None,
+        progress_interval: float = 5.0,
+    ) -> Progress:
+        """Processes records until it is asked to stop: polls, calls `handler(record)`, commits finished records
+        (KIP-983).
+
+        Consumer calls the handler on up to `concurrency` threads, AsyncConsumer awaits as many coroutines. Records
+        with the same key are processed one after the other (within their partition; records without a key have no
+        order); with order="partition" those of a partition, with order="none" none. At most `max_in_flight` records
+        (1,000, or four for each of `concurrency`) are queued or running. A partition that the group asks back is given
+        up when its running calls have ended.
+
+        A handler that raises is retried up to `retries` times (None: without limit) with growing pauses
+        (`retry_backoff`, doubled up to `retry_backoff_max` seconds); later records of its key wait. A record that
+        still fails goes to `dead_letter`: a topic, or a function of the record and its error. Without one its error
+        ends run().
+
+        A call of the handler that takes longer than `timeout` seconds fails with a TimeoutError. A coroutine is
+        cancelled. A thread cannot be stopped: it is logged, its late result is ignored, it fails once more for each
+        further `timeout`, and its record is not retried before it ends. More than `concurrency` such threads end
+        run(). With or without a timeout, max.poll.interval.ms is the limit: then the member leaves its group
+        for session.timeout.ms, so that other members take over its partitions.
+
+        Ends by wakeup(), SIGTERM and Ctrl-C (in the main thread, if the program does not handle them itself), or
+        cancellation: running calls may end within `drain` seconds, and are committed. `on_progress` is called every
+        `progress_interval` seconds, where run() was called.
+
+        Raises ConfigError (it needs commit.mode=done), StateError (it needs subscribe()), the last error of a handler,
+        and errors of poll() and commit() that cannot be retried.
+        """
+        settings = RunSettings(
+            order=order,
+            concurrency=concurrency,
+            max_in_flight=max_in_flight,
+            retries=retries,
+            retry_backoff=retry_backoff,
+            retry_backoff_max=retry_backoff_max,
+            dead_letter=dead_letter,
+            timeout=timeout,
+            drain=drain,
+            on_progress=on_progress,
+            progress_interval=progress_interval,
+        )
+        return await run_tasks(self, lambda launch: ConsumerRun(self._parts.for_run(), handler, settings, launch))
+
+    # -- positions -----------------------------------------------------------------------------------------------
+
+    async def position(self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None) -> int:
+        """The offset of the next record that poll() returns of this partition."""
+        return await self._parts.positions.position(partition, timeout)
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
+        """Continues at this offset. For an OffsetAndMetadata with a leader epoch, the consumer first checks whether the
+        log was truncated since."""
+        self._parts.positions.seek(partition, offset)
+
+    def seek_to_beginning(self, partitions: SomePartitions | None = None) -> None:
+        """Continues at the first record of these partitions (default: all that are assigned)."""
+        self._parts.positions.seek_to("earliest", partitions)
+
+    def seek_to_end(self, partitions: SomePartitions | None = None) -> None:
+        """Skips to the end of these partitions (default: all that are assigned)."""
+        self._parts.positions.seek_to("latest", partitions)
+
+    def pause(self, partitions: SomePartitions) -> None:
+        """poll() returns no records of these partitions until resume(). Their buffered records are kept, unless other
+        partitions need the memory: then they are fetched again."""
+        self._parts.positions.set_paused(partitions, True)
+
+    def resume(self, partitions: SomePartitions) -> None:
+        """Ends a pause()."""
+        self._parts.positions.set_paused(partitions, False)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return self._parts.positions.paused()
+
+    # -- commits -------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Commits the given offsets, or the positions of all assigned partitions, to the group.
+
+        Raises CommitFailedError when the group rejects the commit, RequestTimeoutError when the time is up. Offsets of
+        topics that do not exist are rejected after half a second: the error's `partitions` are those, and all others
+        are committed. Without `offsets`, positions in deleted topics are dropped, with one warning.
+        """
+        self._guard.check()
+        chosen, timeout = commits_in(offsets), optional_seconds_of(timeout)
+        commits = self._parts.commits
+        delivered = commits.begin()
+        try:
+            await self._parts.lifecycle.portal.wait(lambda: commits.commit(chosen, timeout))
+        except CommitFailedError as error:
+            commits.finish_in_part(chosen, delivered, error)
+            raise
+        commits.finish(chosen, delivered)
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> None:
+        """Starts a commit and returns. `callback(offsets, error)` is called from a later poll(), commit() or
+        close(); without one a failure is logged. A failed commit is not retried: it could overwrite a newer one."""
+        self._guard.check()
+        chosen, callback = commits_in(offsets), callback_of("callback", callback)
+        self._parts.commits.commit_async(chosen, callback)
+
+    async def committed(
+        self, partitions: SomePartitions, *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The offsets that the group has committed for these partitions; None where it has none. While a backlog
+        (KIP-333) is open, its committed offset: everything before it is done."""
+        return await self._parts.commits.committed(partitions, timeout)
+
+    def done(self, work: Record | Records) -> None:
+        """Marks a record, or all of these records, as finished. From any thread, in any order.
+
+        With commit.mode=done, commits cover the finished records up to the first unfinished one. Finished records
+        beyond it are noted in the commit's metadata, and headrace does not deliver them again to the next owner of the
+        partition. Records of partitions that are no longer assigned are ignored. Raises ConfigError with another
+        commit.mode.
+        """
+        self._parts.completed.done(work)
+
+    async def in_flight(
+        self,
+        partitions: SomePartitions | None = None,
+        *,
+        timeout: float = 0.0,
+    ) -> dict[TopicPartition, int]:
+        """How many records of these partitions (default: all) poll() has returned that are not done; partitions without
+        any are left out. Waits up to `timeout` seconds until there are none. Needs commit.mode=done."""
+        return await self._parts.completed.wait_async(partitions, timeout)
+
+    # -- offsets of logs, and topics -----------------------------------------------------------------------------
+
+    async def beginning_offsets(
+        self, partitions: SomePartitions, *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the first record of each log. For a partition that is read in two lanes (KIP-333): the first
+        offset that one of them has returned; `watermarks()` then gives the log's."""
+        return await self._parts.queries.beginning_offsets(partitions, timeout)
+
+    async def end_offsets(
+        self, partitions: SomePartitions, *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record that can be read: with read_committed, of closed transactions. For a
+        partition that is read in two lanes (KIP-333): the offset after the last one that was returned."""
+        return await self._parts.queries.end_offsets(partitions, timeout)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record at or after the timestamp; None if there is none."""
+        return await self._parts.queries.offsets_for_times(timestamps, timeout)
+
+    async def watermarks(
+        self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None
+    ) -> Watermarks:
+        """The first and the end offset of the log, open transactions included."""
+        return await self._parts.queries.watermarks(partition, timeout)
+
+    async def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """All topics that this client may see, with their partitions."""
+        return await self._parts.queries.list_topics(timeout)
+
+    async def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        """The partitions of a topic; an empty list if there is no such topic."""
+        return await self._parts.queries.partitions_for_topic(topic, timeout)
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters since the start, and the state of every partition."""
+        return self._parts.metrics()
+
+    # -- wakeup and close ----------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Makes the call that is waiting, or else the next poll(), raise WakeupError. From any thread."""
+        self._parts.lifecycle.wakeup()
+
+    async def close(self, *, timeout: float = CLOSE_TIMEOUT, drain: float = 0.0) -> None:
+        """Commits what auto-commit still has to commit, leaves the group, and releases everything, within `timeout`
+        seconds (plus the time of listeners). A commit that fails until then is logged, and its records will be
+        delivered again. A static member does not leave: it may come back within the session timeout.
+
+        Does not wait for running work; with commit.mode=done, `drain` are seconds to wait first until all of it is
+        done.
+        """
+        timeout, drain = seconds_of(timeout), seconds_of(drain, "drain")
+        parts = self._parts
+        lifecycle, shutdown = parts.lifecycle, parts.shutdown
+        if self._guard.is_forked:
+            lifecycle.shut()
+            return
+        if not self._guard.is_closed:
+            if drain:
+                await parts.completed.tracker().wait_async(None, drain)
+            deadline = time.monotonic() + timeout
+            try:
+                await perform(shutdown.revoke_all(timeout), lifecycle.portal)
+            finally:
+                try:
+                    if lifecycle.portal.is_open:
+                        await lifecycle.portal.wait(lambda: lifecycle.close(lambda: shutdown.end_tasks(deadline)))
+                finally:
+                    await lifecycle.portal.close_async(THREAD_END, lifecycle.shut())
+        parts.committer.run_callbacks()
+
+    async def __aenter__(self) -> Self:
+        self._guard.check()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._parts.shutdown.take_back_unfinished()
+        await self.close()
+
+
+def parts_of(consumer: AsyncConsumer) -> ConsumerParts:
+    """The internal interface, for `Consumer`."""
+    return consumer._parts

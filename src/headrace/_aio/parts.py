@@ -1,0 +1,84 @@
+"""`ConsumerParts`: what a consumer consists of, and the internal interface to it.
+
+`AsyncConsumer` and `Consumer` are facades over the same parts, and the Spark source uses some of them directly. Users
+do not: everything here may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..config.consumer import ConsumerConfig
+from ..types import TopicPartition
+from .assembly import make_buffer, make_commit_target
+from .commit.committer import Committer
+from .commit.tracker import CompletionTracker
+from .committing import Commits, CompletedWork
+from .fetch.buffer import FetchBuffer
+from .group.rebalance import Rebalancer
+from .lifecycle import Lifecycle
+from .metrics import metrics_of
+from .offset_queries import OffsetQueries
+from .poll_loop import PollLoop
+from .retried_calls import RetriedCalls
+from .run.consumer_run import RunParts
+from .runtime import ConsumerRuntime
+from .seeking import Positions
+from .shutdown import Shutdown
+from .subscriptions import Subscriptions
+
+
+class ConsumerParts:
+    """No part refers to a consumer: see `Lifecycle`."""
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.config = config
+        self.buffer = buffer = make_buffer(config)
+        self.completions = completions = CompletionTracker() if config.commit_mode == "done" else None
+        target = make_commit_target(buffer)
+        self.committer = committer = Committer(config, buffer, target, completions)
+        self.group = group = _group_of(config, buffer, completions, committer)
+        create_runtime = _runtime_creator(config, buffer, group, committer)
+        self.lifecycle = lifecycle = Lifecycle(buffer.poll_signal, create_runtime)
+        self.guard = guard = lifecycle.guard
+        calls = RetriedCalls(lifecycle, config.default_api_timeout_ms / 1000)
+        self.positions = Positions(guard, calls, buffer, completions)
+        self.commits = Commits(lifecycle, calls, buffer, committer, self.positions)
+        self.completed = CompletedWork(lifecycle, completions)
+        self.queries = OffsetQueries(guard, calls, buffer)
+        self.subscriptions = Subscriptions(guard, buffer, group, completions)
+        self.shutdown = Shutdown(lifecycle, buffer, group, completions, committer, self.subscriptions)
+        self.poll_loop = PollLoop(lifecycle, buffer, group, completions, committer, config.max_poll_records)
+
+    def metrics(self) -> dict[str, Any]:
+        self.guard.check()
+        return metrics_of(self.buffer, self.lifecycle.runtime, self.group)
+
+    def for_run(self) -> RunParts:
+        return RunParts(self.config, self.guard, self.buffer, self.group, self.completions, self.metrics)
+
+
+def _group_of(
+    config: ConsumerConfig, buffer: FetchBuffer, completions: CompletionTracker | None, committer: Committer
+) -> Rebalancer | None:
+    if config.group_id is None:
+        return None
+    forget = _forget_nothing if completions is None else completions.forget
+    final_commit = committer.after_revoke if committer.target.has_final_commit else None
+    return Rebalancer(config, buffer, committer.before_revoke, final_commit, forget)
+
+
+def _forget_nothing(partitions: Iterable[TopicPartition]) -> None:
+    """Without commit.mode=done nothing is tracked."""
+
+
+def _runtime_creator(
+    config: ConsumerConfig, buffer: FetchBuffer, group: Rebalancer | None, committer: Committer
+) -> Callable[[], ConsumerRuntime]:
+    def create() -> ConsumerRuntime:
+        runtime = ConsumerRuntime(config, buffer, group)
+        committer.attach(runtime)
+        return runtime
+
+    return create

@@ -1,0 +1,56 @@
+"""How the threads of a consumer wake the one that waits in poll()."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+_SHORT_SLEEP = 0.5
+
+
+class PollSignal:
+    """Wakes the thread or the task that waits in poll().
+
+    `notify` may be called from any thread, with or without the buffer's lock, and in a signal handler, even one
+    that interrupts `clear` or `wait`. Hence a bare lock, held while the signal is not set, and not an Event, on whose
+    own lock the handler would deadlock. A signal that is set while nobody waits is kept until the next wait, so none
+    is lost between a look at the buffer and the wait.
+    """
+
+    def __init__(self) -> None:
+        self._unset = threading.Lock()
+        self._unset.acquire()
+        self._task_side: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    def notify(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it is set already
+            self._unset.release()
+        side = self._task_side
+        if side is not None:
+            loop, event = side
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits there any more
+                loop.call_soon_threadsafe(event.set)
+
+    def clear(self) -> None:
+        """To be called before the look at the buffer that precedes the wait."""
+        self._unset.acquire(blocking=False)
+
+    def wait(self, timeout: float) -> None:
+        """May return early although nothing happened: Python notices a signal (Ctrl-C) that arrives just before the
+        thread begins to wait only when the wait ends, so it never waits for long."""
+        if self._unset.acquire(timeout=max(0.0, min(timeout, _SHORT_SLEEP))):
+            self.notify()
+
+    async def wait_async(self, timeout: float) -> None:
+        event = asyncio.Event()
+        self._task_side = (asyncio.get_running_loop(), event)
+        try:
+            if not self._unset.locked():
+                return
+            async with asyncio.timeout(timeout):
+                await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._task_side = None

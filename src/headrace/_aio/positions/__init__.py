@@ -1,0 +1,1 @@
+"""Positions of assigned partitions: committed offsets, resets, truncation checks; ListOffsets requests."""

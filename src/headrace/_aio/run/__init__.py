@@ -1,0 +1,4 @@
+"""`run(handler)`: the processing loop of both kinds of consumers.
+
+Decisions: `_machines/run/`.
+"""

@@ -1,0 +1,326 @@
+"""What every `run()` has in common: its steps, how it ends, and the calls that its workers make.
+
+`RunLoop.steps` is a generator that runs where the user called run(), and yields the steps that may have to wait: a
+poll, a commit, a rest. Jobs run elsewhere, as tasks (`tasks.py`) or on threads (`sync/run.py`): these workers use
+`call`, await its result, and report how it ended.
+
+A call that is overdue is cancelled if it is a task. If it is a thread, or does not end when it is cancelled, it is
+abandoned: it is logged, counted as failed, and another call may start. Its late result is ignored. The loop looks for
+such calls in every round, and rests no longer than until the next deadline.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import itertools
+import logging
+import os
+import pathlib
+import threading
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from ..._machines.run.handler_calls import HandlerCall, HandlerCalls, Overrun, Worker
+from ...errors import HeadraceError, WakeupError
+from ..poll_signal import PollSignal
+
+log = logging.getLogger(__name__)
+
+J = TypeVar("J")
+P = TypeVar("P")
+
+COMMIT_TIMEOUT = 5.0
+_LONGEST_REST = 1.0
+_NOT_THE_HANDLERS = (threading.__file__, str(pathlib.Path(__file__).parents[1]) + os.sep)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Poll:
+    """poll(seconds), for at most so many records."""
+
+    max_records: int
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Commit:
+    """commit(); or commit_async(), without a timeout."""
+
+    timeout: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rest:
+    """Waits for the poll signal, for so many seconds at most."""
+
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leave:
+    """unsubscribe()."""
+
+
+Step = Poll | Commit | Rest | Leave
+Steps = Generator[Step, Any, None]
+
+
+def shown(stack: Iterable[traceback.FrameSummary]) -> str:
+    """A stack for the log, beginning with the handler."""
+    own = itertools.dropwhile(lambda frame: frame.filename.startswith(_NOT_THE_HANDLERS), stack)
+    lines = traceback.StackSummary.from_list(own).format()
+    return " It is at:\n" + "".join(lines).rstrip() if lines else ""
+
+
+class Pacing(Protocol):
+    """The settings that every run() has."""
+
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def timeout(self) -> float | None: ...
+    @property
+    def drain(self) -> float: ...
+    @property
+    def progress_interval(self) -> float: ...
+    @property
+    def on_progress(self) -> Callable[[Any], Any] | None: ...
+
+
+class RunLoop(abc.ABC, Generic[J, P]):
+    """One run() with jobs of type J, which reports its progress as P. `steps` belongs to the caller's thread; workers
+    call the other methods from any thread."""
+
+    def __init__(
+        self, poll_signal: PollSignal, settings: Pacing, max_poll_interval: float, launch: Callable[[J], None]
+    ) -> None:
+        self.concurrency = settings.concurrency
+        self.poll_signal = poll_signal
+        self._drain = settings.drain
+        self._on_progress = settings.on_progress
+        self._progress_interval = settings.progress_interval
+        self._launch = launch
+        self._lock = threading.Lock()  # guards the scheduler, the calls, and `_error`
+        self._calls: HandlerCalls[J] = HandlerCalls(settings.timeout, max_poll_interval)
+        self._error: BaseException | None = None
+        self._was_interrupted = False
+        self._began = time.monotonic()
+        self._deadline: float | None = None
+        self._progress_due = self._began + settings.progress_interval
+
+    # -- jobs: on any thread -----------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def take(self) -> J | None:
+        """The next job, which the caller has to run."""
+
+    @abc.abstractmethod
+    def call(self, job: J) -> Any:
+        """Calls the handler: a result, or an awaitable or a Future of it. Raises what the handler raises."""
+
+    def begin(self, job: J, worker: Worker, grace: float = 0.0) -> HandlerCall[J]:
+        """Before `call`. A call that can be cancelled has `grace` seconds to end after its timeout."""
+        now = time.monotonic()
+        with self._lock:
+            return self._calls.begin(
+                job, worker, now, since=self._since(job, now), grace=grace, is_timed=self._is_timed(job)
+            )
+
+    def end_call(self, call: HandlerCall[J]) -> bool:
+        """After `call`, and before its result is reported. False if it is late, and must not be reported."""
+        with self._lock:
+            counts = self._calls.end(call)
+            if not counts:
+                self._returned(call)
+        if not counts:
+            log.info(
+                "%s: the handler returned after %.1f s, too late: its result is ignored",
+                self._name(call.job),
+                time.monotonic() - call.began,
+            )
+            self.poll_signal.notify()
+        return counts
+
+    def time_for(self, job: J) -> float | None:
+        """The seconds that a call may take; None without a timeout."""
+        return self._calls.timeout if self._is_timed(job) else None
+
+    def timed_out(self, job: J, error: Exception) -> TimeoutError:
+        """A task was cancelled after its timeout. Logs it, and returns the failure."""
+        trace = None if error.__cause__ is None else error.__cause__.__traceback__
+        where, stack = self._name(job), shown(traceback.extract_tb(trace))
+        log.warning("%s: the handler was cancelled after %s s (timeout).%s", where, self._calls.timeout, stack)
+        failure = self._timeout_error(job)
+        failure.__cause__ = error
+        return failure
+
+    def _timeout_error(self, job: J) -> TimeoutError:
+        return TimeoutError(f"{self._name(job)}: the handler did not return within {self._calls.timeout} s (timeout)")
+
+    @abc.abstractmethod
+    def _name(self, job: J) -> str:
+        """Its partition and offset."""
+
+    def _is_timed(self, job: J) -> bool:
+        return True
+
+    def _since(self, job: J, now: float) -> float:
+        """When max.poll.interval.ms, after which its call is abandoned in any case, began."""
+        return now
+
+    @abc.abstractmethod
+    def _overran(self, overrun: Overrun[J], now: float) -> str | None:
+        """A call was abandoned, or still runs after that. With the lock held. Returns what to log, if anything."""
+
+    @abc.abstractmethod
+    def _returned(self, call: HandlerCall[J]) -> None:
+        """An abandoned call has ended. With the lock held."""
+
+    @abc.abstractmethod
+    def succeeded(self, job: J, result: Any) -> None: ...
+
+    @abc.abstractmethod
+    def failed(self, job: J, error: BaseException) -> bool:
+        """Whether the worker has to call the job again at once."""
+
+    @abc.abstractmethod
+    def aborted(self, job: J, error: BaseException) -> None:
+        """The job ended with an exception that is not a failure, such as SystemExit: run() ends, too."""
+
+    def launch(self) -> None:
+        """Starts all jobs that may start now."""
+        while (job := self.take()) is not None:
+            self._launch(job)
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    def steps(self) -> Generator[Step, Any, P]:
+        """Ends when it is asked to (wakeup(), a signal), and after errors that cannot be retried. Then it waits for the
+        running jobs, commits, and returns, or raises the error."""
+        while not self._is_over():
+            try:
+                yield from self._round()
+            except WakeupError:
+                self._stop("wakeup() was called")
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001  # whatever it is, running jobs shall end in order
+                self._fail(error)
+        yield from self._finish()
+        progress = self.progress()
+        if self._error is not None:
+            raise self._error
+        return progress
+
+    @abc.abstractmethod
+    def _round(self) -> Steps: ...
+
+    def _tell_progress(self) -> None:
+        if self._on_progress is not None and time.monotonic() >= self._progress_due:
+            self._progress_due = time.monotonic() + self._progress_interval
+            self._on_progress(self.progress())
+
+    def _resting_time(self, *due: float | None) -> float:
+        """Until the first of these times, or of the deadlines of every run()."""
+        times = [
+            *due,
+            self._deadline,
+            self._progress_due if self._on_progress is not None else None,
+            self._calls.next_look,
+        ]
+        now = time.monotonic()
+        # A call that begins meanwhile is not overdue before that.
+        longest = min(_LONGEST_REST, self._calls.timeout or _LONGEST_REST, self._calls.limit)
+        return max(0.0, min([longest, *(at - now for at in times if at is not None)]))
+
+    def _watch(self) -> None:
+        """Abandons the calls that are overdue."""
+        now = time.monotonic()
+        with self._lock:
+            found = [(overrun, self._overran(overrun, now)) for overrun in self._calls.look(now)]
+            abandoned = self._calls.abandoned
+        for overrun, report in found:
+            worker = overrun.call.worker
+            if report is not None:
+                where, stack = self._name(overrun.call.job), worker.stack()
+                log.warning(
+                    "%s: the handler is still running after %.1f s. %s%s", where, overrun.seconds, report, stack
+                )
+            if overrun.is_news or overrun.is_final:
+                worker.abandon()
+        if any(overrun.is_news for overrun, _ in found) and abandoned > self.concurrency:
+            self._fail(
+                TimeoutError(
+                    f"{abandoned} calls of the handler are overdue and still running. run() ends, because more than "
+                    f"concurrency={self.concurrency} of them would occupy too many threads"
+                )
+            )
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def ask_to_stop(self) -> None:
+        """From any thread, and in signal handlers."""
+
+    @abc.abstractmethod
+    def _stop(self, why: str) -> None: ...
+
+    @property
+    @abc.abstractmethod
+    def _is_stopped(self) -> bool: ...
+
+    @property
+    @abc.abstractmethod
+    def running(self) -> int:
+        """How many records are being processed."""
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, HeadraceError) and error.retriable:
+            log.warning("run() continues after: %s", error)
+            return
+        if not isinstance(error, Exception):
+            # Ctrl-C, or a cancelled task. A second one does not wait for the running jobs.
+            if self._was_interrupted:
+                raise error
+            self._was_interrupted = True
+        with self._lock:
+            if self._error is None or self._was_interrupted:
+                self._error = error
+        self._stop(repr(error))
+
+    def _is_over(self) -> bool:
+        with self._lock:
+            if not self._is_stopped:
+                return False
+            running = self.running
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._drain
+        if running and now >= self._deadline:
+            log.warning("run() ends with %d records still being processed: they will be delivered again", running)
+        return not running or now >= self._deadline
+
+    def _finish(self) -> Steps:
+        """The last commit. run() is ending already, so another wakeup() changes nothing."""
+        while True:
+            try:
+                yield Commit(COMMIT_TIMEOUT)
+            except WakeupError:
+                continue
+            except HeadraceError as error:
+                log.warning(
+                    "the last commit failed, records finished since the commit before will be delivered again: %s",
+                    error,
+                )
+                self._error = self._error or error
+            return
+
+    @abc.abstractmethod
+    def end(self) -> None:
+        """Starts no more jobs, however `steps` ended."""
+
+    @abc.abstractmethod
+    def progress(self) -> P: ...

@@ -1,0 +1,144 @@
+"""run() of the asynchronous consumers: every job is a task in the user's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+import traceback
+from collections.abc import Callable
+from typing import Any, Generic, Protocol
+
+from ...records import Records
+from ..poll_signal import PollSignal
+from .loop import Commit, J, Leave, P, Poll, Rest, RunLoop, Step, shown
+from .signals import stopped_by_signals
+
+_CANCELLED_WITHIN = 1.0  # seconds that cancelled handlers have to end
+
+
+class Runnable(Protocol):
+    """The calls of AsyncConsumer and AsyncShareConsumer that run() makes."""
+
+    async def poll(self, timeout: float = ..., *, max_records: int | None = ...) -> Records: ...
+    async def commit(self, *, timeout: float | None = ...) -> object: ...
+    def commit_async(self) -> None: ...
+    async def unsubscribe(self) -> None: ...
+
+
+async def run_tasks(consumer: Runnable, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> P:
+    """`loop_with` creates the loop, given the function that starts a job. When it is cancelled, running jobs may end
+    within `drain` seconds, and the rest is cancelled; a second cancellation does that at once."""
+    tasks = _Tasks(loop_with)
+    steps = tasks.run.steps()
+    here = asyncio.current_task()
+    assert here is not None
+    try:
+        with stopped_by_signals(tasks.run.ask_to_stop):
+            step = next(steps)
+            while True:
+                try:
+                    records = await _perform(consumer, tasks.run.poll_signal, step)
+                except BaseException as error:  # noqa: BLE001  # the generator decides what it means
+                    if isinstance(error, asyncio.CancelledError):
+                        here.uncancel()  # else timeouts on the way would take it for theirs; raised at the end
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(records)
+    except StopIteration as end:
+        progress: P = end.value
+        return progress
+    finally:
+        steps.close()  # if a signal handler raised outside of it
+        tasks.run.end()
+        await tasks.cancel()
+
+
+async def _perform(consumer: Runnable, poll_signal: PollSignal, step: Step) -> Records | None:
+    match step:
+        case Poll(max_records, seconds):
+            return await consumer.poll(seconds, max_records=max_records)
+        case Commit(None):
+            consumer.commit_async()
+        case Commit(timeout):
+            await consumer.commit(timeout=timeout)
+        case Rest(seconds):
+            await poll_signal.wait_async(seconds)
+        case Leave():
+            await consumer.unsubscribe()
+    return None
+
+
+class _Tasks(Generic[J, P]):
+    """The running jobs."""
+
+    def __init__(self, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> None:
+        self.run = loop_with(self._launch)
+        self._running: set[asyncio.Task[None]] = set()
+
+    def _launch(self, job: J) -> None:
+        task = asyncio.get_running_loop().create_task(self._work(job))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _work(self, job: J) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        worker = _Worker(task)
+        goes_on = True
+        while goes_on:
+            goes_on = False
+            call = self.run.begin(job, worker, _CANCELLED_WITHIN)
+            clock = asyncio.timeout(self.run.time_for(job))
+            try:
+                async with clock:
+                    result = await _resolved(self.run.call(job))
+            except Exception as error:  # noqa: BLE001  # the user's: it is retried, or raised by run()
+                if self.run.end_call(call):
+                    is_late = isinstance(error, TimeoutError) and clock.expired()
+                    goes_on = self.run.failed(job, self.run.timed_out(job, error) if is_late else error)
+            except asyncio.CancelledError as error:
+                is_told = self.run.end_call(call)
+                if task.cancelling():
+                    if is_told:
+                        self.run.aborted(job, error)
+                    raise
+                if is_told:
+                    goes_on = self.run.failed(job, error)  # of something that the handler awaited
+            except BaseException as error:  # noqa: BLE001  # SystemExit and the like
+                if self.run.end_call(call):
+                    self.run.aborted(job, error)
+            else:
+                if self.run.end_call(call):
+                    self.run.succeeded(job, result)
+        self.run.launch()
+
+    async def cancel(self) -> None:
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_CANCELLED_WITHIN)
+
+
+class _Worker:
+    """The task of a call."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def stack(self) -> str:
+        coroutine: Any = self._task.get_coro()
+        frames = []
+        while (frame := getattr(coroutine, "cr_frame", getattr(coroutine, "gi_frame", None))) is not None:
+            frames.append((frame, frame.f_lineno))
+            coroutine = getattr(coroutine, "cr_await", getattr(coroutine, "gi_yieldfrom", None))
+        return shown(traceback.StackSummary.extract(iter(frames)))
+
+    def abandon(self) -> None:
+        self._task.cancel()
+
+
+async def _resolved(result: Any) -> Any:
+    if isinstance(result, concurrent.futures.Future):
+        return await asyncio.wrap_future(result)
+    return await result if inspect.isawaitable(result) else result

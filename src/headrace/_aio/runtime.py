@@ -1,0 +1,111 @@
+"""The tasks of one consumer on its event loop: created when first needed, ended by close() and unsubscribe()."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from kio.schema.errors import ErrorCode
+
+from .._machines.group.actions import Action
+from .._protocol.codes import NONE, kafka_error
+from ..config.consumer import ConsumerConfig
+from ..types import PartitionInfo
+from .assembly import make_offset_parts
+from .fetch.buffer import FetchBuffer
+from .fetch.fetcher import Fetcher
+from .group.consumer_membership import ConsumerMembership
+from .group.coordinator import Coordinator
+from .group.membership_task import MembershipTask
+from .group.rebalance import Rebalancer
+from .network.client import Client
+from .positions.list_offsets import ListOffsets
+from .positions.updater import PositionUpdater
+
+
+class ConsumerRuntime:
+    """Belongs to the loop on which it was created."""
+
+    def __init__(self, config: ConsumerConfig, buffer: FetchBuffer, group: Rebalancer | None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.buffer = buffer
+        self.client = Client(config, buffer.cluster, buffer.lock, self._on_metadata, buffer.watch, buffer.obstructed)
+        self.offsets = ListOffsets(self.client)
+        self.group = group
+        self.coordinator = Coordinator(self.client, group)
+        parts = make_offset_parts(self.client, buffer, self.coordinator, self.offsets)
+        self.store = parts.store
+        self.positions = PositionUpdater(self.client, buffer, self.offsets, parts.start)
+        self.fetcher = Fetcher(self.client, buffer)
+        self.source_tasks = buffer.source.start(self.client)
+        self._tasks = [buffer.watch(asyncio.create_task(self.positions.run(), name="positions"))]
+        buffer.wake_all = lambda: self._from_any_thread(self.wake)
+        buffer.wake_fetching = self.fetcher.wake_from_any_thread
+        buffer.fetch_soon = self.fetcher.wake
+        buffer.positions_soon = self.positions.wake
+        self.membership_task: MembershipTask[Action] | None = None
+        if group is not None:
+            membership = ConsumerMembership(self.client, buffer, self.coordinator, group)
+            self.membership_task = MembershipTask(self.client, self.coordinator, membership)
+            group.wake = lambda: self._from_any_thread(self.wake)
+        self.wake()
+
+    def wake(self) -> None:
+        """Looks at the whole assignment again. On the loop's thread."""
+        with self.buffer.lock:
+            topics = self.buffer.assignment.topics
+            if self.group is not None:
+                topics |= self.group.topics_to_watch()
+        self.client.want_topics(None if self.group is not None and self.group.wants_all_topics else topics)
+        self.positions.wake()
+        self.fetcher.wake()
+        self.source_tasks.wake()
+        if self.membership_task is not None:
+            self.membership_task.wake()
+
+    def _from_any_thread(self, function: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to wake
+            self.loop.call_soon_threadsafe(function)
+
+    def _on_metadata(self) -> None:
+        """Called by the client, with the lock held."""
+        self.buffer.follow_metadata()
+        if self.group is not None:
+            self.group.follow(self.buffer.cluster)
+            self.group.wake()
+            self.buffer.poll_signal.notify()
+        self.loop.call_soon(self.positions.wake)
+        self.loop.call_soon(self.fetcher.wake)
+        self.loop.call_soon(self.source_tasks.wake)
+
+    # -- topics --------------------------------------------------------------------------------------------------
+
+    async def describe_topics(self, names: list[str] | None) -> dict[str, list[PartitionInfo]]:
+        """The partitions of these topics (None: of all), from a broker and not from the cache."""
+        answer = await self.client.learn(names)
+        with self.buffer.lock:
+            found = [topic.name for topic in answer.topics if topic.name and topic.error_code == NONE]
+            for topic in answer.topics:
+                if topic.error_code not in (NONE, ErrorCode.unknown_topic_or_partition):
+                    raise kafka_error(topic.error_code, f"Metadata of topic {topic.name}")
+            return {name: self.buffer.cluster.partition_infos(name) for name in sorted(found)}
+
+    def abandon(self) -> None:
+        """Releases threads and sockets without waiting. The end of the loop cancels the tasks."""
+        self.fetcher.decoder.close()
+        self.source_tasks.abandon()
+        self.client.disconnect()
+
+    async def close(self) -> None:
+        try:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self.membership_task is not None:
+                await self.membership_task.close()
+            await self.source_tasks.close()
+            await self.fetcher.close()
+            await self.client.close()
+        finally:  # also if the loop ends meanwhile, which cancels this
+            self.abandon()

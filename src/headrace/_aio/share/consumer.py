@@ -1,0 +1,256 @@
+"""AsyncShareConsumer: a member of a share group, for asyncio programs, and the logic behind the one for threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from ..._arguments import callback_of, optional_seconds_of, seconds_of, short_repr, topics_in
+from ..._machines.share.buffer import ShareHandover
+from ...config.share import ShareConsumerConfig
+from ...errors import StateError, UnsupportedVersionError
+from ...records import Record, Records
+from ...types import AcknowledgeType
+from ..lifecycle import CLOSE_TIMEOUT, THREAD_END
+from ..run.options import Handler
+from ..run.share_run import ShareProgress, ShareRun, ShareRunSettings
+from ..run.tasks import run_tasks
+from .parts import ITERATION_POLL, AcknowledgementCallback, Results, ShareParts, kind_of
+
+
+class AsyncShareConsumer:
+    """Works on records together with the other members of a share group (KIP-932), as from a queue.
+
+    Partitions are shared: a record is locked for the member that gets it, for as long as `acquisition_lock_timeout()`
+    says, and is delivered to another one unless it is acknowledged by then. Settings are Kafka's, dotted in a mapping
+    or with underscores as keywords. Times are in seconds. Only `wakeup()` and `acknowledge()` may be called from
+    another thread.
+
+    A timeout of 0 or less does not wait, and `math.inf` has no limit; None, where it is the default, is
+    default.api.timeout.ms. Impossible arguments raise TypeError or ValueError before anything is done.
+
+        async with AsyncShareConsumer(bootstrap_servers="localhost:9092", group_id="mails") as consumer:
+            consumer.subscribe(["mails"])
+            records = await consumer.poll(1.0)
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        self._parts = parts = ShareParts(ShareConsumerConfig.parse(config, **settings))
+        self._guard, self._buffer = parts.guard, parts.buffer
+        parts.lifecycle.watch(self)
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Gets records of these topics from the next poll() on. Takes the place of what was subscribed before."""
+        self._guard.check()
+        self._buffer.subscribe(topics_in(topics))
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed."""
+        self._guard.check()
+        return set(self._buffer.member.topics)
+
+    async def unsubscribe(self) -> None:
+        """Sends the acknowledgements that are due, releases what else is held, and leaves the group."""
+        self._guard.check()
+        parts, portal = self._parts, self._parts.lifecycle.portal
+        if portal.is_open:
+            await portal.wait(parts.stop_background)
+            await portal.close_async(THREAD_END)
+        parts.forget()
+        parts.run_callbacks()
+
+    async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
+        """The next records, at most `max.poll.records` (or `max_records`, for this call) of them.
+
+        Waits up to `timeout` seconds for the first of them, then returns what is there; empty Records if nothing came.
+        In implicit mode it accepts what the poll before returned. `record.delivery_count` says how often a record was
+        delivered, and gaps in the offsets are what other members have.
+
+        Raises StateError in explicit mode when records of the last poll are not acknowledged (unless renew=auto);
+        UnsupportedVersionError, KafkaError and what else ended the membership; CorruptRecordError for records that were
+        rejected since nobody can read them; WakeupError after wakeup().
+        """
+        return await self._poll(timeout, max_records)
+
+    async def _poll(self, timeout: float, max_records: int | None = None, *, iterates: bool = False) -> Records:
+        parts, buffer, handover = self._parts, self._buffer, ShareHandover()
+        try:
+            timeout = seconds_of(timeout)
+            limit = parts.begin_poll(max_records, handover)
+            parts.lifecycle.start()
+            deadline = time.monotonic() + timeout
+            while True:
+                buffer.poll_signal.clear()
+                self._guard.consume_wakeup()
+                self._guard.check()
+                records = buffer.look(limit, deadline, handover)
+                if records is not None:
+                    break
+                parts.run_callbacks()
+                now = time.monotonic()
+                until = min(deadline, buffer.pace.next_due(now))
+                await buffer.poll_signal.wait_async(max(0.0, until - now))
+            buffer.poll_ends()
+            # From here to the caller nothing can interrupt it: see _machines/share/buffer.py.
+            if iterates:
+                parts.iterated, parts.seen = records, 0
+            buffer.records_returned = handover.total or buffer.records_returned
+            handover.batches, handover.is_open = (), False
+            return records
+        except BaseException:
+            handover.is_open, handover.is_broken = False, True
+            parts.break_off(handover)
+            raise
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Record after record, for as long as the consumer is open. In implicit mode a record is accepted when those
+        of the same poll are through; what was not handed out when the loop is left comes again."""
+        while not self._guard.is_closed:
+            await self._poll(ITERATION_POLL, iterates=True)
+            for record in self._parts.one_by_one():
+                yield record
+
+    def acknowledge(self, work: Record | Records, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
+        """Decides about a record, or about all records of a poll or of a slice of it: ACCEPT, RELEASE, REJECT or RENEW.
+
+        It is sent with the next poll(), or by commit(); until then it can be changed. May be called from any thread.
+        Raises StateError in implicit mode, and for records that poll() did not return or that are acknowledged
+        already; UnsupportedVersionError for RENEW with brokers before Kafka 4.2.
+        """
+        self._guard.check()
+        if not self._buffer.planner.settings.is_explicit:
+            raise StateError("acknowledge() needs share.acknowledgement.mode=explicit: here polls acknowledge")
+        chosen = kind_of(kind)
+        if not isinstance(work, (Record, Records)):
+            raise TypeError(f"acknowledge() takes a Record, or Records, not {short_repr(work)}")
+        if chosen is AcknowledgeType.RENEW and not self._buffer.can_renew(work):
+            raise UnsupportedVersionError("RENEW needs ShareAcknowledge version 2 (Apache Kafka 4.2 or newer)")
+        self._buffer.acknowledge(work, chosen)
+
+    async def commit(self, *, timeout: float | None = None) -> Results:
+        """Sends all acknowledgements and waits for the answers. In implicit mode what the last poll returned is
+        accepted.
+
+        Returns for each partition None, or why its records were not acknowledged: they will be delivered again. Raises
+        WakeupError after wakeup(); whatever was begun goes on.
+        """
+        self._guard.check()
+        timeout = optional_seconds_of(timeout)
+        parts, portal = self._parts, self._parts.lifecycle.portal
+        parts.settle()
+        parts.run_callbacks()
+        unsettled = await portal.wait(lambda: parts.commit(timeout)) if portal.is_open else set()
+        return parts.results(unsettled)
+
+    def commit_async(self) -> None:
+        """Sends all acknowledgements, as commit() does, and does not wait: the callback hears what became of them."""
+        self._guard.check()
+        self._parts.settle()
+        self._buffer.flush()
+
+    def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
+        """Has `callback(offsets, error)` called, inside of poll(), commit() and close(), for all acknowledgements
+        that were answered: the offsets by partition, as ranges, and None or why they were refused."""
+        self._guard.check()
+        self._parts.callback = callback_of("callback", callback)
+
+    async def run(
+        self,
+        handler: Handler,
+        *,
+        concurrency: int = 16,
+        max_in_flight: int | None = None,
+        retry_backoff: float = 0.1,
+        retry_backoff_max: float = 10.0,
+        timeout: float | None = None,
+        drain: float = 30.0,
+        on_progress: Callable[[ShareProgress], Any] | None = None,
+        progress_interval: float = 5.0,
+    ) -> ShareProgress:
+        """Works on records until it is told to end: polls, calls `handler(record)`, acknowledges.
+
+        ShareConsumer calls it on up to `concurrency` threads, AsyncShareConsumer awaits as many coroutines; nothing
+        has an order. At most `max_in_flight` records (two for each of `concurrency`) wait or are worked on, and their
+        locks are renewed meanwhile, each for max.poll.interval.ms at most. The mode of acknowledgement does not
+        matter.
+
+        A record is accepted when its handler returns, unless it returns another AcknowledgeType: REJECT, for what can
+        never be worked on, or RELEASE. A handler that raises has its record released, after a pause that grows with
+        its deliveries (`retry_backoff`, doubled up to `retry_backoff_max` seconds). So has one that takes longer than
+        `timeout` seconds, and at the latest max.poll.interval.ms after the poll: a coroutine is cancelled, a thread
+        runs on, but its result is ignored and another thread takes its place. More than `concurrency` such threads end
+        run().
+
+        Ends by wakeup(), SIGTERM and Ctrl-C (in the main thread, if the program does not handle them itself), or
+        cancellation: what was begun may end, for `drain` seconds; what was not is released. `on_progress` is called
+        every `progress_interval` seconds, where run() was called.
+
+        Raises ConfigError, StateError (without subscribe()), TimeoutError for too many handlers that do not end, and
+        what poll() raises and cannot be tried again.
+        """
+        self._guard.check()
+        settings = ShareRunSettings(
+            concurrency=concurrency,
+            max_in_flight=max_in_flight,
+            retry_backoff=retry_backoff,
+            retry_backoff_max=retry_backoff_max,
+            timeout=timeout,
+            drain=drain,
+            on_progress=on_progress,
+            progress_interval=progress_interval,
+        )
+        self._parts.settle()
+        began = time.monotonic()
+        try:
+            return await run_tasks(self, lambda launch: ShareRun(self._parts.for_run(), handler, settings, launch))
+        except BaseException:
+            self._parts.torn_since = began
+            self._parts.settle()
+            raise
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters since the start, and what is held."""
+        return self._parts.metrics()
+
+    def acquisition_lock_timeout(self) -> float | None:
+        """Seconds that a record is locked for this consumer after it was acquired or renewed. None before the first
+        answer of a broker."""
+        self._guard.check()
+        return self._buffer.planner.lock_timeout
+
+    def wakeup(self) -> None:
+        """Makes the call that is waiting, or else the next poll(), raise WakeupError. From any thread."""
+        self._parts.lifecycle.wakeup()
+
+    async def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Sends the acknowledgements that are due, releases what else is held, leaves the group and lets go of
+        everything, within `timeout` seconds. In implicit mode what the last poll returned is released, too: commit()
+        before it."""
+        timeout = seconds_of(timeout)
+        parts, lifecycle = self._parts, self._parts.lifecycle
+        if self._guard.is_forked:
+            lifecycle.shut()
+            return
+        deadline = time.monotonic() + timeout
+        try:
+            if lifecycle.portal.is_open:
+                await lifecycle.portal.wait(lambda: lifecycle.close(lambda: parts.end_tasks(deadline)))
+        finally:
+            await lifecycle.portal.close_async(THREAD_END, lifecycle.shut())
+        parts.run_callbacks()
+
+    async def __aenter__(self) -> Self:
+        self._guard.check()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def parts_of(consumer: AsyncShareConsumer) -> ShareParts:
+    """The internal interface, for `ShareConsumer`."""
+    return consumer._parts

@@ -1,0 +1,229 @@
+"""`ShareParts`: what a share consumer consists of, and the internal interface to it.
+
+`AsyncShareConsumer` and `ShareConsumer` are facades over the same parts, and the Spark source uses some of them
+directly. Users do not: everything here may change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..._arguments import limit_of, short_repr, whole_number_of
+from ..._machines.share.acquired import Outcome
+from ..._machines.share.buffer import ShareHandover
+from ...config.share import ShareConsumerConfig
+from ...errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, StateError
+from ...records import Batch, Record, Records
+from ...types import AcknowledgeType, TopicPartition
+from ..lifecycle import CLOSE_TIMEOUT, Lifecycle
+from ..run.share_run import ShareRunParts
+from .buffer import ShareFetchBuffer
+from .runtime import ShareRuntime
+
+log = logging.getLogger(__name__)
+
+AcknowledgementCallback = Callable[[dict[TopicPartition, list[range]], HeadraceError | None], Any]
+Results = dict[TopicPartition, HeadraceError | None]
+ITERATION_POLL = 1.0  # seconds that an iteration waits in one poll
+
+
+class ShareParts:
+    """No part refers to a consumer: see `Lifecycle`."""
+
+    def __init__(self, config: ShareConsumerConfig) -> None:
+        self.config = config
+        self.buffer = buffer = ShareFetchBuffer(config)
+        self.lifecycle = Lifecycle(buffer.poll_signal, lambda: ShareRuntime(config, buffer))
+        self.guard = self.lifecycle.guard
+        self.callback: AcknowledgementCallback | None = None
+        self._handover: ShareHandover | None = None  # of the poll that is under way, or was the last
+        self.iterated = Records.EMPTY  # what an iteration goes over ...
+        self.seen = 0  # ... how many of it were handed out ...
+        self._unseen: ShareHandover | None = None  # ... and those that were not, on their way back
+        self.torn_since: float | None = None  # when a run() began that did not end in order
+
+    # -- polls ---------------------------------------------------------------------------------------------------
+
+    def begin_poll(self, max_records: int | None, handover: ShareHandover) -> int:
+        """What a poll does before it looks for records. Returns its limit."""
+        self.guard.check()
+        limit = self.config.max_poll_records if max_records is None else limit_of(max_records, has_none=False)
+        if not self.buffer.member.topics:
+            raise StateError("nothing is subscribed: call subscribe() before poll()")
+        if self._handover is not None and self._handover.is_open:
+            raise ConcurrentUseError("another task is inside of poll()")
+        self.settle()
+        self._handover = handover
+        self.run_callbacks()
+        self.buffer.poll_begins()
+        return limit
+
+    def break_off(self, handover: ShareHandover) -> None:
+        """A poll raises: what it took, if anything, was not seen by anybody."""
+        if handover is self._handover:
+            self.buffer.put_back(handover)
+            self.buffer.poll_ends()
+            handover.is_broken = False
+
+    def settle(self) -> None:
+        """What nobody has seen comes first in the next poll, and is not accepted by it: what a poll had taken that was
+        interrupted, and what an iteration has not handed out. What run() left behind is released."""
+        last = self._handover
+        if last is not None and last.is_open and last.batches:
+            raise ConcurrentUseError("another thread is returning from poll()")
+        if last is not None and last.is_broken:
+            self.break_off(last)
+        if self.seen < len(self.iterated):
+            rest = self.iterated[self.seen :]
+            unseen, seen_in_all = self.buffer.handed_over(rest), self.buffer.records_returned - len(rest)
+            self._unseen, self.iterated, self.seen = unseen, Records.EMPTY, 0
+            self.buffer.records_returned = seen_in_all
+        if self.torn_since is not None:
+            self.buffer.release_since(self.torn_since)
+            self.torn_since = None
+        if self._unseen is not None:
+            self.buffer.put_back(self._unseen)
+        self._unseen, self.iterated, self.seen = None, Records.EMPTY, 0
+
+    def one_by_one(self) -> Iterator[Record]:
+        """The records of an iteration's poll, until a call puts the rest back: then the next poll returns those."""
+        records = self.iterated
+        for seen, record in enumerate(records, 1):
+            if self.iterated is not records:
+                return
+            self.seen = seen
+            yield record
+
+    # -- acknowledgements ------------------------------------------------------------------------------------------
+
+    def run_callbacks(self) -> list[Outcome]:
+        """On the thread of the user. What is not told yet when a callback raises is told by the next call."""
+        buffer = self.buffer
+        told = []
+        while (outcome := buffer.next_outcome()) is not None:
+            told.append(outcome)
+            number = sum(map(len, outcome.ranges))
+            accepted, refused = (number, 0) if outcome.error is None else (0, number)
+            if refused:
+                log.warning("%d records of %s were not acknowledged: %s", number, outcome.tp, outcome.error)
+            offsets = {outcome.tp: list(outcome.ranges)}
+            # From here to the call nothing can interrupt it: each is told once.
+            buffer.acknowledged += accepted
+            buffer.refused += refused
+            buffer.news = buffer.news[1:]
+            if self.callback is not None:
+                self.callback(offsets, outcome.error)
+        return told
+
+    def results(self, unsettled: set[TopicPartition]) -> Results:
+        found: Results = {}
+        for outcome in self.run_callbacks():
+            found[outcome.tp] = found.get(outcome.tp) or outcome.error
+        for tp in unsettled:
+            found[tp] = RequestTimeoutError(f"acknowledging {tp}: no answer in time; it goes on in the background")
+        return found
+
+    async def commit(self, timeout: float | None) -> set[TopicPartition]:
+        """Waits until all is sent and answered. Returns the partitions where it is not, when time is up."""
+        runtime = self.lifecycle.runtime
+        if runtime is None:
+            return set()
+        seconds = self.config.default_api_timeout_ms / 1000 if timeout is None else timeout
+        goals = self.buffer.flush()
+        async with self.guard.interruptible():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while goals:
+                        runtime.streams.progress.clear()
+                        with self.buffer.lock:
+                            is_over = self.buffer.planner.is_over(goals)
+                            again = is_over and self.buffer.planner.has_retries
+                        if not is_over:
+                            await runtime.streams.progress.wait()
+                        else:
+                            goals = self.buffer.flush() if again else {}
+        with self.buffer.lock:
+            return self.buffer.planner.unsettled() if goals else set()
+
+    # -- the Spark source --------------------------------------------------------------------------------------------
+
+    async def finish_fetch(self) -> None:
+        """Waits until no fetch is under way that acquires records, or its connection has ended (within
+        request.timeout.ms). On the consumer's thread. No other fetch begins meanwhile: only a poll that waits begins
+        one."""
+        runtime, buffer = self.lifecycle.runtime, self.buffer
+        if runtime is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.default_api_timeout_ms / 1000):
+                while True:
+                    runtime.streams.progress.clear()
+                    with buffer.lock:
+                        if not buffer.planner.is_acquiring:
+                            return
+                    await runtime.streams.progress.wait()
+
+    def take_buffered(self, limit: int) -> Records:
+        """At most `limit` of the records that are buffered, without a poll."""
+        buffer = self.buffer
+        with buffer.lock:
+            batches: list[Batch] = buffer.planner.take(limit, time.monotonic())  # type: ignore[assignment]
+        records = Records(batches)
+        buffer.records_returned += len(records)
+        return records
+
+    # -- start and end -----------------------------------------------------------------------------------------------
+
+    async def stop_background(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Leaves nothing running, until something is subscribed again. On the consumer's thread."""
+        runtime = self.lifecycle.detach_runtime()
+        if runtime is not None:
+            await runtime.close(timeout)
+
+    def forget(self) -> None:
+        with self.buffer.lock:
+            self.buffer.member.leave()
+            self.buffer.member.failure = self.buffer.member.pending_error = None
+            self.buffer.planner.subscribe(frozenset(), time.monotonic())
+
+    async def end_tasks(self, deadline: float) -> None:
+        try:
+            await self.stop_background(max(0.0, deadline - time.monotonic()))
+        finally:
+            self.buffer.poll_signal.notify()
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, Any]:
+        self.guard.check()
+        runtime = self.lifecycle.runtime
+        streams = None if runtime is None else runtime.streams
+        return self.buffer.metrics() | {
+            "fetches": streams.fetches if streams else 0,
+            "acknowledgements": streams.acknowledgements if streams else 0,
+            "bytes_fetched": streams.bytes_fetched if streams else 0,
+            "connections": runtime.client.connection_count if runtime else 0,
+        }
+
+    def for_run(self) -> ShareRunParts:
+        return ShareRunParts(self.config, self.guard, self.buffer)
+
+
+def kind_of(value: AcknowledgeType | str | int) -> AcknowledgeType:
+    """A type by itself, its name in any case, or its number. Raises ValueError and TypeError."""
+    names = ", ".join(kind.name for kind in AcknowledgeType)
+    try:
+        if isinstance(value, str):
+            return AcknowledgeType[value.upper()]
+        return AcknowledgeType(whole_number_of("kind", value))
+    except TypeError:
+        raise TypeError(
+            f"kind must be an AcknowledgeType ({names}) or the name of one, not {short_repr(value)}"
+        ) from None
+    except (KeyError, ValueError):
+        raise ValueError(f"{short_repr(value)} is not one of {names}") from None

@@ -1,0 +1,83 @@
+"""The background tasks of one share consumer, on its event loop: the membership, and a stream for each broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from ..._machines.group.actions import Send
+from ...config.share import ShareConsumerConfig
+from ...errors import ClosedError
+from ..group.coordinator import Coordinator
+from ..group.membership_task import MembershipTask
+from ..network.client import Client
+from .buffer import ShareFetchBuffer, nobody
+from .membership import ShareMembership
+from .sessions import ShareSessions
+
+_LAST_TRY = 0.05  # seconds that leaving the group gets, although the time is up
+
+
+class ShareRuntime:
+    """Belongs to the loop on which it was made."""
+
+    def __init__(self, config: ShareConsumerConfig, buffer: ShareFetchBuffer) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.buffer = buffer
+        self.client = Client(config, buffer.cluster, buffer.lock, self._on_metadata, buffer.watch, buffer.obstructed)
+        self.streams = ShareSessions(self.client, buffer)
+        coordinator = Coordinator(self.client, None)
+        self._membership = ShareMembership(config, buffer, self.client, coordinator, self.streams)
+        self._membership_task: MembershipTask[Send] = MembershipTask(self.client, coordinator, self._membership)
+        buffer.wake = self.streams.wake_from_any_thread
+        buffer.wake_group = self._wake_group_from_any_thread
+        self._wake_group()
+
+    def _wake_group(self) -> None:
+        with self.buffer.lock:
+            topics = self.buffer.member.topics
+        self.client.want_topics(topics)
+        self._membership_task.wake()
+
+    def _wake_group_from_any_thread(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to wake
+            self.loop.call_soon_threadsafe(self._wake_group)
+
+    def _on_metadata(self) -> None:
+        """Called by the client, with the lock held."""
+        self._membership.follow_metadata()
+        self.loop.call_soon(self.streams.wake)
+        self.loop.call_soon(self._membership_task.wake)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Closes threads and sockets. The end of the loop cancels the tasks."""
+        self.streams.decoder.shutdown(wait=False, cancel_futures=True)
+        self.client.disconnect()
+
+    async def close(self, timeout: float) -> None:
+        """Sends the last acknowledgements, closes the sessions and leaves the group. Tries each once."""
+        deadline = self.loop.time() + timeout
+        try:
+            await self.streams.close(timeout)
+            await self._membership_task.close()
+            with self.buffer.lock:
+                leave_request = self.buffer.member.leave()
+            if leave_request is not None:
+                await self._membership_task.leave(leave_request, max(_LAST_TRY, deadline - self.loop.time()))
+        finally:
+            self._end()
+            await self.client.close()
+
+    def _end(self) -> None:
+        """Does not wait. If the call that waits for close() is interrupted, close() is cancelled, and the next poll
+        makes another runtime, perhaps before this runs. So this one must not use anything that both have any more."""
+        if self.buffer.wake == self.streams.wake_from_any_thread:
+            self.buffer.wake = self.buffer.wake_group = nobody
+        self._membership_task.cancel()
+        self.abandon()
+        with self.buffer.lock:
+            planner = self.buffer.planner
+            for node in list(planner.sessions):
+                planner.lose_session(node, ClosedError("this consumer is closed, and its records are released"))

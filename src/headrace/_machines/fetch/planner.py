@@ -1,0 +1,291 @@
+"""What to fetch from which broker, and what a response means.
+
+A partition is fetched when it is READY, not paused, not in flight, not in a backoff, and has less than two fetches'
+worth of records left. So a full buffer of one partition never stops the fetching of another, and nothing is fetched
+that is not needed soon.
+
+The budget: buffered records, those that are being decoded and those that may still arrive stay below `queued.max.bytes`
+together. Fetches request what is left of it. One that the broker is likely to park takes no more than half of that: it
+would keep the others from what it does not use. If nothing at all is buffered or on its way, one fetch is sent however
+small the budget, so that a record larger than it is still read. Brokers that are over budget wait in line, and those
+behind them leave room.
+
+    response                                                          what follows
+    NONE                                                              decode; fetch the following offset at once
+    NONE with a preferred replica                                     fetch from that one (KIP-392)
+    OFFSET_OUT_OF_RANGE from a follower                               fetch from the leader
+    OFFSET_OUT_OF_RANGE from the leader                               a fault: the reset policy, when all is read
+    NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH                       use the hint (KIP-951), refresh, again
+    REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, OFFSET_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_…_ID   refresh, again after a backoff
+    UNKNOWN_LEADER_EPOCH, UNKNOWN_SERVER_ERROR                        again after a backoff
+    everything else                                                   a fault: raised by poll()
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ..._protocol.codes import NONE, kafka_error
+from ...config.consumer import ConsumerConfig
+from ...types import Node, TopicPartition
+from ..backoff import Backoff
+from ..cluster import Cluster, Leader, TopicIdPartition
+from .assignment import Assignment
+from .partition import PAUSED, WITHHELD, OutOfRange, PartitionState, Phase, PreferredReplica
+from .session import PartitionRequest
+
+_MOVED = {ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch}
+_REFRESH = _MOVED | {
+    ErrorCode.replica_not_available,
+    ErrorCode.kafka_storage_error,
+    ErrorCode.offset_not_available,
+    ErrorCode.unknown_topic_or_partition,
+    ErrorCode.unknown_topic_id,
+    ErrorCode.inconsistent_topic_id,
+    ErrorCode.leader_not_available,
+}
+_AGAIN = {ErrorCode.unknown_leader_epoch, ErrorCode.unknown_server_error}
+
+# A first guess of how much larger records are than their bytes on the wire; then it is measured.
+_FIRST_EXPANSION = 3.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InFlightPartition:
+    """A partition in a fetch that is under way: the requested offset, and the position version."""
+
+    tp: TopicPartition
+    position_version: int
+    offset: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """A fetch to send. The broker is likely to park it until something is written, if `parked`."""
+
+    wants: Mapping[TopicIdPartition, PartitionRequest]
+    asked: Mapping[TopicIdPartition, InFlightPartition]
+    max_bytes: int
+    parked: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FetchedRecords:
+    """Records to decode: of which position version and offset, and how many bytes they will likely take (`room`)."""
+
+    tp: TopicPartition
+    position_version: int
+    offset: int
+    next_offset: int
+    room: int
+    records: memoryview
+    aborted: tuple[tuple[int, int], ...]
+
+
+class FetchPlanner:
+    """The decisions above. The owner of the assignment and the cluster locks."""
+
+    def __init__(self, config: ConsumerConfig, assignment: Assignment, cluster: Cluster, budget: int) -> None:
+        self._assignment = assignment
+        self._cluster = cluster
+        self._partition_bytes = config.max_partition_fetch_bytes
+        self._fetch_bytes = config.fetch_max_bytes
+        self._budget = budget
+        self._read_committed = config.isolation_level == "read_committed"
+        self._replica_age = config.metadata_max_age_ms / 1000
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._reserved = 0
+        self._expansion = _FIRST_EXPANSION
+        self._tick = 0
+        self._over_budget: dict[int, None] = {}  # brokers for which no budget was left, the longest waiting first
+        self.was_refused = False  # a partition was: whoever waits for its records or position has to look again
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def nodes(self, now: float) -> set[int]:
+        """The brokers that some partition is to be fetched from."""
+        found = {self._node_of(state, now) for state in self._assignment}
+        return {node for node in found if node is not None}
+
+    def plan(self, node: int, now: float) -> FetchPlan | None:
+        """The next fetch from this broker, or None if there is nothing to fetch."""
+        needs_fetch = [
+            state
+            for state in self._assignment
+            if state.phase is Phase.READY
+            and not state.in_flight
+            and not state.blocked_by & (PAUSED | WITHHELD)
+            and state.may_be_asked_for(now)
+            and state.topic_id is not None
+            and state.backoff_until <= now
+            and self._assignment.is_running_low(state)
+            and self._node_of(state, now) == node
+        ]
+        if not needs_fetch:
+            self._over_budget.pop(node, None)
+            return None
+        needs_fetch.sort(key=lambda state: state.served)
+        parked = not any(state.has_unfetched for state in needs_fetch)
+        max_bytes = self._grant(node, len(needs_fetch), parked)
+        if max_bytes <= 0:
+            self._over_budget.setdefault(node)
+            return None
+        self._over_budget.pop(node, None)
+        wants: dict[TopicIdPartition, PartitionRequest] = {}
+        asked: dict[TopicIdPartition, InFlightPartition] = {}
+        for state in needs_fetch:
+            assert state.topic_id is not None
+            slot = TopicIdPartition(state.topic_id, state.tp.partition)
+            wants[slot] = PartitionRequest(state.fetch_offset, state.leader_epoch, self._partition_bytes)
+            asked[slot] = InFlightPartition(state.tp, state.position_version, state.fetch_offset)
+            state.in_flight = True
+        self._reserved += max_bytes
+        return FetchPlan(wants, asked, max_bytes, parked)
+
+    @property
+    def room_for_records(self) -> int:
+        """How many bytes of records decoding may add. The budget relies on a guess of how large they become, which a
+        hostile producer can make wrong a thousandfold: what exceeds twice the budget is put off."""
+        return max(0, 2 * self._budget - sum(state.retained for state in self._assignment))
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether a fetch waits for budget: look again when some is freed."""
+        return bool(self._over_budget)
+
+    def _grant(self, node: int, partitions: int, parked: bool) -> int:
+        held = sum(state.retained + state.undecoded for state in self._assignment)
+        ahead = list(self._over_budget).index(node) if node in self._over_budget else len(self._over_budget)
+        left = int((self._budget - held) / self._expansion) - self._reserved - ahead * self._partition_bytes
+        useful = min(self._fetch_bytes, partitions * self._partition_bytes)
+        least = min(self._partition_bytes, useful)
+        if left >= least:
+            return min(useful, max(least, left // 2) if parked else left)
+        if held == 0 and self._reserved == 0 and ahead == 0:
+            return min(useful, self._budget)
+        if self._drop_paused():
+            return self._grant(node, partitions, parked)
+        return 0
+
+    def _drop_paused(self) -> bool:
+        """Paused partitions must not use up the budget: their records can be fetched again."""
+        found = [state for state in self._assignment if state.paused and state.retained]
+        for state in found:
+            state.refetch()
+        return bool(found)
+
+    def _node_of(self, state: PartitionState, now: float) -> int | None:
+        preferred = state.preferred
+        if preferred is not None:
+            if preferred.until > now and self._cluster.is_online(state.tp, preferred.node):
+                return preferred.node
+            state.preferred = None
+        leader = self._cluster.leader(state.tp)
+        return None if leader is None else leader.node
+
+    def next_wake(self, now: float) -> float | None:
+        """When the next backoff of a partition ends."""
+        return min((state.backoff_until for state in self._assignment if state.backoff_until > now), default=None)
+
+    # -- responses -------------------------------------------------------------------------------------------
+
+    def failed(self, plan: FetchPlan) -> None:
+        """No response came. The partitions are fetched again; a replica that does not respond is not preferred."""
+        self._reserved -= plan.max_bytes
+        for asked in plan.asked.values():
+            state = self._current(asked)
+            if state is not None:
+                state.in_flight = False
+                state.preferred = None
+
+    def answered(
+        self, node: int, plan: FetchPlan, body: Any, now: float
+    ) -> tuple[list[tuple[InFlightPartition, Any]], bool]:
+        """Applies the response to a fetch. Returns the partitions with records, and whether metadata is stale."""
+        self._reserved -= plan.max_bytes
+        for asked in plan.asked.values():
+            state = self._current(asked)
+            if state is not None:
+                state.in_flight = False
+        stale = False
+        with_records: list[tuple[InFlightPartition, Any]] = []
+        unanswered = dict(plan.asked)
+        for topic in body.responses:
+            for data in topic.partitions:
+                found = unanswered.pop(TopicIdPartition(topic.topic_id, data.partition_index), None)
+                state = self._current(found) if found is not None else None
+                if found is None or state is None or state.fetch_offset != found.offset:
+                    continue  # it was not requested, the user has sought, or another broker was faster
+                if data.error_code != NONE:
+                    stale |= self._refused(node, state, data, body, now)
+                elif self._accepted(state, data, now):
+                    with_records.append((found, data))
+        return with_records, stale
+
+    def _current(self, asked: InFlightPartition) -> PartitionState | None:
+        state = self._assignment.get(asked.tp)
+        return state if state is not None and state.position_version == asked.position_version else None
+
+    def _accepted(self, state: PartitionState, data: Any, now: float) -> bool:
+        state.failures = 0
+        state.answered()
+        state.readable_end = data.last_stable_offset if self._read_committed else data.high_watermark
+        if data.preferred_read_replica >= 0:
+            state.preferred = PreferredReplica(data.preferred_read_replica, now + self._replica_age)
+            return False
+        if not data.records:
+            return False
+        self._tick += 1
+        state.served = self._tick
+        return True
+
+    def arrived(self, asked: InFlightPartition, data: Any, next_offset: int) -> FetchedRecords:
+        """The partition is fetched from `next_offset` on while these records are decoded."""
+        room = int(len(data.records) * self._expansion)
+        self._assignment.state(asked.tp).arrived(room, next_offset)
+        aborted = tuple((item.producer_id, item.first_offset) for item in data.aborted_transactions or ())
+        return FetchedRecords(asked.tp, asked.position_version, asked.offset, next_offset, room, data.records, aborted)
+
+    def measured(self, wire: int, decoded: int) -> None:
+        """How many bytes records take in memory that had `wire` bytes in the response."""
+        if wire > 4096:
+            self._expansion += 0.2 * (max(1.0, decoded / wire) - self._expansion)
+
+    def _refused(self, node: int, state: PartitionState, data: Any, body: Any, now: float) -> bool:
+        """An error for one partition. True if metadata has to be refreshed."""
+        self.was_refused = True
+        code = data.error_code
+        preferred, state.preferred = state.preferred, None
+        if code == ErrorCode.offset_out_of_range:
+            leader = self._cluster.leader(state.tp)
+            if preferred is None and (leader is None or leader.node == node):
+                state.fault = OutOfRange(state.fetch_offset)
+            return False
+        if code in _REFRESH or code in _AGAIN:
+            state.answered()
+            hinted = code in _MOVED and self._hint(state.tp, data, body)
+            if not hinted:
+                self._back_off(state, now)
+            return code in _REFRESH
+        state.refuse(kafka_error(code, f"Fetch of {state.tp} at offset {state.fetch_offset}"), now)
+        return False
+
+    def _back_off(self, state: PartitionState, now: float) -> None:
+        state.failures += 1
+        state.backoff_until = now + self._backoff.seconds(state.failures, 0.5)
+
+    def _hint(self, tp: TopicPartition, data: Any, body: Any) -> bool:
+        hint = getattr(data, "current_leader", None)
+        if hint is None or hint.leader_id < 0:
+            return False
+        endpoints: Iterable[Any] = getattr(body, "node_endpoints", None) or ()
+        nodes = [Node(item.node_id, item.host, item.port, item.rack) for item in endpoints]
+        if not self._cluster.hint(tp, Leader(hint.leader_id, hint.leader_epoch), nodes):
+            return False
+        self._assignment.follow(self._cluster)
+        return True

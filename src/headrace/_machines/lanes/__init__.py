@@ -1,0 +1,1 @@
+"""KIP-333: the live and the backlog lane of one partition, and the metadata committed for them."""

@@ -1,0 +1,1 @@
+"""`run(handler)`: which record may be processed now, and which handler calls are overdue."""

@@ -1,0 +1,224 @@
+"""A member of a share group (KIP-932): one request, ShareGroupHeartbeat, and the coordinator decides.
+
+    state     what happens                                      next
+    OUT       nothing is subscribed                             subscribe: JOINING
+    AWAY      poll() was not called in time, the member left    a poll: JOINING
+    JOINING   the heartbeat with epoch 0 is sent, or waits      the answer: MEMBER
+    MEMBER    heartbeats; the assignment is followed            fenced: JOINING
+
+- Several members may have the same partition, so nothing is revoked in steps, and no member waits for another. An
+  assignment is valid as soon as it arrives, and polls have no actions to carry out.
+- A heartbeat has only the fields that have changed since the last one that was answered; after an error it has all.
+- Errors of heartbeats: `group/heartbeat.py`.
+- Acquisition locks do not depend on the membership: records can be acknowledged after the member was fenced.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..._protocol.codes import NONE
+from ..._protocol.messages import SHARE_GROUP_HEARTBEAT
+from ...errors import HeadraceError
+from ..backoff import Backoff
+from ..cluster import TopicIdPartition
+from ..group.actions import Send
+from ..group.heartbeat import FailedHeartbeat, HeartbeatTimer, PollClock, Recovery, after_error, after_failure
+
+_JOIN = 0
+_LEAVE = -1
+_DEFAULT_INTERVAL = 5.0
+
+NEEDS = "share groups need Apache Kafka 4.1 or newer"
+_UNSUPPORTED = (
+    f"this cluster has no share groups: its feature share.version is 0 ({NEEDS}, and "
+    f"kafka-features.sh upgrade --feature share.version=1)"
+)
+
+
+class ShareState(enum.Enum):
+    OUT = "out"
+    AWAY = "away"
+    JOINING = "joining"
+    MEMBER = "member"
+
+
+class ShareMember:
+    """The machine above. `member_id` is made by the client and kept; `dice` returns numbers from 0 to 1."""
+
+    def __init__(
+        self,
+        group_id: str,
+        member_id: str,
+        backoff: Backoff,
+        dice: Callable[[], float],
+        *,
+        rack: str | None = None,
+        max_poll_interval: float = 300.0,
+        request_timeout: float = 30.0,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.state = ShareState.OUT
+        self.epoch = _JOIN
+        self.assignment: frozenset[TopicIdPartition] = frozenset()
+        self.topics: frozenset[str] = frozenset()
+        self.denied: frozenset[str] = frozenset()
+        """Topics that this client may not describe."""
+        self.failure: HeadraceError | None = None
+        """The error that ended the membership, until the next `subscribe`. Every poll raises it."""
+        self.pending_error: HeadraceError | None = None
+        """The next poll raises it, once. The membership continues."""
+        self._rack = rack
+        self._clock = PollClock(max_poll_interval)
+        self._request_timeout = request_timeout
+        self._request: Send | None = None
+        self._sent: frozenset[str] = frozenset()  # the topics in the last heartbeat
+        self._confirmed: frozenset[str] | None = None  # the topics that the coordinator knows; None: unknown
+        self._pending_leave: Send | None = None
+        self._timer = HeartbeatTimer(_DEFAULT_INTERVAL, backoff, dice)
+
+    # -- the user ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        self.failure = None
+        self.topics = topics
+        if self.state is ShareState.OUT:
+            self.state = ShareState.JOINING
+
+    def poll_begins(self) -> None:
+        self._clock.begins()
+        if self.state is ShareState.AWAY:
+            self.state = ShareState.JOINING
+
+    def poll_ends(self, now: float) -> None:
+        self._clock.ends(now)
+
+    def leave(self) -> Send | None:
+        """Leaves the group. Returns the request that says so, if the coordinator may know this member."""
+        leave_request = self._leave_request()
+        self._lose_epoch()
+        self.state = ShareState.OUT
+        self.topics = frozenset()
+        return leave_request
+
+    def _leave_request(self) -> Send | None:
+        if self.state not in (ShareState.JOINING, ShareState.MEMBER):
+            return None
+        fields = {"group_id": self.group_id, "member_id": self.member_id, "member_epoch": _LEAVE}
+        return Send(SHARE_GROUP_HEARTBEAT, fields, self._request_timeout)
+
+    # -- the clock ---------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[Send]:
+        """The requests to send now."""
+        if now >= self._clock.deadline and self.state in (ShareState.JOINING, ShareState.MEMBER):
+            # poll() was not called for max.poll.interval.ms: other members shall have the records (KIP-62).
+            self._pending_leave = self._leave_request()
+            self._lose_epoch()
+            self.state = ShareState.AWAY
+        actions: list[Send] = []
+        if self._pending_leave is not None:
+            actions.append(self._pending_leave)
+            self._pending_leave = None
+        if self._request is None and now >= self._due():
+            self._request = self._heartbeat()
+            actions.append(self._request)
+        return actions
+
+    def next_tick(self) -> float:
+        is_in = self.state in (ShareState.JOINING, ShareState.MEMBER)
+        return min(self._clock.deadline if is_in else math.inf, math.inf if self._request else self._due())
+
+    def _due(self) -> float:
+        if self.state is ShareState.JOINING:
+            return self._timer.not_before
+        if self.state is not ShareState.MEMBER:
+            return math.inf
+        if self._confirmed != self._subscribed:
+            return self._timer.not_before
+        return max(self._timer.not_before, self._timer.next)
+
+    @property
+    def _subscribed(self) -> frozenset[str]:
+        """Without denied topics: the coordinator would reject a heartbeat that names one, for all topics."""
+        return self.topics - self.denied or self.topics
+
+    def _heartbeat(self) -> Send:
+        self._sent = self._subscribed
+        is_full = self._confirmed is None
+        fields = {
+            "group_id": self.group_id,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+            "rack_id": self._rack if is_full else None,
+            "subscribed_topic_names": tuple(sorted(self._sent)) if self._confirmed != self._sent else None,
+        }
+        return Send(SHARE_GROUP_HEARTBEAT, fields, self._request_timeout)
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def answered(self, action: Send, body: Any, now: float) -> bool:
+        """Returns whether the assignment has changed, or polls may have to raise something."""
+        if action is not self._request:
+            return False
+        self._request = None
+        if body.error_code == NONE:
+            return self._accepted(body, now)
+        self._recover(
+            after_error(
+                self._timer,
+                body.error_code,
+                now,
+                doing=f"ShareGroupHeartbeat of group {self.group_id}",
+                message=body.error_message,
+                unsupported=_UNSUPPORTED,
+            )
+        )
+        return True
+
+    def failed(self, action: Send, error: HeadraceError, now: float) -> None:
+        """No answer came."""
+        if action is self._request:
+            self._request = None
+            self._recover(after_failure(self._timer, error, now))
+
+    def _accepted(self, body: Any, now: float) -> bool:
+        self._confirmed = self._sent
+        self.epoch = body.member_epoch
+        has_changed = self.state is not ShareState.MEMBER
+        self.state = ShareState.MEMBER
+        if body.assignment is not None:
+            assignment = frozenset(
+                TopicIdPartition(topic.topic_id, number)
+                for topic in body.assignment.topic_partitions
+                for number in topic.partitions
+            )
+            has_changed |= assignment != self.assignment
+            self.assignment = assignment
+            self._timer.restart()
+        self._timer.accepted(body.heartbeat_interval.total_seconds(), now)
+        return has_changed
+
+    def _recover(self, failed: FailedHeartbeat) -> None:
+        self._confirmed = None
+        if failed.recovery is Recovery.FAIL:
+            self.failure = failed.error
+            self._lose_epoch()
+            self.state = ShareState.OUT
+            return
+        if failed.error is not None:
+            self.pending_error = failed.error
+        if failed.recovery is Recovery.REJOIN:
+            self._lose_epoch()
+            self.state = ShareState.JOINING
+
+    def _lose_epoch(self) -> None:
+        self.epoch = _JOIN
+        self.assignment = frozenset()
+        self._timer.restart()
+        self._request = None
+        self._confirmed = None

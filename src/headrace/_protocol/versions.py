@@ -1,0 +1,46 @@
+"""Picks the version of each request: the highest that both client and broker support."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import UnsupportedVersionError
+from .messages import API_VERSIONS, Api
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BrokerVersions:
+    """The versions that one broker supports, by API key."""
+
+    host: str
+    ranges: Mapping[int, tuple[int, int]]
+
+    @classmethod
+    def from_response(cls, host: str, response: Any) -> BrokerVersions:
+        return cls(host, {item.api_key: (item.min_version, item.max_version) for item in response.api_keys})
+
+    def pick(self, api: Api, highest: int | None = None) -> int:
+        """The version to use, at most `highest` if given. Raises UnsupportedVersionError if there is none."""
+        if api.key not in self.ranges:
+            raise UnsupportedVersionError(
+                f"the broker at {self.host} does not support the request {api}: headrace needs Kafka 3.1 or later"
+            )
+        lowest, top = self.ranges[api.key]
+        ours = api.highest if highest is None else min(api.highest, highest)
+        version = min(top, ours)
+        if version < max(lowest, api.lowest):
+            raise UnsupportedVersionError(
+                f"the broker at {self.host} supports {api} versions {lowest} to {top}, headrace {api.lowest} to "
+                f"{ours}: " + ("upgrade the broker (Kafka 3.1 or later)" if top < api.lowest else "upgrade headrace")
+            )
+        return version
+
+
+def next_api_versions_attempt(tried: int, response: Any) -> int | None:
+    """The version of the next ApiVersions request after UNSUPPORTED_VERSION: the broker's highest, which the response
+    contains. None if there is no version left to try."""
+    supported = [item.max_version for item in response.api_keys if item.api_key == API_VERSIONS.key]
+    version = min(supported[0] if supported else 0, API_VERSIONS.highest)
+    return version if API_VERSIONS.lowest <= version < tried else None

@@ -1,0 +1,377 @@
+"""The settings of a consumer: Kafka's names and Java's defaults, checked once.
+
+Names have dots in a mapping, and underscores as keywords. Values may be strings, because files and Spark options
+contain strings. Every setting is a field of `ConsumerConfig` or of its base class `SecuritySettings`, which defines its
+type, default, bounds and meaning. A comment explains each default that differs from Java's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .._arguments import short_repr
+from .._parsers import (
+    REQUIRED,
+    given_settings,
+    one_of,
+    parse_flag,
+    parse_id,
+    parse_optional_sent_text,
+    parse_sent_text,
+    parse_text,
+    setting,
+    whole_number,
+)
+from .._parsers import dotted as dotted
+from .._security.settings import FOREIGN, SYNONYMS, SecuritySettings, check_security
+from ..errors import ConfigError
+
+# -- parsers of single settings; the common ones are in `_parsers.py` ------------------------------------------------
+
+
+def _limit(value: Any) -> int:
+    number: int = whole_number(-1)(value)
+    if number == 0:
+        raise ValueError("must be at least 1, or -1 for no limit")
+    return number
+
+
+def _share(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("must be a number between 0 and 1") from None
+    if isinstance(value, bool) or not 0 < number < 1:
+        raise ValueError("must be above 0 and below 1")
+    return number
+
+
+def _strategies(value: Any) -> tuple[Any, ...]:
+    """Names, or a user's own assignor objects. `_machines/group/assignors` checks both."""
+    items = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
+    found = tuple(item.strip() if isinstance(item, str) else item for item in items)
+    if not found or "" in found:
+        raise ValueError("must name at least one strategy")
+    return found
+
+
+def _servers(value: Any) -> tuple[tuple[str, int], ...]:
+    if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable):
+        raise ValueError("must be host:port,host:port, or a list of such addresses")
+    items = value.split(",") if isinstance(value, str) else list(value)
+    found = tuple(_address(str(item).strip()) for item in items if str(item).strip())
+    if not found:
+        raise ValueError("must name at least one broker as host:port")
+    return found
+
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def _address(text: str) -> tuple[str, int]:
+    listener, has_listener, address = text.rpartition("://")
+    # Brokers write addresses with a listener name, which may be custom: PLAINTEXT://host:9092.
+    is_named = re.fullmatch(r"[A-Z][A-Z0-9_.-]*", listener) and listener not in ("HTTP", "HTTPS")
+    if has_listener and not (is_named or listener.upper() in _PROTOCOLS):
+        raise ValueError(f"{short_repr(text)} is a URL: give the broker as host:port")
+    match = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/]+)):(?P<port>[0-9]{1,5})", address)
+    if match is None or not 0 < int(match["port"]) < 65536:
+        raise ValueError(f"{short_repr(text)} is not host:port")
+    return match["v6"] or match["host"], int(match["port"])
+
+
+_DURATION = re.compile(
+    r"(?P<sign>-?)P(?:(?P<d>\d+)D)?(?:T(?=\d)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?",
+    re.IGNORECASE,
+)
+
+
+def _reset(value: Any) -> str:
+    text = parse_text(value).lower()
+    if text in ("earliest", "latest", "none"):
+        return text
+    if text.startswith("by_duration:"):
+        reset_duration_ms(text)
+        return text
+    raise ValueError("must be earliest, latest, none or by_duration:<ISO 8601 duration, such as P1DT2H>")
+
+
+def reset_duration_ms(reset: str) -> int:
+    """The duration of `by_duration:…` in milliseconds. Raises ValueError."""
+    match = _DURATION.fullmatch(reset.partition(":")[2].strip())
+    if match is None or match["sign"] or not any(match[part] for part in "dhms"):
+        raise ValueError("by_duration needs a positive ISO 8601 duration, such as by_duration:P1DT2H30M")
+    days, hours, minutes = (int(match[part] or 0) for part in "dhm")
+    try:
+        return round(((days * 24 + hours) * 60 + minutes) * 60_000 + float(match["s"] or 0) * 1000)
+    except OverflowError:
+        raise ValueError("the duration of by_duration is too long") from None
+
+
+# -- the settings ---------------------------------------------------------------------------------------------
+
+_ms = whole_number(0)
+_bytes = whole_number(0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConsumerConfig(SecuritySettings):
+    """The checked settings of a consumer. The settings for TLS and SASL are in `_security/settings.py`."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...] = setting(
+        _servers, REQUIRED, "The brokers to connect to first, as host:port,host:port. They return the other brokers."
+    )
+    client_id: str = setting(parse_sent_text, "headrace", "The name of this client in the brokers' logs and quotas.")
+    client_rack: str = setting(
+        parse_sent_text, "", "The rack of this client. It fetches from a replica in that rack, if any (KIP-392)."
+    )
+
+    group_id: str | None = setting(parse_id, None, "The consumer group to join, and to commit offsets to.")
+    group_protocol: str = setting(
+        one_of("classic", "consumer"),
+        "classic",
+        "Which side assigns partitions: a member of the group (classic) or the coordinator (consumer, KIP-848).",
+    )
+    group_instance_id: str | None = setting(
+        parse_id,
+        None,
+        "Makes this a static member: it keeps its partitions if it restarts within the session timeout.",
+    )
+    group_remote_assignor: str | None = setting(
+        parse_optional_sent_text, None, "With group.protocol=consumer: the coordinator's assignor, uniform or range."
+    )
+    partition_assignment_strategy: tuple[Any, ...] = setting(
+        _strategies,
+        ("range", "cooperative-sticky"),
+        "With group.protocol=classic: range, roundrobin, sticky, cooperative-sticky or a custom Assignor, in order of "
+        "preference.",
+    )
+    session_timeout_ms: int = setting(
+        whole_number(1),
+        45_000,
+        "With group.protocol=classic: the coordinator removes a member that sends no heartbeat for this long.",
+    )
+    heartbeat_interval_ms: int = setting(
+        whole_number(1), 3_000, "With group.protocol=classic: the time between heartbeats."
+    )
+    max_poll_interval_ms: int = setting(
+        whole_number(1),
+        300_000,
+        "A member that does not call poll() for this long leaves the group (KIP-62). So does run() if one call of its "
+        "handler takes longer. It is also how long a rebalance waits for a member.",
+    )
+    revoke_mode: str = setting(
+        one_of("deferred", "immediate"),
+        "deferred",
+        "When a revoked partition is given up: in a later poll(), so that its records can be finished (deferred, "
+        "KIP-983), or in the same poll() (immediate).",
+    )
+    exclude_internal_topics: bool = setting(
+        parse_flag, True, "A pattern that this client matches itself skips Kafka's internal topics."
+    )
+    enable_auto_commit: bool = setting(
+        parse_flag,
+        True,
+        "Commit the offsets of returned records automatically, in a later poll() and in close(). false without a "
+        "group.id.",
+    )
+    commit_mode: str = setting(
+        one_of("returned", "done"),
+        "returned",
+        "What commit() and auto-commit cover: all records that poll() returned (returned), or the records up to the "
+        "first that is not marked with done() (done).",
+    )
+    auto_commit_interval_ms: int = setting(_ms, 5_000, "The time between automatic commits.")
+    auto_offset_reset: str = setting(
+        _reset,
+        "latest",
+        "Where to start without a valid position: earliest, latest, none (raise an error) or by_duration:P1D.",
+    )
+
+    enable_parallel_rebalance: bool = setting(
+        parse_flag,
+        False,
+        "After a crash or a rebalance, resume at the end of the log at once, and consume the skipped records (the "
+        "backlog) in parallel (KIP-333). The progress of the backlog is committed to the group <group.id>.backlog.",
+    )
+    parallel_rebalance_min_lag: int = setting(
+        whole_number(1), 1, "With enable.parallel.rebalance: partitions with a smaller lag resume without a backlog."
+    )
+    parallel_rebalance_backlog_share: float = setting(
+        _share,
+        0.25,
+        "With enable.parallel.rebalance: the part of a poll() that is reserved for the backlog when live records would "
+        "fill it.",
+    )
+
+    max_poll_records: int = setting(
+        _limit, 500, "The maximum number of records that poll() returns (KIP-41). -1 means no limit."
+    )
+    poll_drain_strategy: str = setting(
+        one_of("fair", "greedy"),
+        "fair",
+        "How poll() distributes max.poll.records over partitions: equally (fair), or one partition after the other "
+        "(greedy).",
+    )
+    queued_max_bytes: int = setting(
+        whole_number(1), 40 * 2**20, "The maximum size of fetched records that poll() has not returned yet."
+    )
+    isolation_level: str = setting(
+        one_of("read_uncommitted", "read_committed"),
+        "read_uncommitted",
+        "read_committed skips the records of open and aborted transactions.",
+    )
+    check_crcs: bool = setting(parse_flag, True, "Verify the CRC-32C of every record batch.")
+    fetch_min_bytes: int = setting(
+        _bytes, 1, "The broker responds to a fetch when it has this many bytes, or after fetch.max.wait.ms."
+    )
+    fetch_max_wait_ms: int = setting(_ms, 500, "How long the broker waits for fetch.min.bytes before it responds.")
+    fetch_max_bytes: int = setting(
+        whole_number(1), 50 * 2**20, "The maximum size of one fetch response. A single larger batch is still returned."
+    )
+    max_partition_fetch_bytes: int = setting(
+        whole_number(1),
+        2**20,
+        "The maximum size of one partition in a fetch response. A single larger batch is still returned.",
+    )
+    receive_message_max_bytes: int = setting(
+        whole_number(1000), 512 * 2**20, "The connection is closed when a response is larger than this."
+    )
+    decompressed_batch_max_bytes: int = setting(
+        whole_number(1000),
+        256 * 2**20,
+        "A record batch that decompresses to more is rejected as a decompression bomb.",
+    )
+
+    allow_auto_create_topics: bool = setting(
+        parse_flag, True, "Let the broker create an unknown topic when its metadata is requested."
+    )
+    metadata_max_age_ms: int = setting(_ms, 300_000, "Cluster metadata is refreshed when it is older than this.")
+    metadata_recovery_strategy: str = setting(
+        one_of("rebootstrap", "none"),
+        "rebootstrap",
+        "When no known broker can be reached: connect to bootstrap.servers again (rebootstrap), or only retry the "
+        "known brokers (none).",
+    )
+    request_timeout_ms: int = setting(whole_number(1), 30_000, "How long to wait for the response to one request.")
+    default_api_timeout_ms: int = setting(whole_number(1), 60_000, "How long one call may take, including its retries.")
+    retry_backoff_ms: int = setting(
+        _ms, 100, "The first pause before a request is retried. It doubles up to retry.backoff.max.ms."
+    )
+    retry_backoff_max_ms: int = setting(_ms, 1_000, "The longest pause before a request is retried.")
+    reconnect_backoff_ms: int = setting(
+        _ms, 50, "The first pause before reconnecting to a broker. It doubles up to reconnect.backoff.max.ms."
+    )
+    reconnect_backoff_max_ms: int = setting(_ms, 1_000, "The longest pause before reconnecting to a broker.")
+    socket_connection_setup_timeout_ms: int = setting(
+        whole_number(1),
+        10_000,
+        "How long the first attempt to connect may take. It doubles up to socket.connection.setup.timeout.max.ms.",
+    )
+    socket_connection_setup_timeout_max_ms: int = setting(
+        whole_number(1), 30_000, "The longest time that an attempt to connect may take."
+    )
+    connections_max_idle_ms: int = setting(
+        whole_number(-1), 540_000, "Idle connections are closed after this time. -1 means never."
+    )
+    # Java sets 128 and 64 KiB. A fixed size disables the kernel's automatic tuning, and a window of 64 KiB limits a
+    # link with a long round-trip time to 64 KiB per round trip.
+    send_buffer_bytes: int = setting(
+        whole_number(-1), -1, "The size of the socket's send buffer. -1 leaves it to the operating system."
+    )
+    receive_buffer_bytes: int = setting(
+        whole_number(-1), -1, "The size of the socket's receive buffer. -1 leaves it to the operating system."
+    )
+
+    @classmethod
+    def parse(cls, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> ConsumerConfig:
+        """Parse settings from a mapping with dotted names, from keywords with underscores, or from both.
+
+        Raises TypeError if `config` is not a mapping. Raises ConfigError if a setting is unknown, invalid or given
+        twice, if settings contradict each other, or if certificates or keys cannot be read.
+        """
+        values: dict[str, Any] = {}
+        for given, value in given_settings(config, keywords):
+            name = _field_name(given)
+            if name in values:
+                raise ConfigError(f"{dotted(name)} is given twice")
+            values[name] = _parse(name, value)
+        if "bootstrap_servers" not in values:
+            raise ConfigError("bootstrap.servers is missing: give at least one broker as host:port")
+        if values.get("group_id") is None:
+            if values.get("enable_auto_commit"):
+                raise ConfigError("enable.auto.commit=true needs a group.id to commit offsets to")
+            values["enable_auto_commit"] = False
+            if values.get("enable_parallel_rebalance"):
+                raise ConfigError("enable.parallel.rebalance=true needs a group.id to commit the backlog's ranges to")
+        _check_group(values)
+        made = cls(**values)
+        check_security(made)
+        return made
+
+
+# Settings that only one group protocol has. With the consumer protocol, the coordinator's settings replace these.
+_OF_CLASSIC = ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms")
+_OF_CONSUMER = ("group_remote_assignor",)
+_LONGEST_NAME = 249
+
+
+def _check_group(values: Mapping[str, Any]) -> None:
+    protocol = values.get("group_protocol", "classic")
+    for name in _OF_CONSUMER if protocol == "classic" else _OF_CLASSIC:
+        if values.get(name) is not None:
+            raise ConfigError(f"{dotted(name)} cannot be set with group.protocol={protocol}")
+    instance = values.get("group_instance_id")
+    if instance is not None:
+        if values.get("group_id") is None:
+            raise ConfigError("group.instance.id needs a group.id")
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", instance) or instance in (".", "..") or len(instance) > _LONGEST_NAME:
+            raise ConfigError(
+                f"group.instance.id={instance!r}: at most {_LONGEST_NAME} letters, digits, '.', '_' and '-' are allowed"
+            )
+    session = values.get("session_timeout_ms", ConsumerConfig.session_timeout_ms)
+    heartbeat = values.get("heartbeat_interval_ms", ConsumerConfig.heartbeat_interval_ms)
+    if protocol == "classic" and heartbeat >= session:
+        raise ConfigError("heartbeat.interval.ms must be lower than session.timeout.ms, usually a third of it")
+
+
+_FIELDS = {field.name: field for field in dataclasses.fields(ConsumerConfig)}
+
+# Settings of other clients that are not supported, with what to do instead.
+_FOREIGN = {
+    "key_deserializer": "keys are bytes: decode them in your code",
+    "value_deserializer": "values are bytes: decode them in your code",
+    "interceptor_classes": "there are no interceptors: wrap poll() instead",
+    "metric_reporters": "call metrics() instead",
+    "metadata_recovery_rebootstrap_trigger_ms": (
+        "the client connects to bootstrap.servers again as soon as no known broker can be reached"
+    ),
+    **FOREIGN,
+}
+
+
+def _field_name(given: Any) -> str:
+    if not isinstance(given, str):
+        raise ConfigError(f"a setting's name must be a string, not {given!r}")
+    name = given.strip().replace(".", "_")
+    name = SYNONYMS.get(name, name)
+    if name in _FIELDS:
+        return name
+    if name in _FOREIGN:
+        raise ConfigError(f"{given} is not supported: {_FOREIGN[name]}")
+    close = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0.6)
+    hint = f"did you mean {dotted(close[0])}?" if close else "see docs/configuration.md for all settings"
+    raise ConfigError(f"unknown setting {given}: {hint}")
+
+
+def _parse(name: str, value: Any) -> Any:
+    metadata = _FIELDS[name].metadata
+    try:
+        return metadata["parse"](value)
+    except (ValueError, TypeError) as error:
+        given = "(secret)" if metadata["secret"] else short_repr(value)
+        raise ConfigError(f"{dotted(name)}={given}: {error}") from None

@@ -1,1 +1,0 @@
-"""Sockets: frames in and out of one connection. No decisions about clusters or records."""

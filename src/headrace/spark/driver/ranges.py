@@ -1,0 +1,73 @@
+"""How many offsets of each partition a batch reads, and how ranges are split into tasks. No I/O, no state.
+
+How `maxOffsetsPerTrigger` is distributed among the partitions (`maxOffsetsPerTriggerShares`):
+
+    fair          each partition gets the same quota; what it cannot use goes to the others (KIP-41). A partition with
+                  few offsets to read gets all of them in this batch, however large the backlog of the others is
+    proportional  in proportion to the offsets that each partition has to read, as in Spark; at least one for each
+
+If there are fewer offsets than partitions, or a remainder that cannot be divided, the partitions take turns. Whose turn
+it is follows from how many offsets were read so far, so that a batch that is planned again is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import pairwise
+
+from ..._machines.fetch.drain import fair_quotas
+from ...types import TopicPartition
+from ..offset_range import OffsetRange
+
+Offsets = dict[TopicPartition, int]
+
+# A longer range is split into several tasks, so that a task that fails does not read everything again.
+MAX_RANGE_SIZE = 10_000_000
+
+
+def distribute(sizes: Offsets, most: int, distribution: str, so_far: int) -> Offsets:
+    """How many of `most` offsets each partition gets, given how many it has to read. (With the proportional
+    distribution the sum may be a few more, as in Spark.) `so_far`, the number of offsets that were read so far, decides
+    whose turn it is."""
+    nonempty = {tp: sizes[tp] for tp in sorted(sizes) if sizes[tp] > 0}
+    total = sum(nonempty.values())
+    if total <= most:
+        return nonempty
+    if most <= 0:
+        return {}
+    if distribution == "proportional":
+        return {tp: _proportional_quota(size, total, most) for tp, size in nonempty.items()}
+    turn = so_far // most % len(nonempty)
+    order = [*list(nonempty)[turn:], *list(nonempty)[:turn]]
+    quotas, _ = fair_quotas([nonempty[tp] for tp in order], most)
+    return dict(zip(order, quotas, strict=True))
+
+
+def _proportional_quota(size: int, total: int, most: int) -> int:
+    quota = most * (size / total)
+    return min(size, math.ceil(quota) if quota < 1 else math.floor(quota))
+
+
+def split_ranges(ranges: Iterable[OffsetRange], min_tasks: int | None, max_size: int | None) -> list[OffsetRange]:
+    """One range for each task. Splits a range into equal parts if it is longer than `max_size`, or if there would be
+    fewer than `min_tasks` tasks."""
+    max_size = max_size or MAX_RANGE_SIZE
+    found = [part for each in ranges if each.size > 0 for part in _cut(each, math.ceil(each.size / max_size))]
+    if min_tasks is None or len(found) >= min_tasks:
+        return found
+    total = sum(each.size for each in found)
+    # Ranges that are too small to be split keep their task; the others get the remaining tasks.
+    large = [each.size for each in found if each.size / total * min_tasks >= 1]
+    tasks_left, size_left = min_tasks - (len(found) - len(large)), sum(large)
+
+    def count(size: int) -> int:
+        return 1 if size / total * min_tasks < 1 else max(1, round(size / size_left * tasks_left))
+
+    return [part for each in found for part in _cut(each, count(each.size))]
+
+
+def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    count = min(count, whole.size)
+    edges = [whole.start + whole.size * number // count for number in range(count + 1)]
+    return [OffsetRange(whole.tp, first, last) for first, last in pairwise(edges)]

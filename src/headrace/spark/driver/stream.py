@@ -1,0 +1,292 @@
+"""Streaming queries: `spark.readStream.format("headrace")`.
+
+Everything follows from the start offsets that Spark passes, so that a query that is restarted from its checkpoint plans
+the same batches. The state of a reader (the end of an AvailableNow query, the time of the last batch, the group's
+assignment) belongs to one run.
+
+When Spark asks for the offset after `start`, everything before `start` is complete: it runs one batch at a time, and
+repeats an interrupted one before it asks. It calls commit() later, when it has begun another batch, and not at the end
+of a query. So a group learns from latestOffset() which offsets are done.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from ..._machines.commit.offset_set import LAST_OFFSET, OffsetSet
+from ...types import TopicPartition
+from ..data_loss import Recreated, Truncated, classify_truncation, report_data_loss
+from ..error_boundary import error_boundary
+from ..group.integration import GroupIntegration
+from ..group.ownership import BatchAssignment
+from ..options.group import MEMBERSHIP, GroupOptions
+from ..options.source import LATEST, EarliestOrLatest, SourceOptions, SpecificOffsets
+from ..options.values import OptionError
+from ..schema import LANE
+from ..worker.pickling import reduce_for_worker
+from ..worker.reader import read_range
+from .checkpoint import CLIENT_ID_KEY, METRICS_KEY, Checkpoint, DoneOffsets
+from .lanes import DEFAULT_MAX_OFFSETS, partitions_to_jump, plan_batch
+from .late_records import LateRecordCounter
+from .offset_lookup import OffsetLookup
+from .ranges import Offsets
+from .tasks import StreamInputPartition, append_lane_column, plan_tasks
+
+if TYPE_CHECKING:
+    import pyarrow
+
+log = logging.getLogger(__name__)
+
+
+@error_boundary
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives on the driver as long as its query. Spark sends it to executors without its state: options and schema."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, group_options: GroupOptions) -> None:
+        self._options = options
+        self._schema = schema
+        self._group_options = group_options
+        self._group = GroupIntegration(options, group_options)
+        delay = group_options.watermark_delay_ms
+        self._late_records = None if delay is None else LateRecordCounter(options, delay)
+        self._open_lookup: OffsetLookup | None = None
+        self._initial: dict[str, Any] | None = None  # of a new query, until its first batch is planned
+        self._is_restarted = True  # until the first batch is planned
+        self._resumed: set[TopicPartition] = set()  # partitions that may jump to the end of their log (KIP-333)
+        self._available_now_end: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._metrics: dict[str, int] = {}
+        self._clock = time.monotonic
+        self._last_batch_at = -math.inf  # of the batches that minOffsetsPerTrigger allowed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_for_worker(StreamReader, self._options, self._schema, self._group_options)
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        found = self._lookup.resolve(self._options.starting, self._lookup.selected_partitions(), "starting")
+        initial = Checkpoint.from_offsets(found, unread=self._group_options.is_member).to_json()
+        log.info("The query starts at %s", initial)
+        self._initial = initial
+        return initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._group_options.lanes is not None:
+            return ReadMaxRows(DEFAULT_MAX_OFFSETS)
+        if self._options.min_offsets is not None:
+            return ReadMinRows(self._options.min_offsets)
+        # So that latestOffset() recognizes trigger(once=True): only that asks a member for all that is available.
+        return ReadMaxRows(LAST_OFFSET) if self._group_options.is_member else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._group.wait_for_assignment()
+        self._available_now_end = self._lookup.existing_end_offsets()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if self._group_options.is_member and isinstance(limit, ReadAllAvailable):
+            raise OptionError(
+                f"trigger(once=True) does not work with {MEMBERSHIP}=true: it runs one batch, and a newly assigned "
+                f"partition needs one before it is read. Use availableNow=True"
+            )
+        is_new, self._initial = start == self._initial, None
+        self._is_restarted = self._is_restarted and not is_new
+        before = Checkpoint.from_json(start)
+        if is_new and self._has_empty_first_batch:
+            self._update_metrics_without_plan(before)
+            return start
+        assignment = self._group.next_assignment(
+            before, self._lookup.earliest_offsets, is_new=is_new, is_available_now=self._available_now_end is not None
+        )
+        if assignment is None:
+            self._update_metrics_without_plan(before)
+            return start
+        latest = {tp: end for tp, end in self._end_offsets().items() if assignment.is_readable(tp)}
+        begin, recreated = self._begin_of_batch(before, assignment, latest)
+        assignment = dataclasses.replace(assignment, repositioned={**assignment.repositioned, **recreated})
+        self._skip_deleted_backlog(begin)
+        if self._is_restarted and assignment.readable is None:
+            self._resumed |= set(begin)
+        self._resumed |= assignment.resumed
+        done = self._plan_batch(begin, latest, limit)
+        self._update_metrics(latest, begin if done is None else done)
+        if self._late_records is not None and (self._group_options.is_member or _has_backlog(begin, done)):
+            ranges = Checkpoint(begin).ranges_to(Checkpoint(begin if done is None else done))
+            self._metrics["lateRecords"] = self._late_records.count(before, ranges, self._lookup.offsets_since)
+        if done is None and not assignment.repositioned:
+            return start
+        self._is_restarted = False
+        return assignment.end_of_batch(before, begin if done is None else done).to_json()
+
+    @property
+    def _has_empty_first_batch(self) -> bool:
+        """Whether a first batch that is run again could resolve another start. Then it reads nothing, and the second
+        batch starts at its end, which is in the checkpoint."""
+        starting = self._options.starting
+        if self._group_options.is_member or self._options.falls_back_to_latest:
+            return True
+        if isinstance(starting, SpecificOffsets):
+            return LATEST in starting.offsets.values()
+        return starting == EarliestOrLatest(LATEST)
+
+    def _end_offsets(self) -> Offsets:
+        return self._lookup.existing_end_offsets() if self._available_now_end is None else self._available_now_end
+
+    def _begin_of_batch(
+        self, before: Checkpoint, assignment: BatchAssignment, latest: Offsets
+    ) -> tuple[DoneOffsets, DoneOffsets]:
+        """Where a batch begins: where the last one ended, and new partitions at their beginning, without deleted ones.
+        Also returns where recreated partitions begin in the batch after this one: a batch that read them now would
+        end before it starts."""
+        own = {tp: done for tp, done in before.done.items() if assignment.is_readable(tp)}
+        deleted = own.keys() - latest.keys()
+        if deleted and assignment.readable is not None and self._available_now_end is not None:
+            # A group may assign partitions that are newer than an AvailableNow query.
+            deleted -= self._lookup.existing_partitions()
+        if deleted:
+            report_data_loss(
+                f"{min(deleted)} was deleted, and some of its records may not have been read", self._options
+            )
+        begin = {tp: done for tp, done in own.items() if tp in latest}
+        recreated = self._handle_truncation(begin, latest)
+        begin = {tp: done for tp, done in begin.items() if tp not in recreated}
+        return begin | self._beginning_of_new(latest.keys() - own.keys()), recreated
+
+    def _handle_truncation(self, begin: DoneOffsets, latest: Offsets) -> DoneOffsets:
+        """Checks logs that end before the offset that the query has read them to, and corrects `begin` and `latest`.
+        Returns where recreated partitions begin."""
+        behind = {tp: done.frontier for tp, done in begin.items() if latest[tp] < done.frontier}
+        if not behind:
+            return {}
+        recreated: DoneOffsets = {}
+        ends = self._lookup.confirm_latest_offsets(behind)
+        logs = self._lookup.watermarks([tp for tp, end in ends.items() if end < behind[tp]])
+        for tp, watermarks in logs.items():
+            found = classify_truncation(tp, begin[tp], watermarks)
+            if isinstance(found, Recreated):
+                report_data_loss(found.message, self._options)
+                recreated[tp] = OffsetSet(watermarks.low)
+            elif isinstance(found, Truncated):
+                report_data_loss(found.message, self._options)
+                begin[tp], latest[tp] = found.done, watermarks.high
+        return recreated
+
+    def _beginning_of_new(self, new: Collection[TopicPartition]) -> DoneOffsets:
+        """New partitions are read from their beginning."""
+        found = self._lookup.earliest_offsets(sorted(new))
+        for tp, offset in found.items():
+            if offset > 0:
+                report_data_loss(
+                    f"{tp} is a new partition, but its log begins at {offset}: the records before were not read",
+                    self._options,
+                )
+        return {tp: OffsetSet(offset) for tp, offset in found.items()}
+
+    def _skip_deleted_backlog(self, begin: DoneOffsets) -> None:
+        """Retention may delete records of a backlog before they are read. (At the frontier the task finds out.)"""
+        for tp, first in self._lookup.earliest_offsets([tp for tp, done in begin.items() if done.holes]).items():
+            if (low := begin[tp].low) < first:
+                report_data_loss(
+                    f"{tp}: the records of its backlog from offset {low} to before {first} were deleted", self._options
+                )
+                begin[tp] |= OffsetSet(first)
+
+    def _plan_batch(self, begin: DoneOffsets, latest: Offsets, limit: ReadLimit) -> DoneOffsets | None:
+        """The offsets that are done after the batch. None if it is too early for a batch (minOffsetsPerTrigger)."""
+        options, lanes = self._options, self._group_options.lanes
+        if isinstance(limit, ReadAllAvailable):
+            return plan_batch(begin, latest, None, options.distribution)
+        if options.min_offsets is not None and self._available_now_end is None:
+            unread = sum(max(0, latest[tp] - done.frontier) + done.count_open for tp, done in begin.items())
+            # As in Spark: the first batch of a run does not wait.
+            is_due = self._clock() - self._last_batch_at >= options.max_trigger_delay
+            if unread < options.min_offsets and not is_due:
+                return None
+            self._last_batch_at = self._clock()
+        if lanes is None:
+            return plan_batch(begin, latest, options.max_offsets, options.distribution)
+        jumping = partitions_to_jump(begin, latest, self._resumed, lanes)
+        done = plan_batch(begin, latest, options.max_offsets, options.distribution, lanes, jumping)
+        self._resumed = {tp for tp in jumping if done[tp].frontier < latest[tp]}
+        return done
+
+    # -- progress --------------------------------------------------------------------------------------------------
+
+    def _update_metrics(self, latest: Offsets, done: DoneOffsets) -> None:
+        self._latest = latest
+        self._metrics = {
+            "liveLag": sum(max(0, latest[tp] - each.frontier) for tp, each in done.items()),
+            "backlogOpen": sum(each.count_open for each in done.values()),
+            **({} if self._late_records is None else {"lateRecords": 0}),
+            **self._group.metrics(),
+        }
+
+    def _update_metrics_without_plan(self, start: Checkpoint) -> None:
+        """Reports even if nothing is planned yet: otherwise Spark's listeners get the text `None`."""
+        owned = {} if self._group_options.is_member else start.done
+        self._update_metrics({tp: each.frontier for tp, each in owned.items()}, owned)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        if self._latest is None:
+            return None
+        found = Checkpoint.from_offsets(self._latest).to_json()
+        if self._group_options.is_off:
+            return found
+        client_id = {} if self._group.client_id is None else {CLIENT_ID_KEY: self._group.client_id}
+        return {**found, METRICS_KEY: self._metrics, **client_id}
+
+    # -- batches ---------------------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        is_new, self._initial = start == self._initial, None
+        if is_new and self._has_empty_first_batch:
+            return []
+        before, after = Checkpoint.from_json(start), Checkpoint.from_json(end)
+        new = self._beginning_of_new([tp for tp in after.done if tp not in after.unread and tp not in before.done])
+        begin = Checkpoint({**before.done, **new})
+        options = self._options
+        tasks = plan_tasks(begin.ranges_to(after), options.min_partitions, options.max_records_per_partition)
+        return [StreamInputPartition(each) for each in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        columns = [name for name in self._schema.names if name != LANE]
+        for wanted in partition.value:
+            found = read_range(wanted.offsets, self._options, columns)
+            yield from append_lane_column(found, wanted.lane) if self._group_options.include_lane else found
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._group.commit_completed(Checkpoint.from_json(end))
+
+    def stop(self) -> None:
+        self._group.close()
+        lookup, self._open_lookup = self._open_lookup, None
+        if lookup is not None:
+            lookup.close()
+
+    @property
+    def _lookup(self) -> OffsetLookup:
+        if self._open_lookup is None:
+            self._open_lookup = OffsetLookup(self._options)
+        return self._open_lookup
+
+
+def _has_backlog(*done: DoneOffsets | None) -> bool:
+    """A query that is not a member only has one after its start, until it is worked off."""
+    return any(each.holes for some in done if some is not None for each in some.values())

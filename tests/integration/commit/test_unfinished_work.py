@@ -1,0 +1,126 @@
+"""A with statement that is left by an exception: what was not finished is not committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace import TopicPartition
+from headrace.errors import CommitFailedError
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered, write
+from support.harness.consumers import MakeConsumer
+
+COUNT = 1200
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("unfinished")
+    write(servers, topic, numbered(COUNT, 0))
+    return topic
+
+
+def subscribed(make: MakeConsumer, servers: str, topic: str, group: str, **settings: Any) -> Any:
+    consumer = make(bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", **settings)
+    consumer.subscribe([topic])
+    return consumer
+
+
+def committed(make: MakeConsumer, servers: str, topic: str, group: str) -> int | None:
+    with make(bootstrap_servers=servers, group_id=group) as consumer:
+        found = consumer.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
+    return None if found is None else found.offset
+
+
+def leave_by_an_error(consumer: Any, work: Callable[[Any], object]) -> None:
+    with pytest.raises(ZeroDivisionError), consumer:
+        work(consumer)
+
+
+def first_records(consumer: Any) -> Any:
+    while not (records := consumer.poll(1.0)):
+        pass
+    return records
+
+
+@pytest.mark.parametrize("failing", [3, 503])
+def test_only_what_was_finished_before_the_failing_poll_is_committed(
+    make: MakeConsumer, servers: str, topic: str, failing: int
+) -> None:
+    def work(consumer: Any) -> None:
+        while True:
+            for record in consumer.poll(1.0):
+                if record.offset == failing:
+                    raise ZeroDivisionError
+
+    group = unique("g")
+    leave_by_an_error(subscribed(make, servers, topic, group), work)
+    assert committed(make, servers, topic, group) == {3: 0, 503: 500}[failing]
+
+
+@pytest.mark.parametrize("failing", [3, 503])
+def test_an_iteration_is_committed_up_to_the_record_that_failed(
+    make: MakeConsumer, servers: str, topic: str, failing: int
+) -> None:
+    def work(consumer: Any) -> None:
+        for record in consumer:
+            if record.offset == failing:
+                raise ZeroDivisionError
+
+    group = unique("g")
+    leave_by_an_error(subscribed(make, servers, topic, group), work)
+    assert committed(make, servers, topic, group) == failing
+
+
+def test_what_the_user_has_committed_is_not_taken_back(make: MakeConsumer, servers: str, topic: str) -> None:
+    def commit_some(consumer: Any) -> None:
+        first_records(consumer)
+        consumer.commit({TopicPartition(topic, 0): 7})
+        raise ZeroDivisionError
+
+    def commit_all(consumer: Any) -> None:
+        first_records(consumer)
+        consumer.commit()
+        raise ZeroDivisionError
+
+    group = unique("g")
+    leave_by_an_error(subscribed(make, servers, topic, group), commit_some)
+    assert committed(make, servers, topic, group) == 7
+    leave_by_an_error(subscribed(make, servers, topic, group), commit_all)
+    assert committed(make, servers, topic, group) == 507
+
+
+def test_what_a_commit_has_committed_before_it_failed_is_not_taken_back(
+    make: MakeConsumer, servers: str, topic: str
+) -> None:
+    """The error names the partitions of a topic that does not exist: the others are committed."""
+
+    def work(consumer: Any) -> None:
+        first_records(consumer)
+        with pytest.raises(CommitFailedError):
+            consumer.commit({TopicPartition(topic, 0): 70, TopicPartition(unique("nowhere"), 0): 1})
+        raise ZeroDivisionError
+
+    group = unique("g")
+    leave_by_an_error(subscribed(make, servers, topic, group), work)
+    assert committed(make, servers, topic, group) == 70
+
+
+def test_an_orderly_end_commits_all_that_was_returned(make: MakeConsumer, servers: str, topic: str) -> None:
+    group = unique("g")
+    with subscribed(make, servers, topic, group) as consumer:
+        first_records(consumer)
+    assert committed(make, servers, topic, group) == 500
+
+
+def test_what_is_done_is_committed_whatever_is_raised(make: MakeConsumer, servers: str, topic: str) -> None:
+    def work(consumer: Any) -> None:
+        consumer.done(first_records(consumer)[:100])
+        raise ZeroDivisionError
+
+    group = unique("g")
+    leave_by_an_error(subscribed(make, servers, topic, group, commit_mode="done"), work)
+    assert committed(make, servers, topic, group) == 100

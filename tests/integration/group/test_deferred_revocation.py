@@ -1,0 +1,311 @@
+"""KIP-983 against the broker: revokes that wait for the work, and what becomes of those that wait too long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from headrace import TopicPartition
+from headrace.errors import CommitFailedError
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered, write
+from support.harness.consumers import AnyConsumer, MakeConsumer, poll_until
+from support.harness.groups import WAYS, RecordingListener, at_rest, member, poll_all, shared_out
+from support.harness.retries import patiently
+
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("deferred", PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(servers, topic, numbered(200, partition))
+    return topic
+
+
+def asked_back(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any], *, static: bool = False, **settings: Any
+) -> tuple[AnyConsumer, AnyConsumer, RecordingListener]:
+    """A member that owns everything, in whose last poll some of it was asked back, for a second one."""
+    group, diary = unique("g"), RecordingListener()
+    settings = {**way, **settings, "enable_auto_commit": False}
+    names = [{"group_instance_id": name} if static else {} for name in ("first", "second")]
+    settings = {"max_poll_records": 4} | settings
+    first = member(make, servers, group, [topic], listener=diary, **settings, **names[0])
+    poll_all([first], at_rest([first], PARTITIONS))
+    del diary.events[:]
+    first.pause(first.assignment())  # however long it takes, there is something left to be read
+    second = member(make, servers, group, [topic], **settings, **names[1])
+    deadline = time.monotonic() + 60
+    while not first.to_be_revoked_partitions():
+        assert time.monotonic() < deadline
+        second.poll(0.02)
+        first.poll(0.02)
+    first.resume(first.paused())
+    return first, second, diary
+
+
+def test_a_revoke_is_requested_in_one_poll_and_completed_in_the_next(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    first, second, diary = asked_back(make, servers, topic, way)
+    asked = first.to_be_revoked_partitions()
+    assert asked
+    assert asked <= first.assignment(), "it is still here"
+    assert diary.kinds() == [], "the listener is told when it is completed"
+    first.commit({tp: first.position(tp) for tp in asked})
+    records = first.poll(0.0)
+    assert diary.told() == [("revoked", frozenset(asked))]
+    assert not asked & first.assignment()
+    assert not set(records.partitions) & asked
+    poll_all([first, second], shared_out([first, second], PARTITIONS))
+
+
+def test_delayed_revokes_wait_and_the_rest_goes_on(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    first, second, diary = asked_back(make, servers, topic, way)
+    asked = first.to_be_revoked_partitions()
+    position = {tp: first.position(tp) for tp in asked}
+    others, rounds = 0, 0
+    deadline = time.monotonic() + 60
+    while rounds < 10 or (asked < first.assignment() and not others):
+        assert time.monotonic() < deadline, "what is not asked back is read at full speed"
+        rounds += 1
+        assert first.delay_revoke(asked)
+        assert first.to_be_revoked_partitions() == set()
+        records = first.poll(0.1)
+        others += len(records)
+        assert not set(records.partitions) & asked
+        assert records.to_be_revoked == asked == first.to_be_revoked_partitions()
+        assert records.lost == set() == first.lost_partitions()
+        second.poll(0.0)
+        assert not asked & second.assignment()
+    assert diary.kinds() == []
+    assert {tp: first.position(tp) for tp in asked} == position
+    assert bool(others) == (way is not WAYS["eager"]), "it asks for everything back"
+    first.commit()  # of these partitions, too
+    poll_all([first, second], shared_out([first, second], PARTITIONS))
+    assert diary.told()[0] == ("revoked", frozenset(asked))
+    taken = asked & second.assignment()
+    assert taken
+    for tp in taken:
+        assert second.committed([tp])[tp].offset == position[tp]
+
+
+def test_a_delay_past_the_deadline_is_a_loss(make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
+    """It says so before the coordinator, which waits little longer, does without it."""
+
+    def scenario(scale: float) -> None:
+        first, second, diary = asked_back(make, servers, topic, way, max_poll_interval_ms=round(2000 * scale))
+        asked, member_id = first.to_be_revoked_partitions(), first.group_metadata().member_id
+        deadline = time.monotonic() + 60
+        while first.delay_revoke(asked):
+            records = first.poll(0.05)
+            second.poll(0.0)
+            assert time.monotonic() < deadline
+        assert records.lost >= asked
+        assert first.lost_partitions() >= asked
+        assert ("lost", frozenset(asked)) in diary.events
+        assert "delayed beyond max.poll.interval.ms" in refusal(first, {min(asked): 1})
+        poll_all([first, second], shared_out([first, second], PARTITIONS))
+        assert first.lost_partitions() == set()
+        assert first.group_metadata().member_id == member_id, "it is a member all the while"
+        if way is not WAYS["eager"]:
+            assert asked <= second.assignment()
+            assert "revoked" not in diary.kinds()
+            first.seek(min(first.assignment()), 0)
+            assert len(poll_until(first, 4)), "the rest goes on"
+
+    patiently(scenario)
+
+
+def refusal(consumer: AnyConsumer, offsets: dict[TopicPartition, int]) -> str:
+    """Why a commit of it fails."""
+    try:
+        consumer.commit(offsets)
+    except CommitFailedError as error:
+        return str(error)
+    raise AssertionError("the commit went well")
+
+
+def test_revokes_of_static_members_can_be_delayed(
+    make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    first, second, diary = asked_back(make_sync, servers, topic, way, static=True)
+    asked = first.to_be_revoked_partitions()
+    for _ in range(3):
+        assert first.delay_revoke(asked)
+        assert first.poll(0.05).to_be_revoked == asked
+        second.poll(0.0)
+        assert not asked & second.assignment()
+    poll_all([first, second], shared_out([first, second], PARTITIONS))
+    assert diary.told()[0] == ("revoked", frozenset(asked))
+    assert "lost" not in diary.kinds()
+
+
+def test_what_a_later_rebalance_gives_back_is_not_revoked(make: MakeConsumer, servers: str, topic: str) -> None:
+    """Not with KIP-848: there the coordinator gives a partition that it asked for to nobody before it has it."""
+    first, second, diary = asked_back(make, servers, topic, WAYS["cooperative"])
+    asked = first.to_be_revoked_partitions()
+    assert first.delay_revoke(asked)
+    second.close()
+    deadline = time.monotonic() + 60
+    while first.poll(0.05).to_be_revoked:
+        assert first.delay_revoke(asked)
+        assert time.monotonic() < deadline
+    assert first.assignment() == {TopicPartition(topic, number) for number in range(PARTITIONS)}
+    assert diary.kinds() == []
+    seen: set[TopicPartition] = set()
+    while not asked <= seen:
+        seen |= set(first.poll(0.5).partitions)
+        assert time.monotonic() < deadline
+
+
+def test_with_revoke_mode_immediate_nothing_is_deferred(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    group, diary = unique("g"), RecordingListener()
+    settings = {**way, "revoke_mode": "immediate"}
+    first = member(make, servers, group, [topic], listener=diary, **settings)
+    poll_all([first], at_rest([first], PARTITIONS))
+    second = member(make, servers, group, [topic], **settings)
+    deadline = time.monotonic() + 60
+    while not shared_out([first, second], PARTITIONS)():
+        second.poll(0.02)
+        records = first.poll(0.02)
+        assert records.to_be_revoked == first.to_be_revoked_partitions() == set()
+        assert time.monotonic() < deadline
+    assert "revoked" in diary.kinds()
+
+
+def test_unsubscribe_and_close_wait_for_nothing(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    first, second, diary = asked_back(make, servers, topic, way)
+    asked = first.to_be_revoked_partitions()
+    first.delay_revoke(asked)
+    first.unsubscribe()
+    assert diary.kinds() == ["revoked"]
+    assert first.to_be_revoked_partitions() == first.lost_partitions() == set()
+    assert not first.delay_revoke(asked), "they are not here any more"
+    poll_all([second], shared_out([second], PARTITIONS))
+
+
+def test_without_a_group_nothing_is_to_be_revoked(make: MakeConsumer, servers: str, topic: str) -> None:
+    consumer = make(bootstrap_servers=servers, auto_offset_reset="earliest")
+    consumer.assign([(topic, 0)])
+    records = consumer.poll(60)
+    assert len(records)
+    assert records.to_be_revoked == records.lost == consumer.to_be_revoked_partitions() == set()
+    assert not consumer.delay_revoke([(topic, 0)])
+
+
+def test_a_poll_with_a_long_timeout_returns_when_partitions_are_asked_back(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    group = unique("g")
+    first = member(make, servers, group, [topic], **way)
+    poll_all([first], at_rest([first], PARTITIONS))
+    first.pause(first.assignment())  # nothing else ends the poll
+    second = member(make, servers, group, [topic], **way)
+    over = threading.Event()
+
+    def join() -> None:
+        while not over.is_set():
+            second.poll(0.05)
+
+    joining = threading.Thread(target=join)
+    joining.start()
+    try:
+        began = time.monotonic()
+        records = first.poll(300.0)
+        assert time.monotonic() - began < 60
+        assert records.to_be_revoked
+        assert records.to_be_revoked == first.to_be_revoked_partitions()
+        assert len(records) == 0
+    finally:
+        over.set()
+        joining.join(60)
+
+
+def test_the_poll_that_reports_a_request_brings_no_records(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    """The work on them would take from the time that the group waits."""
+    group = unique("g")
+    first = member(make, servers, group, [topic], max_poll_records=1, **way)
+    poll_all([first], at_rest([first], PARTITIONS))
+    second = member(make, servers, group, [topic], max_poll_records=1, **way)
+    deadline = time.monotonic() + 60
+    while not (records := first.poll(0.02)).to_be_revoked:
+        assert time.monotonic() < deadline
+        second.poll(0.02)
+        first.seek_to_beginning()  # there is always something to be read
+    assert len(records) == 0
+
+
+@pytest.mark.parametrize("part", [0.4, 0.7])
+def test_a_loop_that_delays_nothing_has_the_whole_interval_for_its_work(
+    make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any], part: float
+) -> None:
+    """KIP-62 beside KIP-983. A member that was fenced would have lost all, and its commit would fail."""
+
+    def scenario(second: float) -> None:
+        group, diary, interval = unique("g"), RecordingListener(), 3 * second
+        settings = {**way, "max_poll_interval_ms": round(1000 * interval), "max_poll_records": 1}
+        if way.get("group_protocol") != "consumer":
+            settings["session_timeout_ms"] = round(1000 * min(interval, 6))
+        first = member(make_sync, servers, group, [topic], listener=diary, enable_auto_commit=False, **settings)
+        poll_all([first], at_rest([first], PARTITIONS))
+        assert poll_until(first, 1)
+        second_member = member(make_sync, servers, group, [topic], **settings)
+        over = threading.Event()
+
+        def join() -> None:
+            while not over.is_set():
+                second_member.poll(0.05)
+
+        joining = threading.Thread(target=join)
+        joining.start()
+        try:
+            deadline = time.monotonic() + 60
+            while not second_member.assignment() or len(first.assignment()) == PARTITIONS:
+                assert time.monotonic() < deadline
+                if first.poll(0.05):
+                    time.sleep(part * interval)  # the work: time is all that matters about it
+                    first.commit()
+        finally:
+            over.set()
+            joining.join(60)
+        assert "lost" not in diary.kinds()
+
+    patiently(scenario)
+
+
+@pytest.mark.parametrize("kind", ["cooperative", "consumer"])
+def test_the_other_partitions_keep_being_consumed_at_full_speed(
+    make: MakeConsumer, admin: Admin, servers: str, kind: str
+) -> None:
+    """While revokes are delayed, each poll is as full as ever. (By the clock: `test_revoking_throughput.py`.)"""
+    topic = admin.create("deferred-speed", PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(servers, topic, numbered(5_000, partition))
+    first, _, diary = asked_back(make, servers, topic, WAYS[kind], max_poll_records=50)
+    asked = first.to_be_revoked_partitions()
+    kept = first.assignment() - asked
+    first.delay_revoke(asked)
+    deadline = time.monotonic() + 60
+    while len(first.poll(0.1)) < 50:  # the first of them are on their way
+        assert time.monotonic() < deadline
+        first.delay_revoke(asked)
+    for _ in range(50):
+        first.delay_revoke(asked)
+        records = first.poll(5.0)
+        assert len(records) == 50
+        assert set(records.partitions) <= kept
+    assert diary.kinds() == []

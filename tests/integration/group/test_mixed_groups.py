@@ -1,0 +1,128 @@
+"""Members of a group as processes of their own, of headrace, confluent-kafka and Java, while records flow."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from support.brokers.admin import Admin, unique
+from support.brokers.group_configs import set_session_timeout
+from support.brokers.steady_writer import SteadyWriter
+from support.members.commands import COMMANDS, Membership
+from support.members.events import Lost, milliseconds
+from support.members.processes import Peer, Peers
+
+PARTITIONS = 12
+LIMIT = 200_000  # minutes: nobody gets there
+SESSION = 1.5
+KINDS = ("headrace", "confluent", "java")
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param("cooperative-sticky", id="cooperative"),
+        pytest.param("range", id="range", marks=pytest.mark.soak),
+        pytest.param(None, id="consumer"),
+    ],
+)
+def test_members_of_all_clients_come_and_go_and_lose_nothing(strategy: str | None, admin: Admin) -> None:
+    """All start together; then each is joined by another of its kind and leaves.
+
+    Between any two changes each partition has one owner, which reads it. In the end all is read, and nothing was read
+    again that its owner had committed before giving it up.
+    """
+    servers = admin.bootstrap_servers
+    topic = admin.create("mixed", PARTITIONS)
+    membership = Membership(servers, unique("mixed"), topic, strategy)
+
+    with (
+        Peers((topic, number) for number in range(PARTITIONS)) as peers,
+        SteadyWriter(servers, topic, PARTITIONS, limit=LIMIT) as writer,
+    ):
+
+        def start(kind: str, number: int) -> Peer:
+            name = f"{kind}-{number}"
+            return peers.start(name, COMMANDS[kind](membership, name, peers.directory))
+
+        ledger = peers.ledger
+        members = {kind: start(kind, 1) for kind in KINDS}
+        peers.wait_at_rest(members.values())
+        peers.wait_flowing()
+        for kind in KINDS:
+            successor = start(kind, 2)
+            peers.wait_at_rest([*members.values(), successor])
+            peers.wait_flowing()
+            peers.stop(members[kind])
+            members[kind] = successor
+            peers.wait_at_rest(members.values())
+            peers.wait_flowing()
+        ends = writer.finish()
+        peers.wait("all is read", lambda: not ledger.unread(ends))
+        peers.stop(*members.values())
+
+    assert ledger.unread(ends) == []
+    assert [str(repeat) for repeat in ledger.broken()] == []
+    assert ledger.overlaps() == []
+    assert ledger.strays == []
+    # The others may have commits refused (see the ledger), and librdkafka was seen to start a partition over once in a
+    # rebalance; headrace commits all that it reads before giving it up, and reads it once.
+    ours = [stint for stint in ledger.stints if stint.member.startswith("headrace")]
+    assert [stint for stint in ours if stint.uncommitted or stint.ending == "lost"] == []
+    assert [str(repeat) for repeat in ledger.stutters() if repeat.first in ours] == []
+    assert [why for member, why in ledger.refused if member.startswith("headrace")] == []
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param("cooperative-sticky", id="cooperative"), pytest.param(None, id="consumer", marks=pytest.mark.soak)],
+)
+def test_a_group_of_all_clients_survives_a_killed_and_a_paused_member(strategy: str | None, admin: Admin) -> None:
+    """Their partitions move when the session has timed out. The paused one is told what it lost, and is back."""
+    servers = admin.bootstrap_servers
+    topic = admin.create("paused", PARTITIONS)
+    group = unique("paused")
+    if strategy is None:
+        set_session_timeout(servers, group, round(SESSION * 1000))
+        settings = {}
+    else:
+        settings = {"session.timeout.ms": round(SESSION * 1000)}
+    membership = Membership(servers, group, topic, strategy, settings)
+
+    with (
+        Peers((topic, number) for number in range(PARTITIONS)) as peers,
+        SteadyWriter(servers, topic, PARTITIONS, limit=LIMIT) as writer,
+    ):
+        killed, paused, third = (
+            peers.start(name, COMMANDS["headrace"](membership, name, peers.directory))
+            for name in ("killed", "paused", "third")
+        )
+        ledger = peers.ledger
+        peers.wait_at_rest([killed, paused, third])
+        peers.wait_flowing()
+
+        killed_at, then = milliseconds(), time.monotonic()
+        killed.kill()
+        peers.wait_at_rest([paused, third])
+        assert time.monotonic() - then > SESSION / 2, "a killed member does not leave"
+        peers.wait_flowing()
+
+        paused.pause()
+        peers.wait("the third has all", lambda: ledger.owned("third") == ledger.partitions)
+        peers.wait_flowing()
+        paused.resume()
+        peers.wait("the paused one has lost all", lambda: any(isinstance(event, Lost) for event in paused.events))
+        peers.wait_at_rest([paused, third])
+        peers.wait_flowing()
+
+        ends = writer.finish()
+        peers.wait("all is read", lambda: not ledger.unread(ends))
+        peers.stop(paused, third)
+
+    assert [str(repeat) for repeat in ledger.broken() + ledger.stutters()] == []
+    assert ledger.strays == []
+    # Two members owned a partition at a moment only while one of them could not know better, or was dead: its end is
+    # when it was noticed here.
+    for earlier, later in ledger.overlaps():
+        assert earlier.ending == "lost" or (earlier.ending == "killed" and later.begun >= killed_at)

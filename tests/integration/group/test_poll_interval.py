@@ -1,0 +1,218 @@
+"""KIP-62: heartbeats go on while the user works, and a member that does not poll for too long leaves its group."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from headrace import TopicPartition
+from headrace.errors import CommitFailedError
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered, write
+from support.harness.consumers import AnyConsumer, MakeConsumer
+from support.harness.groups import WAYS, RecordingListener, at_rest, member, poll_all, shared_out, with_session
+from support.harness.retries import patiently
+from support.harness.waiting import wait_for
+
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("interval", PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(servers, topic, numbered(10, partition))
+    return topic
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return WAYS[request.param]
+
+
+def work(seconds: float) -> None:
+    """What a user does instead of polling. Time is all that matters about it."""
+    time.sleep(seconds)  # the work: longer or shorter than max.poll.interval.ms
+
+
+@contextmanager
+def polling(*members: AnyConsumer) -> Iterator[None]:
+    """Others poll on a thread of their own."""
+    over = threading.Event()
+    errors: list[BaseException] = []
+
+    def poll() -> None:
+        try:
+            while not over.is_set():
+                for each in members:
+                    each.poll(0.02)
+        except BaseException as error:  # noqa: BLE001  # raised where the test is
+            errors.append(error)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(60)
+    assert not errors, errors
+
+
+def refusal(consumer: AnyConsumer) -> str:
+    """Why a commit of it fails."""
+    try:
+        consumer.commit()
+    except CommitFailedError as error:
+        return str(error)
+    raise AssertionError("the commit went well")
+
+
+def test_work_longer_than_the_session_keeps_the_partitions(
+    make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    def scenario(second: float) -> None:
+        group, diary = unique("g"), RecordingListener()
+        settings = with_session(servers, group, way, second)
+        slow = member(make_sync, servers, group, [topic], listener=diary, **settings)
+        other = member(make_sync, servers, group, [topic], **settings)
+        poll_all([slow, other], at_rest([slow, other], PARTITIONS))
+        before, mine = slow.group_metadata(), slow.assignment()
+        del diary.events[:]
+        with polling(other):
+            work(2 * second)
+            slow.commit()
+            slow.poll(0.1)
+        assert slow.group_metadata() == before
+        assert slow.assignment() == mine
+        assert diary.events == []
+
+    patiently(scenario)
+
+
+def test_too_long_without_a_poll_leaves_the_group(
+    make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    def scenario(second: float) -> None:
+        group, diary = unique("g"), RecordingListener()
+        settings = with_session(servers, group, way, second)
+        interval = round(1000 * second)
+        stuck = member(make_sync, servers, group, [topic], listener=diary, max_poll_interval_ms=interval, **settings)
+        other = member(make_sync, servers, group, [topic], **settings)
+        poll_all([stuck, other], at_rest([stuck, other], PARTITIONS))
+        mine = stuck.assignment()
+        del diary.events[:]
+        with polling(other):
+            # While still in user code: a second without a poll, and a rebalance. By its heartbeats alone it would have
+            # stayed for good; by their end, for another session timeout.
+            wait_for("all of it", lambda: len(other.assignment()) == PARTITIONS, 1.9 * second)
+            assert re.search(rf"max\.poll\.interval\.ms={interval}.*max\.poll\.records", refusal(stuck))
+            assert diary.events == [], "listeners run in poll() only"
+            stuck.poll(0.0)
+            assert diary.events[0] == ("lost", frozenset(mine))
+            is_at_rest = at_rest([stuck, other], PARTITIONS)
+            wait_for("its share", lambda: stuck.poll(0.05) is not None and is_at_rest())
+            stuck.commit()
+
+    patiently(scenario)
+
+
+def test_a_long_poll_is_no_absence(make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
+    def scenario(second: float) -> None:
+        group, diary = unique("g"), RecordingListener()
+        consumer = member(
+            make_sync, servers, group, [topic], listener=diary, max_poll_interval_ms=round(1000 * second),
+            auto_offset_reset="latest", **with_session(servers, group, way, second),
+        )  # fmt: skip
+        poll_all([consumer], shared_out([consumer], PARTITIONS))
+        assert len(consumer.poll(1.5 * second)) == 0
+        assert len(consumer.poll(0.1)) == 0
+        assert diary.kinds() == ["assigned"]
+
+    patiently(scenario)
+
+
+def test_the_longest_interval_of_all_members_is_the_group_s(make_sync: MakeConsumer, servers: str, topic: str) -> None:
+    """A member that is slow to rejoin is waited for, as long as the most patient member would."""
+
+    def scenario(second: float) -> None:
+        group, diary = unique("g"), RecordingListener()
+        way = with_session(servers, group, WAYS["eager"], second)
+        hasty = {**way, "max_poll_interval_ms": round(1000 * second)}
+        slow = member(make_sync, servers, group, [topic], listener=diary, max_poll_interval_ms=60_000, **way)
+        quick = member(make_sync, servers, group, [topic], **hasty)
+        poll_all([slow, quick], at_rest([slow, quick], PARTITIONS))
+        before = slow.group_metadata()
+        newcomer = member(make_sync, servers, group, [topic], **hasty)
+        with polling(quick, newcomer):
+            work(2 * second)  # longer than the others' rebalance timeout and than every session timeout
+            assert newcomer.assignment() == set(), "the rebalance waits"
+            all_have_some = shared_out([slow, quick, newcomer], PARTITIONS)
+            wait_for("their shares", lambda: slow.poll(0.05) is not None and all_have_some())
+        after = slow.group_metadata()
+        assert after.member_id == before.member_id, "it was never out"
+        assert "lost" not in diary.kinds()
+
+    patiently(scenario)
+
+
+def test_a_member_that_is_too_slow_to_rejoin_is_left_behind(make_sync: MakeConsumer, servers: str, topic: str) -> None:
+    """Its own patience is above that of the group only by its session timeout: the coordinator gives it up first."""
+
+    def scenario(second: float) -> None:
+        group, diary = unique("g"), RecordingListener()
+        way = with_session(servers, group, {**WAYS["eager"], "max_poll_interval_ms": round(500 * second)}, 5 * second)
+        slow = member(make_sync, servers, group, [topic], listener=diary, **way)
+        poll_all([slow], at_rest([slow], PARTITIONS))
+        newcomer = member(make_sync, servers, group, [topic], **way)
+        with polling(newcomer):
+            # Its session is still open.
+            wait_for("all of it", lambda: len(newcomer.assignment()) == PARTITIONS, 4 * second)
+            assert re.search(r"UNKNOWN_MEMBER_ID.*raise max\.poll\.interval\.ms", refusal(slow))
+            slow.poll(0.0)
+            assert diary.kinds()[-1] == "lost"
+            both_have_some = shared_out([slow, newcomer], PARTITIONS)
+            wait_for("their shares", lambda: slow.poll(0.05) is not None and both_have_some())
+
+    patiently(scenario)
+
+
+class Hanging(RecordingListener):
+    """Does not return from its first call until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_called, self.may_go = threading.Event(), threading.Event()
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        super().on_partitions_assigned(partitions)
+        if not self.is_called.is_set():
+            self.is_called.set()
+            assert self.may_go.wait(60)
+
+
+def test_a_listener_that_hangs_is_an_absence(
+    make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    """It runs inside of poll(), but the progress that counts is the user's."""
+
+    def scenario(second: float) -> None:
+        group, diary = unique("g"), Hanging()
+        settings = with_session(servers, group, way, second)
+        interval = {"max_poll_interval_ms": round(1000 * second)}
+        stuck = member(make_sync, servers, group, [topic], listener=diary, **settings, **interval)
+        other = member(make_sync, servers, group, [topic], **settings)
+        with polling(stuck):
+            assert diary.is_called.wait(60)
+            wait_for("all of it", lambda: other.poll(0.05) is not None and len(other.assignment()) == PARTITIONS)
+            diary.may_go.set()
+            poll_all([other], shared_out([stuck, other], PARTITIONS))
+        assert diary.kinds()[:2] == ["assigned", "lost"], "it hears of it when it is back"
+
+    patiently(scenario)

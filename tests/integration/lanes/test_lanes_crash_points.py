@@ -1,0 +1,320 @@
+"""KIP-333 against the broker: crashes at chosen points, and what the next start finds and does.
+
+Of each partition [0, COMMITTED) is done before, [COMMITTED, END) is what a member misses, and what is written while it
+is there comes to its live lane. It kills itself at the point; more is written; then another one gets the partitions.
+That one must be handed, once, exactly what both logs do not call done, and nothing must be missing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace import Consumer, TopicPartition
+from headrace._machines.commit.offset_set import OffsetSet
+from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX
+from support.brokers.admin import Admin, unique
+from support.brokers.consumer_groups_tool import describe
+from support.brokers.produce import numbered, write
+from support.brokers.steady_writer import SteadyWriter
+from support.harness.consumers import AnyConsumer
+from support.harness.groups import WAYS
+from support.harness.two_lanes import commit_of
+from support.harness.waiting import wait_for
+from support.ledgers.lane_ledger import LaneCommit, Logs, lane_commits
+from support.members.dead_members import remove_member
+from support.members.events import milliseconds
+from support.members.group_trial import at_once
+from support.members.two_lane_processes import LaneMember, LaneMembers
+
+PARTITIONS = 2
+COMMITTED = 10
+END = 2000
+LIVE = 20
+"""How many records are written to each partition while the first member is there."""
+MORE = 5
+"""And when it is dead."""
+ENOUGH = {"live": 5, "backlog": 12}
+"""What it has got of each lane when it commits."""
+_WORK = 0.03
+"""Seconds for the few records of a poll: its backlog lasts much longer than what is done meanwhile."""
+
+# A static member is replaced at once; the other has to be buried.
+LONE = {
+    "static": {"group_instance_id": "one", "session_timeout_ms": 30_000},
+    "consumer": WAYS["consumer"],
+}
+
+
+class Scene:
+    """A topic, a group, and who reads it."""
+
+    def __init__(self, admin: Admin, settings: dict[str, Any]) -> None:
+        self.servers = admin.bootstrap_servers
+        self.topic = admin.create("crash", PARTITIONS)
+        self.group = unique("g")
+        self.settings = {
+            "bootstrap_servers": self.servers,
+            "group_id": self.group,
+            "enable_auto_commit": False,
+            "max_poll_records": 8,
+            **settings,
+        }
+        self.members = LaneMembers(self.topic)
+        self.end = 0
+        self.crashed_at = 0
+        self.write(END)
+        with Consumer(bootstrap_servers=self.servers, group_id=self.group) as somebody:
+            somebody.commit({TopicPartition(self.topic, p): COMMITTED for p in range(PARTITIONS)})
+
+    def write(self, count: int) -> None:
+        """To each partition."""
+        for partition in range(PARTITIONS):
+            # In order, whatever happens: a record's number is its offset.
+            write(self.servers, self.topic, numbered(count, partition, self.end), enable_idempotence=True)
+        self.end += count
+
+    def start(self, **plan: Any) -> LaneMember:
+        return self.members.start(settings=self.settings, work=_WORK, before_commit=ENOUGH, **plan)
+
+    def wait_in_two_lanes(self, member: LaneMember) -> None:
+        """The tokens of all partitions are committed, and something was handed out."""
+        self.members.wait("a backlog", lambda: member.handed.get("backlog"))
+        wait_for("all tokens", self._has_all_tokens, every=0.2)
+
+    def _has_all_tokens(self) -> bool:
+        logs = self.logs()
+        return all((mark := logs.first(p)) is not None and mark.token for p in range(PARTITIONS))
+
+    def start_half_way(self, **plan: Any) -> LaneMember:
+        """A member that has worked off a part of its backlog, committed that, got more, and then rests."""
+        member = self.start(rests=True, **plan)
+        self.wait_in_two_lanes(member)
+        self.write(LIVE)
+        self.members.wait(f"{member.name} rests", lambda: "rests" in member.words)
+        return member
+
+    def wait_crashed(self, member: LaneMember, point: str) -> None:
+        self.members.wait_gone(member)
+        assert f"dies: {point}" in member.other, self.members.report()
+
+    def remove_member(self, member: LaneMember) -> None:
+        """From now on others can have what it had."""
+        if "group_instance_id" not in self.settings:
+            remove_member(self.servers, self.group, member.name)
+
+    def logs(self) -> Logs:
+        return Logs(lane_commits(self.servers, self.group))
+
+    def history(self) -> tuple[list[LaneCommit], dict[int, OffsetSet]]:
+        """All commits of the members that were killed, and what was done before them."""
+        done = dict.fromkeys(range(PARTITIONS), OffsetSet(COMMITTED))
+        return [each for each in lane_commits(self.servers, self.group) if each.at <= self.crashed_at], done
+
+    def next_start(self, consumer: AnyConsumer) -> None:
+        """Another member gets exactly what is open; then both logs are plain again."""
+        self.crashed_at = milliseconds()
+        logs = self.logs()
+        open_before = {p: set(_offsets(logs.done(p).open(0, self.end))) for p in range(PARTITIONS)}
+        got: dict[int, list[int]] = {p: [] for p in range(PARTITIONS)}
+
+        def is_all_there() -> bool:
+            for record in consumer.poll(0.1):
+                got[record.partition].append(record.offset)
+            return sum(map(len, got.values())) >= sum(map(len, open_before.values()))
+
+        wait_for("all that is open", is_all_there)
+        assert {p: sorted(offsets) for p, offsets in got.items()} == {p: sorted(it) for p, it in open_before.items()}
+        for partition, offsets in open_before.items():
+            before = self.members.ledger.handed(partition) | OffsetSet(COMMITTED)
+            assert set(_offsets(before.open(0, self.end))) <= offsets, "something is committed and was not handed out"
+        consumer.commit()
+        consumer.commit()  # what the first one closed, this one writes as plain offsets
+        consumer.close()
+        assert self.plain_offsets() == dict.fromkeys(range(PARTITIONS), self.end)
+        self.members.ledger.check_stints()
+
+    def plain_offsets(self) -> dict[int, int]:
+        """What any client would find; fails where that is not all."""
+        logs, found = self.logs(), {}
+        for partition in range(PARTITIONS):
+            mark = logs.first(partition)
+            assert mark is not None
+            assert (mark.token, mark.done) == ("", OffsetSet(mark.offset))
+            found[partition] = mark.offset
+        return found
+
+    def member(self) -> Consumer:
+        """In this process."""
+        consumer = Consumer(enable_parallel_rebalance=True, **self.settings | {"max_poll_records": 500})
+        consumer.subscribe([self.topic])
+        return consumer
+
+
+def _offsets(ranges: list[tuple[int, int]]) -> list[int]:
+    return [offset for start, end in ranges for offset in range(start, end)]
+
+
+# -- alone -----------------------------------------------------------------------------------------------------------
+
+
+def has_no_token(logs: Logs, partition: int) -> None:
+    first = logs.first(partition)
+    assert first is not None
+    assert (first.offset, first.token, logs.second(partition)) == (COMMITTED, "", None)
+
+
+def has_token_only(logs: Logs, partition: int) -> None:
+    first = logs.first(partition)
+    assert first is not None
+    assert first.token
+    assert (first.offset, first.done, logs.second(partition)) == (END, OffsetSet(COMMITTED), None)
+
+
+def has_progress(logs: Logs, partition: int) -> None:
+    first, second = logs.first(partition), logs.second(partition)
+    assert first is not None
+    assert first.offset == END
+    if second is not None:  # of one partition there may be none yet
+        assert second.token == first.token
+        assert COMMITTED <= second.offset <= END
+
+
+def has_both(logs: Logs, partition: int) -> None:
+    first, second = logs.first(partition), logs.second(partition)
+    assert first is not None
+    assert second is not None
+    assert first.token in ("", second.token)
+    assert END <= first.offset <= END + LIVE
+    assert COMMITTED <= second.offset <= END
+
+
+ALONE: dict[str, Callable[[Logs, int], None]] = {
+    "before the token": has_no_token,
+    "after the token": has_token_only,
+    "before both logs": has_token_only,
+    "between both logs": has_progress,
+    "after both logs": has_both,
+}
+
+
+@pytest.mark.parametrize("way", list(LONE))
+def test_a_lone_member_that_crashes_at_any_point_loses_nothing(admin: Admin, way: str) -> None:
+    def play(point: str) -> None:
+        scene = Scene(admin, LONE[way])
+        with scene.members:
+            first = scene.start(crash=point)
+            if not point.endswith("token"):
+                scene.wait_in_two_lanes(first)
+                scene.write(LIVE)
+            scene.wait_crashed(first, point)
+            logs = scene.logs()
+            for partition in range(PARTITIONS):
+                ALONE[point](logs, partition)
+            scene.remove_member(first)
+            scene.write(MORE)
+            scene.next_start(scene.member())
+
+    at_once({point: functools.partial(play, point) for point in ALONE})
+
+
+@pytest.mark.soak
+def test_crashes_in_half_filled_holes_lose_nothing(admin: Admin) -> None:
+    """Each leaves a hole of its own above what is left of the one before."""
+
+    def play(way: str) -> None:
+        scene = Scene(admin, LONE[way])
+        with scene.members:
+            for number in (1, 2):
+                member = scene.start_half_way()
+                member.kill()
+                scene.members.wait_gone(member)
+                scene.remove_member(member)
+                scene.write(MORE)
+                holes = sum(len(scene.logs().done(p).open(0, scene.end)) for p in range(PARTITIONS))
+                assert holes >= PARTITIONS + number
+            scene.next_start(scene.member())
+        scene.members.ledger.check_commits(*scene.history())
+
+    at_once({way: functools.partial(play, way) for way in LONE})
+
+
+# -- in a hand-over --------------------------------------------------------------------------------------------------
+
+HANDING_OVER = ["a revoke is asked for", "before the listener", "before the final commit", "after the final commit"]
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_crashes_in_a_hand_over_lose_nothing(admin: Admin, way: str) -> None:
+    def play(point: str) -> None:
+        # With auto-commit, which happens only as part of the hand-over.
+        scene = Scene(admin, WAYS[way] | {"enable_auto_commit": True, "auto_commit_interval_ms": 600_000})
+        with scene.members:
+            first = scene.start_half_way(crash=point)
+            second = scene.member()
+            wait_for("a crash", lambda: not second.poll(0.05) and first.is_gone)
+            scene.wait_crashed(first, point)
+            logs = scene.logs()
+            is_plain = {p: mark.token == "" for p in range(PARTITIONS) if (mark := logs.first(p)) is not None}
+            assert any(is_plain.values()) == (point == "after the final commit")
+            scene.remove_member(first)
+            scene.write(MORE)
+            scene.next_start(second)
+
+    at_once({point: functools.partial(play, point) for point in HANDING_OVER})
+
+
+# -- many ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300)
+def test_twenty_crashes_in_a_row_lose_nothing(admin: Admin) -> None:
+    """All with the first one's hole open. What is committed stays small, and the last start gets what is open."""
+    scene = Scene(admin, LONE["static"])
+    lives = [{"live": 3, "backlog": 2}] * 20
+    with scene.members:
+        settings = {"limit": 100_000, "first": scene.end, "enable_idempotence": True}
+        with SteadyWriter(scene.servers, scene.topic, PARTITIONS, **settings) as writer:
+            crashing = scene.members.start(settings=scene.settings, work=_WORK, lives=lives)
+            scene.members.wait("twenty crashes", lambda: crashing.is_gone, 200.0)
+            scene.end = max(writer.finish().values())
+        assert crashing.other.count("dies: in the middle of it") == 20, scene.members.report()
+        scene.next_start(scene.member())
+    commits, before = scene.history()
+    scene.members.ledger.check_commits(commits, before)
+    assert max(len(commit.mark.done.holes) for commit in commits) > 15
+    assert max(len(commit.metadata) for commit in commits) < 400
+
+
+# -- as others see it ------------------------------------------------------------------------------------------------
+
+
+def test_kafkas_tool_shows_both_groups(admin: Admin) -> None:
+    scene = Scene(admin, {"client_id": "laned"})
+    backlog = scene.group + BACKLOG_SUFFIX
+    with scene.members:
+        member = scene.start_half_way()
+        logs = scene.logs()
+        shown = describe(scene.servers, scene.group, backlog)
+        assert (shown[scene.group].state.state, shown[scene.group].state.members) == ("Stable", 1)
+        assert (shown[backlog].state.state, shown[backlog].state.members) == ("Empty", 0)
+        for partition in range(PARTITIONS):
+            first, second = logs.first(partition), logs.second(partition)
+            assert first is not None
+            assert second is not None
+            live = shown[scene.group].partitions[scene.topic, partition]
+            beside = shown[backlog].partitions[scene.topic, partition]
+            assert (live.current_offset, live.lag, live.client_id) == (first.offset, scene.end - first.offset, "laned")
+            assert (beside.current_offset, beside.lag) == (second.offset, scene.end - second.offset)
+            assert COMMITTED <= second.offset < END <= first.offset <= scene.end
+        scene.members.stop(member)
+        scene.next_start(scene.member())
+    shown = describe(scene.servers, scene.group)
+    assert shown[scene.group].state.state == "Empty"
+    for partition in range(PARTITIONS):
+        assert shown[scene.group].partitions[scene.topic, partition].lag == 0
+        place = TopicPartition(scene.topic, partition)
+        assert commit_of(scene.servers, backlog, place) is None, "nothing is left that could look like a lag"

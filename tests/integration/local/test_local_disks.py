@@ -1,0 +1,67 @@
+"""The local broker on disks that are full or cannot be written to."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.local import LocalBroker, LocalBrokerError, Progress
+from support.members.subprocesses import brokers_below
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mount a file system in memory with the given options, where we may."""
+    where = tmp_path / "mounted"
+    where.mkdir()
+
+    def make(options: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)]
+        if not shutil.which("mount") or subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("no permission to mount a file system")
+        return where
+
+    yield make
+    if where.is_mount():
+        subprocess.run(["umount", "-l", str(where)], check=True)
+
+
+class TestReadOnlyDisk:
+    def test_a_data_directory_on_a_read_only_disk_is_named(self, mount: Callable[[str], Path]) -> None:
+        disk = mount("ro")
+        with pytest.raises(LocalBrokerError, match=f"the data directory {disk}/data is not writable"):
+            LocalBroker(data_dir=disk / "data").start()
+
+    def test_a_cache_directory_on_a_read_only_disk_is_named(
+        self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk = mount("ro")
+        monkeypatch.setenv("HEADRACE_CACHE", str(disk))
+        with pytest.raises(LocalBrokerError, match=f"the cache directory {disk} is not writable"):
+            LocalBroker().start()
+
+
+class TestFullDisk:
+    def test_a_data_directory_on_a_full_disk_is_named(self, mount: Callable[[str], Path]) -> None:
+        disk = mount("size=3m")
+        (disk / "ballast").write_bytes(b"x" * (3 * 1024 * 1024 - 40 * 1024))
+        with pytest.raises(LocalBrokerError, match="no space left on the disk that holds the data directory"):
+            LocalBroker(data_dir=disk / "data").start()
+        assert not brokers_below(disk)
+
+    @pytest.mark.soak
+    def test_a_cache_directory_on_a_full_disk_is_named(
+        self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk = mount("size=3m")
+        monkeypatch.setenv("HEADRACE_CACHE", str(disk))
+        said: list[Progress] = []
+        with pytest.raises(LocalBrokerError, match="no space left on the disk that holds the cache directory"):
+            LocalBroker(progress=said.append).start()
+        assert [path.name for path in disk.iterdir()] == ["kafka-4.3.1.lock"]

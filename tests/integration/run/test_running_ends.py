@@ -1,0 +1,339 @@
+"""How run() ends: failures that it cannot go on after, wakeups, cancellations, signals. What is done is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Progress, Record
+from headrace._aio.run.consumer_run import ConsumerRun
+from headrace.errors import ConfigError, KafkaError, StateError
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered, write
+from support.harness.consumers import KINDS, AnyConsumer
+from support.harness.run_kinds import DEADLINE, Kind, committed_offsets, until
+from support.members.subprocesses import INTERRUPTIBLE
+
+PARTITIONS = 6
+COUNT = 150
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    kind = Kind(request.param)
+    yield kind
+    kind.close()
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("ends", PARTITIONS)
+    for number in range(PARTITIONS):
+        write(servers, topic, numbered(COUNT, number))
+    return topic
+
+
+def done(consumer: AnyConsumer, topic: str) -> set[tuple[int, int]]:
+    return committed_offsets(consumer, topic, PARTITIONS, COUNT)
+
+
+def test_without_a_dead_letter_topic_a_failure_ends_run(kind: Kind, servers: str, topic: str) -> None:
+    """When what runs has ended, and is committed. Nothing is skipped: the next run begins with it."""
+    group, failing = unique("g"), (3, 40)
+    consumer = kind.member(servers, group, topic)
+    handled: list[tuple[int, int]] = []
+    attempts = 0
+
+    def begin(record: Record) -> float:
+        nonlocal attempts
+        if (record.partition, record.offset) == failing:
+            attempts += 1
+            raise ValueError("no")
+        return 0.001
+
+    def end(record: Record) -> None:
+        handled.append((record.partition, record.offset))
+
+    with pytest.raises(ValueError, match="no") as caught:
+        consumer.run(kind.handler(begin, end), order="partition", retries=1, retry_backoff=0.01)
+    assert caught.value.__notes__ == [
+        f"{topic}-3, offset 40: failed for the last time, after 2 attempts, and ends run()"
+    ]
+    assert attempts == 2
+    assert (3, 39) in handled
+    assert (3, 41) not in handled
+    assert done(consumer, topic) == set(handled)
+    left = PARTITIONS * COUNT - len(handled)
+    again: list[tuple[int, int]] = []
+    progress = consumer.run(
+        kind.handler(lambda record: again.append((record.partition, record.offset))),
+        **until(consumer, lambda it: it.handled == left),
+    )
+    assert progress.handled == left
+    assert failing in again
+    assert not set(again) & set(handled)
+
+
+def test_what_it_gives_back_is_not_in_flight(kind: Kind, servers: str, topic: str) -> None:
+    """Else close(drain=…) would wait for work that nobody has."""
+    consumer = kind.member(servers, unique("g"), topic)
+    handled: list[tuple[int, int]] = []
+    progress = consumer.run(
+        kind.handler(lambda _: 0.001, lambda record: handled.append((record.partition, record.offset))),
+        order="none",
+        **until(consumer, lambda it: it.handled > 20),
+    )
+    assert progress.in_flight, "else nothing is left"
+    assert consumer.in_flight() == {}
+    consumer.commit()
+    assert done(consumer, topic) == set(handled)
+
+
+class Interrupted(BaseException):
+    """As KeyboardInterrupt is."""
+
+
+def test_after_a_second_interrupt_what_was_not_done_comes_again(kind: Kind, servers: str, topic: str) -> None:
+    """It does not wait for the work under way, nor for the last commit."""
+    consumer = kind.member(servers, unique("g"), topic)
+    handled: set[tuple[int, int]] = set()
+    is_slow = True
+
+    def interrupt(progress: Progress) -> None:
+        if progress.handled:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        consumer.run(
+            kind.handler(
+                lambda record: 1.0 if is_slow and record.offset % 10 == 9 else 0.0,
+                lambda record: handled.add((record.partition, record.offset)),
+            ),
+            on_progress=interrupt,
+            progress_interval=0.05,
+        )
+    is_slow = False
+    assert 0 < len(handled) < PARTITIONS * COUNT
+    consumer.run(
+        kind.handler(lambda record: handled.add((record.partition, record.offset))),
+        **until(consumer, lambda _: len(handled) == PARTITIONS * COUNT),
+    )
+    assert len(handled) == PARTITIONS * COUNT
+
+
+@pytest.mark.parametrize("step", ["_take_in", "_block"])
+def test_an_interrupt_between_its_steps_loses_nothing(
+    kind: Kind, servers: str, topic: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With records that were polled and not looked at yet, or partitions that are silent for the length of a poll."""
+    consumer = kind.member(servers, unique("g"), topic)
+    handled: set[tuple[int, int]] = set()
+    original = getattr(ConsumerRun, step)
+
+    def interrupted(self: ConsumerRun, work: Any) -> Any:
+        if not (work if step == "_take_in" else self._buffer.partitions()):
+            return original(self, work)
+        monkeypatch.undo()
+        if step == "_block":
+            original(self, None)
+        raise Interrupted
+
+    monkeypatch.setattr(ConsumerRun, step, interrupted)
+    with pytest.raises(Interrupted):
+        consumer.run(kind.handler(lambda _: 0.001, lambda record: handled.add((record.partition, record.offset))))
+    deadline = time.monotonic() + DEADLINE
+    while len(handled) < PARTITIONS * COUNT:
+        assert time.monotonic() < deadline, "what was delivered does not come again"
+        handled |= {(record.partition, record.offset) for record in consumer.poll(1.0)}
+
+
+def test_a_function_gets_what_keeps_failing(kind: Kind, servers: str, topic: str) -> None:
+    """It is tried again like a handler, and run() ends with what it raises at last."""
+    consumer = kind.member(servers, unique("g"), topic)
+    buried: list[tuple[int, str]] = []
+    handled: list[int] = []
+    tries: Counter[tuple[int, int]] = Counter()
+
+    def begin(record: Record) -> None:
+        if record.offset % 50 == 7:
+            raise ValueError(str(record.offset))
+
+    def keep_dead_letter(record: Record, error: BaseException) -> None:
+        tries[record.partition, record.offset] += 1
+        if record.offset == 57 and tries[record.partition, 57] == 1:
+            raise OSError("try again")
+        if record.offset == 107:
+            raise OSError("full")
+        buried.append((record.offset, str(error)))
+
+    async def keep_dead_letter_soon(record: Record, error: BaseException) -> None:
+        await asyncio.sleep(0)  # it really awaits something
+        keep_dead_letter(record, error)
+
+    with pytest.raises(OSError, match="full"):
+        consumer.run(
+            kind.handler(begin, lambda record: handled.append(record.offset)),
+            order="partition",
+            retries=3,
+            retry_backoff=0.005,
+            dead_letter=keep_dead_letter if kind.name == "sync" else keep_dead_letter_soon,
+        )
+    assert set(buried) <= {(7, "7"), (57, "57")}
+    assert buried.count((57, "57")) >= 1
+    assert len(done(consumer, topic)) == len(handled) + len(buried)
+
+
+def test_a_dead_letter_that_cannot_be_written_ends_run(kind: Kind, admin: Admin, servers: str, topic: str) -> None:
+    letters = admin.create("small", max_message_bytes=60)
+
+    def begin(record: Record) -> None:
+        raise ValueError("no")
+
+    consumer = kind.member(servers, unique("g"), topic)
+    with pytest.raises(KafkaError, match=rf"the dead letter of {topic}-\d, offset 0, to {letters}: .*too large"):
+        consumer.run(kind.handler(begin), order="partition", retries=1, retry_backoff=0.01, dead_letter=letters)
+    assert done(consumer, topic) == set()
+
+
+def test_run_refuses_to_start_without_what_it_needs(kind: Kind, servers: str, topic: str) -> None:
+    consumer = KINDS[kind.name](bootstrap_servers=servers, group_id=unique("g"), commit_mode="done")
+    kind.made.append(consumer)
+    with pytest.raises(StateError, match=r"subscribe\(\)"):
+        consumer.run(kind.handler(lambda _: None))
+    consumer.subscribe([topic])
+    for wrong in ({"order": "any"}, {"concurrency": 0}, {"max_in_flight": 3}, {"retries": -1}, {"retry_backoff": -1}):
+        with pytest.raises(ConfigError, match=f"{next(iter(wrong))}"):
+            consumer.run(kind.handler(lambda _: None), **wrong)
+    with pytest.raises(TypeError, match="dead_letter"):
+        consumer.run(kind.handler(lambda _: None), dead_letter=5)
+    with pytest.raises(ConfigError, match=r"commit\.mode=done"):
+        kind.member(servers, unique("g"), topic, commit_mode="returned").run(kind.handler(lambda _: None))
+
+
+def test_a_run_on_threads_refuses_coroutines(servers: str, topic: str) -> None:
+    """A coroutine that nobody awaits would count as work that is done."""
+
+    async def handler(record: Record) -> None: ...
+
+    with KINDS["sync"](
+        bootstrap_servers=servers, group_id=unique("g"), commit_mode="done", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.subscribe([topic])
+        for disguised in (handler, lambda record: handler(record)):
+            with pytest.raises(TypeError, match=r"use AsyncConsumer\.run\(\)"):
+                consumer.run(disguised)
+        assert done(consumer, topic) == set()
+
+
+def test_a_cancelled_run_ends_its_tasks(servers: str, topic: str) -> None:
+    """And says so: run() raises CancelledError, when what was begun is done and committed."""
+    started: list[tuple[int, int]] = []
+    handled: list[tuple[int, int]] = []
+    kind = Kind("async")
+    consumer = kind.member(servers, unique("g"), topic)
+
+    async def cancelled() -> None:
+        begun = asyncio.Event()
+
+        async def handler(record: Record) -> None:
+            started.append((record.partition, record.offset))
+            begun.set()
+            await asyncio.sleep(0.05)  # the work: others begin meanwhile
+            handled.append((record.partition, record.offset))
+
+        task = asyncio.create_task(consumer._consumer.run(handler))
+        await asyncio.wait_for(begun.wait(), DEADLINE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+    consumer._loop.run_until_complete(cancelled())
+    assert sorted(handled) == sorted(started)
+    assert 16 <= len(handled) < PARTITIONS * COUNT
+    assert done(consumer, topic) == set(handled)
+    consumer.close()
+
+
+CHILD = """
+import asyncio, os, sys, time
+from headrace import AsyncConsumer, Consumer
+
+kind, servers, group, topic = sys.argv[1:]
+settings = dict(bootstrap_servers=servers, group_id=group, commit_mode="done", auto_offset_reset="earliest")
+
+told = 0
+
+def pace():
+    return 0.02 if told < 60 else 0.3  # the signal comes before all is done, however late it comes
+
+def tell(record):
+    global told
+    told += 1
+    os.write(1, b"%d %d\\n" % (record.partition, record.offset))
+
+def plain(record):
+    time.sleep(pace())  # the work
+    tell(record)
+
+async def coroutine(record):
+    await asyncio.sleep(pace())  # the work
+    tell(record)
+
+async def main():
+    async with AsyncConsumer(settings) as consumer:
+        consumer.subscribe([topic])
+        return await consumer.run(coroutine, order="none")
+
+if kind == "async":
+    progress = asyncio.run(main())
+else:
+    with Consumer(settings) as consumer:
+        consumer.subscribe([topic])
+        progress = consumer.run(plain, order="none")
+print("ended", progress.handled, progress.running)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_run_in_order(kind: Kind, servers: str, topic: str, number: signal.Signals) -> None:
+    group = unique("g")
+    command = [sys.executable, "-c", INTERRUPTIBLE + CHILD, kind.name, servers, group, topic]
+    with (
+        tempfile.TemporaryFile("w+") as complaints,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True) as child,
+    ):
+        watchdog = threading.Timer(DEADLINE, child.kill)
+        watchdog.start()
+        try:
+            assert child.stdout is not None
+            lines = [child.stdout.readline() for _ in range(50)]
+            child.send_signal(number)
+            lines += child.stdout.readlines()
+            child.wait(DEADLINE)
+        finally:
+            watchdog.cancel()
+            child.kill()
+        complaints.seek(0)
+        pending_error = complaints.read()
+    told = [line.split() for line in lines]
+    handled = {(int(words[0]), int(words[1])) for words in told if words[0] != "ended"}
+    assert 50 <= len(handled) < PARTITIONS * COUNT
+    watcher = kind.member(servers, group, topic)
+    assert done(watcher, topic) == handled
+    if (kind.name, number) == ("async", signal.SIGINT):
+        # asyncio.run() cancels what runs, and raises KeyboardInterrupt afterwards.
+        assert pending_error.rstrip().endswith("KeyboardInterrupt")
+    else:
+        assert told[-1] == ["ended", str(len(handled)), "0"]
+        assert (child.returncode, pending_error) == (0, "")

@@ -1,0 +1,346 @@
+"""run() with handlers that do not end: timeouts, dead letters, and partitions that are given up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from headrace import Record
+from headrace.errors import ConfigError
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered, write
+from support.harness.consumers import KINDS
+from support.harness.groups import WAYS, RecordingListener
+from support.harness.run_kinds import DEADLINE, Kind, committed_offsets, in_thread, until
+from support.harness.waiting import wait_for
+
+PARTITIONS = 3
+COUNT = 20
+TOTAL = PARTITIONS * COUNT
+BAD = (1, 4)  # a partition, and an offset in it
+Place = tuple[int, int]
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    kind = Kind(request.param)
+    yield kind
+    kind.close()
+
+
+@pytest.fixture(scope="module")
+def topic(admin: Admin, servers: str) -> str:
+    topic = admin.create("stuck", PARTITIONS)
+    for number in range(PARTITIONS):
+        write(servers, topic, numbered(COUNT, number))
+    return topic
+
+
+def place_of(record: Record) -> Place:
+    return record.partition, record.offset
+
+
+class Handling:
+    """Handlers that do not end for some records, until `let_go`: threads that wait, and coroutines that wait or, if
+    they are `stubborn`, refuse to be cancelled."""
+
+    def __init__(self, kind: Kind, is_stuck: Callable[[Place, int], bool], *, stubborn: bool = False) -> None:
+        self._kind = kind
+        self._is_stuck = is_stuck
+        self._is_stubborn = stubborn
+        self._free = threading.Event()
+        self._lock = threading.Lock()
+        self._running: Counter[Place] = Counter()
+        self.calls: Counter[Place] = Counter()
+        self.handled: Counter[Place] = Counter()
+        self.came_late: list[Place] = []
+        self.at_once = 0  # of one record
+
+    @property
+    def handler(self) -> Any:
+        return self._plain if self._kind.name == "sync" else self._coroutine
+
+    def let_go(self) -> None:
+        """Coroutines end when their loop runs again: until they do, it is run."""
+        self._free.set()
+        for consumer in self._kind.made:
+            if self._kind.name == "async" and not consumer._loop.is_closed() and not consumer._loop.is_running():
+                consumer._loop.run_until_complete(self._ends())
+
+    async def _ends(self) -> None:
+        stuck = [task for task in asyncio.all_tasks() if "_work" in repr(task.get_coro())]
+        if stuck:
+            await asyncio.wait(stuck, timeout=DEADLINE)
+
+    def _begin(self, place: Place) -> bool:
+        with self._lock:
+            self.calls[place] += 1
+            self._running[place] += 1
+            self.at_once = max(self.at_once, self._running[place])
+            return self._is_stuck(place, self.calls[place])
+
+    def _end(self, place: Place, was_stuck: bool) -> None:
+        with self._lock:
+            self._running[place] -= 1
+            if was_stuck:
+                self.came_late.append(place)
+            else:
+                self.handled[place] += 1
+
+    def _plain(self, record: Record) -> None:
+        place = place_of(record)
+        if is_stuck := self._begin(place):
+            self._free.wait(2 * DEADLINE)
+        self._end(place, is_stuck)
+
+    async def _coroutine(self, record: Record) -> None:
+        place = place_of(record)
+        is_stuck = self._begin(place)
+        try:
+            while is_stuck and not self._free.is_set():
+                try:
+                    await asyncio.sleep(0.02)  # stuck: a handler that looks for its end, and survives being cancelled
+                except asyncio.CancelledError:
+                    if not self._is_stubborn:
+                        raise
+        finally:
+            self._end(place, is_stuck)
+
+
+def test_a_handler_that_is_over_its_time_is_tried_again(
+    kind: Kind, servers: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A coroutine at once. Of a thread the record waits until the call has ended, and only its key waits with it."""
+    caplog.set_level(logging.WARNING, "headrace")
+    consumer = kind.member(servers, unique("g"), topic)
+    work = Handling(kind, lambda place, call: place == BAD and call == 1)
+    seen: list[Any] = []
+
+    def enough(progress: Any) -> bool:
+        if kind.name == "sync" and progress.handled == TOTAL - 1 and progress.retried > 1:
+            assert work.calls[BAD] == 1
+            work.let_go()
+        return bool(progress.handled == TOTAL)
+
+    progress = consumer.run(
+        work.handler, concurrency=4, timeout=0.3, retries=None, retry_backoff=0.01, **until(consumer, enough, seen)
+    )
+    assert (progress.handled, progress.running, progress.stuck, progress.in_flight) == (TOTAL, 0, 0, 0)
+    assert progress.retried >= 1
+    assert (work.calls[BAD], work.handled[BAD], work.came_late, work.at_once) == (2, 1, [BAD], 1)
+    assert set(work.handled.values()) == {1}
+    assert len(committed_offsets(consumer, topic, PARTITIONS, COUNT)) == TOTAL
+    if kind.name == "sync":
+        assert max(it.stuck for it in seen) == 1
+    report = next(each.getMessage() for each in caplog.records if f"{topic}-1, offset 4" in each.getMessage())
+    assert "timeout" in report
+    assert __file__ in report, "where the handler is"
+    assert ("_free.wait" if kind.name == "sync" else "asyncio.sleep") in report
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_record_whose_handler_never_ends_is_among_the_dead_letters(
+    kind: Kind, servers: str, topic: str, stubborn: bool
+) -> None:
+    """And run() ends without waiting for it; its late result changes nothing."""
+    consumer = kind.member(servers, unique("g"), topic)
+    work = Handling(kind, lambda place, _: place == BAD, stubborn=stubborn)
+    buried: list[tuple[Place, BaseException]] = []
+
+    def keep_dead_letter(record: Record, error: BaseException) -> None:
+        buried.append((place_of(record), error))
+
+    progress = consumer.run(
+        work.handler,
+        order="partition",
+        concurrency=2,
+        timeout=0.3,
+        retries=1,
+        retry_backoff=0.01,
+        dead_letter=keep_dead_letter,
+        **until(consumer, lambda it: it.handled + it.dead_lettered == TOTAL),
+    )
+    assert (progress.handled, progress.dead_lettered, progress.retried, progress.running) == (TOTAL - 1, 1, 1, 0)
+    ((place, error),) = buried
+    assert place == BAD
+    assert isinstance(error, TimeoutError)
+    assert str(error) == f"{topic}-1, offset 4: the handler did not return within 0.3 s (timeout)"
+    can_be_stopped = kind.name == "async" and not stubborn
+    assert work.calls[BAD] == (2 if can_be_stopped else 1), "not twice at a time"
+    assert work.at_once == 1
+    assert progress.stuck == (not can_be_stopped)
+    assert progress.seconds < 25, "it waited for it"
+    assert len(committed_offsets(consumer, topic, PARTITIONS, COUNT)) == TOTAL
+    work.let_go()
+    began = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - began < 5
+
+
+def test_without_a_dead_letter_topic_a_handler_that_never_ends_ends_run(kind: Kind, servers: str, topic: str) -> None:
+    """Nothing is skipped: the next run begins with it."""
+    consumer = kind.member(servers, unique("g"), topic)
+    work = Handling(kind, lambda place, _: place == BAD, stubborn=True)
+    with pytest.raises(TimeoutError, match=rf"{topic}-1, offset 4: the handler did not return within 0\.2 s"):
+        consumer.run(work.handler, order="partition", concurrency=4, timeout=0.2, retries=1, drain=DEADLINE)
+    assert work.calls[BAD] == 1
+    work.let_go()
+    left = TOTAL - sum(work.handled.values())
+    again: list[Place] = []
+    consumer.run(
+        kind.handler(lambda record: again.append(place_of(record))), **until(consumer, lambda it: it.handled == left)
+    )
+    assert len(again) == left
+    assert BAD in again
+    assert not set(again) & set(work.handled)
+
+
+def test_too_many_handlers_that_do_not_end_end_run(kind: Kind, servers: str, topic: str) -> None:
+    """Each gets a place of its own for as long as there are not too many of them."""
+    consumer = kind.member(servers, unique("g"), topic)
+    work = Handling(kind, lambda *_: True, stubborn=True)
+    try:
+        with pytest.raises(TimeoutError, match=r"\d calls of the handler are overdue .* concurrency=2"):
+            consumer.run(work.handler, order="none", concurrency=2, timeout=0.2, retries=None, drain=0.0)
+        assert 3 <= len(work.calls) <= 4
+        assert committed_offsets(consumer, topic, PARTITIONS, COUNT) == set()
+    finally:
+        work.let_go()
+
+
+def test_run_refuses_timeouts_that_make_no_sense(kind: Kind, servers: str, topic: str) -> None:
+    consumer = kind.member(servers, unique("g"), topic)
+    for wrong, error in ((0, ConfigError), (-1.0, ConfigError), ("1", TypeError)):
+        with pytest.raises(error, match="timeout"):
+            consumer.run(kind.handler(lambda _: None), timeout=wrong)
+
+
+# -- max.poll.interval.ms ----------------------------------------------------------------------------------------------
+
+INTERVAL = 2.0
+
+
+@pytest.mark.parametrize(("way", "auto_commit"), [*((way, True) for way in WAYS), ("eager", False)])
+def test_a_stuck_handler_does_not_keep_its_partition(
+    kind: Kind, admin: Admin, servers: str, way: str, auto_commit: bool
+) -> None:
+    """Nobody asks for it back: the member leaves, in order, and the other takes over. Then it comes back."""
+    topic, group, diary = admin.create("given-up", PARTITIONS), unique("g"), RecordingListener()
+    everything = {(number, offset) for number in range(PARTITIONS) for offset in range(COUNT)}
+    work = Handling(kind, lambda place, _: place[1] == 4, stubborn=True)
+    other: Counter[Place] = Counter()
+    settings = {**WAYS[way], "enable_auto_commit": auto_commit}
+    first = kind.member(servers, group, topic, listener=diary, max_poll_interval_ms=round(1000 * INTERVAL), **settings)
+    second = kind.member(servers, group, topic, **settings)
+    is_over = threading.Event()
+
+    def take(record: Record) -> None:
+        other[place_of(record)] += 1
+
+    def is_back(_: Any) -> bool:
+        kinds = diary.kinds()
+        return len(work.handled + other) == len(everything) and kinds[-1] == "assigned"
+
+    def start(consumer: Any, handler: Any, is_enough: Callable[[Any], bool]) -> Future[Any]:
+        return in_thread(lambda: consumer.run(handler, order="partition", **until(consumer, is_enough)))
+
+    ended = start(first, work.handler, is_back)
+    took = start(second, kind.handler(lambda _: None, take), lambda _: is_over.is_set())
+    try:
+        wait_for(
+            "partitions for both",
+            lambda: (mine := owned(kind, first)) and (rest := owned(kind, second)) and len(mine | rest) == PARTITIONS,
+        )
+        for number in range(PARTITIONS):
+            write(servers, topic, numbered(COUNT, number))
+        progress = ended.result(DEADLINE + 5)
+    finally:
+        is_over.set()
+        work.let_go()
+        took.result(DEADLINE + 5)
+    assert work.calls.total() > work.handled.total(), "nothing was stuck"
+    assert set(work.calls.values()) == {1}, "it came back before the other had taken over"
+    assert "lost" not in diary.kinds(), "it left in order"
+    assert work.handled + other == Counter(everything)
+    assert progress.handled == work.handled.total()
+    assert first.subscription() == {topic}
+
+
+def owned(kind: Kind, consumer: Any) -> set[Any]:
+    return set(kind.plain(consumer).assignment())
+
+
+@pytest.mark.parametrize("ends_by", ["wakeup", "signal"])
+def test_run_can_be_ended_while_it_is_out_of_its_group(
+    kind: Kind, servers: str, topic: str, caplog: pytest.LogCaptureFixture, ends_by: str
+) -> None:
+    """And the consumer is subscribed afterwards, as it was."""
+    caplog.set_level(logging.WARNING, "headrace")
+    diary = RecordingListener()
+    work = Handling(kind, lambda place, call: place == BAD and call == 1, stubborn=True)
+    settings = {"max_poll_interval_ms": 2_000, "session_timeout_ms": 30_000, "group_instance_id": "one"}
+    consumer = kind.member(servers, unique("g"), topic, listener=diary, **settings)
+    if ends_by == "signal":
+        consumer.subscribe(pattern=topic, listener=diary)
+
+    def is_away(_: Any) -> bool:
+        if "revoked" in diary.kinds() and ends_by == "signal":
+            os.kill(os.getpid(), signal.SIGTERM)
+            return False
+        return "revoked" in diary.kinds()
+
+    progress = consumer.run(work.handler, **until(consumer, is_away))
+    assert progress.seconds < 20
+    assert progress.stuck == 1
+    assert progress.handled == sum(work.handled.values())
+    said = [each.getMessage() for each in caplog.records]
+    assert any(f"{topic}-1, offset 4: the handler is still running after" in each for each in said)
+    assert any("leaving it for 30.1 s" in each and f"{topic}-1, offset 4" in each for each in said)
+    assert consumer.subscription() == {topic}
+    left = TOTAL - progress.handled
+    rest = consumer.run(work.handler, **until(consumer, lambda it: it.handled == left))
+    assert rest.handled == left
+    assert work.handled[BAD] == 1
+    work.let_go()
+
+
+def test_a_partition_that_is_asked_back_is_given_up_alone(kind: Kind, servers: str, topic: str) -> None:
+    """The group asks for it while its handler is stuck: this member stays, and keeps the others."""
+    group, diary = unique("g"), RecordingListener()
+    work = Handling(kind, lambda place, _: place[1] == 0, stubborn=True)
+    settings = WAYS["cooperative"]
+    first = kind.member(servers, group, topic, listener=diary, max_poll_interval_ms=round(1000 * INTERVAL), **settings)
+    other: list[int] = []
+    is_over = threading.Event()
+    ended = in_thread(
+        lambda: first.run(
+            work.handler, order="partition", timeout=0.5, retries=None, **until(first, lambda _: is_over.is_set())
+        )
+    )
+    wait_for("the stuck calls", lambda: len(work.calls) == PARTITIONS)
+    second = kind.member(servers, group, topic, **settings)
+    took = in_thread(
+        lambda: second.run(
+            kind.handler(lambda record: other.append(record.offset)),
+            order="partition",
+            **until(second, lambda it: it.handled >= COUNT),
+        )
+    )
+    try:
+        assert took.result(DEADLINE + 5).handled >= COUNT
+        (gone,) = [partitions for kind, partitions in diary.told() if kind != "assigned"][:1]
+        assert len(gone) == 1, "more than the group asked for"
+    finally:
+        is_over.set()
+        work.let_go()
+        ended.result(DEADLINE + 5)

@@ -1,0 +1,58 @@
+"""Logins that last for seconds: renewed on the same connections, without a gap, and no record is lost.
+
+The broker closes a connection that is used after its login has ended, and counts it. Nothing here may let it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import AuthenticationError
+from support.brokers.secured import SESSION, SecuredBroker, TokenServer, unsigned_token
+from support.harness.consumers import MakeConsumer
+from support.harness.login_renewals import read_for, reads_on
+from support.harness.retries import patiently
+
+
+def test_a_login_by_password_is_renewed_without_a_gap(
+    make_async: MakeConsumer, secured: SecuredBroker, steady: tuple[str, list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    reads_on(make_async, secured.broker.config_of("admin", "SCRAM-SHA-256"), steady, caplog)
+
+
+def test_a_token_that_lives_for_seconds_is_renewed_without_a_gap(
+    make_sync: MakeConsumer,
+    secured: SecuredBroker,
+    steady: tuple[str, list[int]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An hour's life, squeezed."""
+    server = TokenServer(life=SESSION)
+    try:
+        reads_on(make_sync, secured.oauth_config | server.config, steady, caplog, server.asked.clear)
+        assert 2 <= len(server.asked) <= 6, "all connections share a token"
+    finally:
+        server.close()
+
+
+def test_a_renewal_that_is_refused_is_raised(make_sync: MakeConsumer, secured: SecuredBroker) -> None:
+    """The user is somebody else by then, which a broker does not allow.
+
+    On a machine that is busy for as long as a login lasts the connection may be lost: on a new one somebody else is let
+    in, who has no right to the topic. That is tried again.
+    """
+    topic = secured.create("revoked", 5)
+
+    def scenario(scale: float) -> None:
+        names = iter(["admin"])
+
+        def token() -> str:
+            return unsigned_token(next(names, "somebody else"), scale * SESSION)
+
+        consumer = make_sync(secured.oauth_config, sasl_oauthbearer_token_callback=token, auto_offset_reset="earliest")
+        consumer.assign([(topic, 0)])
+        with consumer, pytest.raises(AuthenticationError) as caught:
+            read_for(consumer, 60)
+        assert caught.value.step == "authenticate"
+
+    patiently(scenario)

@@ -1,0 +1,167 @@
+"""What goes wrong around a share consumer: it is killed, brokers are, leaders change, sessions get lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from headrace import Consumer, LocalBroker, TopicPartition
+from headrace.errors import HeadraceError
+from support.brokers.admin import Admin
+from support.brokers.produce import Writer, numbered
+from support.harness.share_consumers import MakeShareConsumer, offsets, poll_nothing, poll_some, put, share_group
+from support.harness.waiting import wait_for
+
+TESTS = Path(__file__).parents[2]
+
+
+def test_records_of_a_killed_consumer_come_to_another(
+    make_sync_share: MakeShareConsumer, servers: str, admin: Admin
+) -> None:
+    """With its connection the broker releases what it held, long before the locks would have ended."""
+    topic, group = admin.create("killed"), share_group(servers)
+    put(servers, topic, numbered(10))
+    command = [sys.executable, "-m", "support.programs.share_holder", servers, group, topic]
+    with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline().split() == [str(number) for number in range(10)]
+            other = make_sync_share(bootstrap_servers=servers, group_id=group, topics=[topic])
+            poll_nothing(other, 0.7)
+        finally:
+            holder.kill()
+    began = time.monotonic()
+    again = poll_some(other)
+    assert time.monotonic() - began < 25
+    assert [(record.offset, record.delivery_count) for record in again] == [(number, 2) for number in range(10)]
+    assert list(other.commit().values()) == [None]
+
+
+def test_a_session_out_of_step_is_opened_again(make_sync_share: MakeShareConsumer, servers: str, admin: Admin) -> None:
+    """On a connection that lives on the locks stay: nothing is lost, nothing comes twice."""
+    topic = admin.create("step")
+    put(servers, topic, numbered(20))
+    consumer = make_sync_share(
+        bootstrap_servers=servers,
+        group_id=share_group(servers),
+        max_poll_records=10,
+        share_acquire_mode="record_limit",
+        topics=[topic],
+    )
+    assert offsets(poll_some(consumer)) == list(range(10))
+    (session,) = consumer._parts.buffer.planner.sessions.values()
+    session.share_session._epoch += 7
+    assert offsets(poll_some(consumer)) == list(range(10, 20))
+    assert list(consumer.commit().values()) == [None]
+    numbers = consumer.metrics()
+    assert (numbers["acknowledged"], numbers["refused"]) == (20, 0)
+
+
+def test_a_connection_that_breaks_is_told_of(make_sync_share: MakeShareConsumer, servers: str, admin: Admin) -> None:
+    topic = admin.create("broken")
+    put(servers, topic, numbered(10))
+    consumer = make_sync_share(bootstrap_servers=servers, group_id=share_group(servers), topics=[topic])
+    heard: list[tuple[Any, HeadraceError | None]] = []
+    consumer.set_acknowledgement_commit_callback(lambda offsets, error: heard.append((offsets, error)))
+    poll_some(consumer)
+    (stream,) = consumer._parts.lifecycle.runtime.streams._streams.values()
+    consumer._portal.call(stream._connection.close)
+    again = poll_some(consumer)
+    assert {record.delivery_count for record in again} == {2}
+    assert [(sorted(map(str, offsets)), error is None) for offsets, error in heard] == [([f"{topic}-0"], False)]
+    assert list(consumer.commit().values()) == [None]
+
+
+class Worker:
+    """A share consumer on a thread that accepts all that it gets."""
+
+    def __init__(self, consumer: Any) -> None:
+        self.seen: set[int] = set()
+        self._consumer = consumer
+        self._stop = threading.Event()
+        self._problem: BaseException | None = None
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self.seen |= {int(record.value) for record in self._consumer.poll(0.3)}
+            self._consumer.commit(timeout=60)
+        except BaseException as problem:  # noqa: BLE001 - the test tells it
+            self._problem = problem
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join(90)
+        assert self._problem is None, self._problem
+
+
+def _leader(address: str, tp: TopicPartition) -> int | None:
+    """By the word of the broker there."""
+    with Consumer(bootstrap_servers=address) as asking:
+        leader = asking.partitions_for_topic(tp.topic)[tp.partition].leader
+        return None if leader is None else leader.id
+
+
+def test_share_groups_survive_a_leader_that_is_killed_and_comes_back(
+    make_sync_share: MakeShareConsumer, whole_cluster: LocalBroker, cluster_admin: Admin
+) -> None:
+    """Leaders, coordinators and locks move; members go on, and every record is delivered. When in the end the old
+    leader takes over again, in order, what is held is refused and comes again from there."""
+    servers = whole_cluster.bootstrap_servers
+    topic = cluster_admin.create("survivors", replicas=[[1, 2, 3], [2, 3, 1], [3, 1, 2]], min_insync_replicas=1)
+    group = share_group(servers, share_delivery_count_limit=10)
+    settings = {"bootstrap_servers": servers, "group_id": group, "topics": [topic], "max_poll_records": 50}
+    settings["request_timeout_ms"] = 6000
+    workers = [
+        Worker(make_sync_share(**settings, share_acquire_mode=mode)) for mode in ("batch_optimized", "record_limit")
+    ]
+    written = 0
+
+    def write_some(count: int) -> None:
+        nonlocal written
+        writer = Writer(servers, acks="all", enable_idempotence=True)
+        for number in range(written, written + count):
+            writer.send(topic, numbered(1, partition=number % 3, start=number))
+        writer.flush()
+        written += count
+
+    def unseen() -> set[int]:
+        return set(range(written)) - workers[0].seen - workers[1].seen
+
+    try:
+        write_some(600)
+        wait_for("some are delivered", lambda: len(unseen()) < 300)
+        whole_cluster.kill(1)
+        write_some(600)
+        wait_for("all are delivered without one broker", lambda: not unseen(), 60)
+        whole_cluster.restart(1)
+        write_some(300)
+        wait_for("all are delivered", lambda: not unseen(), 60)
+    finally:
+        for worker in workers:
+            worker.end()
+
+    cluster_admin.wait_in_sync(topic, 3, 3)
+    moved = TopicPartition(topic, 0)
+    assert cluster_admin.leader(topic) != 1
+    consumer = make_sync_share(bootstrap_servers=servers, group_id=share_group(servers), topics=[topic])
+    while moved not in (records := poll_some(consumer)).partitions:
+        pass
+    held = offsets(records[moved])
+    cluster_admin.elect_preferred(topic, 3)
+    for broker in whole_cluster.brokers:  # the old leader has to know that it is not any more
+        wait_for("the election", lambda broker=broker: _leader(whole_cluster.address(broker), moved) == 1)
+    assert consumer.commit()[moved] is not None
+    again: list[int] = []
+    while len(again) < len(held):
+        while moved not in (records := poll_some(consumer)).partitions:
+            pass
+        again += offsets(records[moved])
+    assert again[: len(held)] == held
+    assert consumer.commit()[moved] is None

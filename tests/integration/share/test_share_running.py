@@ -1,0 +1,240 @@
+"""run() of a share consumer against the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from headrace import AcknowledgeType, AsyncShareConsumer, Record, ShareConsumer
+from headrace.errors import ConfigError, StateError
+from support.brokers.admin import Admin
+from support.brokers.produce import numbered
+from support.harness.retries import patiently
+from support.harness.share_consumers import MakeShareConsumer, poll_nothing, put, share_group
+
+COUNT = 300
+
+
+@pytest.fixture
+def topic(servers: str, admin: Admin) -> str:
+    name = admin.create("run", 2)
+    for number in range(2):
+        put(servers, name, numbered(COUNT // 2, partition=number, start=number * COUNT // 2))
+    return name
+
+
+def number_of(record: Record) -> int:
+    return int(record.value or b"")
+
+
+def test_threads_process_every_record_with_releases_and_rejects(
+    make_sync_share: MakeShareConsumer, servers: str, topic: str
+) -> None:
+    """Every tenth fails at first, every fiftieth is rejected."""
+    group = share_group(servers)
+    consumer = make_sync_share(bootstrap_servers=servers, group_id=group, topics=[topic])
+    calls: Counter[int] = Counter()
+    threads: set[int] = set()
+    lock = threading.Lock()
+
+    def handle(record: Record) -> AcknowledgeType | None:
+        number = number_of(record)
+        with lock:
+            calls[number] += 1
+            threads.add(threading.get_ident())
+            is_last = sum(min(1, calls[each]) for each in calls) == COUNT and calls[10] > 1
+        assert record.delivery_count == calls[number]
+        if number % 50 == 0:
+            return AcknowledgeType.REJECT
+        if number % 10 == 0 and calls[number] == 1:
+            raise ValueError("not yet")
+        time.sleep(0.002)  # the work: so that threads overlap
+        if is_last and sum(calls.values()) == COUNT + 24:
+            consumer.wakeup()
+        return None
+
+    stopper = threading.Timer(60, consumer.wakeup)
+    stopper.start()
+    progress = consumer.run(handle, concurrency=8, retry_backoff=0.05)
+    stopper.cancel()
+    assert len(threads) > 1
+    assert set(calls) == set(range(COUNT))
+    assert {number for number, count in calls.items() if count > 1} == {
+        n for n in range(COUNT) if n % 10 == 0 and n % 50
+    }
+    assert (progress.accepted, progress.released, progress.rejected) == (COUNT - 6, 24, 6)
+    poll_nothing(consumer, 0.5)
+    assert consumer.metrics()["refused"] == 0
+
+
+def test_tasks_that_outlast_a_lock_keep_their_records(servers: str, topic: str) -> None:
+    """Work that takes longer than a lock is not given to others."""
+    patiently(lambda scale: _outlast_locks(servers, topic, scale))
+
+
+def _outlast_locks(servers: str, topic: str, lock: float) -> None:
+    group = share_group(servers, share_record_lock_duration_ms=round(1000 * lock))
+
+    async def work() -> tuple[Counter[int], list[Any]]:
+        calls: Counter[int] = Counter()
+        is_all = asyncio.Event()
+
+        async def handle(record: Record) -> None:
+            calls[number_of(record)] += 1
+            if calls.total() == COUNT:
+                is_all.set()
+            await asyncio.sleep(1.6 * lock)  # the work: longer than a lock
+
+        async def one() -> Any:
+            settings = {"bootstrap_servers": servers, "group_id": group, "share_acquire_mode": "record_limit"}
+            async with AsyncShareConsumer(settings) as consumer:
+                consumer.subscribe([topic])
+                running = asyncio.create_task(consumer.run(handle, concurrency=100, max_in_flight=100))
+                await is_all.wait()
+                consumer.wakeup()
+                return await running
+
+        async with asyncio.timeout(60):
+            return calls, await asyncio.gather(one(), one())
+
+    calls, progress = asyncio.run(work())
+    assert calls == Counter(range(COUNT))
+    assert sum(each.accepted for each in progress) == COUNT
+    assert sum(each.released for each in progress) == 0
+
+
+def test_a_signal_ends_a_share_run_in_order(make_sync_share: MakeShareConsumer, servers: str, topic: str) -> None:
+    consumer = make_sync_share(bootstrap_servers=servers, group_id=share_group(servers), topics=[topic])
+    begun = threading.Event()
+    done: list[int] = []
+
+    def handle(record: Record) -> None:
+        begun.set()
+        time.sleep(0.3)  # the work: the signal comes in the middle of it
+        done.append(number_of(record))
+
+    threading.Thread(target=lambda: begun.wait(60) and os.kill(os.getpid(), signal.SIGTERM)).start()
+    progress = consumer.run(handle, concurrency=4)
+    assert progress.accepted == len(done) >= 1
+    assert progress.running == 0
+    assert progress.released > 0, "what was not begun"
+    assert consumer.metrics()["in_hand"] == 0
+
+
+def test_a_cancelled_run_releases_its_records(servers: str, topic: str) -> None:
+    group = share_group(servers)
+
+    async def work() -> int:
+        handled = 0
+        async with AsyncShareConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+            consumer.subscribe([topic])
+
+            async def handle(record: Record) -> None:
+                nonlocal handled
+                handled += 1
+                running.cancel()
+                await asyncio.sleep(0.05)  # the cancellation arrives here
+
+            running = asyncio.create_task(consumer.run(handle, concurrency=3))
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(running), 60)
+            assert consumer.metrics()["in_hand"] == 0
+        return handled
+
+    assert 1 <= asyncio.run(work()) <= 3
+
+
+class Stuck:
+    """A handler whose first call with record 0 does not end before all else is done, and then returns."""
+
+    def __init__(self, consumer: Any) -> None:
+        self.calls: Counter[int] = Counter()
+        self.is_free = threading.Event()
+        self.ended = 0
+        self._consumer = consumer
+
+    def plain(self, record: Record) -> None:
+        number = number_of(record)
+        self.calls[number] += 1
+        if number == 0 and self.calls[0] == 1:
+            self.is_free.wait(60)
+            self.ended += 1
+
+    async def coroutine(self, record: Record) -> None:
+        number = number_of(record)
+        self.calls[number] += 1
+        if number == 0 and self.calls[0] == 1:
+            try:
+                await asyncio.sleep(60)  # never ends by itself: the timeout cancels it
+            finally:
+                self.ended += 1
+
+    def look(self, progress: Any) -> None:
+        if progress.accepted == COUNT:
+            self.is_free.set()
+            self._consumer.wakeup()
+
+
+@pytest.mark.parametrize("timeout", [0.5, None], ids=["timeout", "max.poll.interval.ms"])
+def test_a_handler_that_does_not_end_loses_its_record(
+    make_share: MakeShareConsumer, servers: str, topic: str, timeout: float | None
+) -> None:
+    """It is released, though its lock could be renewed, and its place is free: here for the same record."""
+    consumer = make_share(
+        bootstrap_servers=servers,
+        group_id=share_group(servers),
+        topics=[topic],
+        max_poll_interval_ms=300_000 if timeout else 2_000,
+    )
+    work = Stuck(consumer)
+    stopper = threading.Timer(60, consumer.wakeup)
+    stopper.start()
+    progress = consumer.run(
+        work.plain if isinstance(consumer, ShareConsumer) else work.coroutine,
+        concurrency=1,
+        timeout=timeout,
+        retry_backoff=0.05,
+        on_progress=work.look,
+        progress_interval=0.05,
+    )
+    stopper.cancel()
+    assert (progress.accepted, progress.running) == (COUNT, 0)
+    # Without a timeout, what waited behind it for as long goes back, too.
+    assert progress.released == 1 or (timeout is None and progress.released == 2)
+    assert work.calls == Counter(range(COUNT)) + Counter([0])
+    assert consumer.metrics()["refused"] == 0, "it was released while its lock lasted"
+    poll_nothing(consumer, 0.5)
+    assert work.is_free.is_set()
+
+
+def test_handlers_that_do_not_end_do_not_keep_a_run_from_ending(
+    make_sync_share: MakeShareConsumer, servers: str, topic: str
+) -> None:
+    """One place and one more may be taken by them: the next ends run()."""
+    consumer = make_sync_share(bootstrap_servers=servers, group_id=share_group(servers), topics=[topic])
+    is_free = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"2 calls of the handler .* concurrency=1"):
+        consumer.run(lambda _: is_free.wait(60), concurrency=1, timeout=0.2)
+    consumer.close()
+    assert time.monotonic() - began < 20
+    is_free.set()
+
+
+def test_run_of_a_share_consumer_refuses_what_it_cannot_do(make_sync_share: MakeShareConsumer, servers: str) -> None:
+    consumer: ShareConsumer = make_sync_share(bootstrap_servers=servers, group_id="g")
+    with pytest.raises(StateError, match="subscribe"):
+        consumer.run(print)
+    with pytest.raises(ConfigError, match="concurrency=0"):
+        consumer.run(print, concurrency=0)
+    with pytest.raises(ConfigError, match="timeout=0"):
+        consumer.run(print, timeout=0)
+    with pytest.raises(TypeError, match="AsyncShareConsumer"):
+        consumer.run(asyncio.sleep)  # type: ignore[arg-type]

@@ -1,0 +1,170 @@
+"""Topics made, changed and asked about through confluent-kafka's admin client."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, ElectionType, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs leave most of them out
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from support.harness.waiting import wait_for
+
+_TIMEOUT = 60.0
+_numbers = itertools.count()
+_run = uuid.uuid4().hex[:6]
+
+# librdkafka writes to stderr when a test kills its broker; nobody has to read that.
+_quiet = logging.getLogger("librdkafka")
+_quiet.setLevel(logging.CRITICAL)
+
+
+def client_settings(bootstrap_servers: str) -> dict[str, Any]:
+    """What every confluent-kafka client of the tests is made with."""
+    return {"bootstrap.servers": bootstrap_servers, "logger": _quiet}
+
+
+def unique(prefix: str) -> str:
+    """A name that no other test uses."""
+    return f"{prefix}-{_run}-{next(_numbers)}"
+
+
+def bounds_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """The log's first offset and its high watermark. While a broker does not answer, librdkafka may not know of the
+    partition for a moment."""
+    deadline = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(place, timeout=_TIMEOUT)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)  # between two tries: the broker gives no event
+        else:
+            return low, high
+
+
+class Admin:
+    """The calls that tests need, each of them waiting until it is done."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._client = AdminClient(client_settings(bootstrap_servers))
+        self._watcher = Consumer({**client_settings(bootstrap_servers), "group.id": "watcher"})
+
+    def close(self) -> None:
+        self._watcher.close()
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        prefix: str,
+        partitions: int = 1,
+        *,
+        name: str | None = None,
+        replication: int = 1,
+        replicas: Sequence[Sequence[int]] | None = None,
+        **config: object,
+    ) -> str:
+        """A new topic, with settings as keywords (`retention_ms=1`). Returns its name when it has leaders."""
+        name = name or unique(prefix)
+        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
+        if replicas is None:
+            topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=settings)
+        else:
+            topic = NewTopic(name, len(replicas), replica_assignment=[list(each) for each in replicas], config=settings)
+        self._client.create_topics([topic])[name].result(_TIMEOUT)
+        wait_for(f"leaders of {name}", lambda: self._has_leaders(name, topic.num_partitions))
+        return name
+
+    def _has_leaders(self, name: str, partitions: int = 1) -> bool:
+        topic = self._client.list_topics(name, timeout=_TIMEOUT).topics[name]
+        return (
+            topic.error is None
+            and len(topic.partitions) >= partitions
+            and all(p.leader >= 0 for p in topic.partitions.values())
+        )
+
+    def delete(self, name: str) -> None:
+        self._client.delete_topics([name])[name].result(_TIMEOUT)
+
+    def is_there(self, name: str) -> bool:
+        """As the broker sees it, which hears of a topic that is deleted a moment later."""
+        # All are asked for: one that is asked for by its name may be made by that.
+        return name in self._client.list_topics(timeout=_TIMEOUT).topics
+
+    def add_partitions(self, name: str, total: int) -> None:
+        self._client.create_partitions([NewPartitions(name, total)])[name].result(_TIMEOUT)
+        # The controller has them; the broker hears of it a moment later.
+        wait_for(f"{total} partitions of {name}", lambda: self._has_leaders(name, total))
+
+    def configure(self, name: str, **config: object) -> None:
+        entries = [
+            ConfigEntry(key.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
+            for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        self._client.incremental_alter_configs([resource])[resource].result(_TIMEOUT)
+
+    # -- logs ------------------------------------------------------------------------------------------------
+
+    def delete_records(self, name: str, before: int, partition: int = 0) -> None:
+        """Moves the log's start."""
+        target = TopicPartition(name, partition, before)
+        self._client.delete_records([target])[target].result(_TIMEOUT)
+
+    def bounds(self, name: str, partition: int = 0) -> tuple[int, int]:
+        """The log's first offset and its high watermark, as confluent-kafka sees them."""
+        return bounds_of(self._watcher, TopicPartition(name, partition))
+
+    def wait_end(self, name: str, end: int, partition: int = 0) -> None:
+        """For the marker of a transaction, say, which a broker writes when it has already said that it is over."""
+        wait_for(f"offset {end} of {name}-{partition}", lambda: self.bounds(name, partition)[1] >= end)
+
+    # -- leaders ---------------------------------------------------------------------------------------------
+
+    def leader(self, name: str, partition: int = 0) -> int:
+        return self._partition(name, partition)[0]
+
+    def replicas(self, name: str, partition: int = 0) -> list[int]:
+        """The brokers that hold a partition, the preferred leader first."""
+        return list(self._client.list_topics(name, timeout=_TIMEOUT).topics[name].partitions[partition].replicas)
+
+    def in_sync(self, name: str, partition: int = 0) -> set[int]:
+        return self._partition(name, partition)[1]
+
+    def _partition(self, name: str, partition: int) -> tuple[int, set[int]]:
+        try:
+            found = self._client.list_topics(name, timeout=_TIMEOUT).topics[name].partitions[partition]
+        except KafkaException:  # the broker that was asked is going down
+            return -1, set()
+        return found.leader, set(found.isrs)
+
+    def coordinator(self, group: str) -> int:
+        """The broker that coordinates a group."""
+        return int(self._client.describe_consumer_groups([group])[group].result(_TIMEOUT).coordinator.id)
+
+    def elect_preferred(self, name: str, partitions: int = 1) -> None:
+        targets = [TopicPartition(name, number) for number in range(partitions)]
+        self._client.elect_leaders(ElectionType.PREFERRED, targets).result(_TIMEOUT)
+
+    def wait_in_sync(self, name: str, replicas: int, partitions: int = 1, timeout: float = 60.0) -> None:
+        for number in range(partitions):
+            wait_for(
+                f"{replicas} replicas in sync of {name}-{number}",
+                lambda n=number: len(self.in_sync(name, n)) == replicas,  # type: ignore[misc]
+                timeout,
+            )

@@ -1,0 +1,87 @@
+"""A member of a KIP-848 group without a network: what the tests of the machine play with."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from headrace._machines.backoff import Backoff
+from headrace._machines.group.actions import GroupSettings, PollAction, Send, Subscription
+from headrace._machines.group.consumer_protocol import ConsumerProtocolMember
+from headrace._protocol.messages import CONSUMER_GROUP_HEARTBEAT
+from headrace.errors import NetworkError
+from headrace.types import TopicPartition
+from simulation import wire
+
+T, U, AGAIN = (uuid.UUID(int=n) for n in (1, 2, 3))
+NAMES = {T: "t", U: "u"}
+T0, T1, T2, U0 = (TopicPartition(*each) for each in [("t", 0), ("t", 1), ("t", 2), ("u", 0)])
+INTERVAL = 5.0
+PAUSE = 0.1
+
+
+class ConsumerProtocolDriver:
+    """A member and the time: polls that carry out their poll actions at once, a coordinator that answers as told."""
+
+    def __init__(self, instance_id: str | None = None, pattern: str | None = None, **settings: Any) -> None:
+        own = GroupSettings("g", instance_id, max_poll_interval=60.0, request_timeout=5.0, **settings)
+        self.member = ConsumerProtocolMember(own, "me", Backoff(100, 1000), lambda: 0.5)
+        self.member.update_topic_names(NAMES)
+        self.member.subscribe(Subscription(frozenset({"u", "t"}), pattern))
+        self.now = 100.0
+
+    def poll(self) -> list[PollAction]:
+        done: list[PollAction] = []
+        self.member.poll_begins()
+        while (poll_action := self.member.poll_action()) is not None:
+            done.append(poll_action)
+            self.member.done(poll_action)
+        self.member.poll_ends(self.now)
+        return done
+
+    def sent(self, seconds: float = 0.0) -> list[Any]:
+        self.now += seconds
+        return self.member.tick(self.now)
+
+    def request(self, seconds: float = 0.0) -> Send:
+        (action,) = self.sent(seconds)
+        assert action.api is CONSUMER_GROUP_HEARTBEAT
+        return action
+
+    def answer(
+        self, action: Send, epoch: int = 1, assigned: Any = None, code: int = 0, interval: float = INTERVAL
+    ) -> None:
+        fields: dict[str, Any] = {"error_code": code, "member_epoch": epoch, "heartbeat_interval": int(interval * 1000)}
+        if code:
+            fields["heartbeat_interval"] = 0
+        if assigned is not None:
+            topics = [{"topic_id": topic, "partitions": numbers} for topic, numbers in assigned.items()]
+            fields["assignment"] = {"topic_partitions": topics}
+        self.member.answered(action, wire.answer(CONSUMER_GROUP_HEARTBEAT, fields), self.now)
+
+    def fail(self, action: Send) -> None:
+        self.member.failed(action, NetworkError("it broke"), self.now)
+
+    def joined(self, assigned: Any = None, epoch: int = 2) -> list[PollAction]:
+        self.poll()
+        self.answer(self.request(), epoch, assigned or {})
+        poll_actions = self.poll()
+        if poll_actions:
+            self.answer(self.request(), epoch)
+        return poll_actions
+
+
+def changes(request: Send) -> dict[str, Any]:
+    """What the heartbeat says beyond who sends it."""
+    quiet = {"rebalance_timeout": -1}
+    who = ("group_id", "member_id", "member_epoch", "instance_id")
+    return {name: value for name, value in request.fields.items() if name not in who and value != quiet.get(name)}
+
+
+def some(*partitions: TopicPartition) -> frozenset[TopicPartition]:
+    return frozenset(partitions)
+
+
+def listed(**topics: tuple[int, ...]) -> list[dict[str, Any]]:
+    ids = {name: id for id, name in NAMES.items()}
+    return [{"topic_id": ids[name], "partitions": numbers} for name, numbers in topics.items()]

@@ -1,0 +1,74 @@
+"""A scene for the tests of `_machines/fetch/planner.py`: partitions, their leaders, and answers to fetches."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from headrace._machines.cluster import Cluster
+from headrace._machines.fetch.assignment import Assignment
+from headrace._machines.fetch.partition import PartitionState, Position
+from headrace._machines.fetch.planner import FetchPlan, FetchPlanner
+from headrace._protocol.messages import FETCH
+from headrace.config.consumer import ConsumerConfig
+from headrace.types import TopicPartition
+from support.brokers.fake_broker import answer
+from support.harness.machine_inputs import cluster_of, partition, topic
+
+TOPIC = uuid.UUID(int=1)
+KB = 1024
+
+
+class Scene:
+    """Some partitions of one topic, each led by the broker of that number, read from offset 0."""
+
+    def __init__(self, leaders: list[int], **settings: Any) -> None:
+        config = {"max_partition_fetch_bytes": 100 * KB, "fetch_max_bytes": 1000 * KB, "queued_max_bytes": 6000 * KB}
+        self.config = ConsumerConfig.parse(bootstrap_servers="b:1", **{**config, **settings})
+        nodes = tuple({*leaders, 1, 2})
+        self.cluster: Cluster = cluster_of(
+            topic(*(partition(number, leader=leader) for number, leader in enumerate(leaders))), brokers=nodes
+        )
+        self.partitions = [TopicPartition("t", number) for number in range(len(leaders))]
+        self.assignment = Assignment("latest", "fair", 2 * self.config.max_partition_fetch_bytes)
+        self.assignment.assign(self.partitions)
+        for state in self.assignment:
+            state.seek(Position(0))
+        self.assignment.follow(self.cluster)
+        self.fetching = FetchPlanner(self.config, self.assignment, self.cluster, self.config.queued_max_bytes)
+
+    def state(self, number: int = 0) -> PartitionState:
+        return self.assignment.state(self.partitions[number])
+
+    def plan(self, node: int = 1, now: float = 0.0) -> FetchPlan:
+        plan = self.fetching.plan(node, now)
+        assert plan is not None
+        return plan
+
+    def asked(self, node: int = 1, now: float = 0.0) -> list[int]:
+        """The partitions in the next fetch, in their order; an empty list if there is none."""
+        plan = self.fetching.plan(node, now)
+        return [] if plan is None else [slot.partition for slot in plan.wants]
+
+    def answered(self, plan: FetchPlan, *items: dict[str, Any], node: int = 1, now: float = 0.0, **rest: Any) -> Any:
+        return self.fetching.answered(node, plan, fetched(*items, **rest), now)
+
+
+def data(number: int = 0, code: int = 0, records: bytes | None = None, **fields: Any) -> dict[str, Any]:
+    return {
+        "partition_index": number,
+        "error_code": code,
+        "high_watermark": 50,
+        "last_stable_offset": 40,
+        "log_start_offset": 0,
+        "aborted_transactions": None,
+        "records": records,
+        **fields,
+    }
+
+
+def fetched(*items: dict[str, Any], node_endpoints: Any = (), version: int = 18) -> Any:
+    responses = [{"topic_id": TOPIC, "partitions": items}]
+    return answer(
+        FETCH, version, throttle_time=0, error_code=0, session_id=0, responses=responses, node_endpoints=node_endpoints
+    )

@@ -1,0 +1,60 @@
+"""How `pytest -n WORKERS` distributes the tests: whole files, and together what is costly to start.
+
+Each worker has a broker of its own (`kafka_broker`). A Spark session, a cluster of three brokers and a secured broker
+are more than a worker should start for a file or two: the files whose tests use one of them run in the same worker.
+
+Long groups are first, and tests without a broker last: they fill what the long ones leave.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+_GROUPS = {
+    "spark": ("tests/spark/", "tests/docs/test_docs_spark.py"),
+    "cluster": (
+        "tests/integration/fetch/test_failover.py",
+        "tests/integration/fetch/test_replicas.py",
+        "tests/integration/group/test_group_failover.py",
+        "tests/integration/share/test_share_faults.py",
+    ),
+    "secured": ("tests/integration/security/", "tests/docs/test_docs_blocks.py"),
+}
+# Groups in the order in which they start, by how their names begin. The files that are named take minutes.
+_ORDER = (
+    "spark",
+    "tests/integration/local/test_local_broker.py",
+    "tests/integration/lanes/test_lanes_crash_points.py",
+    "cluster",
+    "secured",
+    "tests/docs/",
+    "tests/integration/",
+    "tests/cli/",
+    "tests/unit/",
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling  # there is no xdist in a run of one process
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    return ByGroup(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _rank(_group(item.nodeid)))
+
+
+def _group(nodeid: str) -> str:
+    file = nodeid.partition("::")[0]
+    return next((name for name, starts in _GROUPS.items() if file.startswith(starts)), file)
+
+
+def _rank(group: str) -> int:
+    return next((rank for rank, start in enumerate(_ORDER) if group.startswith(start)), len(_ORDER))

@@ -1,0 +1,116 @@
+"""Consumers with a live lane and a backlog lane, and what their two commit logs have."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import TopicPartition as ConfluentPartition
+
+from headrace import Consumer, OffsetAndMetadata, Record, TopicPartition
+from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
+from headrace.errors import KafkaError
+from support.brokers.admin import client_settings, unique
+from support.brokers.produce import numbered, write
+from support.harness.consumers import AnyConsumer, MakeConsumer
+from support.harness.groups import WAYS
+
+_TIMEOUT = 30.0
+
+# Nothing is committed but by the test.
+BY_HAND: dict[str, Any] = {"enable_parallel_rebalance": True, "enable_auto_commit": False}
+
+
+def laned(make: MakeConsumer, servers: str, group: str, topic: str, **settings: Any) -> AnyConsumer:
+    """Reads partition 0 of the topic in two lanes, by assignment: a new one can take over at once."""
+    consumer = make(
+        bootstrap_servers=servers, group_id=group, **(BY_HAND | {"auto_offset_reset": "earliest"} | settings)
+    )
+    consumer.assign([TopicPartition(topic, 0)])
+    return consumer
+
+
+def two_lane_member(
+    make: MakeConsumer, servers: str, group: str, topic: str, way: str | None = None, **settings: Any
+) -> AnyConsumer:
+    """The same as a member of the group."""
+    listener = settings.pop("listener", None)
+    chosen = BY_HAND | (WAYS[way] if way else {}) | {"auto_offset_reset": "earliest"} | settings
+    consumer = make(bootstrap_servers=servers, group_id=group, **chosen)
+    consumer.subscribe([topic], listener=listener)
+    return consumer
+
+
+def commit_of(servers: str, group: str, tp: TopicPartition) -> OffsetAndMetadata | None:
+    """As it lies in the log of the group. (confluent-kafka does not read all of its text.)"""
+    with Consumer(bootstrap_servers=servers, group_id=group) as reader:
+        engine = reader._parts.lifecycle.start()
+
+        async def ask() -> OffsetAndMetadata | None:
+            answer = (await engine.coordinator.committed([tp]))[tp]
+            if isinstance(answer, KafkaError):
+                raise answer
+            return answer
+
+        found: OffsetAndMetadata | None = reader._portal.run(
+            lambda: engine.client.with_retries("committed", time.monotonic() + _TIMEOUT, ask)
+        )
+    return None if found is None else found._replace(leader_epoch=None)
+
+
+def both_logs(servers: str, group: str, tp: TopicPartition) -> tuple[CommitMark | None, CommitMark | None]:
+    """What the first and the second commit log say."""
+    first, second = commit_of(servers, group, tp), commit_of(servers, group + BACKLOG_SUFFIX, tp)
+    return None if first is None else CommitMark.read(first), None if second is None else CommitMark.read(second)
+
+
+def open_ranges(mark: CommitMark) -> list[tuple[int, int]]:
+    """Those of its token."""
+    return mark.done.open(0, mark.offset) if mark.token else []
+
+
+def offsets(records: Iterable[Record], lane: str | None = None, partition: int = 0) -> list[int]:
+    return [record.offset for record in records if record.partition == partition and lane in (None, record.lane)]
+
+
+def grow(servers: str, tp: TopicPartition, to: int, start: int = 0) -> None:
+    """Writes the records from `start` to before `to`; a record's value is its number."""
+    write(servers, tp.topic, numbered(to - start, tp.partition, start))
+
+
+def crash(consumer: AnyConsumer) -> None:
+    """It is gone: nothing is committed, nobody is told. Its connections break."""
+    inner = consumer if isinstance(consumer, Consumer) else consumer._consumer
+    inner._parts.guard.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        inner._parts.lifecycle._finalizer()
+
+
+def behind(servers: str, tp: TopicPartition, committed: int, end: int) -> str:
+    """A group that has committed the one offset, in a log that goes on to the other."""
+    group = unique("g")
+    grow(servers, tp, end)
+    commit_plainly(servers, group, tp, committed)
+    return group
+
+
+def commit_plainly(servers: str, group: str, tp: TopicPartition, offset: int) -> None:
+    """As a client of another make does."""
+    other = ConfluentConsumer({**client_settings(servers), "group.id": group, "enable.auto.commit": False})
+    other.commit(offsets=[ConfluentPartition(tp.topic, tp.partition, offset)], asynchronous=False)
+    other.close()
+
+
+def read_by_confluent(servers: str, group: str, tp: TopicPartition, count: int) -> list[int]:
+    """The offsets of the next records, as a client of another make goes on in the group's place."""
+    other = ConfluentConsumer(
+        {**client_settings(servers), "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"}
+    )
+    other.assign([ConfluentPartition(tp.topic, tp.partition)])
+    messages = other.consume(count, _TIMEOUT)
+    other.close()
+    return [message.offset() for message in messages]

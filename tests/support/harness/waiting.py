@@ -1,0 +1,21 @@
+"""Waits that end: for a condition, or with a failure that says what was waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_for(what: str, look: Callable[[], T], timeout: float = 60.0, every: float = 0.02) -> T:
+    """The first true value that `look` returns. Fails when there is none in time."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {timeout:g} s, last seen {found!r}")
+        time.sleep(every)  # between two looks, for what gives no event

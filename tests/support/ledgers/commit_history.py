@@ -1,0 +1,111 @@
+"""All commits that a group's coordinator ever took, from its log: the topic __consumer_offsets.
+
+Nothing is missed there, as it would be by asking for the committed offsets now and then. The log is compacted only
+when it has grown by 100 MB, which no test does.
+
+    key     int16 version (0 or 1), string group, string topic, int32 partition; other versions are of other things
+    value   int16 version, int64 offset, from version 3 on int32 leader epoch, string metadata, ...; null where the
+            offset was deleted. From version 4 on a string's length is a varint, and one more than it is
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from support.brokers.admin import bounds_of, client_settings, unique
+from support.members.events import Place
+
+OFFSETS_TOPIC = "__consumer_offsets"
+_TIMEOUT = 60.0
+_OFFSET_KEYS = (0, 1)
+_WITH_EPOCH = 3
+_FLEXIBLE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    at: int
+    """By the coordinator's clock, which on one machine is everybody's; milliseconds."""
+    place: Place
+    offset: int
+    metadata: str = ""
+
+
+def partition_of(group: str, partitions: int) -> int:
+    """The partition of the topic that has a group; its leader is the group's coordinator."""
+    number = 0
+    for unit in group.encode("utf-16-be")[1::2]:  # Java's hashCode; the names of tests are ASCII
+        number = (number * 31 + unit) & 0xFFFFFFFF
+    signed = number - 2**32 if number >= 2**31 else number
+    return abs(signed) % partitions
+
+
+def names_on(partition: int, partitions: int, prefix: str) -> Iterator[str]:
+    """Names of groups that one coordinator has, and the next one when it dies."""
+    while True:
+        name = unique(prefix)
+        if partition_of(name, partitions) == partition:
+            yield name
+
+
+def commit_history(bootstrap_servers: str, group: str) -> list[Commit]:
+    """In the order in which they were taken."""
+    settings = {"group.id": "historian", "enable.auto.commit": False, "enable.partition.eof": True}
+    reader = Consumer({**client_settings(bootstrap_servers), **settings})
+    try:
+        count = len(reader.list_topics(OFFSETS_TOPIC, timeout=_TIMEOUT).topics[OFFSETS_TOPIC].partitions)
+        place = TopicPartition(OFFSETS_TOPIC, partition_of(group, count), OFFSET_BEGINNING)
+        _, end = bounds_of(reader, place)
+        reader.assign([place])
+        commits: list[Commit] = []
+        # Other groups may go on writing: it ends where the log ended, or, behind a transaction's marker, with the log.
+        while True:
+            message = reader.poll(_TIMEOUT)
+            assert message is not None, f"{place} could not be read"
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return commits
+            key, value = message.key(), message.value()
+            if isinstance(key, bytes) and isinstance(value, bytes) and (found := _parse(key, value)) is not None:
+                owner, where, committed, metadata = found
+                if owner == group:
+                    commits.append(Commit(message.timestamp()[1], where, committed, metadata))
+            if (message.offset() or 0) + 1 >= end:
+                return commits
+    finally:
+        reader.close()
+
+
+def _parse(key: bytes, value: bytes) -> tuple[str, Place, int, str] | None:
+    (version,) = struct.unpack_from(">h", key)
+    if version not in _OFFSET_KEYS:
+        return None
+    group, position = _string(key, 2)
+    topic, position = _string(key, position)
+    (partition,) = struct.unpack_from(">i", key, position)
+    version, offset = struct.unpack_from(">hq", value)
+    return group, (topic, partition), offset, _metadata(value, version)
+
+
+def _metadata(value: bytes, version: int) -> str:
+    position = 10 + (4 if version >= _WITH_EPOCH else 0)
+    if version < _FLEXIBLE:
+        return _string(value, position)[0]
+    length = shift = 0
+    while True:
+        byte = value[position]
+        position += 1
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value[position : position + length - 1].decode()
+
+
+def _string(data: bytes, position: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from(">h", data, position)
+    end = position + 2 + length
+    return data[position + 2 : end].decode(), end

@@ -1,0 +1,220 @@
+"""What became of every record of a topic that a group read, from what its members said.
+
+A *stint* is the time in which a member owns a partition: from the assignment until it is revoked or lost, or the
+member is closed or gone. It knows what was read and committed in it.
+
+    unread      offsets that no stint has
+    repeats     offsets that two stints have, or one has twice
+    stutters    those that one has twice
+    broken      repeats of what an earlier stint had committed: a hand-over in order does not lead to them
+    overlaps    two members that owned a partition at the same moment
+    strays      what was read by a member that did not own the partition
+    at rest     just these members are there, and each partition has one owner; their shares differ by one at most
+
+A repeat that is not broken is at-least-once at work: the earlier owner was killed, or its commits were refused, as its
+stint's `uncommitted` shows. Java's VerifiableConsumer does the latter: during a cooperative rebalance it goes on
+reading, the coordinator refuses its commits, and it does not try them again before it gives the partition up.
+
+Nothing here waits or reads a clock. Each member's events must come in its own order; members may come in any order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from support.members.events import Assigned, Closed, Committed, Ended, Event, Lost, Place, Read, Revoked, Started
+
+Ending = Literal["revoked", "lost", "closed", "killed"]
+
+
+@dataclass(slots=True, eq=False)
+class Stint:
+    member: str
+    place: Place
+    begun: int
+    over: int | None = None
+    ending: Ending | None = None
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    committed: int = 0
+    """The next offset to read, by the last commit that went well."""
+
+    @property
+    def read_to(self) -> int:
+        return self.ranges[-1][1] if self.ranges else 0
+
+    @property
+    def uncommitted(self) -> int:
+        """How many of the offsets read were not committed."""
+        return sum(max(0, end - max(start, self.committed)) for start, end in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Offsets from `start` to before `end` that were read in both stints, which may be one and the same."""
+
+    place: Place
+    start: int
+    end: int
+    first: Stint
+    second: Stint
+
+    @property
+    def stutter(self) -> bool:
+        return self.first is self.second
+
+    @property
+    def broken(self) -> bool:
+        return not self.stutter and self.start < self.first.committed
+
+    def __str__(self) -> str:
+        committed = f"committed to {self.first.committed}"
+        return (
+            f"{self.place} {self.start}..{self.end - 1}: {self.first.member} ({committed}, {self.first.ending}), "
+            f"then {self.second.member}"
+        )
+
+
+class Ledger:
+    def __init__(self, partitions: Iterable[Place]) -> None:
+        self.partitions = frozenset(partitions)
+        self.stints: list[Stint] = []
+        self.present: set[str] = set()
+        """Members that have started and not ended."""
+        self.strays: list[tuple[str, Place, tuple[int, int]]] = []
+        self.refused: list[tuple[str, str]] = []
+        """Commits that failed: the member, and why."""
+        self._open: dict[tuple[str, Place], Stint] = {}
+        self._last: dict[tuple[str, Place], Stint] = {}
+
+    # -- in ------------------------------------------------------------------------------------------------------
+
+    def take(self, member: str, event: Event) -> None:
+        match event:
+            case Started():
+                self.present.add(member)
+            case Assigned(at, partitions):
+                for place in partitions:
+                    self._begin(member, place, at)
+            case Revoked(at, partitions):
+                self._end(member, partitions, at, "revoked")
+            case Lost(at, partitions):
+                self._end(member, partitions, at, "lost")
+            case Read(_, ranges):
+                self._read(member, ranges)
+            case Committed(_, offsets, error):
+                self._commit(member, offsets, error)
+            case Closed(at):
+                self._end(member, self.owned(member), at, "closed")
+                self.present.discard(member)
+            case Ended(at):
+                self._end(member, self.owned(member), at, "killed")
+                self.present.discard(member)
+
+    def _begin(self, member: str, place: Place, at: int) -> None:
+        if (member, place) not in self._open:
+            stint = Stint(member, place, at)
+            self.stints.append(stint)
+            self._open[member, place] = self._last[member, place] = stint
+
+    def _end(self, member: str, places: Iterable[Place], at: int, ending: Ending) -> None:
+        for place in places:
+            if stint := self._open.pop((member, place), None):
+                stint.over, stint.ending = at, ending
+
+    def _read(self, member: str, ranges: Mapping[Place, tuple[int, int]]) -> None:
+        for place, span in ranges.items():
+            stint = self._open.get((member, place))
+            if stint is None:
+                self.strays.append((member, place, span))
+            elif stint.ranges and stint.ranges[-1][1] == span[0]:
+                stint.ranges[-1] = (stint.ranges[-1][0], span[1])
+            else:
+                stint.ranges.append(span)
+
+    def _commit(self, member: str, offsets: Mapping[Place, int], error: str | None) -> None:
+        if error is not None:
+            self.refused.append((member, error))
+            return
+        for place, offset in offsets.items():
+            # The answer may be told of after the partition was given up: then it was the end of that stint.
+            if stint := self._last.get((member, place)):
+                stint.committed = offset
+
+    # -- owners --------------------------------------------------------------------------------------------------
+
+    def owned(self, member: str) -> frozenset[Place]:
+        return frozenset(place for owner, place in self._open if owner == member)
+
+    def open_stints(self) -> list[Stint]:
+        return list(self._open.values())
+
+    def at_rest(self, members: Collection[str]) -> bool:
+        if self.present != set(members):
+            return False
+        shares = [self.owned(member) for member in members]
+        sizes = [len(share) for share in shares]
+        whole = frozenset[Place]().union(*shares) == self.partitions
+        return whole and sum(sizes) == len(self.partitions) and max(sizes) - min(sizes) <= 1
+
+    def overlaps(self) -> list[tuple[Stint, Stint]]:
+        """Times are of one clock in milliseconds; who gives a partition up says so before another can get it."""
+        found = []
+        for stints in self._by_place().values():
+            stints.sort(key=lambda stint: (stint.begun, stint.over is None, stint.over or 0))
+            for earlier, later in pairwise(stints):
+                if earlier.over is None or earlier.over > later.begun:
+                    found.append((earlier, later))
+        return found
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def count(self) -> int:
+        """How many records were read, repeats included."""
+        return sum(end - start for stint in self.stints for start, end in stint.ranges)
+
+    def unread(self, ends: Mapping[Place, int]) -> list[tuple[Place, int, int]]:
+        """Ranges below the ends of the logs, which start at 0, that nobody read."""
+        by_place = self._by_place()
+        missing = []
+        for place, end in sorted(ends.items()):
+            position = 0
+            for start, stop, _ in _in_order(by_place.get(place, [])):
+                if start > position:
+                    missing.append((place, position, start))
+                position = max(position, stop)
+            if position < end:
+                missing.append((place, position, end))
+        return missing
+
+    def repeats(self) -> list[Repeat]:
+        found = []
+        for place, stints in self._by_place().items():
+            running: list[tuple[int, int, Stint]] = []
+            for start, end, stint in _in_order(stints):
+                running = [each for each in running if each[1] > start]
+                for _, other_end, other in running:
+                    first, second = sorted((other, stint), key=lambda each: each.begun)
+                    found.append(Repeat(place, start, min(end, other_end), first, second))
+                running.append((start, end, stint))
+        return found
+
+    def stutters(self) -> list[Repeat]:
+        return [repeat for repeat in self.repeats() if repeat.stutter]
+
+    def broken(self) -> list[Repeat]:
+        return [repeat for repeat in self.repeats() if repeat.broken]
+
+    def _by_place(self) -> dict[Place, list[Stint]]:
+        grouped: dict[Place, list[Stint]] = defaultdict(list)
+        for stint in self.stints:
+            grouped[stint.place].append(stint)
+        return grouped
+
+
+def _in_order(stints: Iterable[Stint]) -> list[tuple[int, int, Stint]]:
+    ranges = ((start, end, stint) for stint in stints for start, end in stint.ranges)
+    return sorted(ranges, key=lambda each: each[:2])

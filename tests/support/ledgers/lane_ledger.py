@@ -1,0 +1,214 @@
+"""What became of the records of a topic that members with two lanes read, from what they said and the two commit logs.
+
+    started                         the consumer exists
+    assigned, gave_up               a listener was called
+    handed                          records that a poll returned, as ranges with their lanes
+    done                            of those, what counts as done now; without commit.mode=done all that was handed
+    committed, refused, closed      a commit, and close(), have returned
+    rests                           from now on it reads nothing
+
+A *stint* is a life's time with a partition. What must hold:
+
+    at least once         all that was written was handed out
+    never too much        whatever both logs say is done was done by then, after each commit of either of them
+    no more than needed   what was committed when a stint began is not handed out in it
+    once in a stint       and its live lane is beyond all of its backlog lane
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace import OffsetAndMetadata
+from headrace._machines.commit.offset_set import OffsetSet, Range
+from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
+from support.ledgers.commit_history import Commit, commit_history
+
+_NOTHING = OffsetSet(0)
+Life = tuple[str, int]
+"""A member's name and process."""
+
+
+@dataclass(slots=True, eq=False)
+class Stint:
+    life: Life
+    partition: int
+    begun: int
+    lanes: dict[str | None, OffsetSet] = field(default_factory=dict)
+    twice: list[Range] = field(default_factory=list)
+    committed: OffsetSet = _NOTHING
+    """When it began."""
+
+    @property
+    def handed(self) -> OffsetSet:
+        together = _NOTHING
+        for lane in self.lanes.values():
+            together |= lane
+        return together
+
+    def take(self, lane: str | None, start: int, end: int) -> None:
+        if end - start != _count(self.handed.open(start, end)):
+            self.twice.append((start, end))
+        self.lanes[lane] = self.lanes.get(lane, _NOTHING).with_done(start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCommit:
+    """A commit of one of the two logs of a partition."""
+
+    at: int
+    is_second: bool
+    partition: int
+    mark: CommitMark
+    metadata: str
+
+
+def lane_commits(bootstrap_servers: str, group: str) -> list[LaneCommit]:
+    """All of both logs, in the order in which they were taken."""
+    found = [
+        LaneCommit(each.at, is_second, each.place[1], _mark(each), each.metadata)
+        for is_second, name in ((False, group), (True, group + BACKLOG_SUFFIX))
+        for each in commit_history(bootstrap_servers, name)
+    ]
+    return sorted(found, key=lambda each: (each.at, not each.is_second))
+
+
+def _mark(commit: Commit) -> CommitMark:
+    return CommitMark.read(OffsetAndMetadata(commit.offset, commit.metadata))
+
+
+class Logs:
+    """What both logs have of each partition."""
+
+    def __init__(self, commits: Iterable[LaneCommit] = ()) -> None:
+        self.marks: dict[tuple[int, bool], CommitMark] = {}
+        for commit in commits:
+            self.take(commit)
+
+    def take(self, commit: LaneCommit) -> None:
+        self.marks[commit.partition, commit.is_second] = commit.mark
+
+    def first(self, partition: int) -> CommitMark | None:
+        return self.marks.get((partition, False))
+
+    def second(self, partition: int) -> CommitMark | None:
+        return self.marks.get((partition, True))
+
+    def done(self, partition: int) -> OffsetSet:
+        """As the proposal has it, and not by headrace's own function, which is what is tested: what the first log says,
+        and the second one's progress in the ranges of the token that it names."""
+        first, second = self.first(partition), self.second(partition)
+        if first is None:
+            return _NOTHING
+        if second is None or not first.token or second.token != first.token:
+            return first.done
+        return first.done | (second.done & OffsetSet(first.offset))
+
+
+class LaneLedger:
+    """Takes each life's words in its own order."""
+
+    def __init__(self) -> None:
+        self.stints: list[Stint] = []
+        self._open: dict[tuple[Life, int], Stint] = {}
+        self._finished: list[tuple[int, int, int, int]] = []  # when, partition, start, end
+
+    def take(self, name: str, said: Mapping[str, Any], *, only_done: bool = False) -> None:
+        """`only_done`: this member says itself what is done."""
+        life = (name, said["life"])
+        match said["name"]:
+            case "assigned":
+                for partition in said["partitions"]:
+                    self._open[life, partition] = stint = Stint(life, partition, said["at"])
+                    self.stints.append(stint)
+            case "gave_up":
+                for partition in said["partitions"]:
+                    self._open.pop((life, partition), None)
+            case "handed":
+                for lane, partition, start, end in said["runs"]:
+                    self._open[life, partition].take(lane, start, end)
+            case _:
+                pass
+        if said["name"] == ("done" if only_done else "handed"):
+            self._finished += [(said["at"], partition, start, end) for _, partition, start, end in said["runs"]]
+
+    def owned(self, names: Collection[str]) -> set[int]:
+        """The partitions that these members have, if they are alive."""
+        return {partition for (name, _), partition in self._open if name in names}
+
+    def handed(self, partition: int) -> OffsetSet:
+        """By anybody."""
+        together = _NOTHING
+        for stint in self.stints:
+            if stint.partition == partition:
+                together |= stint.handed
+        return together
+
+    def in_hands(self, names: Collection[str], partition: int) -> OffsetSet:
+        """What the partition's owner, the newest one among these members, has handed out. Also while they talk."""
+        stints = [stint for (life, _), stint in list(self._open.items()) if life[0] in names]
+        own = [stint for stint in stints if stint.partition == partition]
+        return max(own, key=lambda stint: stint.begun).handed if own else _NOTHING
+
+    def count(self, lane: str) -> int:
+        """How many records came by a lane, repeats included."""
+        return sum(_size(stint.lanes.get(lane, _NOTHING)) for stint in self.stints)
+
+    def missing(self, ends: Mapping[int, int]) -> dict[int, list[Range]]:
+        """What was written and never handed out."""
+        found = {partition: self.handed(partition).open(0, end) for partition, end in ends.items()}
+        return {partition: ranges for partition, ranges in found.items() if ranges}
+
+    # -- judgements ------------------------------------------------------------------------------------------------
+
+    def check_stints(self) -> None:
+        for stint in self.stints:
+            assert not stint.twice, f"twice in one stint: {stint}"
+            backlog, live = stint.lanes.get("backlog"), stint.lanes.get("live")
+            if backlog is not None and live is not None:
+                first_live = (live - _NOTHING)[0][0]
+                assert backlog.frontier <= first_live, f"the lanes overlap: {stint}"
+
+    def check_commits(self, commits: Iterable[LaneCommit], before: Mapping[int, OffsetSet] | None = None) -> None:
+        """`before`: what was done of the partitions by others than these members."""
+        done = defaultdict(lambda: _NOTHING, before or {})
+        logs = Logs()
+        events: list[tuple[int, int, Any]] = [(each[0], 0, each) for each in self._finished]
+        events += [(each.at, 1, each) for each in commits]
+        events += [(each.begun, 2, each) for each in self.stints]
+        for _, _, event in sorted(events, key=lambda each: each[:2]):
+            if isinstance(event, LaneCommit):
+                logs.take(event)
+                too_much = logs.done(event.partition) - done[event.partition]
+                assert not too_much, f"{event} says that {too_much} is done, and it is not"
+            elif isinstance(event, Stint):
+                event.committed = logs.done(event.partition)
+            else:
+                _, partition, start, end = event
+                done[partition] = done[partition].with_done(start, end)
+        for stint in self.stints:
+            again = (stint.handed & stint.committed) - _NOTHING
+            assert not again, f"{again} was committed, and handed out again: {stint}"
+
+    def repeats(self) -> tuple[int, int]:
+        """How many records were handed out again, and how many might have been: of each stint, what others had handed
+        out and not committed. After `check_commits`."""
+        earlier: dict[int, OffsetSet] = defaultdict(lambda: _NOTHING)
+        repeated = uncommitted = 0
+        for stint in sorted(self.stints, key=lambda each: each.begun):
+            seen = earlier[stint.partition]
+            repeated += _size(stint.handed & seen)
+            uncommitted += _count(seen - stint.committed)
+            earlier[stint.partition] = seen | stint.handed
+        return repeated, uncommitted
+
+
+def _size(offsets: OffsetSet) -> int:
+    return _count(offsets - _NOTHING)
+
+
+def _count(ranges: Iterable[Range]) -> int:
+    return sum(end - start for start, end in ranges)

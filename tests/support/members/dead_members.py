@@ -1,0 +1,51 @@
+"""Members that died, and whose group hears of it at once. Its coordinator finds out when the session has timed out.
+
+So sessions are as long as a busy machine needs, and nobody waits for their end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace._aio.admin import AsyncAdmin
+from headrace._machines.group.actions import GroupSettings, Send
+from headrace._machines.group.classic_requests import leave
+from headrace._protocol.messages import CONSUMER_GROUP_HEARTBEAT
+
+_LEAVE = -1
+
+
+def remove_member(bootstrap_servers: str, group: str, client_id: str) -> None:
+    """The group is without the members of that client id when this returns."""
+    asyncio.run(_remove_member(bootstrap_servers, group, client_id))
+
+
+async def _remove_member(bootstrap_servers: str, group: str, client_id: str) -> None:
+    async with AsyncAdmin(bootstrap_servers=bootstrap_servers) as admin:
+
+        async def attempt() -> None:
+            found = await admin.describe_group(group)
+            node = await admin._coordinator(group)
+            for member in found.members if found is not None else ():
+                if member.client_id == client_id:
+                    assert found is not None
+                    leave_request = _leave(found.listing.kind, group, member.member_id)
+                    await admin._client.call(node, leave_request.api, leave_request.fields)
+
+        await admin._timed(f"the removal of {client_id}", attempt)
+
+
+def _leave(kind: str, group: str, member_id: str) -> Send:
+    """As the dead one would have said it."""
+    settings = GroupSettings(group)
+    if kind == "classic":
+        return leave(settings, member_id, "it died")
+    fields = {
+        "group_id": group,
+        "member_id": member_id,
+        "member_epoch": _LEAVE,
+        "instance_id": None,
+        "rebalance_timeout": -1,
+        "topic_partitions": None,
+    }
+    return Send(CONSUMER_GROUP_HEARTBEAT, fields, settings.request_timeout)

@@ -1,0 +1,92 @@
+"""Writes the events of `members/events.py` for a member in Python, and knows what it has yet to commit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from support.members.events import Place, milliseconds
+
+
+class EventWriter:
+    """The order is that of VerifiableConsumer: records are told of first, then committed, and that is told of.
+
+    What could not be committed is tried again the next time, until its partition is given up.
+    """
+
+    def __init__(self, commit: Callable[[Mapping[Place, int]], None], refusal: type[Exception]) -> None:
+        self._commit = commit
+        self._refusal = refusal
+        self._due: dict[Place, int] = {}
+
+    def started(self) -> None:
+        _say("startup_complete")
+
+    def closed(self) -> None:
+        _say("shutdown_complete")
+
+    def read(self, offsets: Mapping[Place, Sequence[int]]) -> None:
+        """The offsets that were read, ascending in each partition."""
+        if offsets:
+            summaries = [
+                _place(place) | {"count": len(read), "minOffset": read[0], "maxOffset": read[-1]}
+                for place, read in offsets.items()
+            ]
+            _say("records_consumed", count=sum(map(len, offsets.values())), partitions=summaries)
+            self._due |= {place: read[-1] + 1 for place, read in offsets.items()}
+
+    def settle(self) -> None:
+        """Commits what was read."""
+        if not self._due:
+            return
+        try:
+            self._commit(self._due)
+        except self._refusal as problem:
+            self.settled(problem)
+        else:
+            self.settled()
+
+    @property
+    def due(self) -> Mapping[Place, int]:
+        """What has yet to be committed, for those who do it themselves and then say `settled`."""
+        return self._due
+
+    def settled(self, problem: Exception | None = None) -> None:
+        """All that was due is committed, or was refused."""
+        said = [_place(place) | {"offset": offset} for place, offset in self._due.items()]
+        if problem is not None:
+            _say("offsets_committed", offsets=said, success=False, error=str(problem))
+        else:
+            self._due.clear()
+            _say("offsets_committed", offsets=said, success=True)
+
+    def assigned(self, partitions: Iterable[Place]) -> None:
+        _say("partitions_assigned", partitions=[_place(place) for place in partitions])
+
+    def revoked(self, partitions: Iterable[Place]) -> None:
+        self.settle()
+        self.gave_up(partitions)
+
+    def gave_up(self, partitions: Iterable[Place]) -> None:
+        """Revoked, with all that could be committed."""
+        self._give_up("partitions_revoked", partitions)
+
+    def lost(self, partitions: Iterable[Place]) -> None:
+        self._give_up("partitions_lost", partitions)
+
+    def _give_up(self, name: str, partitions: Iterable[Place]) -> None:
+        partitions = list(partitions)
+        for place in partitions:
+            self._due.pop(place, None)
+        _say(name, partitions=[_place(place) for place in partitions])
+
+
+def _place(place: Place) -> dict[str, object]:
+    return {"topic": place[0], "partition": place[1]}
+
+
+def _say(name: str, **fields: object) -> None:
+    """One line, in one write: a reader never sees half of it."""
+    sys.stdout.write(json.dumps({"timestamp": milliseconds(), "name": name, **fields}) + "\n")
+    sys.stdout.flush()

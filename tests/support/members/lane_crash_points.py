@@ -1,0 +1,92 @@
+"""Points at which a consumer with two lanes kills itself, for `programs/two_lane_member.py`.
+
+before the token        what both logs say is read; the token is made, and nothing written
+after the token         it is committed; nobody was told, nothing of the live lane handed out
+before both logs        a commit is about to begin
+between both logs       the second log has the backlog's progress, the first one not the live lane's offset
+after both logs         all is committed, and the user not told yet
+a revoke is asked for   the group wants partitions back, and nothing was done about it
+before the listener     they are committed, and the listener not told yet
+before the final commit     the listener was told; the first log still has the token
+after the final commit      the first log has a plain offset; the group does not know that the partitions are given up
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from headrace._aio.group.coordinator import Coordinator
+from headrace._aio.group.rebalance import Rebalancer
+from headrace._aio.lanes.commit_logs import CommitLogs
+from headrace._aio.lanes.tokens import LaneTokens
+from headrace._machines.group.actions import Revoke
+from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX
+
+
+def die(where: str) -> None:
+    os.write(2, f"dies: {where}\n".encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()  # the signal is on its way, to whatever thread
+
+
+def place(point: str) -> None:
+    """From now on this process does not get past the point."""
+    POINTS[point](point)
+
+
+def _always(*_: object) -> bool:
+    return True
+
+
+def _has_backlog(_: object, plan: Any) -> bool:
+    return bool(plan.backlog)
+
+
+def _is_second(log: Coordinator, *_: object) -> bool:
+    return log.group.endswith(BACKLOG_SUFFIX)
+
+
+def _is_revoke(_: object, poll_action: object, *__: object) -> bool:
+    return isinstance(poll_action, Revoke)
+
+
+def _before(owner: type, name: str, applies: Callable[..., bool], point: str) -> None:
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def dying(*args: Any) -> Any:
+        if applies(*args):
+            die(point)
+        return method(*args)
+
+    setattr(owner, name, dying)
+
+
+def _after(owner: type, name: str, applies: Callable[..., bool], point: str) -> None:
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    async def dying(*args: Any) -> Any:
+        result = await method(*args)
+        if applies(*args):
+            die(point)
+        return result
+
+    setattr(owner, name, dying)
+
+
+POINTS: dict[str, Callable[[str], None]] = {
+    "before the token": functools.partial(_before, LaneTokens, "begin", _always),
+    "after the token": functools.partial(_after, LaneTokens, "begin", _always),
+    "before both logs": functools.partial(_before, CommitLogs, "commit", _has_backlog),
+    "between both logs": functools.partial(_after, Coordinator, "commit", _is_second),
+    "after both logs": functools.partial(_after, CommitLogs, "commit", _has_backlog),
+    "a revoke is asked for": functools.partial(_before, Rebalancer, "_perform", _is_revoke),
+    "before the listener": functools.partial(_before, Rebalancer, "_tell", _is_revoke),
+    "before the final commit": functools.partial(_before, CommitLogs, "final_commit", _always),
+    "after the final commit": functools.partial(_after, CommitLogs, "final_commit", _always),
+}

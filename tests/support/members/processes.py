@@ -1,0 +1,158 @@
+"""Members of a group as child processes, with one ledger for all that they say.
+
+A `Peer` is started, and then stopped in order (SIGTERM), killed, paused or resumed. Reading threads put its events into
+the ledger; `Peers.wait` waits for whatever one wants to see there. None of them outlives the `with` block, nor this
+process, however it ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from support.ledgers.group_ledger import Ledger
+from support.members.child import TIMEOUT, Child, T, wait_for_news
+from support.members.events import Closed, Ended, Event, Place, milliseconds, parse
+
+_REMEMBERED_LINES = 40
+
+
+class Peer(Child):
+    """One member. Made by `Peers.start`."""
+
+    def __init__(self, name: str, command: Sequence[str], take: Callable[[str, Event], None]) -> None:
+        self.name = name
+        self.events: list[Event] = []
+        self.said: deque[str] = deque(maxlen=_REMEMBERED_LINES)
+        """The last lines that were no events."""
+        self._take = take
+        self._tells = "support.programs.headrace_member" in command
+        super().__init__(command)
+        self._reader = threading.Thread(target=self._read, name=f"peer {name}", daemon=True)
+
+    def listen(self) -> None:
+        """From now on its events are taken."""
+        self._reader.start()
+
+    def _read(self) -> None:
+        try:
+            for line in self.lines():
+                event = parse(line) if line.endswith("\n") else None
+                if event is None:
+                    self.said.append(line.rstrip())
+                else:
+                    self._take(self.name, event)
+        finally:
+            self._take(self.name, Ended(milliseconds()))
+
+    def ask_for_state(self, timeout: float = 3.0) -> None:
+        """A member of ours says what its fetching stands on, among the other lines."""
+        if not self._tells or self.gone:
+            return
+        self.process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + timeout
+        while not any(line == "state: told" for line in self.said) and time.monotonic() < deadline:
+            time.sleep(0.02)  # between two looks at what it has said
+
+    @property
+    def closed(self) -> bool:
+        """It has closed its consumer in order."""
+        return any(isinstance(event, Closed) for event in self.events)
+
+    @property
+    def gone(self) -> bool:
+        return bool(self.events) and isinstance(self.events[-1], Ended)
+
+    def end(self) -> None:
+        """Whatever it is doing: it is gone when this returns."""
+        self.process.close()
+        self._reader.join()
+
+
+class Peers:
+    """The members of one group, past and present.
+
+    :param partitions: those of the topics that the group reads.
+    """
+
+    def __init__(self, partitions: Iterable[Place]) -> None:
+        self.ledger = Ledger(partitions)
+        self._peers: dict[str, Peer] = {}
+        self._news = threading.Condition()
+        self._scratch = tempfile.TemporaryDirectory(prefix="peers-")
+
+    @property
+    def directory(self) -> Path:
+        """For files that members need."""
+        return Path(self._scratch.name)
+
+    def start(self, name: str, command: Sequence[str]) -> Peer:
+        """Starts a member, without waiting until it is one. A name is used once."""
+        assert name not in self._peers, name
+        self._peers[name] = peer = Peer(name, command, self._take)
+        peer.listen()
+        return peer
+
+    def __iter__(self) -> Iterator[Peer]:
+        """All that were started."""
+        return iter(self._peers.values())
+
+    def _take(self, name: str, event: Event) -> None:
+        with self._news:
+            self._peers[name].events.append(event)
+            self.ledger.take(name, event)
+            self._news.notify_all()
+
+    # -- waiting -------------------------------------------------------------------------------------------------
+
+    def wait(self, what: str, look: Callable[[], T], timeout: float = TIMEOUT) -> T:
+        """The first true value of `look`, which is asked after every event. Fails when there is none in time."""
+        return wait_for_news(self._news, what, look, self.report, timeout)
+
+    def wait_at_rest(self, members: Iterable[Peer], timeout: float = TIMEOUT) -> None:
+        """Until these are the group, and each partition has one owner."""
+        names = [member.name for member in members]
+        self.wait(f"at rest with {names}", lambda: self.ledger.at_rest(names), timeout)
+
+    def wait_flowing(self, timeout: float = TIMEOUT) -> None:
+        """Until all owners have read from, and committed, each partition that they own now."""
+        self.wait("all owners read", lambda: all(stint.committed for stint in self.ledger.open_stints()), timeout)
+
+    def stop(self, *peers: Peer, timeout: float = TIMEOUT) -> None:
+        """In order, all at once: their consumers are closed and the processes gone when this returns."""
+        for peer in peers:
+            peer.terminate()
+        for peer in peers:
+            self.wait(f"{peer.name} ends", functools.partial(getattr, peer, "gone"), timeout)
+            assert peer.closed, f"{peer.name} ended without closing its consumer\n{self.report()}"
+
+    def report(self) -> str:
+        """For whoever has to find out why a wait was in vain."""
+        lines = []
+        for peer in self._peers.values():
+            peer.ask_for_state()
+            owned = sorted(partition for _, partition in self.ledger.owned(peer.name))
+            lines.append(f"{peer.name}: {'gone' if peer.gone else 'there'}, owns {owned}, {len(peer.events)} events")
+            lines += [f"    {event}" for event in peer.events[-6:]]
+            lines += [f"    | {line}" for line in peer.said]
+        return "\n".join(lines)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for peer in self._peers.values():
+            peer.end()
+        self._scratch.cleanup()

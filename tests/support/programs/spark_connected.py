@@ -1,0 +1,47 @@
+"""A client of Spark Connect, with a server of its own: reads a topic as a batch and as a stream."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import headrace.spark
+from support.spark.drivers import local_settings, tell
+from support.spark.streams import DEADLINE, started
+
+
+def main(job: dict[str, Any]) -> None:
+    where = Path(job["directory"])
+    spark = SparkSession.builder.remote("local[2]").config(map=local_settings()).getOrCreate()
+    tell(session=type(spark).__module__)
+    batch = spark.read.format("headrace").options(**job["options"]).load()
+    tell(found=_places(batch))
+    headrace.spark.register(spark)
+    tell(registered=_places(spark.read.format("headrace").options(**job["options"]).load()))
+    stream = spark.readStream.format("headrace").options(**job["options"], startingOffsets="earliest").load()
+    writer = stream.writeStream.format("parquet").option("path", str(where / "out"))
+    query = started(writer.option("checkpointLocation", str(where / "checkpoint")).trigger(availableNow=True).start)
+    query.awaitTermination(DEADLINE)
+    tell(streamed=_places(spark.read.parquet(str(where / "out"))))
+    try:
+        spark.read.format("headrace").options(**job["options"], startingOffset="earliest").load().count()
+    except PySparkException as refusal:
+        tell(refusal=str(refusal))
+    spark.stop()
+
+
+def _places(frame: Any) -> list[list[int]]:
+    return sorted([row.partition, row.offset] for row in frame.select("partition", "offset").collect())
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,63 @@
+"""A place in the middle of a batch where a query waits until the test lets it go on.
+
+The rows pass a Python function, which stops at one of them. Spark reads ahead of it what fits the sockets between its
+processes, some megabytes: the topic has to be larger.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from support.harness.waiting import wait_for
+
+# Of a topic that is long enough, and how to read it in small steps.
+RECORDS = 4000
+RECORD_BYTES = 10_000
+SMALL_STEPS = {"kafka.max.partition.fetch.bytes": "100000", "kafka.queued.max.bytes": "1000000"}
+_PATIENCE = 150.0
+
+
+class Gate:
+    """At offset 100 of partition 0."""
+
+    def __init__(self, directory: Path) -> None:
+        self._reached = directory / "gate-reached"
+        self._open = directory / "gate-open"
+
+    def before(self, frame: DataFrame) -> DataFrame:
+        reached, opened, patience = str(self._reached), str(self._open), _PATIENCE
+
+        # Inside of a function it is sent to the workers by value: they do not have this module.
+        def passes(partition: int, offset: int, value: bytes) -> bool:
+            import os
+            import time
+
+            if (partition, offset) == (0, 100):
+                with open(f"{reached}.new", "w") as file:
+                    file.write(str(os.getpid()))
+                os.rename(f"{reached}.new", reached)
+                deadline = time.monotonic() + patience
+                while not os.path.exists(opened):
+                    if time.monotonic() > deadline:
+                        raise TimeoutError("nobody opens the gate")
+                    time.sleep(0.02)  # between two looks: the test makes a file in another process
+            return True
+
+        return frame.where(F.udf(passes, "boolean", useArrow=False)("partition", "offset", "value"))
+
+    def wait(self) -> int:
+        """Until the query is there. Returns the pid of the worker that waits."""
+        wait_for("a task at the gate", self._reached.exists, _PATIENCE)
+        return int(self._reached.read_text())
+
+    def executor(self) -> psutil.Process:
+        """The JVM whose task waits."""
+        parents = psutil.Process(self.wait()).parents()
+        return next(each for each in parents if any("CoarseGrainedExecutorBackend" in word for word in each.cmdline()))
+
+    def open(self) -> None:
+        self._open.touch()

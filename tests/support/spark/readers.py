@@ -1,0 +1,80 @@
+"""The driver's side of a streaming query without Spark: the calls that it makes, in their order.
+
+Against the real broker, and quick: no JVM has to start. What Spark itself adds is in the tests with a session.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from headrace.spark.driver.stream import StreamReader
+from headrace.spark.error_boundary import FailedStreamReader
+from headrace.spark.source import HeadraceSource
+
+Place = tuple[int, int]
+
+
+class Run:
+    """One run of a query, from a checkpoint or from the start. As Spark does it, each value goes through JSON."""
+
+    def __init__(self, servers: str, options: dict[str, Any], checkpoint: dict[str, Any] | None = None) -> None:
+        given = {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **options}
+        source = HeadraceSource({name: str(value) for name, value in given.items()})
+        reader = source.streamReader(source.schema())
+        if isinstance(reader, FailedStreamReader):
+            reader.initialOffset()  # raises
+        assert isinstance(reader, StreamReader)
+        self.reader = reader
+        self.at = checkpoint
+        self._is_new = checkpoint is None  # its first batch is one also if it ends where it starts
+        self.limit: ReadLimit = reader.getDefaultReadLimit()
+
+    def begin(self, *, available_now: bool = False) -> None:
+        if available_now:
+            self.reader.prepareForTriggerAvailableNow()
+        if self.at is None:
+            self.at = _saved(self.reader.initialOffset())
+
+    def plan(self) -> dict[str, Any]:
+        """Where the next batch ends; where it starts, if there is none."""
+        assert self.at is not None
+        return _saved(self.reader.latestOffset(self.at, self.limit))
+
+    def tasks(self, end: dict[str, Any]) -> list[InputPartition]:
+        assert self.at is not None
+        return list(self.reader.partitions(self.at, end))
+
+    def trigger(self) -> list[Place] | None:
+        """What the next batch reads; None if there is none."""
+        end = self.plan()
+        is_first, self._is_new = self._is_new, False
+        if end == self.at and not is_first:
+            return None
+        rows = [
+            place
+            for task in self.tasks(end)
+            for batch in self.reader.read(task)
+            for place in zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
+        ]
+        self.at = end
+        return sorted(rows)
+
+    def to_the_end(self) -> list[Place]:
+        """As AvailableNow."""
+        self.begin(available_now=True)
+        found: list[Place] = []
+        while (rows := self.trigger()) is not None:
+            found += rows
+        return sorted(found)
+
+    def stop(self) -> None:
+        self.reader.stop()
+
+
+def _saved(offset: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found

@@ -1,0 +1,67 @@
+"""A streaming query that tests run again and again from its checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+DEADLINE = 150
+"""Seconds, for whatever a query does: on a busy machine it takes a while to start its processes."""
+
+TOO_BUSY = "failed to connect back"
+"""What Spark says of a Python process that has not started within ten seconds; it cannot be told to wait longer."""
+
+
+def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """The query, when its reader is there, or cannot be made. If the machine is too busy, it is started again."""
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        query = start()
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(0.05)  # between two looks: Spark gives no event for it
+        if not could_not_start(query) or time.monotonic() > deadline:
+            return query
+
+
+def could_not_start(query: StreamingQuery) -> bool:
+    return not query.isActive and TOO_BUSY in str(query.exception())
+
+
+class Stream:
+    """One query into Parquet files."""
+
+    def __init__(self, spark: SparkSession, servers: str, topic: str, where: Path) -> None:
+        self.spark = spark
+        self.where = where
+        self.options: dict[str, Any] = {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest"}
+        if topic:
+            self.options["subscribe"] = topic
+
+    def load(self) -> DataFrame:
+        reader = self.spark.readStream.format("headrace")
+        return reader.options(**{name: str(value) for name, value in self.options.items()}).load()
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        writer = self.load().writeStream.format("parquet").option("path", str(self.where / "out"))
+        return started(writer.option("checkpointLocation", str(self.where / "checkpoint")).trigger(**trigger).start)
+
+    def run(self, **trigger: Any) -> StreamingQuery:
+        """To the end of what is there now."""
+        query = self.start(**(trigger or {"availableNow": True}))
+        assert query.awaitTermination(DEADLINE), "it does not end"
+        return query
+
+    def table(self) -> DataFrame:
+        return self.spark.read.parquet(str(self.where / "out"))
+
+    def places(self) -> list[tuple[int, int]]:
+        return sorted((row.partition, row.offset) for row in self.table().select("partition", "offset").collect())
+
+
+def grid(partitions: int, count: int) -> list[tuple[int, int]]:
+    return [(number, offset) for number in range(partitions) for offset in range(count)]

@@ -1,0 +1,328 @@
+"""What the command line works out without a broker: lags, trends, places, lines, tables."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from headrace._machines.commit.offset_set import OffsetSet
+from headrace._machines.lanes.commit_metadata import CommitMark
+from headrace._protocol.admin_messages import ADMIN_APIS
+from headrace._protocol.messages import encode_request
+from headrace.cli.checkpoints import read_checkpoints
+from headrace.cli.lag import Threshold
+from headrace.cli.lag import shown as lag_table
+from headrace.cli.lag_figures import History, Row, Sample, Trend, plain_row, rows_of
+from headrace.cli.lines import Filter, LineColumns, renderer
+from headrace.cli.pipeline_child import main_table
+from headrace.cli.places import StartPlace, parse_place, span_seconds
+from headrace.cli.run import PipelineOutcome, report, taken
+from headrace.cli.showing import numbers, seconds, table
+from headrace.errors import HeadraceError
+from headrace.records import Record
+from headrace.types import TopicPartition, Watermarks
+
+TP = TopicPartition("t", 0)
+
+
+def rows(*args: object) -> list[tuple[object, ...]]:
+    return [(row.lane, row.next, row.end, row.lag, row.lost) for row in rows_of(TP, *args, None)]  # type: ignore[arg-type]
+
+
+PLAIN = CommitMark(100, OffsetSet(100))
+DONE_BEYOND = CommitMark(100, OffsetSet(120, [(100, 105), (110, 112)]))
+TOKEN = CommitMark(100, OffsetSet(100, [(20, 50)]), "a")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "log", "expected"),
+    [
+        (PLAIN, None, (0, 130), [("", 100, 130, 30, 0)]),
+        (PLAIN, None, (0, 100), [("", 100, 100, 0, 0)]),
+        (PLAIN, None, (110, 130), [("", 110, 130, 20, 10)]),
+        (PLAIN, None, (0, 90), [("", 100, 90, 0, 0)]),  # the log was cut off: nothing is waited for
+        (DONE_BEYOND, None, (0, 130), [("", 100, 130, 5 + 2 + 10, 0)]),
+        (TOKEN, None, (0, 130), [("live", 100, 130, 30, 0), ("backlog", 20, 100, 30, 0)]),
+        (TOKEN, CommitMark(30, OffsetSet(30), "a"), (0, 130), [("live", 100, 130, 30, 0), ("backlog", 30, 100, 20, 0)]),
+        (TOKEN, CommitMark(30, OffsetSet(30), "b"), (0, 130), [("live", 100, 130, 30, 0), ("backlog", 20, 100, 30, 0)]),
+        (TOKEN, CommitMark(100, OffsetSet(100), "a"), (0, 130), [("live", 100, 130, 30, 0)]),
+        (TOKEN, None, (40, 130), [("live", 100, 130, 30, 0), ("backlog", 40, 100, 10, 20)]),
+        (TOKEN, None, (60, 130), [("live", 100, 130, 30, 0), ("backlog", 100, 100, 0, 30)]),
+    ],
+)
+def test_lag_follows_what_the_two_commit_logs_say(
+    first: CommitMark, second: CommitMark | None, log: tuple[int, int], expected: list[object]
+) -> None:
+    assert rows(first, second, Watermarks(*log)) == expected
+
+
+def test_what_lies_behind_the_end_is_of_another_log() -> None:
+    (row,) = rows_of(TP, PLAIN, None, Watermarks(0, 90), None)
+    assert row.is_beyond
+    text = lag_table("g", Sample(0.0, [row]), None)
+    assert text.endswith("t-0: next is behind the end, so it is of another log (another cluster, or a recreated topic)")
+    assert not Row(TP, "", 90, 90, 0).is_beyond
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ([("a@h", "a-1"), ("b@h", "b-1")], ["a@h", "b@h"]),
+        ([("a@h", "a-1"), ("a@h", "a-1")], ["a@h", "a@h"]),  # one member, two partitions
+        ([("a@h", "a-12345678-90"), ("a@h", "a-12345679-90")], ["a@h 12345678", "a@h 12345679"]),  # classic groups
+        (
+            [("a@h", "QBcNYP34-x"), ("a@h", "Zk1NYP34-x"), (None, None)],
+            ["a@h QBcNYP34", "a@h Zk1NYP34", "-"],
+        ),  # KIP-848
+        (
+            [("a@h", "a-0000000000000000-1"), ("a@h", "a-0000000000000000-2")],
+            ["a@h 0000000000000000-1", "a@h 0000000000000000-2"],
+        ),
+    ],
+)
+def test_members_are_told_apart(members: list[tuple[str | None, str | None]], expected: list[str]) -> None:
+    found = [
+        Row(TopicPartition("t", n), "", 0, 1, 1, owner=owner, member=member)
+        for n, (owner, member) in enumerate(members)
+    ]
+    lines = lag_table("g", Sample(0.0, found), None).splitlines()
+    assert [line.split(maxsplit=6)[6] for line in lines[2:]] == expected
+
+
+def many(count: int) -> Sample:
+    """Partition n has a lag of n; the last one is of another log."""
+    found = [Row(TopicPartition("t", n), "", 0, n, n, owner="consumer-with-a-long-name@host") for n in range(count - 1)]
+    return Sample(0.0, [*found, Row(TopicPartition("t", count - 1), "", 9, 5, 0)])
+
+
+def test_a_watch_has_the_worst_partitions_first() -> None:
+    lines = lag_table("g", many(5), None, is_watch=True).splitlines()
+    assert [line.split()[1] for line in lines[2:-1]] == ["4", "3", "2", "1", "0"]
+    lines = lag_table("g", many(5), None).splitlines()
+    assert [line.split()[1] for line in lines[2:-1]] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "partitions", "note"),
+    [
+        (11, ["4", "3", "2", "1", "0"], None),  # all of them, and a line for the cursor
+        (9, ["4", "3", "2"], "… 2 more rows, with 1 record"),
+        (3, ["4"], "… 4 more rows, with 6 records"),  # it cannot be smaller
+    ],
+)
+def test_a_watch_fits_on_the_screen(rows: int, partitions: list[str], note: str | None) -> None:
+    trend = Trend(1.0, 2.0, 3.0)
+    screen = os.terminal_size((40, rows))
+    lines = click.unstyle(lag_table("a group", many(5), trend, screen, is_watch=True)).splitlines()
+    last = 2 + len(partitions)
+    assert [line.split()[1] for line in lines[2:last]] == partitions
+    assert lines[last:-2] == ([] if note is None else [note])
+    assert lines[-2].startswith("t-4: next is behind the end")
+    assert lines[-1].startswith("1 records/s written, 2 read:")
+    assert len(lines) < rows or rows == 3
+    assert max(map(len, lines)) == 40, "the owner's name does not wrap"
+    assert lines[2].split()[0] == "t"
+
+
+def test_a_share_groups_lag_is_what_the_brokers_say() -> None:
+    assert plain_row(TP, 10, Watermarks(0, 50), 7).lag == 7
+    assert plain_row(TP, 10, Watermarks(0, 50)).lag == 40
+
+
+def test_a_threshold_is_passed_by_records_or_by_age() -> None:
+    done, late = Row(TP, "", 5, 5, 0), Row(TP, "", 1, 5, 4, seconds=70.0)
+    assert not Threshold(records=4).is_passed(Sample(0, [done, late]))
+    assert Threshold(records=3).is_passed(Sample(0, [done, late]))
+    assert not Threshold(seconds=70).is_passed(Sample(0, [done, late]))
+    assert Threshold(seconds=60).is_passed(Sample(0, [done, late]))
+    unread = Row(TP, "", 1, 5, 4)
+    assert Threshold(seconds=60).is_passed(Sample(0, [unread, late]))
+    with pytest.raises(HeadraceError, match="the age of the lag of t-0 is unknown"):
+        Threshold(seconds=80).is_passed(Sample(0, [unread, late]))
+
+
+def sample(at: float, lag: int, end: int, backlog: int = 0) -> Sample:
+    found = [Row(TP, "live" if backlog else "", end - lag, end, lag)]
+    return Sample(at, [*found, *([Row(TP, "backlog", 0, 50, backlog)] if backlog else [])])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "written", "read", "caught_up"),
+    [
+        (sample(0, 100, 100), sample(10, 50, 150), 5.0, 10.0, 10.0),
+        (sample(0, 100, 100), sample(10, 100, 150), 5.0, 5.0, None),
+        (sample(0, 100, 100), sample(10, 150, 150), 5.0, 0.0, None),
+        (sample(0, 100, 100), sample(10, 0, 100), 0.0, 10.0, 0.0),
+        (sample(0, 0, 100, 40), sample(10, 0, 110, 20), 1.0, 3.0, 10.0),
+    ],
+)
+def test_a_trend_has_the_rates_and_the_time_to_catch_up(
+    before: Sample, after: Sample, written: float, read: float, caught_up: float | None
+) -> None:
+    history = History()
+    history.add(before)
+    assert history.trend() is None
+    history.add(after)
+    found = history.trend()
+    assert found is not None
+    assert (found.written, found.read, found.caught_up) == (written, read, caught_up)
+
+
+def test_a_trend_forgets_what_is_older_than_its_window() -> None:
+    history = History(window=10)
+    for at in range(100):
+        history.add(sample(at, lag=100 if at < 50 else 100 - at, end=1000))
+    found = history.trend()
+    assert found is not None
+    assert found.read == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("beginning", StartPlace("beginning")),
+        ("Latest", StartPlace("end")),
+        ("12", StartPlace("offset", 12)),
+        ("-3", StartPlace("last", 3)),
+        ("@1700000000123", StartPlace("time", 1_700_000_000_123)),
+        ("@-15m", StartPlace("time", 100_000)),
+        ("@1970-01-01T00:01:00.5+00:00", StartPlace("time", 60_500)),
+    ],
+)
+def test_a_place_is_an_offset_a_time_or_an_end(text: str, place: StartPlace) -> None:
+    assert parse_place(text, 1000.0) == place
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.5", "@", "@soon", "--3"])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        parse_place(text, 1000.0)
+
+
+def test_a_place_becomes_an_offset_of_each_partition() -> None:
+    first, end = {TP: 10}, {TP: 50}
+    found = [
+        StartPlace(kind, number).offsets(first, end)[TP]
+        for kind, number in [
+            ("beginning", 0),
+            ("end", 0),
+            ("offset", 5),
+            ("offset", 20),
+            ("offset", 99),
+            ("last", 3),
+            ("last", 99),
+        ]
+    ]
+    assert found == [10, 50, 10, 20, 50, 47, 10]
+
+
+def test_a_span_has_a_number_and_a_unit() -> None:
+    assert [span_seconds(text) for text in ("5s", "1.5m", "2h", "1d", "250ms", "5", "m")] == [
+        5,
+        90,
+        7200,
+        86_400,
+        0.25,
+        None,
+        None,
+    ]
+    shown = [seconds(value) for value in (None, 0.04, 0.94, 1.2, 59.6, 61, 3600, 3725, 90_000, 86_400)]
+    assert shown == [None, "0.0 s", "0.9 s", "1 s", "1 min", "1 min 1 s", "1 h", "1 h 2 min", "1 d 1 h", "1 d"]
+
+
+def test_a_table_is_aligned() -> None:
+    text = table(("name", "count"), [("a", 1_000), ("longer", None)])
+    assert text == click.style("name    count", bold=True) + "\na       1,000\nlonger      -"
+    assert numbers([5, 0, 1, 2, 9]) == "0-2,5,9"
+    assert numbers([]) == ""
+
+
+RECORD = Record("t", 1, 2, timestamp=3, key=b"k", value=b"\x1b[2Jv\xff", headers=[("h", b"1")])
+
+
+def test_a_terminal_is_not_given_commands() -> None:
+    assert renderer("text", LineColumns(), True)([RECORD]) == "\ufffd[2Jv\ufffd\n".encode()
+    assert renderer("text", LineColumns(keys=True), True)([RECORD]) == "k\t\ufffd[2Jv\ufffd\n".encode()
+    assert renderer("text", LineColumns(), False)([RECORD]) == b"\x1b[2Jv\xff\n"
+    assert renderer("text", LineColumns(keys=True), False)([RECORD]) == b"k\t\x1b[2Jv\xff\n"
+
+
+def test_a_terminal_is_not_given_commands_by_names_that_others_choose() -> None:
+    named = Record("t", 1, 2, timestamp=3, headers=[("h\x1b[2J", b"1")])
+    assert renderer("text", LineColumns(headers=True), True)([named]) == "h\ufffd[2J=1\t\n".encode()
+    assert "\x1b[2J" not in table(("client", "host"), [("me\x1b[2J", "h\x9b2J")]).splitlines()[1]
+    shown = lag_table("g\x1b[2J", Sample(0, [Row(TP, "", 1, 5, 4, owner="me\x1b[2J@x")]), None)
+    assert "\x1b[2J" not in shown
+    assert "me\ufffd[2J@x" in shown
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "shown"),
+    [
+        (-1, "-"),
+        (2**62, str(2**62)),
+        (2**63 - 1, str(2**63 - 1)),
+        (-(2**63), str(-(2**63))),
+        (253_402_300_800_000 + 86_400_000, "253402387200000"),  # the second day of the year 10000
+        (-86_400_000 * 100, "1969-09-2"),
+        (86_400_000 * 100, "1970-04-1"),
+    ],
+)
+def test_a_time_in_no_year_that_is_known_is_shown_as_its_number(timestamp: int, shown: str) -> None:
+    records = [Record("t", 1, 2, timestamp=3, value=b"before"), Record("t", 1, 3, timestamp=timestamp, value=b"v")]
+    lines = renderer("text", LineColumns(offsets=True), False)(records).decode().splitlines()
+    assert lines[0].endswith("\tbefore")
+    assert lines[1].startswith(f"1:3\t{shown}")
+    assert f'"timestamp": {timestamp},' in renderer("json", LineColumns(), False)(records).decode()
+
+
+def test_a_filter_matches_keys_and_values() -> None:
+    empty = Record("t", 0, 0)
+    assert not Filter()
+    assert Filter(re.compile(b"v"), re.compile(b"^k$"))([RECORD, empty]) == [RECORD]
+    assert Filter(key=re.compile(b"x"))([RECORD, empty]) == []
+
+
+def test_the_table_that_matters_most(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "_checkpoints" / "spark_catalog" / "default" / "orders").mkdir(parents=True)
+    names = ["daily", "orders", "totals"]
+    assert main_table(names, "SELECT * FROM orders", tmp_path) == "orders"
+    assert main_table(names, None, tmp_path) == "totals"
+    assert main_table(["orders"], "SELECT 1", tmp_path) == "orders"
+    assert main_table([], None, tmp_path) is None
+
+
+def test_a_run_whose_checkpoints_and_tables_are_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert taken(tmp_path) is None
+    report(tmp_path, PipelineOutcome([{"name": "totals", "rows": 4, "before": 1}], 2.0, None, None), None, 10.0)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "totals     4    3",
+        "",
+        "2.0 s, 10.0 s including startup",
+        "log: run.log",
+    ]
+    with pytest.raises(HeadraceError, match="is not the checkpoint of a streaming query"):
+        read_checkpoints(tmp_path / "checkpoints")
+
+
+def test_every_version_of_the_requests_can_be_written() -> None:
+    """What the brokers answer is tested with a real one; this is for the versions that it does not choose."""
+    fields = {
+        "groups": ("g",),
+        "group_ids": ("g",),
+        "include_authorized_operations": False,
+        "topics": [],
+        "timeout": 1000,
+        "validate_only": False,
+    }
+    for api in ADMIN_APIS:
+        chosen = {**fields, "groups": [{"group_id": "g", "topics": None}]} if api.key == 90 else fields
+        for version in range(api.lowest, api.highest + 1):
+            assert encode_request(api, version, 1, "me", chosen)

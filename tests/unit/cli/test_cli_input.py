@@ -1,0 +1,79 @@
+"""What the commands make of what they are given, and what they refuse: lines of JSON, times, names of directories."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from headrace.cli.places import StartPlace, parse_place
+from headrace.cli.produce import _read_json
+from headrace.errors import HeadraceError
+from support.harness.shell import headrace
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ({"headers": {"ab": "c", "n": None}}, {"headers": [("ab", b"c"), ("n", None)]}),
+        ({"headers": [["ab", "c"], ["ab", {"base64": "/w=="}]]}, {"headers": [("ab", b"c"), ("ab", b"\xff")]}),
+        ({"headers": None, "timestamp": None, "partition": None}, {}),
+        ({"timestamp": -1, "partition": -1}, {}),
+        ({"timestamp": 2**63 - 1, "partition": 0}, {"timestamp": 2**63 - 1, "partition": 0}),
+    ],
+)
+def test_a_line_of_json_becomes_a_record(line: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = _read_json(json.dumps({"value": "v", **line}).encode(), "line 1", None)
+    assert found == {"key": None, "value": b"v", "headers": [], **expected}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"headers": "ab"}, "headers must be an object"),
+        ({"headers": ["ab"]}, "headers must be an object"),
+        ({"headers": [["a", "b", "c"]]}, "headers must be an object"),
+        ({"headers": [[1, "b"]]}, "headers must be an object"),
+        ({"headers": 3}, "headers must be an object"),
+        ({"headers": False}, "headers must be an object"),
+        ({"timestamp": "abc"}, '"abc" is not a valid timestamp'),
+        ({"timestamp": 1.5}, "1.5 is not a valid timestamp"),
+        ({"timestamp": 2**63}, "is not a valid timestamp"),
+        ({"timestamp": -2}, "-2 is not a valid timestamp"),
+        ({"partition": True}, "true is not a valid partition"),
+        ({"partition": "1"}, '"1" is not a valid partition'),
+        ({"partition": 2**31}, "is not a valid partition"),
+    ],
+)
+def test_a_line_that_is_no_record_is_refused(line: dict[str, Any], said: str) -> None:
+    with pytest.raises(HeadraceError, match=f"^file, line 7: not a record in JSON: .*{said}"):
+        _read_json(json.dumps({"value": "v", **line}).encode(), "file, line 7", None)
+
+
+def test_seconds_and_milliseconds_since_1970() -> None:
+    in_seconds, in_milliseconds = (parse_place(f"@1763262000{zeros}", 0.0) for zeros in ("", "000"))
+    assert in_seconds == in_milliseconds == StartPlace("time", 1_763_262_000_000)
+
+
+@pytest.mark.parametrize("text", ["@123456789", "@20261116004", "@176326200000", "@17632620000000"])
+def test_numbers_that_are_neither_seconds_nor_milliseconds_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"in seconds \(10 digits\) or milliseconds \(13\)"):
+        parse_place(text, 0.0)
+
+
+def test_a_directory_with_a_name_that_a_shell_would_take_apart(tmp_path: Path) -> None:
+    directory = tmp_path / "My Shop!"
+    assert headrace("new", str(directory)).text.endswith(f"\nheadrace run '{directory}'\n")
+    assert f"# headrace run '{directory}'  " in (directory / "spark-pipeline.yml").read_text()
+
+
+def test_help_has_examples_and_summaries_that_are_not_cut() -> None:
+    whole = headrace("--help").text
+    commands = [line.split()[0] for line in whole.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()]
+    assert len(commands) == 11
+    assert "...\n" not in (whole + headrace("demo", "--help").text).replace("[ARGS]...", "")
+    for command in commands:
+        assert "Examples:\n" in headrace(command, "--help").text, command

@@ -1,0 +1,42 @@
+"""Commits of positions: their order, and what they finish, without a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace import AsyncConsumer
+from support.brokers.fake_broker import run
+from support.harness.buffer_in_memory import TP, buffer, delivered, position_of
+
+
+def test_commits_arrive_in_the_order_in_which_they_were_asked_for():
+    arrived = []
+
+    async def commit(offsets, _):
+        await asyncio.sleep(0)  # another commit could overtake here
+        arrived.append(offsets[TP].offset)
+
+    async def main():
+        async with AsyncConsumer(bootstrap_servers="127.0.0.1:1", group_id="g", enable_auto_commit=False) as consumer:
+            consumer._parts.lifecycle.start().coordinator.commit = commit
+            consumer.commit_async({TP: 1})
+            consumer.commit_async({TP: 2})
+            await consumer.commit({TP: 3})
+
+    run(main())
+    assert arrived == [1, 2, 3]
+
+
+def test_a_commit_finishes_only_what_was_delivered_before_it():
+    """Another task polls while one waits for the answer to a commit."""
+    made = buffer()
+    delivered(made, 0, 10)
+    first = made.last_delivery
+    delivered(made, 10, 20)
+    made.finished(None, first)
+    made.take_back()
+    assert position_of(made) == 10
+    delivered(made, 10, 20)
+    made.finished(None, made.last_delivery)
+    made.take_back()
+    assert position_of(made) == 20

@@ -1,0 +1,113 @@
+"""close(): beside another close(), beside a call that is under way, and in the child of a fork. No broker answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+from headrace import AsyncConsumer, AsyncShareConsumer
+from headrace._aio.portal import Portal
+from headrace.errors import ClosedError
+from support.harness.same_loop import on_this_loop
+
+NOBODY = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g"}
+KINDS = pytest.mark.parametrize("kind", [AsyncConsumer, AsyncShareConsumer])
+
+
+@KINDS
+def test_a_second_close_does_not_end_what_the_first_one_sends(kind: Any) -> None:
+    async def main() -> None:
+        consumer = kind(**NOBODY)
+        consumer._parts.lifecycle.start()
+        has_begun, ended = threading.Event(), []
+        ends: Any = consumer._parts if kind is AsyncShareConsumer else consumer._parts.shutdown
+        end_tasks = ends.end_tasks
+
+        async def end_slowly(deadline: float) -> None:
+            has_begun.set()
+            await asyncio.sleep(0.2)  # so that the second close() comes while the first is under way
+            await end_tasks(deadline)
+            ended.append(True)
+
+        ends.end_tasks = end_slowly
+        closes = [asyncio.create_task(consumer.close())]
+        assert await asyncio.to_thread(has_begun.wait, 60)
+        consumer._parts.guard._closed = False  # as if it had begun while the first one was with the user's listener
+        closes.append(asyncio.create_task(consumer.close()))
+        await asyncio.gather(*closes)
+        assert ended == [True]
+
+    asyncio.run(main())
+
+
+def test_an_interrupted_unsubscribe_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call makes new ones."""
+
+    async def main() -> None:
+        consumer = on_this_loop(AsyncConsumer(**NOBODY, enable_parallel_rebalance=True))
+        consumer.assign([("t", 0)])
+        consumer._parts.lifecycle.start()
+        shutdown = consumer._parts.shutdown
+        has_ended, detach = asyncio.Event(), shutdown._detach_runtime
+        monkeypatch.setattr(shutdown, "_detach_runtime", lambda: (detach(), has_ended.set()))
+        resting = asyncio.create_task(shutdown.unsubscribe())
+        await has_ended.wait()
+        resting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await resting
+        if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            _, left = await asyncio.wait(tasks, timeout=30)
+            assert not left
+
+    asyncio.run(main())
+
+
+def test_the_end_of_a_share_engine_does_not_disturb_the_next_one() -> None:
+    async def main() -> None:
+        consumer = AsyncShareConsumer(**NOBODY)
+        parts = consumer._parts
+        parts.lifecycle.unwatch()
+        before = parts.lifecycle._start()
+        resting = asyncio.create_task(parts.stop_background())
+        await asyncio.sleep(0)  # the task begins
+        resting.cancel()
+        after = parts.lifecycle._start()
+        assert after is not before
+        with pytest.raises(asyncio.CancelledError):
+            await resting
+        assert parts.buffer.wake == after.streams.wake_from_any_thread
+        await after.close(1.0)
+
+    asyncio.run(main())
+
+
+def test_a_closed_consumer_gets_no_other_thread() -> None:
+    """A task that was in a listener while another one closed the consumer still has steps to do."""
+    portal = Portal("test")
+    assert portal.call(threading.current_thread) is not threading.current_thread()
+    portal.shut()
+    portal.close(60.0)
+    with pytest.raises(ClosedError):
+        portal.call(threading.current_thread)
+    assert not portal.is_open
+
+
+@KINDS
+def test_the_child_of_a_fork_closes_without_a_lock_that_may_be_held(kind: Any) -> None:
+    consumer = kind(**NOBODY)
+    with consumer._parts.buffer.lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            try:
+                asyncio.run(consumer.close())
+            except BaseException:  # noqa: BLE001 - nothing may get out of the child into pytest
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    asyncio.run(consumer.close())

@@ -1,0 +1,116 @@
+"""A consumer's threads, loops and background tasks, without a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pickle
+import threading
+import time
+
+import pytest
+
+from headrace import AsyncConsumer, Consumer, TopicPartition
+from headrace.errors import (
+    ClosedError,
+    CorruptRecordError,
+    HeadraceError,
+    KafkaError,
+    LogTruncationError,
+    NetworkError,
+    OffsetOutOfRangeError,
+)
+from support.brokers.fake_broker import run
+
+TP = TopicPartition("t", 0)
+
+
+def test_a_call_after_close_starts_no_thread():
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.close()
+    before = threading.active_count()
+    with pytest.raises(ClosedError):
+        consumer.list_topics()
+    assert threading.active_count() <= before
+    consumer.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CorruptRecordError("m", TP, 5),
+        KafkaError(1, "X", False, "m"),
+        OffsetOutOfRangeError("m", {TP: 5}),
+        LogTruncationError("m", {TP: None}),
+        NetworkError("m"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_can_be_pickled(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+def test_a_task_that_ends_by_a_bug_of_ours_is_told_by_poll(caplog):
+    async def main():
+        async with AsyncConsumer(bootstrap_servers="127.0.0.1:1") as consumer:
+            consumer.assign([TP])
+            engine = consumer._parts.lifecycle.start()
+
+            async def broken():
+                raise TypeError("nobody thought of this")
+
+            engine.positions._round = broken
+            with pytest.raises(HeadraceError, match="nobody thought of this"):
+                await consumer.poll(50.0)
+
+    run(main())
+
+
+def test_auto_commit_after_unsubscribe_does_not_use_the_loop_of_before():
+    with Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", auto_commit_interval_ms=1) as consumer:
+        consumer.assign([TP])
+        consumer.poll(0.0)
+        consumer.unsubscribe()
+        consumer.assign([TP])
+        consumer.seek(TP, 5)
+        time.sleep(0.005)  # an auto-commit is due by then
+        assert not consumer.poll(0.0)
+
+
+def test_a_consumer_belongs_to_no_loop_of_the_user():
+    consumer = AsyncConsumer(bootstrap_servers="127.0.0.1:1")
+    consumer.assign([TP])
+    assert len(asyncio.run(consumer.poll(0.0))) == 0
+    assert len(asyncio.run(consumer.poll(0.0))) == 0
+    asyncio.run(consumer.close())
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_a_consumer_that_is_dropped_without_close_warns_and_ends_its_threads(kind):
+    consumer = kind(bootstrap_servers="127.0.0.1:1")
+    consumer.assign([TP])
+    records = consumer.poll(0.0) if kind is Consumer else asyncio.run(consumer.poll(0.0))
+    assert len(records) == 0
+    thread = consumer._parts.lifecycle.portal._server.thread
+    assert thread.is_alive()
+    last = [consumer]
+    del consumer
+    with pytest.warns(ResourceWarning, match=rf"^unclosed {kind.__name__}: .* Call close\(\)"):
+        last.clear()  # without a cycle that only the garbage collector would find
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_consumer_that_was_closed_or_never_used_does_not_warn(recwarn):
+    for is_used in (False, True):
+        consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+        consumer.assign([TP])
+        if is_used:
+            consumer.poll(0.0)
+            consumer.close()
+        del consumer
+    gc.collect()
+    assert not [each for each in recwarn if each.category is ResourceWarning]

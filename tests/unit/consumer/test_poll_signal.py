@@ -1,0 +1,318 @@
+"""What passes between threads and tasks: the poll signal, the gate with its wakeup, the portal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace._aio.call_guard import CallGuard
+from headrace._aio.poll_signal import PollSignal
+from headrace._aio.portal import Portal
+from headrace.errors import ClosedError, ForkedError, WakeupError
+from support.brokers.fake_broker import run
+
+LONG = 50.0  # nobody waits that long unless something is broken
+
+
+# -- the poll signal ------------------------------------------------------------------------------------------------
+
+
+def test_a_ring_wakes_a_waiting_thread() -> None:
+    bell = PollSignal()
+    threading.Timer(0.02, bell.notify).start()
+    started = time.monotonic()
+    bell.wait(LONG)
+    assert time.monotonic() - started < LONG / 2
+
+
+def test_a_ring_before_the_wait_is_remembered_until_it_is_cleared() -> None:
+    bell = PollSignal()
+    bell.notify()
+    bell.wait(LONG)
+    bell.wait(LONG)
+    bell.clear()
+    started = time.monotonic()
+    bell.wait(0.02)
+    assert time.monotonic() - started >= 0.02
+
+
+@pytest.mark.parametrize("late", [-0.3, -1.0, -1e9])
+def test_a_deadline_that_has_passed_is_not_waited_for(late: float) -> None:
+    """It can pass between the look at the clock and the wait. A lock takes -1 for no limit, and refuses the rest."""
+    bell = PollSignal()
+    started = time.monotonic()
+    bell.wait(late)
+    assert time.monotonic() - started < LONG / 2
+
+
+def test_a_ring_from_a_thread_wakes_a_waiting_task() -> None:
+    async def main() -> None:
+        bell = PollSignal()
+        waiting = asyncio.create_task(bell.wait_async(LONG))
+        await asyncio.sleep(0)  # the task begins
+        assert not waiting.done()
+        threading.Thread(target=bell.notify).start()
+        await asyncio.wait_for(waiting, LONG / 2)
+
+    run(main())
+
+
+def test_a_task_remembers_a_ring_too_and_gives_up_in_time() -> None:
+    async def main() -> None:
+        bell = PollSignal()
+        bell.notify()
+        await asyncio.wait_for(bell.wait_async(LONG), LONG / 2)
+        bell.clear()
+        await bell.wait_async(0.01)
+        assert bell._task_side is None
+
+    run(main())
+
+
+def test_a_ring_for_a_loop_that_is_gone_does_no_harm() -> None:
+    bell = PollSignal()
+    loop = asyncio.new_event_loop()
+    bell._task_side = (loop, asyncio.Event())
+    loop.close()
+    bell.notify()
+
+
+def test_no_ring_is_lost_between_the_look_and_the_wait() -> None:
+    """As poll() does it: clear, look, wait. Whoever adds something rings afterwards."""
+    bell, things, seen = PollSignal(), [], 0
+    total = 2000
+
+    def producer() -> None:
+        for number in range(total):
+            things.append(number)
+            bell.notify()
+
+    thread = threading.Thread(target=producer)
+    thread.start()
+    deadline = time.monotonic() + LONG
+    while seen < total and time.monotonic() < deadline:
+        bell.clear()
+        if len(things) > seen:
+            seen = len(things)
+            continue
+        before = time.monotonic()
+        bell.wait(LONG)
+        assert time.monotonic() - before < LONG / 2, "a ring was lost"
+    thread.join()
+    assert seen == total
+
+
+# -- the gate ----------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_guard_refuses_calls() -> None:
+    gate = CallGuard()
+    gate.check()
+    gate.close()
+    assert gate.is_closed
+    with pytest.raises(ClosedError):
+        gate.check()
+
+
+def test_a_guard_refuses_calls_in_a_forked_child() -> None:
+    gate = CallGuard()
+    child = os.fork()
+    if child == 0:
+        try:
+            gate.check()
+        except ForkedError as error:
+            os._exit(0 if str(os.getppid()) in str(error) else 1)
+        except BaseException:  # noqa: BLE001 - nothing may get out of the child into pytest
+            os._exit(2)
+        os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    gate.check()
+
+
+def test_a_wakeup_is_raised_once() -> None:
+    gate = CallGuard()
+    gate.consume_wakeup()
+    gate.wakeup()
+    gate.wakeup()
+    with pytest.raises(WakeupError):
+        gate.consume_wakeup()
+    gate.consume_wakeup()
+
+
+def test_a_wakeup_ends_what_a_task_waits_for() -> None:
+    async def main() -> None:
+        gate = CallGuard()
+        inside = asyncio.Event()
+
+        async def wait() -> None:
+            async with gate.interruptible():
+                inside.set()
+                await asyncio.sleep(LONG)  # never ends by itself
+
+        waiting = asyncio.create_task(wait())
+        await inside.wait()
+        threading.Thread(target=gate.wakeup).start()
+        with pytest.raises(WakeupError):
+            await waiting
+        gate.consume_wakeup()  # it was raised already
+
+    run(main())
+
+
+def test_two_wakeups_at_once_are_no_cancellation() -> None:
+    gate = CallGuard()
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(gate.wakeup)
+        asyncio.get_running_loop().call_soon(gate.wakeup)
+        with pytest.raises(WakeupError):
+            async with gate.interruptible():
+                await asyncio.sleep(LONG)  # never ends by itself
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+
+    run(main())
+
+
+def test_a_wakeup_before_the_wait_ends_it_at_once() -> None:
+    async def main() -> None:
+        gate = CallGuard()
+        gate.wakeup()
+        with pytest.raises(WakeupError):
+            async with gate.interruptible():
+                await asyncio.sleep(LONG)  # never ends by itself
+
+    run(main())
+
+
+def test_a_cancellation_is_not_taken_for_a_wakeup() -> None:
+    async def main() -> None:
+        gate = CallGuard()
+        inside = asyncio.Event()
+
+        async def wait() -> None:
+            async with gate.interruptible():
+                inside.set()
+                await asyncio.sleep(LONG)  # never ends by itself
+
+        waiting = asyncio.create_task(wait())
+        await inside.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    run(main())
+
+
+def test_a_wakeup_after_the_wait_disturbs_nobody() -> None:
+    async def main() -> None:
+        gate = CallGuard()
+        async with gate.interruptible():
+            pass
+        gate.wakeup()
+        await asyncio.sleep(0.01)  # a stray cancellation would arrive here
+        with pytest.raises(WakeupError):
+            gate.consume_wakeup()
+
+    run(main())
+
+
+# -- the portal --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def portal() -> Iterator[Portal]:
+    portal = Portal("test portal")
+    yield portal
+    portal.close(LONG)
+
+
+def test_the_thread_of_a_portal_is_made_when_it_is_needed(portal: Portal) -> None:
+    assert not portal.is_open
+
+    async def where() -> str:
+        return threading.current_thread().name
+
+    assert portal.run(where) == "test portal"
+    assert portal.is_open
+    assert portal.call(lambda: threading.current_thread().daemon)
+
+
+def test_errors_of_a_call_come_through_the_portal(portal: Portal) -> None:
+    with pytest.raises(ZeroDivisionError):
+        portal.call(lambda: 1 // 0)
+
+
+def test_closing_a_portal_ends_its_thread_and_what_runs_on_it(portal: Portal) -> None:
+    ended = threading.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.sleep(LONG)  # never ends by itself
+        finally:
+            ended.set()
+
+    async def spawn() -> asyncio.Task[None]:
+        task = asyncio.create_task(forever())
+        await asyncio.sleep(0)  # the task begins
+        return task
+
+    task = portal.run(spawn)
+    assert portal._server is not None
+    thread = portal._server.thread
+    assert thread is not None
+    portal.close(LONG)
+    portal.close(LONG)
+    assert ended.is_set()
+    assert task.cancelled()
+    assert not thread.is_alive()
+    assert not portal.is_open
+
+
+def test_an_interrupted_caller_cancels_its_coroutine(portal: Portal) -> None:
+    cancelled = threading.Event()
+    started = threading.Event()
+
+    async def wait() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(LONG)  # never ends by itself
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def interrupt() -> None:
+        started.wait(LONG)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        portal.run(wait)
+    assert cancelled.wait(LONG)
+
+
+def test_closing_a_portal_can_be_interrupted(portal: Portal) -> None:
+    """Also when the thread has been told to end, and nobody has noted that: the next call starts another one."""
+    thread = portal.call(threading.current_thread)
+    loop = portal.loop()
+    tell = loop.call_soon_threadsafe
+
+    def interrupted(*args: Any) -> None:
+        loop.call_soon_threadsafe = tell  # type: ignore[method-assign]
+        tell(*args)
+        raise KeyboardInterrupt
+
+    loop.call_soon_threadsafe = interrupted  # type: ignore[assignment,method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        portal.close(LONG)
+    thread.join(LONG)
+    assert not thread.is_alive()
+    assert portal.call(threading.current_thread) is not thread

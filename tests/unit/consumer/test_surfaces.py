@@ -1,0 +1,246 @@
+"""Consumer and AsyncConsumer are one consumer: the same names, parameters, results and documentation."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import typing
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace import AsyncConsumer, Consumer
+
+SAME = [name for name in dir(AsyncConsumer) if not name.startswith("_")]
+SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
+
+# The list of the design.
+PROMISED = [
+    "assign",
+    "assignment",
+    "subscribe",
+    "subscription",
+    "unsubscribe",
+    "group_metadata",
+    "enforce_rebalance",
+    "to_be_revoked_partitions",
+    "lost_partitions",
+    "delay_revoke",
+    "child_consumer_is_alive",
+    "done",
+    "in_flight",
+    "run",
+    "poll",
+    "position",
+    "seek",
+    "seek_to_beginning",
+    "seek_to_end",
+    "pause",
+    "resume",
+    "paused",
+    "commit",
+    "commit_async",
+    "committed",
+    "beginning_offsets",
+    "end_offsets",
+    "offsets_for_times",
+    "watermarks",
+    "list_topics",
+    "partitions_for_topic",
+    "metrics",
+    "wakeup",
+    "close",
+]
+
+# What does no I/O is a plain method in both.
+NOT_AWAITED = {
+    "assign",
+    "assignment",
+    "child_consumer_is_alive",
+    "commit_async",
+    "delay_revoke",
+    "done",
+    "enforce_rebalance",
+    "group_metadata",
+    "lost_partitions",
+    "metrics",
+    "pause",
+    "paused",
+    "resume",
+    "seek",
+    "seek_to_beginning",
+    "seek_to_end",
+    "subscribe",
+    "subscription",
+    "to_be_revoked_partitions",
+    "wakeup",
+}
+
+
+def public(kind: type[Any]) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_both_consumers_have_the_same_names() -> None:
+    assert public(Consumer) == public(AsyncConsumer)
+    assert set(PROMISED) <= public(Consumer)
+    for asynchronous, synchronous in SPECIAL.items():
+        assert hasattr(AsyncConsumer, asynchronous)
+        assert hasattr(Consumer, synchronous)
+
+
+def parameters(function: Any) -> list[tuple[str, Any, Any, Any]]:
+    hints = typing.get_type_hints(function)
+    return [
+        (each.name, each.kind, each.default, hints.get(each.name))
+        for each in inspect.signature(function).parameters.values()
+    ]
+
+
+@pytest.mark.parametrize("name", [*SAME, "__init__"])
+def test_both_consumers_have_the_same_parameters(name: str) -> None:
+    assert parameters(getattr(Consumer, name)) == parameters(getattr(AsyncConsumer, name))
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_both_consumers_return_the_same(name: str) -> None:
+    asynchronous, synchronous = getattr(AsyncConsumer, name), getattr(Consumer, name)
+    assert typing.get_type_hints(asynchronous)["return"] == typing.get_type_hints(synchronous)["return"]
+    assert not inspect.iscoroutinefunction(synchronous)
+    assert inspect.iscoroutinefunction(asynchronous) is (name not in NOT_AWAITED)
+
+
+def test_both_are_iterated_record_by_record() -> None:
+    assert typing.get_type_hints(AsyncConsumer.__aiter__)["return"] == AsyncIterator[headrace.Record]
+    assert typing.get_type_hints(Consumer.__iter__)["return"] == Iterator[headrace.Record]
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_both_consumers_have_the_same_documentation(name: str) -> None:
+    documented = getattr(AsyncConsumer, name).__doc__
+    assert documented
+    assert getattr(Consumer, name).__doc__ == documented
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_the_classes_say_how_they_are_used(kind: type[Any]) -> None:
+    assert "bootstrap_servers" in (kind.__doc__ or "")
+    assert "wakeup()" in (kind.__doc__ or "")
+
+
+@pytest.mark.parametrize("name", headrace.__all__)
+def test_what_is_exported_exists(name: str) -> None:
+    assert getattr(headrace, name) is not None
+    assert name in dir(headrace)
+
+
+def test_what_is_not_exported_does_not() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        headrace.nonsense  # noqa: B018
+
+
+# -- the same answers without a broker ---------------------------------------------------------------------------
+
+TP = headrace.TopicPartition("t", 0)
+
+
+class Both:
+    """Calls a consumer of either kind by the same words."""
+
+    def __init__(self, kind: type[Any], **settings: Any) -> None:
+        self.consumer = kind(bootstrap_servers="127.0.0.1:1", **settings)
+        self.runner = asyncio.Runner()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.consumer, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
+            return self.runner.run(result) if inspect.iscoroutine(result) else result
+
+        return call
+
+
+@pytest.fixture(params=[Consumer, AsyncConsumer])
+def both(request: pytest.FixtureRequest) -> Iterator[Both]:
+    both = Both(request.param)
+    with both.runner:
+        yield both
+        both.close()
+
+
+def test_a_poll_with_nothing_assigned_is_refused(both: Both) -> None:
+    assert both.assignment() == set()
+    with pytest.raises(headrace.errors.StateError, match="nothing is subscribed or assigned"):
+        both.poll(0.0)
+
+
+def test_assign_seek_and_pause_need_no_broker(both: Both) -> None:
+    both.assign([("t", 0), ("t", 1), ("t", 1)])
+    assert both.assignment() == {TP, ("t", 1)}
+    both.seek(TP, 5)
+    assert both.position(TP) == 5
+    both.seek(TP, headrace.OffsetAndMetadata(7, "", 3))
+    assert both.position(("t", 0)) == 7
+    both.pause([TP])
+    assert both.paused() == {TP}
+    both.resume([TP])
+    assert both.paused() == set()
+    both.assign([TP])
+    assert (both.assignment(), both.position(TP)) == ({TP}, 7)
+    both.unsubscribe()
+    assert both.assignment() == set()
+
+
+def test_all_or_none_are_paused(both: Both) -> None:
+    both.assign([TP])
+    with pytest.raises(headrace.errors.StateError, match="t-9 is not assigned"):
+        both.pause([TP, ("t", 9)])
+    assert both.paused() == set()
+
+
+@pytest.mark.parametrize("wrong", [[("t", -1)], [("", 0)], [("t", "0")], [(5, 0)]])
+def test_what_is_not_a_partition_is_refused(both: Both, wrong: Any) -> None:
+    with pytest.raises(ValueError, match="is not a valid partition"):
+        both.assign(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["t-0", TP])
+def test_a_single_partition_is_not_a_list(both: Both, wrong: Any) -> None:
+    with pytest.raises(TypeError, match="a list of partitions"):
+        both.assign(wrong)
+
+
+@pytest.mark.parametrize("limit", [0, -2])
+def test_a_poll_with_a_limit_that_makes_no_sense_is_refused(both: Both, limit: int) -> None:
+    both.assign([TP])
+    with pytest.raises(ValueError, match="max_records"):
+        both.poll(0.0, max_records=limit)
+
+
+def test_a_seek_to_a_negative_offset_is_refused(both: Both) -> None:
+    both.assign([TP])
+    with pytest.raises(ValueError, match="negative"):
+        both.seek(TP, -1)
+
+
+def test_commits_need_a_group(both: Both) -> None:
+    both.assign([TP])
+    with pytest.raises(headrace.errors.ConfigError, match=r"group\.id"):
+        both.commit({TP: 5})
+
+
+@pytest.mark.parametrize("name", ["assignment", "metrics", "paused", "unsubscribe", "list_topics"])
+def test_calls_of_a_closed_consumer_raise_closed_error(both: Both, name: str) -> None:
+    both.close()
+    both.close()
+    with pytest.raises(headrace.errors.ClosedError):
+        getattr(both, name)()
+
+
+def test_wrong_settings_are_refused_at_once() -> None:
+    for kind in (Consumer, AsyncConsumer):
+        with pytest.raises(headrace.errors.ConfigError, match=r"did you mean group\.id"):
+            kind(bootstrap_servers="b:1", grup_id="g")

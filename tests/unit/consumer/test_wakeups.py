@@ -1,0 +1,53 @@
+"""Wakeups beside tasks and in signal handlers, without a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+import pytest
+
+from headrace import Consumer, TopicPartition
+from headrace._aio.call_guard import CallGuard
+from headrace.errors import (
+    WakeupError,
+)
+from support.brokers.fake_broker import run
+
+TP = TopicPartition("t", 0)
+
+
+def test_a_wakeup_that_was_taken_does_not_cancel_a_later_task():
+    async def main():
+        gate = CallGuard()
+        gate.wakeup()
+        with pytest.raises(WakeupError):
+            async with gate.interruptible():
+                pass
+        gate.wakeup()
+        await asyncio.sleep(0)  # a cancellation would arrive here
+        with pytest.raises(WakeupError):
+            gate.consume_wakeup()
+
+    run(main())
+
+
+def test_wakeup_in_a_signal_handler_ends_the_poll_that_it_interrupts():
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.assign([TP])
+    before = signal.signal(signal.SIGALRM, lambda *_: consumer.wakeup())
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        began = time.monotonic()
+        woken = 0
+        while time.monotonic() < began + 1.0 or woken <= 10:
+            assert time.monotonic() < began + 60
+            try:
+                consumer.poll(0.0001)
+            except WakeupError:
+                woken += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        consumer.close()

@@ -1,0 +1,467 @@
+"""All assigned partitions together: polls, faults, new metadata."""
+
+from __future__ import annotations
+
+import uuid
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace._machines.error_pacing import ErrorPacing
+from headrace._machines.fetch.assignment import Assignment
+from headrace._machines.fetch.partition import OutOfRange, PartitionState, Phase, Position, PreferredReplica
+from headrace.errors import CorruptRecordError, HeadraceError, OffsetOutOfRangeError, OffsetResetError, StateError
+from headrace.types import TopicPartition
+from support.harness.machine_inputs import FakeChunk, chunk, cluster_of, feed, metadata, offsets, partition, topic
+
+A, B, C = (TopicPartition("t", number) for number in range(3))
+
+
+def assigned(*partitions: TopicPartition, reset: str = "latest", strategy: str = "fair") -> Assignment:
+    assignment = Assignment(reset, strategy, prefetch_bytes=1000)
+    assignment.assign(partitions)
+    for state in assignment:
+        state.seek(Position(0))
+    return assignment
+
+
+def fill(assignment: Assignment, counts: dict[TopicPartition, int]) -> None:
+    for tp, count in counts.items():
+        state = assignment.state(tp)
+        start = state.fetch_offset
+        if count:
+            feed(state, chunk(start, start + count))
+
+
+def counts(assignment: Assignment, limit: int) -> dict[TopicPartition, int]:
+    """How many records of each partition one poll takes."""
+    before = {state.tp: state.available for state in assignment}
+    taken = assignment.take(limit, [])
+    assert sum(map(len, taken)) <= limit or limit < 0
+    return {state.tp: before[state.tp] - state.available for state in assignment if before[state.tp] != state.available}
+
+
+# -- who is assigned ---------------------------------------------------------------------------------------------
+
+
+def test_partitions_that_stay_assigned_keep_everything() -> None:
+    assignment = assigned(A, B)
+    fill(assignment, {A: 5})
+    kept = assignment.state(A)
+    assignment.assign([C, A])
+    assert (assignment.partitions, len(assignment), assignment.topics) == ({A, C}, 2, {"t"})
+    assert assignment.state(A) is kept
+    assert (kept.available, assignment.state(C).phase) == (5, Phase.UNKNOWN)
+    assert B not in assignment
+    assert assignment.get(B) is None
+    with pytest.raises(StateError, match="t-1 is not assigned"):
+        assignment.state(B)
+
+
+def test_a_partition_given_up_and_assigned_again_starts_anew() -> None:
+    assignment = assigned(A)
+    position_version = assignment.state(A).position_version
+    assignment.assign([])
+    assignment.assign([A])
+    assert assignment.state(A).position_version != position_version, "late answers are known as such"
+
+
+def test_positions_are_told_where_there_are_some() -> None:
+    assignment = assigned(A, B)
+    assignment.state(B).await_reset("latest")
+    assert assignment.positions() == {A: Position(0)}
+    assert assignment.in_phase(Phase.RESET) == [assignment.state(B)]
+
+
+# -- polls (KIP-41) ----------------------------------------------------------------------------------------------
+
+
+def test_a_fair_poll_has_the_proposal_s_numbers() -> None:
+    assignment = assigned(A, B, C)
+    fill(assignment, {A: 500, B: 500, C: 500})
+    assert counts(assignment, 300) == {A: 100, B: 100, C: 100}
+
+
+def test_a_fair_poll_has_the_proposal_s_numbers_when_one_partition_has_nothing() -> None:
+    assignment = assigned(A, B, C)
+    fill(assignment, {A: 500, B: 500})
+    assert counts(assignment, 300) == {A: 150, B: 150}
+
+
+def test_the_next_poll_starts_after_where_the_last_one_stopped() -> None:
+    assignment = assigned(A, B, C)
+    fill(assignment, {A: 500, B: 500, C: 500})
+    assert counts(assignment, 100) == {A: 34, B: 33, C: 33}
+    assert counts(assignment, 100) == {A: 33, B: 34, C: 33}
+    assert counts(assignment, 100) == {A: 33, B: 33, C: 34}
+    assert counts(assignment, 2) == {A: 1, B: 1}
+    assert counts(assignment, 2) == {A: 1, C: 1}
+    assert counts(assignment, 1) == {B: 1}
+
+
+def test_greedy_takes_one_after_the_other() -> None:
+    assignment = assigned(A, B, C, strategy="greedy")
+    fill(assignment, {A: 500, B: 500, C: 500})
+    assert counts(assignment, 300) == {A: 300}
+    assert counts(assignment, 300) == {B: 300}
+    assert counts(assignment, 300) == {C: 300}
+    assert counts(assignment, 300) == {A: 200, B: 100}
+
+
+@pytest.mark.parametrize("limit", [-1, 1500, 9999])
+def test_a_poll_without_a_limit_takes_all_that_is_there(limit: int) -> None:
+    assignment = assigned(A, B, C)
+    fill(assignment, {A: 500, B: 500, C: 500})
+    assert counts(assignment, limit) == {A: 500, B: 500, C: 500}
+    assert assignment.take(limit, []) == []
+
+
+def test_a_paused_partition_keeps_its_records_and_its_turn_does_not_matter() -> None:
+    assignment = assigned(A, B)
+    fill(assignment, {A: 500, B: 500})
+    assignment.state(A).paused = True
+    assert counts(assignment, 100) == {B: 100}
+    assert counts(assignment, -1) == {B: 400}
+    assignment.state(A).paused = False
+    assert counts(assignment, -1) == {A: 500}
+
+
+def many(count: int) -> list[TopicPartition]:
+    return [TopicPartition("t", number) for number in range(count)]
+
+
+def test_with_more_partitions_than_records_the_next_few_give_a_handful() -> None:
+    partitions = many(100)
+    assignment = assigned(*partitions)
+    fill(assignment, dict.fromkeys(partitions, 9))
+    assert counts(assignment, 24) == dict.fromkeys(partitions[:8], 3)
+    assert counts(assignment, 24) == dict.fromkeys(partitions[8:16], 3)
+    assert counts(assignment, 3) == dict.fromkeys(partitions[16:19], 1)
+    assert counts(assignment, 18) == dict.fromkeys(partitions[19:28], 2)
+    for _ in range(9):
+        counts(assignment, 24)
+    assert counts(assignment, 15) == dict.fromkeys(partitions[:15], 1), "behind the last comes the first"
+
+
+def test_with_many_partitions_and_more_records_the_next_few_give_a_handful() -> None:
+    few, partitions = many(24), many(25)
+    assignment = assigned(*few)
+    fill(assignment, dict.fromkeys(few, 90))
+    assert counts(assignment, 48) == dict.fromkeys(few, 2)
+    assignment = assigned(*partitions)
+    fill(assignment, dict.fromkeys(partitions, 90))
+    assert counts(assignment, 48) == dict.fromkeys(partitions[:8], 6)
+    assert counts(assignment, 48) == dict.fromkeys(partitions[8:16], 6)
+    assert sum(counts(assignment, 2000).values()) == 2000
+
+
+def test_with_many_partitions_the_next_few_give_what_they_have() -> None:
+    partitions = many(100)
+    assignment = assigned(*partitions)
+    fill(assignment, dict(zip(partitions, [1, 9] * 50, strict=True)))
+    assert counts(assignment, 24) == dict(zip(partitions[:12], [1, 3] * 6, strict=True))
+    fill(assignment, {partitions[0]: 5})
+    assert counts(assignment, 24) == dict(zip(partitions[12:24], [1, 3] * 6, strict=True)), "who was served waits"
+
+
+def test_greedy_with_more_partitions_than_records() -> None:
+    partitions = many(100)
+    assignment = assigned(*partitions, strategy="greedy")
+    fill(assignment, dict.fromkeys(partitions, 30))
+    assert counts(assignment, 24) == {partitions[0]: 24}
+    assert counts(assignment, 48) == {partitions[1]: 30, partitions[2]: 18}
+    assert counts(assignment, 24) == {partitions[3]: 24}
+
+
+def test_paused_ones_among_many_are_passed_over() -> None:
+    partitions = many(100)
+    assignment = assigned(*partitions)
+    fill(assignment, dict.fromkeys(partitions, 90))
+    for tp in partitions[:50]:
+        assignment.state(tp).paused = True
+    assert counts(assignment, 24) == dict.fromkeys(partitions[50:58], 3)
+    for tp in partitions[:98]:
+        assignment.state(tp).withheld = True
+    assert assignment.available == 180
+    assert counts(assignment, 25) == {partitions[98]: 13, partitions[99]: 12}
+    assert counts(assignment, 25) == {partitions[98]: 12, partitions[99]: 13}, "equal shares, as there are so few"
+
+
+def test_nothing_of_a_buffer_that_was_dropped_or_given_up_is_taken() -> None:
+    assignment = assigned(A, B, C)
+    fill(assignment, {A: 5, B: 5, C: 5})
+    assignment.state(A).seek(Position(100))
+    assignment.assign([A, C])
+    assert assignment.available == 5
+    assert counts(assignment, 2) == {C: 2}
+    fill(assignment, {A: 1})
+    assert counts(assignment, -1) == {A: 1, C: 3}
+
+
+def test_what_was_given_back_is_taken_again() -> None:
+    assignment = assigned(A)
+    fill(assignment, {A: 5})
+    state = assignment.state(A)
+    chunks = assignment.take(-1, [])
+    assert assignment.available == 0
+    state.position = Position(0)
+    state.give_back(chunks)
+    assert offsets(assignment.take(-1, [])) == [0, 1, 2, 3, 4]
+    state.give_back([])
+    assert (assignment.available, assignment.take(-1, [])) == (0, [])
+
+
+@pytest.mark.parametrize(("size", "limit"), [(60, 1), (60, 7), (60, 9), (60, 59), (60, 60), (60, 70), (3, 2), (23, 15)])
+def test_nobody_waits_for_longer_than_all_others_need_for_a_turn(size: int, limit: int) -> None:
+    """Some are always full, others have a record now and then."""
+    dice = Random(size * limit)
+    partitions = many(size)
+    assignment = assigned(*partitions)
+    waiting = dict.fromkeys(partitions, 0)
+    for _ in range(100):
+        for tp in partitions:
+            if tp.partition % 3 == 0:
+                fill(assignment, {tp: limit - assignment.state(tp).available})
+            elif dice.random() < 0.3:
+                fill(assignment, {tp: 1})
+        served = counts(assignment, limit)
+        for tp in partitions:
+            waiting[tp] = waiting[tp] + 1 if assignment.state(tp).available and tp not in served else 0
+        assert max(waiting.values()) <= -(-size // min(limit, 8))
+
+
+@pytest.mark.parametrize("strategy", ["fair", "greedy"])
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(st.lists(st.lists(st.integers(0, 20), min_size=4, max_size=4), min_size=1, max_size=10), st.integers(1, 25))
+def test_every_record_comes_once_and_in_order(strategy: str, refills: list[list[int]], limit: int) -> None:
+    partitions = [TopicPartition("t", number) for number in range(4)]
+    assignment = assigned(*partitions, strategy=strategy)
+    seen: dict[TopicPartition, list[int]] = {tp: [] for tp in partitions}
+
+    def poll() -> int:
+        before = {state.tp: state.position for state in assignment}
+        taken = assignment.take(limit, [])
+        assert sum(map(len, taken)) <= limit
+        for state in assignment:
+            start, end = before[state.tp], state.position
+            assert start is not None
+            assert end is not None
+            seen[state.tp] += range(start.offset, end.offset)
+        assert sorted(offsets(taken)) == sorted(
+            offset
+            for tp, start in before.items()
+            for offset in range(start.offset, assignment.state(tp).position.offset)
+        )
+        return sum(map(len, taken))
+
+    for refill in refills:
+        fill(assignment, dict(zip(partitions, refill, strict=True)))
+        poll()
+    while poll():
+        pass
+    for number, tp in enumerate(partitions):
+        assert seen[tp] == list(range(sum(refill[number] for refill in refills)))
+
+
+@pytest.mark.parametrize("strategy", ["fair", "greedy"])
+def test_one_that_is_always_full_starves_nobody(strategy: str) -> None:
+    assignment = assigned(A, B, C, strategy=strategy)
+    served = dict.fromkeys((A, B, C), 0)
+    for _ in range(30):
+        fill(assignment, {A: 100, B: 1, C: 1})
+        for tp, count in counts(assignment, 10).items():
+            served[tp] += count
+    assert min(served.values()) >= 9
+
+
+def test_a_poll_that_leaves_too_little_makes_an_appetite() -> None:
+    assignment = assigned(A)
+    fill(assignment, {A: 150})  # 1500 bytes
+    counts(assignment, 40)
+    assert not assignment.needs_fetch, "1100 bytes are left of the 1000 to be kept ahead"
+    counts(assignment, 20)
+    assert assignment.needs_fetch
+
+
+def test_no_appetite_while_a_fetch_is_on_its_way() -> None:
+    assignment = assigned(A)
+    fill(assignment, {A: 10})
+    assignment.state(A).in_flight = True
+    counts(assignment, 10)
+    assert not assignment.needs_fetch
+
+
+def test_markers_that_were_kept_back_are_passed_by_the_next_poll() -> None:
+    """They came while a poll's records were handed out one by one, so the position could not move past them."""
+    assignment = assigned(A)
+    state = assignment.state(A)
+    feed(state, chunk(0, 5))
+    (taken,) = assignment.take(5, [])
+    state.position = Position(3, 3)
+    feed(state, FakeChunk((), 6))
+    state.position = Position(taken.next_offset, 3)
+    assert assignment.take(5, []) == []
+    assert (state.position, state.is_drained) == ((6, 3), True)
+
+
+# -- faults ------------------------------------------------------------------------------------------------------
+
+
+def pending(assignment: Assignment, *, news: bool = False) -> HeadraceError | None:
+    """What a poll long after the last one raises."""
+    return assignment.pending_error(ErrorPacing(), 0.0, news=news)
+
+
+def test_news_are_told_once_and_the_rest_when_there_is_nothing_else() -> None:
+    assignment = assigned(A, B)
+    assignment.state(A).fault = stays = CorruptRecordError("bad", A, 0)
+    assert pending(assignment, news=True) is stays
+    assert pending(assignment, news=True) is None
+    assignment.state(B).fault = news = CorruptRecordError("bad", B, 0)
+    assert pending(assignment, news=True) is news
+    assert pending(assignment, news=True) is None
+    assert pending(assignment) is stays
+
+
+@pytest.mark.parametrize(
+    "error", [CorruptRecordError("bad", A, 0), OffsetResetError("none", {A})], ids=["corrupt", "reset"]
+)
+def test_other_faults_stay_until_the_user_seeks(error: Exception) -> None:
+    assignment = assigned(A)
+    assignment.state(A).fault = error
+    assert pending(assignment) is error
+    assert pending(assignment) is error
+    assignment.state(A).seek(Position(7))
+    assert pending(assignment) is None
+
+
+def test_a_fault_waits_for_what_is_buffered_before_it_and_for_the_end_of_a_pause() -> None:
+    assignment = assigned(A, B)
+    fill(assignment, {A: 3})
+    assignment.state(A).fault = error = CorruptRecordError("bad", A, 3)
+    assert pending(assignment) is None
+    assignment.take(-1, [])
+    assignment.state(A).paused = True
+    assert pending(assignment) is None
+    assignment.state(A).paused = False
+    assert pending(assignment) is error
+
+
+def test_a_fault_waits_for_what_is_still_being_decoded() -> None:
+    assignment = assigned(A)
+    assignment.state(A).arrived(100, 5)
+    assignment.state(A).fault = OutOfRange(5)
+    assert not assignment.resolve_out_of_range()
+    assert pending(assignment) is None
+
+
+def test_out_of_range_resets_when_all_before_it_is_handed_out() -> None:
+    assignment = assigned(A, reset="earliest")
+    fill(assignment, {A: 3})
+    assignment.state(A).fault = OutOfRange(3)
+    assert not assignment.resolve_out_of_range()
+    assignment.take(-1, [])
+    assert assignment.resolve_out_of_range()
+    assert (assignment.state(A).phase, assignment.state(A).reset_to) == (Phase.RESET, "earliest")
+    assert pending(assignment) is None
+
+
+def test_out_of_range_without_a_reset_policy_is_a_fault() -> None:
+    assignment = assigned(A, reset="none")
+    assignment.state(A).fault = OutOfRange(0)
+    assert assignment.resolve_out_of_range()
+    error = pending(assignment)
+    assert isinstance(error, OffsetOutOfRangeError)
+    assert (error.offsets, error.partitions, error.retriable) == ({A: 0}, {A}, False)
+    assert "offset 0 of t-0" in str(error)
+    assert assignment.state(A).position == (0, -1), "the user can see where it was"
+
+
+@pytest.mark.parametrize(("reset", "phase"), [("earliest", Phase.RESET), ("by_duration:p1d", Phase.RESET)])
+def test_without_a_committed_offset_the_reset_policy_decides(reset: str, phase: Phase) -> None:
+    assignment = Assignment(reset, "fair", 1000)
+    assignment.assign([A])
+    assignment.no_committed_offset(assignment.state(A))
+    assert (assignment.state(A).phase, assignment.state(A).reset_to) == (phase, reset)
+
+
+def test_without_committed_offset_and_reset_policy_there_is_a_fault() -> None:
+    assignment = Assignment("none", "fair", 1000)
+    assignment.assign([A])
+    assignment.no_committed_offset(assignment.state(A))
+    error = pending(assignment)
+    assert isinstance(error, OffsetResetError)
+    assert "t-0 has no committed offset" in str(error)
+
+
+# -- new metadata ------------------------------------------------------------------------------------------------
+
+
+def ready(epoch: int = -1, leader_epoch: int = -1) -> tuple[Assignment, PartitionState]:
+    assignment = assigned(A)
+    state = assignment.state(A)
+    state.fetch_epoch, state.leader_epoch = epoch, leader_epoch
+    return assignment, state
+
+
+@pytest.mark.parametrize(
+    ("fetched", "known", "now", "phase", "leader_epoch"),
+    [
+        pytest.param(-1, -1, 5, Phase.READY, 5, id="nothing read yet, nothing to check"),
+        pytest.param(3, 4, 5, Phase.VALIDATE, 4, id="read under an older epoch: check"),
+        pytest.param(5, 4, 5, Phase.READY, 5, id="read under this very epoch"),
+        pytest.param(3, 5, 5, Phase.READY, 5, id="checked already"),
+    ],
+)
+def test_a_new_leader_epoch_has_positions_validated_where_records_were_read(
+    fetched: int, known: int, now: int, phase: Phase, leader_epoch: int
+) -> None:
+    assignment, state = ready(fetched, known)
+    assert assignment.follow(cluster_of(topic(partition(epoch=now)))) == []
+    assert (state.phase, state.leader_epoch) == (phase, leader_epoch)
+    assert state.topic_id == uuid.UUID(int=1)
+
+
+@pytest.mark.parametrize("phase", [Phase.UNKNOWN, Phase.RESET, Phase.VALIDATE])
+def test_a_new_leader_epoch_does_not_disturb_who_has_no_position_yet(phase: Phase) -> None:
+    assignment, state = ready(3)
+    state.phase = phase
+    assignment.follow(cluster_of(topic(partition(epoch=5))))
+    assert state.phase is phase
+
+
+def test_the_replica_that_the_old_leader_named_is_forgotten_with_it() -> None:
+    assignment, state = ready(-1, 4)
+    state.preferred = PreferredReplica(2, 100.0)
+    assignment.follow(cluster_of(topic(partition(epoch=4))))
+    assert state.preferred is not None
+    assignment.follow(cluster_of(topic(partition(epoch=5))))
+    assert state.preferred is None
+
+
+def test_nothing_happens_without_a_leader_or_without_news() -> None:
+    assignment, state = ready(3, 4)
+    assignment.follow(cluster_of(topic(partition(leader=-1, epoch=9))))
+    assert (state.phase, state.leader_epoch) == (Phase.READY, 4)
+    assignment.follow(cluster_of(topic(partition(), name="another")))
+    assert state.phase is Phase.READY
+
+
+@pytest.mark.parametrize(
+    ("reset", "phase", "fails"),
+    [("latest", Phase.RESET, False), ("earliest", Phase.RESET, False), ("none", Phase.UNKNOWN, True)],
+)
+def test_a_topic_made_again_is_not_read_at_the_old_offsets(reset: str, phase: Phase, fails: bool) -> None:
+    assignment = assigned(A, B, reset=reset)
+    cluster = cluster_of(topic(partition(0, epoch=9), partition(1, epoch=9)))
+    assert assignment.follow(cluster) == []
+    fill(assignment, {A: 5})
+    cluster.apply(metadata(topic(partition(0, epoch=0), partition(1, epoch=0), id=uuid.UUID(int=2))))
+    assert assignment.follow(cluster) == [A, B]
+    state = assignment.state(A)
+    assert (state.phase, state.available, state.position, state.topic_id) == (phase, 0, None, uuid.UUID(int=2))
+    assert state.reset_to == (None if fails else "earliest"), "all that it holds is newer than what was read"
+    assert isinstance(pending(assignment), OffsetResetError) is fails
+    assert assignment.follow(cluster) == []

@@ -1,0 +1,193 @@
+"""How much is fetched: what is buffered and what may still arrive stays within the budget."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace._machines.fetch.partition import PartitionState, Position
+from headrace._machines.fetch.planner import FetchPlan
+from support.harness.fetch_planner import KB, Scene, data, fetched
+from support.harness.machine_inputs import FakeChunk
+
+
+def test_a_fetch_asks_for_what_its_partitions_can_use() -> None:
+    assert Scene([1, 1]).plan().max_bytes == 200 * KB
+    assert Scene([1] * 30).plan().max_bytes <= 1000 * KB
+
+
+def test_what_is_held_and_reserved_comes_off_the_budget() -> None:
+    scene = Scene([1, 1, 2], queued_max_bytes=600 * KB)
+    scene.state(0).retained = 150 * KB
+    scene.state(1).undecoded = 150 * KB
+    scene.state(2).readable_end = 9
+    assert scene.plan(2).max_bytes == 100 * KB
+    assert scene.fetching.plan(1, 0.0) is None, "(600 - 150 - 150 - 3 * 100) / 3 are left"
+    assert scene.fetching.is_over_budget
+
+
+def test_a_budget_measures_how_much_records_expand() -> None:
+    scene = Scene([1, 1], queued_max_bytes=300 * KB)
+    assert scene.plan().max_bytes == 100 * KB
+    scene = Scene([1, 1], queued_max_bytes=300 * KB)
+    for _ in range(50):
+        scene.fetching.measured(10 * KB, 10 * KB)
+    scene.state(0).readable_end = 9
+    assert scene.plan().max_bytes == 200 * KB
+    scene.fetching.measured(100, 100_000)  # too small to say anything
+    assert scene.fetching._expansion == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize(("expansion", "numbers"), [(1.0, [0]), (3.0, [])])
+def test_what_is_not_decoded_yet_counts_with_what_it_will_take(expansion: float, numbers: list[int]) -> None:
+    """100 KB of a compressed topic are more than the 200 KB that are kept ahead of the user; of others they are not."""
+    scene = Scene([1])
+    scene.fetching._expansion = expansion
+    ((found, item),), _ = scene.answered(scene.plan(), data(records=bytes(100 * KB)))
+    arrival = scene.fetching.arrived(found, item, next_offset=12)
+    assert scene.asked() == numbers
+    scene.state().decoded(0, arrival.room, FakeChunk((0,), 12, -1, arrival.room), 12)
+    assert (scene.state().undecoded, scene.state().retained) == (0, expansion * 100 * KB)
+
+
+def test_room_for_records_is_twice_the_budget_without_what_is_held() -> None:
+    scene = Scene([1, 1], queued_max_bytes=300 * KB)
+    scene.state(0).retained = 250 * KB
+    assert scene.fetching.room_for_records == 350 * KB
+    scene.state(1).retained = 400 * KB
+    assert scene.fetching.room_for_records == 0
+
+
+def test_one_fetch_goes_out_however_small_the_budget() -> None:
+    scene = Scene([1, 2], queued_max_bytes=10)
+    plan = scene.plan(1)
+    assert plan.max_bytes == 10
+    assert scene.fetching.plan(2, 0.0) is None
+    scene.fetching.failed(plan)
+    assert scene.plan(2).max_bytes == 10
+
+
+def test_paused_partitions_make_room_when_nothing_else_is_left() -> None:
+    scene = Scene([1, 1], queued_max_bytes=300 * KB)
+    feed(scene.state(0), 300 * KB)
+    scene.state(0).paused = True
+    assert scene.asked() == [1]
+    assert (scene.state(0).retained, scene.state(0).position) == (0, (0, -1)), "it is fetched again when it is resumed"
+
+
+def feed(state: PartitionState, size: int) -> None:
+    start = state.fetch_offset
+    state.arrived(size, start + 1)
+    state.decoded(start, size, FakeChunk((start,), start + 1, -1, size), start + 1)
+
+
+def test_idle_partitions_of_one_broker_do_not_keep_another_from_its_share() -> None:
+    """A fetch of partitions without news lies at the broker, is answered with nothing and sent again at once: it
+    always holds what it has reserved."""
+    scene = Scene([1] * 40 + [2], queued_max_bytes=3000 * KB)
+    idle = scene.plan(1)
+    assert idle.parked
+    assert scene.asked(2) == [40]
+
+
+def test_who_was_held_back_comes_before_who_had_its_turn() -> None:
+    scene = Scene([1, 2, 2], queued_max_bytes=500 * KB)
+    first = scene.plan(1)
+    assert scene.fetching.plan(2, 0.0) is None
+    assert scene.fetching.is_over_budget
+    scene.answered(first)
+    assert scene.fetching.plan(1, 0.0) is None, "it would take what broker 2 waits for"
+    assert scene.asked(2) == [1, 2]
+    assert scene.fetching.is_over_budget, "and now broker 1 waits"
+
+
+def test_who_wants_nothing_any_more_does_not_stand_in_line() -> None:
+    scene = Scene([1, 2], queued_max_bytes=400 * KB)
+    first = scene.plan(1)
+    assert scene.asked(2) == []
+    scene.answered(first)
+    scene.state(1).paused = True
+    assert scene.asked(2) == []
+    assert not scene.fetching.is_over_budget
+    assert scene.asked(1) == [0]
+
+
+STEP = st.tuples(
+    st.sampled_from(["plan", "plan", "answer", "fail", "decode", "take", "pause", "seek"]),
+    st.integers(1, 3),
+    st.integers(0, 11),
+    st.floats(0, 1),
+)
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(st.integers(1, 2000), st.lists(STEP, max_size=60))
+def test_the_budget_holds_whatever_happens(budget_kb: int, steps: list[tuple[str, int, int, float]]) -> None:
+    """What is buffered and what may still arrive, at the expansion that is measured (here the true one, 1), never
+    passes the budget, but for the one fetch that goes out when there is nothing else."""
+    scene = Scene([1, 2, 3] * 4, queued_max_bytes=budget_kb * KB)
+    scene.fetching._expansion = 1.0
+    flying: list[tuple[int, FetchPlan]] = []
+    decoding: list[tuple[PartitionState, int, int, int, int]] = []
+
+    def held() -> int:
+        return sum(state.retained + state.undecoded for state in scene.assignment)
+
+    for what, node, number, fraction in steps:
+        state = scene.state(number)
+        if what == "plan":
+            nothing_else = not flying and held() == 0 and not scene.fetching.is_over_budget
+            needs_fetch = [
+                each
+                for each in list(scene.assignment)
+                if each.tp.partition % 3 == node - 1 and not each.paused and not each.in_flight
+            ]
+            plan = scene.fetching.plan(node, 0.0)
+            assert plan is not None or not needs_fetch or not nothing_else, "one fetch has to go out"
+            if plan is not None:
+                flying.append((node, plan))
+                assert held() + sum(plan.max_bytes for _, plan in flying) <= budget_kb * KB
+                assert 0 < plan.max_bytes <= 1000 * KB
+        elif what in ("answer", "fail") and flying:
+            node, plan = flying.pop(number % len(flying))
+            if what == "fail":
+                scene.fetching.failed(plan)
+                continue
+            each = int(fraction * plan.max_bytes / len(plan.asked))
+            numbers = [slot.partition for slot in plan.wants]
+            body = fetched(*(data(number, records=bytes(min(each, 100 * KB))) for number in numbers))
+            with_records, _ = scene.fetching.answered(node, plan, body, 0.0)
+            for asked, item in with_records:
+                arrival = scene.fetching.arrived(asked, item, asked.offset + 1)
+                target = scene.assignment.state(asked.tp)
+                decoding.append((target, asked.position_version, asked.offset, len(arrival.records), asked.offset + 1))
+        elif what == "decode" and decoding:
+            target, position_version, start, size, end = decoding.pop(number % len(decoding))
+            if target.position_version == position_version:
+                target.decoded(start, size, FakeChunk((start,), end, -1, size), end)
+        elif what == "take":
+            scene.assignment.take(1 + number, [])
+        elif what == "pause":
+            state.paused = not state.paused
+        elif what == "seek":
+            state.seek(Position(int(fraction * 100)))
+        assert scene.fetching._reserved == sum(plan.max_bytes for _, plan in flying)
+        assert scene.fetching._reserved >= 0
+    for _, plan in flying:
+        scene.fetching.failed(plan)
+    assert scene.fetching._reserved == 0
+    # Whatever happened, polls empty the buffer, and then every broker gets its turn.
+    for target, position_version, start, size, end in decoding:
+        if target.position_version == position_version:
+            target.decoded(start, size, FakeChunk((start,), end, -1, size), end)
+    for state in scene.assignment:
+        state.paused = False
+        state.seek(Position(0))
+    asked: set[int] = set()
+    for _ in range(4):
+        for node in (1, 2, 3):
+            if (plan := scene.fetching.plan(node, 0.0)) is not None:
+                asked.add(node)
+                scene.fetching.failed(plan)
+    assert asked == {1, 2, 3}

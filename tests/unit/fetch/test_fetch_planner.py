@@ -1,0 +1,86 @@
+"""What is fetched from whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace._machines.cluster import TopicIdPartition
+from headrace._machines.fetch.partition import OutOfRange, Phase
+from headrace._machines.fetch.planner import InFlightPartition
+from headrace._machines.fetch.session import PartitionRequest
+from support.harness.fetch_planner import KB, TOPIC, Scene, data
+from support.harness.machine_inputs import metadata, partition, topic
+
+
+def test_each_broker_is_asked_for_what_it_leads() -> None:
+    scene = Scene([1, 2, 1])
+    assert scene.fetching.nodes(0.0) == {1, 2}
+    plan = scene.plan(1)
+    assert plan.wants == {
+        TopicIdPartition(TOPIC, 0): PartitionRequest(0, 5, 100 * KB),
+        TopicIdPartition(TOPIC, 2): PartitionRequest(0, 5, 100 * KB),
+    }
+    assert plan.asked[TopicIdPartition(TOPIC, 2)] == InFlightPartition(
+        scene.partitions[2], scene.state(2).position_version, 0
+    )
+    assert scene.asked(2) == [1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda state: setattr(state, "phase", Phase.VALIDATE), id="not ready"),
+        pytest.param(lambda state: setattr(state, "in_flight", True), id="in flight"),
+        pytest.param(lambda state: setattr(state, "paused", True), id="paused"),
+        pytest.param(lambda state: setattr(state, "fault", OutOfRange(0)), id="at fault"),
+        pytest.param(lambda state: setattr(state, "topic_id", None), id="of an unknown topic"),
+        pytest.param(lambda state: setattr(state, "backoff_until", 1.0), id="waiting out a backoff"),
+        pytest.param(lambda state: setattr(state, "retained", 200 * KB), id="well filled"),
+        pytest.param(lambda state: setattr(state, "undecoded", 200 * KB), id="being decoded"),
+    ],
+)
+def test_partitions_that_need_no_records_are_not_fetched(change: Any) -> None:
+    scene = Scene([1, 1])
+    change(scene.state(0))
+    assert scene.asked() == [1], "and it does not stop the other"
+
+
+def test_a_partition_is_fetched_when_its_backoff_ends() -> None:
+    scene = Scene([1])
+    scene.state().backoff_until = 1.5
+    assert scene.asked(now=1.0) == []
+    assert scene.fetching.next_wake(1.0) == 1.5
+    assert scene.asked(now=1.5) == [0]
+    assert scene.fetching.next_wake(1.5) is None
+
+
+def test_a_partition_that_nobody_leads_is_not_fetched() -> None:
+    scene = Scene([1])
+    scene.cluster.apply(metadata(topic(partition(0, leader=-1, epoch=6)), brokers=(1,)))
+    assert scene.fetching.nodes(0.0) == set()
+    assert scene.asked() == []
+
+
+def test_the_partition_that_waited_longest_is_fetched_first() -> None:
+    scene = Scene([1, 1, 1])
+    plan = scene.plan()
+    scene.answered(plan, data(1, records=b"x"), data(0, records=b"x"))
+    assert scene.asked() == [2, 1, 0]
+
+
+def test_a_broker_has_at_most_one_fetch_at_a_time() -> None:
+    scene = Scene([1])
+    plan = scene.plan()
+    assert scene.asked() == []
+    scene.answered(plan)
+    assert scene.asked() == [0], "an answer that leaves it out has no news of it"
+
+
+def test_a_plan_knows_whether_its_answer_will_come_at_once() -> None:
+    scene = Scene([1, 1])
+    plan = scene.plan()
+    assert plan.parked, "nothing is known of the log's end"
+    scene.answered(plan, data(0))
+    assert not scene.plan().parked, "partition 0 is at 0 of 50"

@@ -1,0 +1,235 @@
+"""What the answers to fetches mean."""
+
+from __future__ import annotations
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from headrace._machines.cluster import Leader, TopicIdPartition
+from headrace._machines.fetch.partition import OutOfRange, Phase, Position, PreferredReplica
+from headrace._machines.fetch.session import PartitionRequest
+from headrace.errors import KafkaError
+from headrace.types import Node
+from support.harness.fetch_planner import KB, TOPIC, Scene, data
+from support.harness.machine_inputs import metadata, partition, topic
+
+
+def test_records_go_to_be_decoded_and_what_follows_can_be_asked_for() -> None:
+    scene = Scene([1])
+    plan = scene.plan()
+    aborted = [{"producer_id": 7, "first_offset": 3}]
+    ((asked, item),), stale = scene.answered(plan, data(records=b"x" * 99, aborted_transactions=aborted))
+    assert not stale
+    arrival = scene.fetching.arrived(asked, item, next_offset=12)
+    assert (arrival.tp, arrival.offset, arrival.next_offset) == (scene.partitions[0], 0, 12)
+    assert (arrival.records, arrival.aborted) == (b"x" * 99, ((7, 3),))
+    assert (arrival.room, scene.state().undecoded, scene.state().fetch_offset) == (3 * 99, 3 * 99, 12)
+    assert scene.plan().wants[TopicIdPartition(TOPIC, 0)].offset == 12
+
+
+@pytest.mark.parametrize(("level", "lag"), [("read_uncommitted", 50), ("read_committed", 40)])
+def test_a_response_tells_the_end_that_can_be_read(level: str, lag: int) -> None:
+    scene = Scene([1], isolation_level=level)
+    scene.answered(scene.plan(), data())
+    assert scene.state().lag == lag
+
+
+@pytest.mark.parametrize("records", [None, b""], ids=["null", "empty"])
+def test_a_response_without_records_has_nothing_to_decode(records: bytes | None) -> None:
+    scene = Scene([1])
+    assert scene.answered(scene.plan(), data(records=records)) == ([], False)
+
+
+def test_a_closer_replica_is_fetched_from() -> None:
+    now = 10.0
+    scene = Scene([1], metadata_max_age_ms=60_000)
+    arrivals, stale = scene.answered(scene.plan(), data(preferred_read_replica=2), now=now)
+    assert (arrivals, stale) == ([], False)
+    assert scene.asked(1, now) == []
+    assert scene.fetching.nodes(now) == {2}
+    assert scene.asked(2, now) == [0]
+
+
+@pytest.mark.parametrize("why", ["too old", "offline", "broken connection"])
+def test_a_replica_that_fails_is_left_for_the_leader(why: str) -> None:
+    scene = Scene([1])
+    scene.state().preferred = PreferredReplica(2, 60.0)
+    if why == "offline":
+        scene.cluster.apply(metadata(topic(partition(0, leader=1, offline=(2,)))))
+    elif why == "broken connection":
+        scene.fetching.failed(scene.plan(2))
+    assert scene.asked(1, now=60.0 if why == "too old" else 0.0) == [0]
+
+
+def test_out_of_range_on_a_follower_is_the_leader_s_to_tell() -> None:
+    scene = Scene([1])
+    scene.state().preferred = PreferredReplica(2, 60.0)
+    plan = scene.plan(2)
+    assert scene.answered(plan, data(code=ErrorCode.offset_out_of_range), node=2) == ([], False)
+    assert (scene.state().fault, scene.asked(1)) == (None, [0])
+
+
+def test_out_of_range_on_a_follower_whose_time_was_up_meanwhile() -> None:
+    scene = Scene([1])
+    scene.state().preferred = PreferredReplica(2, 60.0)
+    plan = scene.plan(2)
+    assert scene.fetching.nodes(99.0) == {1}
+    scene.answered(plan, data(code=ErrorCode.offset_out_of_range), node=2, now=99.0)
+    assert scene.state().fault is None
+
+
+def test_out_of_range_on_the_leader_is_a_fault() -> None:
+    scene = Scene([1])
+    assert scene.answered(scene.plan(), data(code=ErrorCode.offset_out_of_range)) == ([], False)
+    assert scene.state().fault == OutOfRange(0)
+    assert scene.fetching.was_refused
+    assert scene.asked() == []
+
+
+REFRESH = [
+    ErrorCode.not_leader_or_follower,
+    ErrorCode.fenced_leader_epoch,
+    ErrorCode.replica_not_available,
+    ErrorCode.kafka_storage_error,
+    ErrorCode.offset_not_available,
+    ErrorCode.unknown_topic_or_partition,
+    ErrorCode.unknown_topic_id,
+    ErrorCode.inconsistent_topic_id,
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "stale"),
+    [(code, True) for code in REFRESH]
+    + [(ErrorCode.unknown_leader_epoch, False), (ErrorCode.unknown_server_error, False)],
+)
+def test_errors_that_pass_are_waited_out(code: ErrorCode, stale: bool) -> None:
+    scene = Scene([1, 1], retry_backoff_ms=100)
+    plan = scene.plan(now=5.0)
+    assert scene.answered(plan, data(code=code), data(1), now=5.0) == ([], stale)
+    assert scene.state().fault is None
+    assert scene.asked(now=5.0) == [1], "the other one goes on"
+    assert scene.asked(now=5.1) == [0]
+
+
+def test_errors_that_do_not_pass_are_waited_out_for_longer_and_longer() -> None:
+    scene = Scene([1], retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    now, pauses = 0.0, []
+    for _ in range(6):
+        scene.answered(scene.plan(now=now), data(code=ErrorCode.kafka_storage_error), now=now)
+        pauses.append(round(scene.state().backoff_until - now, 3))
+        now = scene.state().backoff_until
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    scene.answered(scene.plan(now=now), data(), now=now)
+    assert scene.state().failures == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (ErrorCode.topic_authorization_failed, "TOPIC_AUTHORIZATION_FAILED"),
+        (ErrorCode.corrupt_message, "CORRUPT_MESSAGE"),
+        (999, "UNKNOWN_ERROR_999"),
+    ],
+)
+def test_errors_that_stay_are_faults_for_the_user(code: int, name: str) -> None:
+    scene = Scene([1])
+    assert scene.answered(scene.plan(), data(code=code), now=3.0) == ([], False)
+    error = scene.state().fault
+    assert isinstance(error, KafkaError)
+    assert (error.code, error.name) == (code, name)
+    assert f"Fetch of t-0 at offset 0: {name} ({int(code)})" in str(error)
+    assert scene.state().backoff_until > 3.0
+
+
+@pytest.mark.parametrize("code", [ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch])
+def test_a_leader_hint_is_followed_at_once(code: ErrorCode) -> None:
+    scene = Scene([1])
+    hint = {"leader_id": 7, "leader_epoch": 6}
+    endpoints = [{"node_id": 7, "host": "b7", "port": 1, "rack": None}]
+    arrivals, stale = scene.answered(scene.plan(), data(code=code, current_leader=hint), node_endpoints=endpoints)
+    assert (arrivals, stale) == ([], True)
+    assert scene.cluster.leader(scene.partitions[0]) == Leader(7, 6)
+    assert scene.cluster.brokers[7] == Node(7, "b7", 1)
+    assert scene.plan(7).wants == {TopicIdPartition(TOPIC, 0): PartitionRequest(0, 6, 100 * KB)}
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        pytest.param({"leader_id": -1, "leader_epoch": 9}, id="no leader"),
+        pytest.param({"leader_id": 2, "leader_epoch": 5}, id="no news"),
+        pytest.param({"leader_id": 9, "leader_epoch": 9}, id="nobody knows where"),
+    ],
+)
+def test_a_leader_hint_that_does_not_help_is_waited_out(hint: dict[str, int]) -> None:
+    scene = Scene([1])
+    scene.answered(scene.plan(), data(code=ErrorCode.not_leader_or_follower, current_leader=hint))
+    assert scene.asked() == []
+    assert scene.asked(now=1.0) == [0]
+
+
+def test_a_leader_hint_with_a_new_epoch_has_the_position_validated() -> None:
+    scene = Scene([1])
+    scene.state().fetch_epoch = 5
+    hint = {"leader_id": 2, "leader_epoch": 6}
+    scene.answered(scene.plan(), data(code=ErrorCode.fenced_leader_epoch, current_leader=hint))
+    assert (scene.state().phase, scene.asked(2)) == (Phase.VALIDATE, [])
+
+
+@pytest.mark.parametrize("code", [0, ErrorCode.offset_out_of_range, ErrorCode.topic_authorization_failed])
+def test_an_answer_for_what_the_user_has_left_means_nothing(code: int) -> None:
+    scene = Scene([1])
+    plan = scene.plan()
+    scene.state().seek(Position(33))
+    assert scene.answered(plan, data(code=code, records=b"x")) == ([], False)
+    assert (scene.state().fault, scene.state().fetch_offset, scene.state().readable_end) == (None, 33, -1)
+    assert scene.asked() == [0]
+
+
+def test_responses_for_partitions_that_were_given_up_or_not_asked_for_are_ignored() -> None:
+    scene = Scene([1, 1])
+    plan = scene.plan()
+    scene.assignment.assign([scene.partitions[1]])
+    (arrival,), _ = scene.answered(plan, data(0, records=b"x"), data(1, records=b"x"), data(2, records=b"x"))
+    assert arrival[0].tp == scene.partitions[1]
+
+
+def test_a_partition_that_is_answered_twice_counts_once() -> None:
+    scene = Scene([1])
+    arrivals, _ = scene.answered(scene.plan(), data(records=b"x"), data(records=b"y"))
+    assert [item.records for _, item in arrivals] == [b"x"]
+
+
+def test_a_new_leader_is_asked_although_the_old_one_has_not_answered() -> None:
+    """Its machine may be gone: then the fetch ends only with its deadline."""
+    scene = Scene([1])
+    old = scene.plan(1)
+    scene.cluster.apply(metadata(topic(partition(0, leader=2, epoch=6))))
+    scene.assignment.follow(scene.cluster)
+    new = scene.plan(2)
+    ((asked, item),), _ = scene.answered(new, data(records=b"new"), node=2)
+    scene.fetching.arrived(asked, item, next_offset=12)
+    assert scene.answered(old, data(records=b"old"), node=1) == ([], False), "the new one was faster"
+    assert (scene.state().fetch_offset, scene.fetching._reserved) == (12, 0)
+
+
+def test_an_old_leader_that_answers_after_all_is_welcome() -> None:
+    scene = Scene([1])
+    old = scene.plan(1)
+    scene.cluster.apply(metadata(topic(partition(0, leader=2, epoch=6))))
+    scene.assignment.follow(scene.cluster)
+    new = scene.plan(2)
+    ((asked, item),), _ = scene.answered(old, data(records=b"old"), node=1)
+    scene.fetching.arrived(asked, item, next_offset=12)
+    assert scene.answered(new, data(records=b"new"), node=2) == ([], False)
+
+
+def test_a_failed_fetch_is_asked_for_again() -> None:
+    scene = Scene([1, 1])
+    plan = scene.plan()
+    scene.state(1).seek(Position(5))
+    second = scene.plan()
+    assert list(second.wants) == [TopicIdPartition(TOPIC, 1)]
+    scene.fetching.failed(plan)
+    assert scene.asked() == [0], "the other one is in flight again, under another position version"

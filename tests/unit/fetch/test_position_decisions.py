@@ -1,0 +1,232 @@
+"""Where partitions are read: the tables of `_machines/fetch/positions.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace import TopicPartition
+from headrace._machines.cluster import Cluster
+from headrace._machines.commit.committed_offset import CommittedOffset
+from headrace._machines.commit.offset_set import OffsetSet
+from headrace._machines.fetch.assignment import Assignment
+from headrace._machines.fetch.partition import PartitionState, Phase, Position
+from headrace._machines.fetch.positions import (
+    EpochEnd,
+    LostRange,
+    Positions,
+    Verdict,
+    judge,
+    refuse,
+    resume_position,
+)
+from headrace.errors import (
+    AuthorizationError,
+    HeadraceError,
+    LogTruncationError,
+    NetworkError,
+    OffsetOutOfRangeError,
+    OffsetResetError,
+)
+
+TP = TopicPartition("t", 0)
+UNKNOWN = EpochEnd(-1, -1)
+
+
+def machine(policy: str = "latest") -> tuple[Positions, PartitionState]:
+    assignment = Assignment(policy, "fair", 1000)
+    assignment.assign([TP])
+    return Positions(assignment, Cluster()), assignment.state(TP)
+
+
+@pytest.mark.parametrize(
+    ("end", "may_reset", "verdict"),
+    [
+        (EpochEnd(3, 200), True, Verdict.VALID),
+        (EpochEnd(3, 151), True, Verdict.VALID),
+        (EpochEnd(3, 150), True, Verdict.VALID),
+        (EpochEnd(3, 150), False, Verdict.VALID),
+        (EpochEnd(3, 149), True, Verdict.DROP_AHEAD),
+        (EpochEnd(3, 100), True, Verdict.DROP_AHEAD),
+        (EpochEnd(3, 100), False, Verdict.DROP_AHEAD),
+        (EpochEnd(3, 99), True, Verdict.GO_BACK),
+        (EpochEnd(3, 99), False, Verdict.RAISE),
+        (EpochEnd(3, 0), True, Verdict.GO_BACK),
+        (UNKNOWN, True, Verdict.RESET),
+        (UNKNOWN, False, Verdict.RAISE),
+        (EpochEnd(3, -1), True, Verdict.RESET),
+        (EpochEnd(-1, 200), True, Verdict.RESET),
+    ],
+)
+def test_the_verdict_on_a_position_at_100_with_records_fetched_up_to_150(
+    end: EpochEnd, may_reset: bool, verdict: Verdict
+) -> None:
+    assert judge(end, 100, 150, may_reset=may_reset) is verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "policy", "end", "phase", "position", "fetch_offset"),
+    [
+        (Verdict.VALID, "latest", EpochEnd(3, 150), Phase.READY, 100, 150),
+        (Verdict.DROP_AHEAD, "latest", EpochEnd(3, 120), Phase.READY, 100, 100),
+        (Verdict.GO_BACK, "latest", EpochEnd(3, 90), Phase.READY, 90, 90),
+        (Verdict.RESET, "latest", UNKNOWN, Phase.RESET, None, 150),
+        (Verdict.RAISE, "none", EpochEnd(3, 90), Phase.VALIDATE, 100, 150),
+    ],
+)
+def test_what_a_verdict_does_to_the_partition(
+    verdict: Verdict, policy: str, end: EpochEnd, phase: Phase, position: int | None, fetch_offset: int
+) -> None:
+    positions, state = machine(policy)
+    state.seek(Position(100, 3))
+    state.fetch_offset = 150
+    assert positions.validate(state, end, 7) is verdict
+    assert (state.phase, state.position and state.position.offset, state.fetch_offset) == (
+        phase,
+        position,
+        fetch_offset,
+    )
+    assert state.leader_epoch == (7 if phase is Phase.READY else -1)
+    assert state.reset_from == (100 if phase is Phase.RESET else None)
+    assert isinstance(state.fault, LogTruncationError) == (verdict is Verdict.RAISE)
+
+
+@pytest.mark.parametrize(
+    ("committed", "position"),
+    [
+        (CommittedOffset(70, OffsetSet(70)), Position(70)),
+        (CommittedOffset(70, OffsetSet(70), 3), Position(70, 3)),
+        (CommittedOffset(70, OffsetSet(90, [(70, 80)]), 3), Position(70, 3)),
+        (CommittedOffset(140, OffsetSet(140, [(70, 120)]), 3), Position(70)),
+    ],
+    ids=["plain", "with an epoch", "done beyond it", "open below it: the epoch is not that of the lower offset"],
+)
+def test_where_a_commit_is_resumed(committed: CommittedOffset, position: Position) -> None:
+    assert resume_position(committed) == position
+
+
+@pytest.mark.parametrize(
+    ("committed", "even_plain", "is_compared"),
+    [
+        (CommittedOffset(70, OffsetSet(70), 3), False, False),
+        (CommittedOffset(70, OffsetSet(70), 3), True, True),
+        (CommittedOffset(70, OffsetSet(90, [(70, 80)]), 3), False, True),
+        (CommittedOffset(70, OffsetSet(90, [(70, 80)])), True, False),
+        (NetworkError("gone"), True, False),
+    ],
+)
+def test_which_commits_are_compared_with_the_log_before_a_start(
+    committed: CommittedOffset | HeadraceError, even_plain: bool, is_compared: bool
+) -> None:
+    positions, _ = machine()
+    assert positions.epochs_to_check({TP: committed}, even_plain=even_plain) == ({TP: 3} if is_compared else {})
+
+
+RANGES = CommittedOffset(140, OffsetSet(160, [(70, 120), (140, 150)]), 3)
+GONE = NetworkError("gone")
+
+
+@pytest.mark.parametrize(
+    ("end", "kept"),
+    [
+        (EpochEnd(3, 160), RANGES),
+        (EpochEnd(3, 155), CommittedOffset(140, OffsetSet(155, [(70, 120), (140, 150)]), 3)),
+        (EpochEnd(3, 130), CommittedOffset(130, OffsetSet(130, [(70, 120)]), 3)),
+        (EpochEnd(3, 100), CommittedOffset(100, OffsetSet(70), 3)),
+        (UNKNOWN, None),
+        (GONE, GONE),
+    ],
+)
+def test_what_is_left_of_a_commit_in_a_truncated_log(
+    end: EpochEnd | HeadraceError, kept: CommittedOffset | HeadraceError | None
+) -> None:
+    positions, _ = machine()
+    assert positions.compare_with_log({TP: RANGES}, {TP: end}) == ({} if kept is None else {TP: kept})
+
+
+@pytest.mark.parametrize(("end", "divergence"), [(EpochEnd(3, 130), 130), (UNKNOWN, None)])
+def test_without_a_reset_policy_the_user_decides_about_a_truncated_log(end: EpochEnd, divergence: int | None) -> None:
+    positions, _ = machine("none")
+    error = positions.compare_with_log({TP: RANGES}, {TP: end})[TP]
+    assert isinstance(error, LogTruncationError)
+    assert error.divergence == {TP: divergence}
+
+
+@pytest.mark.parametrize(
+    ("kept", "read", "policy", "phase", "reset_from", "fault"),
+    [
+        (RANGES, RANGES, "latest", Phase.READY, None, None),
+        (None, None, "latest", Phase.RESET, None, None),
+        (None, RANGES, "latest", Phase.RESET, 140, None),
+        (None, None, "none", Phase.UNKNOWN, None, OffsetResetError),
+        (None, RANGES, "none", Phase.UNKNOWN, None, OffsetOutOfRangeError),
+    ],
+    ids=["a commit", "none", "one that is void", "none, and no policy", "one that is void, and no policy"],
+)
+def test_starts_from_commits(
+    kept: CommittedOffset | None,
+    read: CommittedOffset | None,
+    policy: str,
+    phase: Phase,
+    reset_from: int | None,
+    fault: type[HeadraceError] | None,
+) -> None:
+    positions, state = machine(policy)
+    positions.start(state, kept, read)
+    assert (state.phase, state.reset_from) == (phase, reset_from)
+    assert type(state.fault) is (fault or type(None))
+    assert state.already_done == (None if kept is None else kept.done)
+    assert (state.position and state.position.offset) == (None if kept is None else 70)
+
+
+@pytest.mark.parametrize(
+    ("reset_from", "log_start", "offset", "lost"),
+    [
+        (None, None, 500, None),
+        (100, 300, 300, LostRange(TP, 100, 300)),
+        (100, 0, 500, LostRange(TP, 100, 500)),
+        (100, 0, 50, None),
+        (100, 0, 100, None),
+    ],
+    ids=["a first start", "retention", "a log that was cut", "further back", "the same offset"],
+)
+def test_what_a_reset_loses(reset_from: int | None, log_start: int | None, offset: int, lost: LostRange | None) -> None:
+    positions, state = machine()
+    state.await_reset("latest")
+    state.reset_from = reset_from
+    assert positions.resets({TP: state.position_version}) == ({TP: "latest"}, [] if reset_from is None else [TP])
+    assert positions.reset(state, offset, log_start) == lost
+    assert (state.phase, state.position) == (Phase.READY, Position(offset))
+    assert state.skipped == (0 if lost is None else lost.end - lost.start)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_repeated", "is_refused", "has_fault"),
+    [
+        (NetworkError("gone"), True, False, False),
+        (AuthorizationError(29, "TOPIC_AUTHORIZATION_FAILED", False, "denied"), False, True, True),
+        (OffsetResetError("the user decides", {TP}), False, False, True),
+    ],
+)
+def test_errors(error: HeadraceError, is_repeated: bool, is_refused: bool, has_fault: bool) -> None:
+    _, state = machine()
+    assert refuse(state, error, 0.0) is (error if is_repeated else None)
+    assert (state.is_refused, state.fault is error) == (is_refused, has_fault)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_current"),
+    [
+        (lambda state: None, True),
+        (lambda state: state.seek(Position(5)), False),
+        (lambda state: state.await_reset("earliest"), False),
+        (lambda state: state.await_position(), False),
+    ],
+    ids=["nothing", "seek", "seek to the beginning", "assigned again"],
+)
+def test_late_answers_are_dropped(change: object, is_current: bool) -> None:
+    positions, state = machine()
+    asked = positions.unsettled(0.0)
+    assert asked == {Phase.UNKNOWN: {TP: state.position_version}, Phase.RESET: {}, Phase.VALIDATE: {}}
+    change(state)  # type: ignore[operator]
+    found = positions.current(TP, asked[Phase.UNKNOWN], Phase.UNKNOWN)
+    assert found is (state if is_current else None)

@@ -1,0 +1,69 @@
+"""Records of a poll that is interrupted go back into the buffer."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace._machines.fetch.partition import Position
+from headrace._machines.fetch.positions import EpochEnd, Positions
+from support.harness.buffer_in_memory import TP, batch, buffer, delivered, position_of
+
+
+def test_records_can_be_taken_back_after_their_buffer_was_dropped():
+    """As that of a paused partition is if others need the room."""
+    made = buffer()
+    delivered(made, 0, 10)
+    made.assignment.state(TP).refetch()
+    made.take_back()
+    assert position_of(made) == 0
+
+
+def test_the_last_record_of_an_iteration_can_be_taken_back_after_its_buffer_was_dropped():
+    made = buffer()
+    state = made.assignment.state(TP)
+    state.seek(Position(0))
+    state.arrived(100, 10)
+    state.decoded(0, 100, batch(0, 10, 0), 10)
+    made.poll_begins()
+    walk = made.one_by_one(made.take(500))
+    assert [next(walk).offset for _ in range(3)] == [0, 1, 2]
+    state.refetch()
+    made.take_back()
+    assert position_of(made) == 2
+
+
+@pytest.mark.parametrize("end", [15, 7])
+def test_records_can_be_taken_back_after_their_log_was_cut_off(end):
+    """Those that are gone are not: their offsets are not those of the same records any more."""
+    made = buffer()
+    positions = Positions(made.assignment, made.cluster)
+    delivered(made, 0, 10)
+    delivered(made, 10, 20)
+    positions.validate(made.assignment.state(TP), EpochEnd(1, end), 2)
+    assert position_of(made) == end
+    made.take_back()
+    assert position_of(made) == min(end, 10)
+
+
+@pytest.mark.parametrize("end", [3, 1])
+def test_the_last_record_of_an_iteration_can_be_taken_back_after_its_log_was_cut_off(end):
+    made = buffer()
+    positions = Positions(made.assignment, made.cluster)
+    state = made.assignment.state(TP)
+    state.seek(Position(0))
+    state.arrived(100, 10)
+    state.decoded(0, 100, batch(0, 10, 0), 10)
+    made.poll_begins()
+    walk = made.one_by_one(made.take(500))
+    assert [next(walk).offset for _ in range(5)] == [0, 1, 2, 3, 4]
+    positions.validate(state, EpochEnd(1, end), 2)
+    made.take_back()
+    assert position_of(made) == end
+
+
+def test_records_are_not_taken_back_after_a_seek():
+    made = buffer()
+    delivered(made, 0, 10)
+    made.move([TP], lambda state: state.seek(Position(50)))
+    made.take_back()
+    assert position_of(made) == 50

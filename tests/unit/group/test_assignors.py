@@ -1,0 +1,221 @@
+"""Range and round robin: Java's own examples as tables; what every assignor must do; how one is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace._machines.group.assignors import (
+    Assignor,
+    CooperativeStickyAssignor,
+    GroupMember,
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+    assignors_of,
+    is_cooperative,
+)
+from headrace._protocol.group_data import MemberSubscription
+from headrace.errors import ConfigError
+from headrace.types import TopicPartition
+
+STEADY = settings(deadline=None, derandomize=True, max_examples=50)
+OWN: list[type[Assignor]] = [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor]
+
+
+def group(**topics: str) -> dict[str, GroupMember]:
+    """A member for each keyword, with the topics that its words name."""
+    return {member: GroupMember(frozenset(names.split())) for member, names in topics.items()}
+
+
+def static(topics: str, instance_id: str) -> GroupMember:
+    return GroupMember(frozenset(topics.split()), instance_id=instance_id)
+
+
+def shown(shares: Mapping[str, list[TopicPartition]]) -> dict[str, str]:
+    return {member: " ".join(f"{topic}{number}" for topic, number in share) for member, share in shares.items()}
+
+
+@pytest.mark.parametrize(
+    ("members", "partitions", "shares"),
+    [
+        pytest.param(group(), {}, {}, id="nobody"),
+        pytest.param(group(a=""), {"t": 3}, {"a": ""}, id="a member without topics"),
+        pytest.param(group(a="t"), {}, {"a": ""}, id="a topic that does not exist"),
+        pytest.param(group(a="t u"), {"t": 1}, {"a": "t0"}, id="one that exists and one that does not"),
+        pytest.param(group(a="t"), {"t": 2, "u": 2}, {"a": "t0 t1"}, id="a topic that nobody wants"),
+        pytest.param(group(a="t", b="t"), {"t": 1}, {"a": "t0", "b": ""}, id="fewer partitions than members"),
+        pytest.param(
+            group(b="t u", a="t u"), {"t": 3, "u": 3}, {"a": "t0 t1 u0 u1", "b": "t2 u2"}, id="each topic by itself"
+        ),
+        pytest.param(
+            group(a="t", b="t u", c="t"), {"t": 3, "u": 2}, {"a": "t0", "b": "t1 u0 u1", "c": "t2"}, id="unequal"
+        ),
+        pytest.param(
+            group(a="t", b="t", c="t"), {"t": 8}, {"a": "t0 t1 t2", "b": "t3 t4 t5", "c": "t6 t7"}, id="two left over"
+        ),
+        pytest.param(
+            {"a": GroupMember(frozenset("t")), "x": static("t", "2"), "y": static("t", "1")},
+            {"t": 3},
+            {"y": "t0", "x": "t1", "a": "t2"},
+            id="static members first, by their instance ids",
+        ),
+    ],
+)
+def test_range_assigns_as_java_s_examples(
+    members: dict[str, GroupMember], partitions: dict[str, int], shares: dict[str, str]
+) -> None:
+    assert shown(RangeAssignor().assign(members, partitions)) == shares
+
+
+@pytest.mark.parametrize(
+    ("members", "partitions", "shares"),
+    [
+        pytest.param(group(), {}, {}, id="nobody"),
+        pytest.param(group(a="", b=""), {"t": 3}, {"a": "", "b": ""}, id="nobody wants anything"),
+        pytest.param(group(a="t"), {"t": 2, "u": 2}, {"a": "t0 t1"}, id="a topic that nobody wants"),
+        pytest.param(
+            group(b="t u", a="t u"), {"u": 3, "t": 3}, {"a": "t0 t2 u1", "b": "t1 u0 u2"}, id="one deal for all topics"
+        ),
+        pytest.param(
+            group(a="t", b="t u", c="t u v"),
+            {"t": 1, "u": 2, "v": 3},
+            {"a": "t0", "b": "u0", "c": "u1 v0 v1 v2"},
+            id="who is passed over is not compensated",
+        ),
+        pytest.param(
+            {"a": GroupMember(frozenset("t")), "x": static("t", "2"), "y": static("t", "1")},
+            {"t": 4},
+            {"y": "t0 t3", "x": "t1", "a": "t2"},
+            id="static members first, by their instance ids",
+        ),
+    ],
+)
+def test_round_robin_assigns_as_java_s_examples(
+    members: dict[str, GroupMember], partitions: dict[str, int], shares: dict[str, str]
+) -> None:
+    assert shown(RoundRobinAssignor().assign(members, partitions)) == shares
+
+
+MEMBERS = st.dictionaries(
+    st.sampled_from("abcdefg"),
+    st.builds(GroupMember, st.frozensets(st.sampled_from("tuvwx")), instance_id=st.none()),
+    max_size=7,
+)
+PARTITIONS = st.dictionaries(st.sampled_from("tuvwxyz"), st.integers(0, 9))
+
+
+@pytest.mark.parametrize("kind", OWN)
+@STEADY
+@given(members=MEMBERS, partitions=PARTITIONS)
+def test_a_new_group_reads_everything_once(
+    kind: type[Assignor], members: dict[str, GroupMember], partitions: dict[str, int]
+) -> None:
+    shares = kind().assign(members, partitions)
+    assert shares.keys() == members.keys()
+    given_out = [partition for share in shares.values() for partition in share]
+    wanted = {topic for member in members.values() for topic in member.topics} & partitions.keys()
+    assert sorted(given_out) == sorted(
+        TopicPartition(topic, number) for topic in wanted for number in range(partitions[topic])
+    )
+    assert all(topic in members[member].topics for member, share in shares.items() for topic, _ in share)
+
+
+@pytest.mark.parametrize("kind", OWN)
+@STEADY
+@given(members=MEMBERS, partitions=PARTITIONS)
+def test_the_order_in_which_members_are_listed_does_not_matter(
+    kind: type[Assignor], members: dict[str, GroupMember], partitions: dict[str, int]
+) -> None:
+    backwards = dict(reversed(members.items()))
+    assert kind().assign(backwards, dict(reversed(partitions.items()))) == kind().assign(members, partitions)
+
+
+def test_a_member_is_its_subscription_with_an_instance_id() -> None:
+    subscription = MemberSubscription(frozenset("t"), frozenset({TopicPartition("t", 0)}), 3, "rack", b"data")
+    member = GroupMember.of(subscription, "one")
+    assert (member.topics, member.owned, member.generation) == (frozenset("t"), {("t", 0)}, 3)
+    assert (member.rack, member.user_data, member.instance_id) == ("rack", b"data", "one")
+
+
+# -- the choice ----------------------------------------------------------------------------------------------------
+
+
+class Mine(Assignor):
+    name = "mine"
+
+    def assign(
+        self, members: Mapping[str, GroupMember], partitions: Mapping[str, int]
+    ) -> dict[str, list[TopicPartition]]:
+        return {}
+
+
+class Duck:
+    """Has all that an assignor has, and knows nothing of headrace."""
+
+    name = "duck"
+    cooperative = True
+
+    def user_data(self, topics: frozenset[str], previous: frozenset[TopicPartition], generation: int) -> bytes | None:
+        return b"quack"
+
+    def assign(
+        self, members: Mapping[str, GroupMember], partitions: Mapping[str, int]
+    ) -> dict[str, list[TopicPartition]]:
+        return {}
+
+
+JAVA = "org.apache.kafka.clients.consumer."
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_assignors_are_chosen_by_name_or_by_java_s_class(kind: type[Assignor]) -> None:
+    for choice in ([kind.name], [JAVA + kind.__name__], [kind], [kind()], kind.name):
+        (chosen,) = assignors_of(choice)
+        assert type(chosen) is kind
+
+
+def test_assignors_can_be_names_separated_by_commas() -> None:
+    chosen = assignors_of(f"{JAVA}RangeAssignor, cooperative-sticky")
+    assert [each.name for each in chosen] == ["range", "cooperative-sticky"]
+
+
+def test_a_user_s_assignor_needs_only_a_name_and_assign() -> None:
+    mine, duck = assignors_of([Mine, Duck()])
+    assert (mine.name, mine.cooperative, mine.user_data(frozenset(), frozenset(), 3)) == ("mine", False, None)
+    assert (duck.name, duck.user_data(frozenset(), frozenset(), 3)) == ("duck", b"quack")
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (["rnage"], "unknown assignor 'rnage' .*: did you mean 'range'"),
+        (["org.apache.kafka.clients.consumer.RangeAsignor"], "did you mean 'org.apache.kafka.*RangeAssignor'"),
+        (["zzz"], "there are range, roundrobin, sticky, cooperative-sticky"),
+        ([], "at least one"),
+        ("", "unknown assignor ''"),
+        (["range", RangeAssignor], "two assignors of the name 'range'"),
+        ([object()], "is no assignor: it has no name and no cooperative and no user_data and no assign"),
+        ([dict], "is no assignor"),
+    ],
+)
+def test_strategies_that_do_not_exist_are_refused(choice: list[str | type[Assignor]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        assignors_of(choice)
+
+
+@pytest.mark.parametrize(
+    ("choice", "cooperative"),
+    [
+        ("cooperative-sticky", True),
+        ("range,cooperative-sticky", False),
+        ("sticky", False),
+        ("range", False),
+        ("roundrobin", False),
+    ],
+)
+def test_a_list_is_cooperative_if_all_strategies_are(choice: str, cooperative: bool) -> None:
+    assert is_cooperative(assignors_of(choice)) is cooperative

@@ -1,0 +1,426 @@
+"""A member of a classic group once it is in: heartbeats, giving up and losing, being away too long, leaving."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from kio.schema.errors import ErrorCode as E
+
+from headrace._machines.group.actions import AssignPartitions, Lose, MemberIdentity, Revoke, Subscription
+from headrace._machines.group.classic import ClassicState
+from headrace._protocol.group_data import read_sticky_data, write_assignment
+from headrace._protocol.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from headrace.errors import KafkaError
+from headrace.types import TopicPartition
+from simulation.classic_member import PAUSE, T0, T1, T2, U0, ClassicMemberDriver, leads, subscription_in
+
+NOTHING: frozenset[TopicPartition] = frozenset()
+
+
+def some(*partitions: TopicPartition) -> frozenset[TopicPartition]:
+    return frozenset(partitions)
+
+
+# -- heartbeats ------------------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_go_out_from_the_answer_to_the_join_on() -> None:
+    seat = ClassicMemberDriver()
+    sync = seat.syncing()
+    heartbeat = seat.request(HEARTBEAT, 3.0)
+    assert dict(heartbeat.fields) == {
+        "group_id": "g",
+        "generation_id": 1,
+        "member_id": "m",
+        "group_instance_id": None,
+    }
+    assert seat.sent(3.0) == [], "one at a time"
+    seat.answer(heartbeat)
+    seat.answer(sync, assignment=write_assignment([T0]))
+    assert seat.request(HEARTBEAT, 3.0)
+
+
+def test_heartbeats_go_on_while_the_group_rebalances_until_the_poll_that_joins() -> None:
+    seat = ClassicMemberDriver()
+    seat.stable(T0)
+    for _ in range(3):
+        seat.refused_heartbeat(E.rebalance_in_progress)
+        assert seat.member.owned == some(T0)
+    assert seat.poll() == [Revoke(some(T0))]
+    request = seat.request(JOIN_GROUP)
+    assert request.fields["reason"] == "the group is rebalancing"
+    assert seat.sent(3.0) == [], "no heartbeats while the join is parked"
+
+
+def test_a_heartbeat_that_reports_a_rebalance_before_the_assignment_is_taken_is_followed_later() -> None:
+    seat = ClassicMemberDriver("cooperative-sticky")
+    seat.answer(seat.syncing(), assignment=write_assignment([T0]))
+    seat.refused_heartbeat(E.rebalance_in_progress)
+    assert seat.poll() == [AssignPartitions(some(T0), some(T0))]
+    assert seat.request(JOIN_GROUP)
+
+
+@pytest.mark.parametrize("code", [E.coordinator_not_available, E.not_coordinator, E.coordinator_load_in_progress])
+def test_a_coordinator_that_has_moved_costs_nothing(code: E) -> None:
+    seat = ClassicMemberDriver()
+    seat.stable(T0)
+    seat.refused_heartbeat(code)
+    assert seat.sent() == []
+    seat.fail(seat.request(HEARTBEAT, PAUSE))
+    seat.answer(seat.request(HEARTBEAT, 0.2 + 1e-9))
+    assert seat.poll() == []
+    assert seat.member.identity == MemberIdentity(1, "m", None)
+    seat.fail(seat.request(HEARTBEAT, 3.0))
+    assert seat.member.next_tick() == pytest.approx(seat.now + PAUSE), "a success ends the growing of pauses"
+
+
+@pytest.mark.parametrize(("code", "member_id"), [(E.unknown_member_id, ""), (E.illegal_generation, "m")])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_generation_that_is_lost_takes_everything_with_it(strategy: str, code: E, member_id: str) -> None:
+    seat = ClassicMemberDriver(strategy)
+    seat.stable(T0, T1)
+    seat.refused_heartbeat(code)
+    assert seat.member.identity == MemberIdentity()
+    assert seat.sent(10.0) == [], "only a poll can report the loss, and it comes first"
+    assert seat.member.owned == some(T0, T1)
+    assert seat.poll() == [Lose(some(T0, T1))]
+    request = seat.request(JOIN_GROUP)
+    assert request.fields["member_id"] == member_id
+    assert (subscription_in(request).owned, subscription_in(request).generation) == (NOTHING, -1)
+
+
+def test_a_refusal_of_an_older_generation_means_nothing() -> None:
+    seat = ClassicMemberDriver()
+    seat.stable(T0)
+    old = seat.request(HEARTBEAT, 3.0)
+    seat.member.rejoin("wanted")
+    seat.poll()
+    seat.answer(old, error_code=E.illegal_generation)
+    seat.joined(seat.request(JOIN_GROUP), generation=2)
+    seat.answer(old, error_code=E.unknown_member_id)
+    assert seat.member.identity == MemberIdentity(2, "m", None)
+    assert seat.request(SYNC_GROUP)
+
+
+@pytest.mark.parametrize(("instance_id", "generation"), [("i", 2), (None, 3)])
+def test_a_join_that_is_answered_by_the_next_generation_or_whose_answer_was_lost(
+    instance_id: str | None, generation: int
+) -> None:
+    seat = ClassicMemberDriver("cooperative-sticky", instance_id=instance_id)
+    seat.stable(T0)
+    seat.member.rejoin("wanted")
+    seat.poll()
+    seat.joined(seat.request(JOIN_GROUP), generation)
+    assert seat.member.identity.generation == generation
+    assert seat.poll() == []
+    assert seat.member.owned == some(T0)
+
+
+def test_a_static_member_loses_everything_when_a_generation_has_passed_without_it() -> None:
+    """Kafka keeps its place, but not what it owns."""
+    seat = ClassicMemberDriver("cooperative-sticky", instance_id="i")
+    seat.stable(T0)
+    seat.member.rejoin("wanted")
+    seat.poll()
+    seat.joined(seat.request(JOIN_GROUP), generation=3)
+    assert seat.member.identity.generation == -1
+    assert seat.sent(3.0) == []
+    assert seat.poll() == [Lose(some(T0))]
+    request = seat.request(JOIN_GROUP)
+    assert (request.fields["member_id"], subscription_in(request).owned) == ("m", NOTHING)
+
+
+# -- what others shall have ------------------------------------------------------------------------------------------
+
+
+def test_an_eager_member_gives_everything_up_before_it_joins() -> None:
+    seat = ClassicMemberDriver("sticky")
+    seat.stable(T0, U0)
+    seat.member.rejoin("wanted")
+    assert seat.poll() == [Revoke(some(T0, U0))]
+    request = seat.request(JOIN_GROUP)
+    assert subscription_in(request).owned == NOTHING
+    assert read_sticky_data(subscription_in(request).user_data) == (some(T0, U0), 1)
+    seat.joined(request, generation=2)
+    seat.answer(seat.request(SYNC_GROUP), assignment=write_assignment([T0, T1]))
+    assert seat.poll() == [AssignPartitions(some(T0, T1), some(T0, T1))]
+    assert seat.sent() == []
+
+
+def test_a_cooperative_member_keeps_what_it_has_and_joins_again_if_it_gave_something_up() -> None:
+    seat = ClassicMemberDriver("cooperative-sticky")
+    seat.stable(T0, T1, U0)
+    seat.member.rejoin("wanted")
+    assert seat.poll() == []
+    request = seat.request(JOIN_GROUP)
+    assert (subscription_in(request).owned, subscription_in(request).generation) == (some(T0, T1, U0), 1)
+    seat.joined(request, generation=2)
+    seat.answer(seat.request(SYNC_GROUP), assignment=write_assignment([T0, T2]))
+    assert seat.poll() == [Revoke(some(T1, U0)), AssignPartitions(some(T0, T2), some(T2))]
+    request = seat.request(JOIN_GROUP)
+    assert (subscription_in(request).owned, subscription_in(request).generation) == (some(T0, T2), 2)
+    seat.joined(request, generation=3)
+    seat.answer(seat.request(SYNC_GROUP), assignment=write_assignment([T0, T2]))
+    assert seat.poll() == [AssignPartitions(some(T0, T2), NOTHING)]
+    assert seat.sent() == [], "nothing was given up"
+
+
+def test_a_cooperative_member_gives_up_what_it_no_longer_subscribes_before_it_joins() -> None:
+    seat = ClassicMemberDriver("cooperative-sticky")
+    seat.stable(T0, U0)
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    assert seat.poll() == [Revoke(some(U0))]
+    request = seat.request(JOIN_GROUP)
+    assert (subscription_in(request).topics, subscription_in(request).owned) == ({"t"}, some(T0))
+
+
+def test_a_list_with_a_strategy_that_is_not_cooperative_is_eager() -> None:
+    seat = ClassicMemberDriver("cooperative-sticky,range")
+    seat.stable(T0)
+    seat.member.rejoin("wanted")
+    assert seat.poll() == [Revoke(some(T0))]
+
+
+def test_a_subscription_that_changes_while_the_join_is_out_is_followed_after_it() -> None:
+    seat = ClassicMemberDriver()
+    request = seat.joining()
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    seat.joined(request)
+    seat.answer(seat.request(SYNC_GROUP), assignment=write_assignment([T0, U0]))
+    assert seat.poll() == [AssignPartitions(some(T0), some(T0)), Revoke(some(T0))], (
+        "what is not subscribed any more is not taken"
+    )
+    assert subscription_in(seat.request(JOIN_GROUP)).topics == {"t"}
+
+
+def test_a_static_member_that_returns_with_another_subscription_asks_for_a_rebalance() -> None:
+    """Kafka makes none of its own accord: it hands out what the predecessor had."""
+    seat = ClassicMemberDriver("cooperative-sticky", instance_id="i", topics=frozenset({"t"}))
+    assert seat.stable(T0, U0, generation=7) == [AssignPartitions(some(T0), some(T0))]
+    request = seat.request(JOIN_GROUP)
+    assert request.fields["reason"] == "the assignment is not for the current subscription"
+
+
+# -- a listener that runs while things happen ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("assigned", [some(T0), NOTHING], ids=["something", "nothing"])
+def test_the_generation_is_lost_while_the_assignment_is_taken(assigned: frozenset[TopicPartition]) -> None:
+    seat = ClassicMemberDriver()
+    seat.answer(seat.syncing(), assignment=write_assignment(assigned))
+    seat.member.poll_begins()
+    take = seat.member.poll_action()
+    assert take == AssignPartitions(assigned, assigned)
+    seat.refused_heartbeat(E.unknown_member_id)
+    seat.member.done(take)
+    assert seat.poll() == ([Lose(assigned)] if assigned else [])
+    assert seat.stable(T1, generation=2) == [AssignPartitions(some(T1), some(T1))]
+    assert seat.poll() == [], "what the new generation gives is not lost"
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_the_generation_is_lost_while_something_is_given_up(strategy: str) -> None:
+    seat = ClassicMemberDriver(strategy)
+    seat.stable(T0, U0)
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    seat.member.poll_begins()
+    revoke = seat.member.poll_action()
+    assert isinstance(revoke, Revoke)
+    seat.refused_heartbeat(E.unknown_member_id)
+    seat.member.done(revoke)
+    assert seat.poll() == ([] if strategy == "range" else [Lose(some(T0))])
+    assert seat.stable(T1, generation=2) == [AssignPartitions(some(T1), some(T1))]
+    assert seat.poll() == [], "what the new generation gives is not lost"
+
+
+# -- KIP-62 ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_member_away_for_too_long_leaves_and_loses_its_partitions() -> None:
+    seat = ClassicMemberDriver()
+    seat.stable(T0)
+    for _ in range(6):
+        seat.answer(seat.request(HEARTBEAT, 3.0))
+    assert not seat.member.is_expired
+    leave_request = seat.request(LEAVE_GROUP, 2.0)
+    (who,) = leave_request.fields["members"]
+    assert (who["member_id"], who["group_instance_id"]) == ("m", None)
+    assert "max.poll.interval.ms" in who["reason"]
+    assert seat.member.is_expired
+    assert seat.member.identity == MemberIdentity()
+    assert seat.member.owned == some(T0), "the user does not know yet"
+    seat.answer(leave_request)
+    assert seat.sent(1e6) == []
+    assert seat.member.next_tick() == math.inf
+    assert seat.poll() == [Lose(some(T0))]
+    assert not seat.member.is_expired
+    assert seat.request(JOIN_GROUP).fields["member_id"] == ""
+
+
+def test_a_static_member_that_is_away_for_too_long_just_falls_silent() -> None:
+    seat = ClassicMemberDriver(instance_id="i")
+    seat.stable(T0)
+    seat.member.tick(seat.now + 3.0)
+    assert seat.sent(20.0) == []
+    assert seat.member.is_expired
+    assert seat.poll() == [Lose(some(T0))]
+    request = seat.request(JOIN_GROUP)
+    assert (request.fields["member_id"], request.fields["group_instance_id"]) == ("", "i")
+
+
+def test_inside_of_poll_no_time_passes() -> None:
+    seat = ClassicMemberDriver()
+    seat.stable(T0)
+    seat.member.poll_begins()
+    assert [each.api for each in seat.sent(1000.0)] == [HEARTBEAT]
+    assert not seat.member.is_expired
+
+
+def test_a_member_away_for_too_long_while_joining_leaves() -> None:
+    seat = ClassicMemberDriver()
+    join = seat.joining()
+    assert seat.request(LEAVE_GROUP, 20.0)
+    seat.joined(join)
+    assert seat.member.identity == MemberIdentity(), "nobody waits for that answer"
+    assert seat.sent() == []
+
+
+def test_who_is_not_away_for_longer_than_the_session_is_not_away_for_too_long() -> None:
+    seat = ClassicMemberDriver(max_poll_interval=5.0)
+    seat.stable(T0)
+    seat.answer(seat.request(HEARTBEAT, 9.9))
+    assert not seat.member.is_expired
+    seat.request(LEAVE_GROUP, 0.2)
+    assert seat.member.is_expired
+
+
+# -- topics ----------------------------------------------------------------------------------------------------------
+
+
+def led(seat: ClassicMemberDriver, layout: dict[str, int]) -> None:
+    (assign,) = leads(seat)
+    seat.member.assigned(assign, {"m": write_assignment([T0]), "n": b""}, layout)
+    seat.answer(seat.request(SYNC_GROUP), assignment=write_assignment([T0]))
+    seat.poll()
+
+
+@pytest.mark.parametrize(
+    ("now", "joins"),
+    [
+        ({"t": 2, "u": 1}, False),
+        ({"t": 2, "u": 1, "w": 5}, False),
+        ({"t": 3, "u": 1}, True),
+        ({"t": 2, "u": 1, "v": 1}, True),
+        ({"t": 2}, True),
+    ],
+    ids=["the same", "a topic of nobody", "more partitions", "a topic of another member", "a topic less"],
+)
+def test_a_leader_joins_again_when_topics_change(now: dict[str, int], joins: bool) -> None:
+    seat = ClassicMemberDriver("cooperative-sticky")
+    led(seat, {"t": 2, "u": 1, "x": 9})
+    seat.member.update_partition_counts(now)
+    seat.poll()
+    assert [each.api for each in seat.sent()] == ([JOIN_GROUP] if joins else [])
+
+
+def test_topics_that_change_while_the_assignor_is_at_work_are_noticed() -> None:
+    seat = ClassicMemberDriver("cooperative-sticky")
+    (assign,) = leads(seat)
+    seat.member.update_partition_counts({"t": 3})
+    seat.member.assigned(assign, {"m": write_assignment([T0])}, {"t": 2})
+    seat.answer(seat.request(SYNC_GROUP), assignment=write_assignment([T0]))
+    seat.poll()
+    assert seat.request(JOIN_GROUP).fields["reason"] == "the topics have changed"
+
+
+def test_a_follower_does_not_rejoin_when_topics_change() -> None:
+    seat = ClassicMemberDriver()
+    seat.stable(T0)
+    seat.member.update_partition_counts({"t": 3})
+    assert seat.poll() == []
+
+
+# -- commits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "poll_actions"),
+    [
+        (E.unknown_member_id, [Lose(some(T0))]),
+        (E.illegal_generation, [Lose(some(T0))]),
+        (E.rebalance_in_progress, [Revoke(some(T0))]),
+        (E.offset_metadata_too_large, []),
+        (E.not_coordinator, []),
+    ],
+)
+def test_what_a_refused_commit_says_of_the_membership(code: E, poll_actions: list[Lose | Revoke]) -> None:
+    seat = ClassicMemberDriver()
+    seat.stable(T0)
+    seat.member.commit_refused(code, MemberIdentity(0, "m", None))
+    assert seat.poll() == [], "that was another generation"
+    seat.member.commit_refused(code, seat.member.identity)
+    assert seat.poll() == poll_actions
+
+
+def test_a_refused_commit_that_ends_the_membership() -> None:
+    seat = ClassicMemberDriver(instance_id="i")
+    seat.stable(T0)
+    seat.member.commit_refused(E.fenced_instance_id, seat.member.identity)
+    assert isinstance(seat.member.failure, KafkaError)
+
+
+def test_a_commit_refused_by_the_next_generation_that_this_member_has_joined() -> None:
+    """A commit can overtake the answer to JoinGroup, which is on another connection."""
+    seat = ClassicMemberDriver("cooperative-sticky")
+    seat.stable(T0)
+    seat.member.rejoin("wanted")
+    seat.poll()
+    join = seat.request(JOIN_GROUP)
+    seat.member.commit_refused(E.illegal_generation, seat.member.identity)
+    seat.joined(join, generation=2)
+    assert seat.poll() == []
+    assert seat.member.identity == MemberIdentity(2, "m", None)
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_leaving_revokes_first_and_then_sends_a_leave_request() -> None:
+    seat = ClassicMemberDriver()
+    seat.stable(T0)
+    revoke = seat.member.final_revoke()
+    assert revoke == Revoke(some(T0))
+    seat.member.done(revoke)
+    assert seat.member.final_revoke() is None
+    leave_request = seat.member.leave("x" * 300)
+    assert leave_request is not None
+    assert leave_request.fields["members"] == [{"member_id": "m", "group_instance_id": None, "reason": "x" * 255}]
+    assert seat.member.state is ClassicState.OUT
+    assert seat.sent(1e6) == []
+    assert seat.member.next_tick() == math.inf
+
+
+def test_leaving_after_the_generation_was_lost() -> None:
+    seat = ClassicMemberDriver()
+    seat.stable(T0)
+    seat.refused_heartbeat(E.unknown_member_id)
+    assert seat.member.final_revoke() == Lose(some(T0))
+    assert seat.member.leave("closed") is None, "the group does not know it any more"
+
+
+def test_a_static_member_leaves_without_a_word() -> None:
+    seat = ClassicMemberDriver(instance_id="i")
+    seat.stable(T0)
+    assert seat.member.leave("closed") is None
+
+
+def test_a_member_that_left_can_subscribe_again() -> None:
+    seat = ClassicMemberDriver("sticky")
+    seat.stable(T0)
+    seat.member.leave("unsubscribed")
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    seat.poll()
+    request = seat.request(JOIN_GROUP)
+    assert request.fields["member_id"] == ""
+    assert subscription_in(request).user_data is None, "what it had then is long gone"

@@ -1,0 +1,397 @@
+"""A member of a KIP-848 group: what its heartbeats say, what a poll has to do, what every answer means."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode as E
+
+from headrace._machines.group.actions import AssignPartitions, Lose, MemberIdentity, Revoke, Subscription
+from headrace.errors import KafkaError, UnsupportedVersionError
+from headrace.types import TopicPartition
+from support.harness.consumer_protocol_member import (
+    AGAIN,
+    INTERVAL,
+    NAMES,
+    PAUSE,
+    T0,
+    T1,
+    T2,
+    U0,
+    ConsumerProtocolDriver,
+    T,
+    U,
+    changes,
+    listed,
+    some,
+)
+
+# -- what is said ----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_heartbeat_says_everything_and_owns_nothing() -> None:
+    seat = ConsumerProtocolDriver(rack="r", remote_assignor="range")
+    assert seat.sent() == [], "nothing before a poll"
+    assert seat.poll() == []
+    assert dict(seat.request().fields) == {
+        "group_id": "g",
+        "member_id": "me",
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": "r",
+        "rebalance_timeout": 60_000,
+        "subscribed_topic_names": ("t", "u"),
+        "subscribed_topic_regex": None,
+        "server_assignor": "range",
+        "topic_partitions": [],
+    }
+
+
+def test_later_heartbeats_have_only_what_has_changed() -> None:
+    seat = ConsumerProtocolDriver(instance_id="i")
+    seat.joined({T: (0,)})
+    request = seat.request(INTERVAL)
+    assert (request.fields["member_id"], request.fields["member_epoch"], request.fields["instance_id"]) == (
+        "me",
+        2,
+        "i",
+    )
+    assert changes(request) == dict.fromkeys(changes(request)), "nothing"
+    seat.answer(request, 2)
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    request = seat.request()
+    assert request.fields["subscribed_topic_names"] == ("t",)
+    assert request.fields["topic_partitions"] is None
+
+
+def test_what_changes_while_a_heartbeat_is_out_is_said_by_the_next() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined()
+    request = seat.request(INTERVAL)
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    assert seat.sent(INTERVAL) == [], "one at a time"
+    seat.answer(request, 2)
+    assert seat.request().fields["subscribed_topic_names"] == ("t",)
+
+
+@pytest.mark.parametrize("code", [0, E.coordinator_load_in_progress, E.not_coordinator], ids=["no answer", "14", "16"])
+def test_after_an_error_the_heartbeat_has_everything_again(code: int) -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0, 1)})
+    request = seat.request(INTERVAL)
+    if code:
+        seat.answer(request, code=code)
+    else:
+        seat.fail(request)
+    request = seat.request(PAUSE)
+    assert request.fields["member_epoch"] == 2
+    assert request.fields["rebalance_timeout"] == 60_000
+    assert request.fields["subscribed_topic_names"] == ("t", "u")
+    assert request.fields["topic_partitions"] == listed(t=(0, 1))
+
+
+def test_the_interval_is_the_coordinators_but_not_that_of_an_error() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0,)})
+    for _ in range(5):  # looks sooner after a change
+        seat.answer(seat.request(INTERVAL), 2)
+    seat.answer(seat.request(INTERVAL), code=E.coordinator_load_in_progress)
+    seat.answer(seat.request(PAUSE), 2)
+    assert seat.member.next_tick() == pytest.approx(seat.now + INTERVAL)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ({}, [0.25, 0.5, 1.0, 2.0, 4.0, 5.0]),
+        ({T: (0,)}, [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]),  # the first look was told what it has taken
+    ],
+)
+def test_after_a_change_the_next_heartbeats_come_sooner(
+    target: dict[Any, tuple[int, ...]], expected: list[float]
+) -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined(target)
+    pauses = []
+    for _ in range(6):
+        pauses.append(round(seat.member.next_tick() - seat.now, 3))
+        seat.answer(seat.request(pauses[-1]), 2)
+    assert pauses == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kept"),
+    [(-(2**31) / 1000, INTERVAL), (-0.001, INTERVAL), (0, INTERVAL), (0.001, 0.05), (0.2, 0.2), (7.0, 7.0)],
+)
+def test_an_interval_that_cannot_be_meant_makes_no_flood_of_heartbeats(wanted: float, kept: float) -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0,)})
+
+    def pause() -> float:
+        seat.poll()
+        before, seat.now = seat.now, seat.member.next_tick()
+        return seat.now - before
+
+    for _ in range(40):
+        pause()
+        seat.answer(seat.request(), 2, interval=wanted)
+    assert pause() == pytest.approx(kept)
+    seat.answer(seat.request(), 2, {T: (0,)}, interval=wanted)
+    assert pause() == pytest.approx(min(0.25, kept)), "sooner after a change"
+
+
+# -- patterns --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_is_removed_by_an_empty_one() -> None:
+    seat = ConsumerProtocolDriver(pattern="t.*")
+    seat.poll()
+    request = seat.request()
+    assert request.fields["subscribed_topic_regex"] == "t.*"
+    seat.answer(request, 1, {})
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    request = seat.request()
+    assert request.fields["subscribed_topic_regex"] == ""
+    seat.answer(request, 1)
+    seat.fail(seat.request(INTERVAL))
+    assert seat.request(PAUSE).fields["subscribed_topic_regex"] is None, "it is gone"
+
+
+def test_a_pattern_is_removed_also_when_nobody_knows_what_the_coordinator_has_heard() -> None:
+    seat = ConsumerProtocolDriver(pattern="t.*")
+    seat.poll()
+    seat.answer(seat.request(), 1, {})
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    seat.fail(seat.request())
+    assert seat.request(PAUSE).fields["subscribed_topic_regex"] == ""
+
+
+def test_a_static_member_does_not_inherit_the_pattern_of_its_predecessor() -> None:
+    seat = ConsumerProtocolDriver(instance_id="i")
+    seat.poll()
+    request = seat.request()
+    assert request.fields["subscribed_topic_regex"] == ""
+    seat.answer(request, 5, {})
+    assert seat.request(INTERVAL).fields["subscribed_topic_regex"] is None
+
+
+# -- towards the target ----------------------------------------------------------------------------------------------
+
+
+def test_partitions_are_taken_by_a_poll_and_told_at_once() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.poll()
+    seat.answer(seat.request(), 3, {T: (0, 1), U: (0,)})
+    assert seat.member.identity == MemberIdentity(3, "me", None)
+    assert seat.member.owned == some()
+    assert seat.poll() == [AssignPartitions(some(T0, T1, U0), some(T0, T1, U0))]
+    assert seat.request().fields["topic_partitions"] == listed(t=(0, 1), u=(0,))
+
+
+def test_what_is_gone_is_revoked_before_anything_is_taken_and_told_at_once() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0, 1)})
+    seat.answer(seat.request(INTERVAL), 2, {T: (0,)})
+    assert seat.poll() == [Revoke(some(T1))]
+    request = seat.request()
+    assert (request.fields["member_epoch"], request.fields["topic_partitions"]) == (2, listed(t=(0,)))
+    seat.answer(request, 3, {T: (0, 2)})
+    assert seat.poll() == [AssignPartitions(some(T0, T2), some(T2))]
+    assert seat.request().fields["topic_partitions"] == listed(t=(0, 2))
+
+
+def test_nothing_is_not_the_same_as_unchanged() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), 3)
+    assert seat.poll() == []
+    seat.answer(seat.request(INTERVAL), 3, {})
+    assert seat.poll() == [Revoke(some(T0))]
+
+
+def test_a_topic_whose_name_is_not_known_is_taken_later() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0,), AGAIN: (0,)})
+    assert seat.member.owned == some(T0)
+    assert seat.member.unresolved == {AGAIN}
+    assert seat.poll() == []
+    seat.member.update_topic_names({**NAMES, AGAIN: "v"})
+    assert seat.member.unresolved == frozenset()
+    assert seat.poll() == [AssignPartitions(some(T0, TopicPartition("v", 0)), some(TopicPartition("v", 0)))]
+
+
+def test_a_topic_made_again_under_its_name_is_revoked_and_taken_anew() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0,), U: (0,)})
+    seat.member.update_topic_names({AGAIN: "t", U: "u"})
+    seat.answer(seat.request(INTERVAL), 3, {AGAIN: (0,), U: (0,)})
+    assert seat.poll() == [Revoke(some(T0)), AssignPartitions(some(T0, U0), some(T0))]
+    assert seat.request().fields["topic_partitions"] == [
+        {"topic_id": U, "partitions": (0,)},
+        {"topic_id": AGAIN, "partitions": (0,)},
+    ]
+
+
+# -- a listener that runs while things happen ------------------------------------------------------------------------
+
+
+def taking(seat: ConsumerProtocolDriver, assigned: Any) -> AssignPartitions:
+    seat.poll()
+    seat.answer(seat.request(), 2, assigned)
+    seat.member.poll_begins()
+    take = seat.member.poll_action()
+    assert isinstance(take, AssignPartitions)
+    return take
+
+
+def test_what_is_being_taken_is_owned_in_the_eyes_of_the_group() -> None:
+    """A target without it may come meanwhile: the coordinator would take a list without it for a release."""
+    seat = ConsumerProtocolDriver()
+    take = taking(seat, {T: (0, 1)})
+    request = seat.request()
+    assert request.fields["topic_partitions"] == listed(t=(0, 1))
+    seat.answer(request, 2, {T: (0,)})
+    seat.fail(seat.request(INTERVAL))
+    assert seat.request(PAUSE).fields["topic_partitions"] == listed(t=(0, 1))
+    seat.member.done(take)
+    assert seat.member.poll_action() == Revoke(some(T1))
+
+
+@pytest.mark.parametrize("code", [E.fenced_member_epoch, E.unknown_member_id])
+def test_fenced_while_the_first_partitions_are_taken(code: E) -> None:
+    seat = ConsumerProtocolDriver()
+    take = taking(seat, {T: (0,)})
+    seat.answer(seat.request(), code=code)
+    assert seat.sent(INTERVAL) == [], "to join before the loss is reported would make the new epoch its owner"
+    seat.member.done(take)
+    assert seat.member.poll_action() == Lose(some(T0))
+    seat.member.done(Lose(some(T0)))
+    assert seat.member.poll_action() is None
+    request = seat.request()
+    assert (request.fields["member_epoch"], request.fields["topic_partitions"]) == (0, [])
+
+
+def test_fenced_while_something_is_revoked() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0, 1)})
+    seat.answer(seat.request(INTERVAL), 2, {T: (0,)})
+    seat.member.poll_begins()
+    revoke = seat.member.poll_action()
+    assert revoke == Revoke(some(T1))
+    seat.answer(seat.request(INTERVAL), code=E.unknown_member_id)
+    seat.member.done(revoke)
+    assert seat.poll() == [Lose(some(T0))]
+    seat.answer(seat.request(), 5, {T: (2,)})
+    assert seat.poll() == [AssignPartitions(some(T2), some(T2))]
+    assert seat.poll() == []
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [E.fenced_member_epoch, E.unknown_member_id])
+def test_a_fenced_member_loses_its_partitions_and_joins_again(code: E) -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), code=code)
+    assert seat.member.identity == MemberIdentity()
+    assert seat.sent(INTERVAL) == []
+    assert seat.poll() == [Lose(some(T0))]
+    request = seat.request()
+    assert (request.fields["member_id"], request.fields["member_epoch"]) == ("me", 0)
+    assert (request.fields["topic_partitions"], request.fields["rebalance_timeout"]) == ([], 60_000)
+
+
+def test_fenced_without_partitions_joins_at_once_but_not_again_and_again() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined()
+    seat.answer(seat.request(INTERVAL), code=E.fenced_member_epoch)
+    request = seat.request()
+    assert request.fields["member_epoch"] == 0
+    seat.answer(request, code=E.unknown_member_id)
+    assert seat.sent() == []
+    assert seat.request(0.2)
+
+
+@pytest.mark.parametrize("code", [E.not_coordinator, E.coordinator_not_available])
+def test_a_coordinator_that_has_moved_is_asked_at_once_and_then_after_pauses(code: E) -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), code=code)
+    seat.answer(seat.request(), code=code)
+    assert seat.sent() == []
+    request = seat.request(0.2)
+    assert request.fields["member_epoch"] == 2
+    assert seat.poll() == []
+    assert seat.member.owned == some(T0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        E.fenced_instance_id,
+        E.unsupported_assignor,
+        E.invalid_request,
+        E.group_max_size_reached,
+        E.invalid_regular_expression,
+        E.group_id_not_found,
+        E.unknown_server_error,
+    ],
+)
+def test_fatal_errors_end_a_membership_of_the_consumer_protocol(code: E) -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), code=code)
+    assert isinstance(seat.member.failure, KafkaError)
+    assert seat.member.failure.code == code
+    assert seat.sent(1e6) == []
+    assert seat.member.next_tick() == math.inf
+    assert seat.poll() == [Lose(some(T0))]
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    assert seat.member.failure is None
+    seat.poll()
+    assert seat.request().fields["member_epoch"] == 0
+
+
+def test_a_cluster_without_the_consumer_protocol_ends_the_membership() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.poll()
+    seat.answer(seat.request(), code=E.unsupported_version)
+    assert isinstance(seat.member.failure, UnsupportedVersionError)
+    assert "group.protocol=classic" in str(seat.member.failure)
+
+
+def test_a_topic_that_may_not_be_seen_is_complained_of_and_the_member_stays() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), code=E.topic_authorization_failed)
+    assert (seat.member.pending_error, seat.member.failure) == (None, None), "metadata may say which one"
+    assert seat.sent(0.49) == []
+    request = seat.request(0.01)
+    assert request.fields["member_epoch"] == 2
+    seat.answer(request, code=E.topic_authorization_failed)
+    assert isinstance(seat.member.pending_error, KafkaError)
+
+
+def test_an_answer_to_an_older_request_means_nothing() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0,)})
+    old = seat.request(INTERVAL)
+    seat.fail(old)
+    seat.answer(old, 9, {T: (5,)})
+    assert seat.member.identity == MemberIdentity(2, "me", None)
+
+
+@pytest.mark.parametrize(
+    ("code", "poll_actions"),
+    [(E.unknown_member_id, [Lose(some(T0))]), (E.stale_member_epoch, []), (E.not_coordinator, [])],
+)
+def test_what_a_refused_commit_says_of_the_membership(code: E, poll_actions: list[Lose]) -> None:
+    seat = ConsumerProtocolDriver()
+    seat.joined({T: (0,)})
+    seat.member.commit_refused(code, MemberIdentity(1, "me", None))
+    assert seat.poll() == [], "that was another epoch"
+    seat.member.commit_refused(code, seat.member.identity)
+    assert seat.poll() == poll_actions

@@ -1,0 +1,73 @@
+"""The ends of a membership in a KIP-848 group: leaving, being away for too long, a place that somebody else has."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from kio.schema.errors import ErrorCode as E
+
+from headrace._machines.group.actions import AssignPartitions, Lose, Revoke
+from headrace._machines.group.consumer_protocol import ConsumerProtocolState
+from headrace.errors import KafkaError
+from support.harness.consumer_protocol_member import INTERVAL, PAUSE, T0, ConsumerProtocolDriver, T, some
+
+
+@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
+def test_leaving_revokes_first_and_then_sends_a_last_heartbeat(instance_id: str | None, epoch: int) -> None:
+    seat = ConsumerProtocolDriver(instance_id=instance_id)
+    seat.joined({T: (0,)})
+    assert seat.member.final_revoke() == Revoke(some(T0))
+    leave_request = seat.member.leave("closed")
+    assert leave_request is not None
+    fields = leave_request.fields
+    assert (fields["member_id"], fields["member_epoch"], fields["instance_id"]) == ("me", epoch, instance_id)
+    assert fields["topic_partitions"] is None
+    assert seat.sent(1e6) == []
+    assert seat.member.next_tick() == math.inf
+
+
+@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
+def test_a_member_away_for_too_long_leaves_and_comes_back(instance_id: str | None, epoch: int) -> None:
+    seat = ConsumerProtocolDriver(instance_id=instance_id)
+    seat.joined({T: (0,)})
+    for _ in range(11):
+        seat.answer(seat.request(INTERVAL), 2)
+    leave_request = seat.request(INTERVAL)
+    assert leave_request.fields["member_epoch"] == epoch
+    assert seat.member.is_expired
+    assert seat.member.identity.generation == -1
+    assert seat.sent(1e6) == []
+    assert seat.member.state is ConsumerProtocolState.BEGINNING
+    assert seat.poll() == [Lose(some(T0))]
+    assert not seat.member.is_expired
+    request = seat.request()
+    assert (request.fields["member_id"], request.fields["member_epoch"]) == ("me", 0)
+
+
+def test_a_static_member_releases_a_place_that_is_still_its_own_first() -> None:
+    """The answer to a join was lost: the coordinator has this member in, and lets nobody in with its instance id."""
+    seat = ConsumerProtocolDriver(instance_id="i")
+    seat.poll()
+    seat.fail(seat.request())
+    seat.answer(seat.request(PAUSE), code=E.unreleased_instance_id)
+    release = seat.request(0.2)
+    assert (release.fields["member_id"], release.fields["member_epoch"]) == ("me", -2)
+    seat.fail(release)
+    release = seat.request(0.4)
+    assert release.fields["member_epoch"] == -2
+    seat.answer(release, -2)
+    request = seat.request()
+    assert request.fields["member_epoch"] == 0
+    seat.answer(request, 4, {T: (0,)})
+    assert seat.poll() == [AssignPartitions(some(T0), some(T0))]
+
+
+def test_a_static_place_that_is_anothers_ends_the_membership() -> None:
+    seat = ConsumerProtocolDriver(instance_id="i")
+    seat.poll()
+    seat.answer(seat.request(), code=E.unreleased_instance_id)
+    seat.answer(seat.request(), code=E.fenced_instance_id)
+    seat.answer(seat.request(), code=E.unreleased_instance_id)
+    assert isinstance(seat.member.failure, KafkaError)
+    assert seat.member.failure.code == E.unreleased_instance_id

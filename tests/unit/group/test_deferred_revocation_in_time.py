@@ -1,0 +1,341 @@
+"""KIP-983 with the real Group, FetchBuffer and members, in virtual time: rebalances, rests and delays at random.
+
+After every poll
+- a partition is in at most one of the lists, and what is asked back is still here;
+- nothing is handed out of a partition that is asked back, revoked or lost;
+- every revoke that was requested ends in time;
+- what is given up in order was committed before, and nothing is lost that was not delayed for too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode as E
+
+from headrace import RebalanceListener, TopicPartition
+from headrace._aio.fetch.buffer import FetchBuffer
+from headrace._aio.group import rebalance as group_module
+from headrace._aio.group.rebalance import Rebalancer, perform
+from headrace._machines.group.actions import Partitions, Send
+from headrace._protocol.group_data import write_assignment
+from headrace._protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, JOIN_GROUP
+from headrace.config.consumer import ConsumerConfig
+from headrace.errors import KafkaError
+from simulation import wire
+from support.harness.same_loop import SameLoop
+
+INTERVAL = 300.0  # max.poll.interval.ms
+HEARTBEAT_INTERVAL = 3.0
+POLLS_EVERY = 20.0
+KINDS = {
+    "eager": {"partition.assignment.strategy": "range"},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "epoch": {"group.protocol": "consumer"},
+}
+ALL = frozenset(TopicPartition("t", number) for number in range(4))
+TOPIC = uuid.UUID(int=1)
+
+
+class ListenerCalls(RebalanceListener):
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Partitions]] = []
+
+    def on_partitions_revoked(self, partitions: Any) -> None:
+        self.events.append(("revoked", partitions))
+
+    def on_partitions_lost(self, partitions: Any) -> None:
+        self.events.append(("lost", partitions))
+
+
+class GroupDriver:
+    """One member whose user polls, and a coordinator that wants it to have `target`."""
+
+    def __init__(
+        self,
+        kind: str,
+        config: dict[str, str] | None = None,
+        *,
+        heartbeat_interval: float = HEARTBEAT_INTERVAL,
+        polls_every: float = POLLS_EVERY,
+    ) -> None:
+        self.now = 1000.0
+        self._heartbeat_interval = heartbeat_interval
+        self._polls_every = polls_every
+        self.kind = kind
+        self.diary = ListenerCalls()
+        self.target: Partitions = ALL
+        self.asked: dict[TopicPartition, float] = {}  # since when it is on the lists
+        self.late: Partitions = frozenset()  # was on them for nearly as long as the group waits
+        self._generation = 1
+        self._is_told = True  # the member knows of the target
+        self._began = self.now  # the rebalance for the target
+        self.assigned_at = self.now
+        config = {"bootstrap.servers": "x:1", "group.id": "g", **KINDS[kind], **(config or {})}
+        parsed = ConsumerConfig.parse(config)
+        self.buffer = FetchBuffer(parsed)
+        self.group = Rebalancer(parsed, self.buffer, self._commit, self._commit, lambda gone: None)
+        self.group.subscribe(["t"], None, self.diary)
+        self.member = self.group.member
+        if kind == "epoch":
+            self.member.update_topic_names({TOPIC: "t"})  # type: ignore[union-attr]
+
+    async def _commit(self, partitions: Partitions) -> None:
+        self.diary.events.append(("committed", partitions))
+
+    # -- the coordinator ---------------------------------------------------------------------------------------------
+
+    def rebalance(self, target: Partitions) -> None:
+        self.target, self._is_told, self._began = target, False, self.now
+
+    def serve(self) -> None:
+        """Answers what the member sends now."""
+        for _ in range(20):
+            actions = [each for each in self.member.tick(self.now) if isinstance(each, Send)]
+            if not actions:
+                return
+            for action in actions:
+                self.member.answered(action, wire.answer(action.api, self._answer(action)), self.now)
+        raise AssertionError("it goes on and on")
+
+    def _answer(self, action: Send) -> dict[str, Any]:
+        if action.api is CONSUMER_GROUP_HEARTBEAT:
+            return self._epoch_answer()
+        if action.api is HEARTBEAT:
+            return {} if self._is_told else {"error_code": E.rebalance_in_progress}
+        if action.api is JOIN_GROUP:
+            if not action.fields["member_id"]:
+                return {"error_code": E.member_id_required, "member_id": "m"}
+            if not self._is_told:
+                self._generation += 1
+            self._is_told = True
+            return {
+                "generation_id": self._generation,
+                "protocol_name": next(iter(self.group.assignors)),
+                "leader": "other",
+                "member_id": "m",
+            }
+        if self.member.owned - self.target:
+            self.assigned_at = self.now
+        return {"assignment": write_assignment(sorted(self.target))}
+
+    def _epoch_answer(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "member_epoch": self._generation,
+            "heartbeat_interval": self._heartbeat_interval * 1000,
+        }
+        if not self._is_told or self._generation == 1:
+            self._generation += 1
+            self._is_told = True
+            numbers = [tp.partition for tp in sorted(self.target)]
+            fields["member_epoch"] = self._generation
+            fields["assignment"] = {"topic_partitions": [{"topic_id": TOPIC, "partitions": numbers}] if numbers else []}
+        return fields
+
+    # -- the user ----------------------------------------------------------------------------------------------------
+
+    def rest(self, seconds: float, delayed: Partitions = frozenset()) -> None:
+        """Polls now and then, puts off the revoke of what is `delayed`, and heartbeats in between."""
+        until = self.now + seconds
+        poll_at = self.now
+        while self.now < until:
+            if self.now >= poll_at:
+                self.poll()
+                self.group.delay(delayed)
+                self.check()
+                poll_at = self.now + self._polls_every
+            self.serve()
+            self.now += self._heartbeat_interval
+
+    def poll(self, *, raises: bool = False) -> None:
+        self.group.poll_begins()
+        for begins in (True, False):
+            if (steps := self.group.reconcile(begins=begins)) is not None:
+                asyncio.run(perform(steps, SameLoop()))
+        self.group.poll_ends()
+        if not raises:
+            self.group.told = self.group.revocations.next  # by the poll that returns
+        self.serve()
+
+    def work(self, seconds: float) -> None:
+        """Away from poll(): heartbeats go on."""
+        until = self.now + seconds
+        while self.now < until:
+            self.serve()
+            self.now = min(until, self.now + self._heartbeat_interval)
+        self.serve()
+
+    def check(self) -> None:
+        lists = self.group.revocations
+        assert not lists.next & lists.thereafter
+        assert not lists.lost & lists.pending
+        assert lists.pending <= self.member.owned
+        handed_out = {state.tp for state in self.buffer.assignment if not state.blocked_by}
+        assert handed_out == self.member.owned - lists.pending
+        self.asked = {tp: self.asked.get(tp, self.now) for tp in lists.pending}
+        patience = INTERVAL - 2.0 - HEARTBEAT_INTERVAL - POLLS_EVERY
+        self.late |= {tp for tp, since in self.asked.items() if self.now - since >= patience - POLLS_EVERY}
+        assert all(self.now - since < INTERVAL for since in self.asked.values()), "a revoke does not end"
+        for at, (what, partitions) in enumerate(self.diary.events):
+            if what == "lost":
+                assert partitions <= self.late
+            elif what == "revoked":
+                assert ("committed", partitions) in self.diary.events[:at]
+        self.diary.events.clear()
+        self.late &= lists.pending
+
+
+targets = st.sets(st.sampled_from(sorted(ALL))).map(frozenset)
+steps = st.lists(
+    st.tuples(st.sampled_from([3.0, 30.0, 200.0, 400.0, 1000.0]), targets, targets), min_size=1, max_size=6
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=50, deadline=None)
+@given(steps)
+@example([(1000.0, frozenset(), frozenset()), (30.0, ALL, frozenset())])
+@example([(30.0, frozenset(), ALL), (400.0, ALL, ALL), (30.0, ALL, frozenset())])
+def test_revokes_end_and_nothing_else_is_lost(kind: str, steps: list[tuple[float, Partitions, Partitions]]) -> None:
+    seat = GroupDriver(kind)
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
+        seat.rest(30)
+        assert seat.member.owned == ALL
+        for seconds, target, delayed in steps:
+            seat.rest(seconds, delayed)
+            seat.rebalance(target)
+        seat.rest(60)
+        seat.rest(60)
+        assert seat.member.owned == seat.target
+        assert not seat.group.revocations.pending
+
+
+def test_the_group_s_patience_counts_from_when_it_was_last_at_rest() -> None:
+    seat = GroupDriver("eager")
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
+        seat.rest(400)
+        at_rest = seat.now - HEARTBEAT_INTERVAL
+        seat.rebalance(frozenset())
+        seat.serve()
+        seat.now += 100
+        seat.poll()
+        seat.group.delay(ALL)
+        assert seat.group.revocations.next_deadline == at_rest + INTERVAL - 1
+
+
+@pytest.mark.parametrize("part", [0.4, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0, 1), st.integers(1, 4))
+def test_a_user_who_delays_nothing_has_all_of_the_interval(
+    kind: str, static: bool, part: float, moment: float, polls_before: int
+) -> None:
+    """KIP-62 beside KIP-983: work of nearly max.poll.interval.ms after each poll with records, and a rebalance at any
+    moment of it. The group waits for the interval from when it asks; the revoke must be complete by then, in order."""
+    interval = 12.0  # so short that the time kept for telling the group is a good part of it
+    config = {"max.poll.interval.ms": "12000"}
+    if kind != "epoch":
+        config |= {"heartbeat.interval.ms": "300", "session.timeout.ms": "6000"}
+    if static:
+        config["group.instance.id"] = "i"
+    seat = GroupDriver(kind, config, heartbeat_interval=0.3, polls_every=3.0)
+    work = part * interval
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
+        seat.rest(30)
+        assert seat.member.owned == ALL
+        for _ in range(polls_before):
+            seat.poll()
+            seat.work(work)
+        seat.poll()
+        seat.work(moment * work)
+        gone = frozenset({TopicPartition("t", 0)})
+        seat.rebalance(ALL - gone)
+        asked = seat.now
+        seat.work((1 - moment) * work)
+        seat.poll()
+        while gone & seat.member.owned:
+            if not seat.group.has_requests:  # else the poll returned at once, and without records
+                seat.work(work)
+            seat.poll()
+        # A cooperative member is asked by the assignment that it gets for joining at once with all it has.
+        asked = max(asked, seat.assigned_at) if kind == "cooperative" else asked
+        assert seat.now - asked < interval, "the group would have fenced this member"
+        events = [event for event in seat.diary.events if event[0] != "committed"]
+        assert events == [("revoked", ALL if kind == "eager" else gone)], "nothing is lost"
+        assert all(("committed", partitions) in seat.diary.events for _, partitions in events)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_poll_that_raises_has_told_nothing(kind: str) -> None:
+    """Whatever it raises (a damaged record of another partition, for example): the next one must not give up what the
+    user has not heard of yet, and may be working on."""
+    seat = GroupDriver(kind)
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
+        seat.rest(30)
+        del seat.diary.events[:]
+        seat.rebalance(frozenset())
+        seat.work(2 * HEARTBEAT_INTERVAL)
+        if kind == "cooperative":
+            seat.poll()  # it joins with all it has
+        seat.poll(raises=True)
+        assert seat.group.revocations.next == ALL
+        for _ in range(2):
+            seat.poll(raises=True)
+            assert seat.member.owned == ALL
+            assert seat.group.has_requests, "it is told by the next poll, at once"
+        seat.poll()
+        assert seat.member.owned == ALL
+        assert seat.group.delay(ALL), "in time"
+        seat.poll(raises=True)
+        seat.poll()
+        assert seat.member.owned == ALL, (
+            "one that was delayed is not given up either by a poll that follows one that raised"
+        )
+        seat.poll()
+        assert ("revoked", ALL) in seat.diary.events
+
+
+def test_a_loss_that_only_the_background_knows_of() -> None:
+    seat = GroupDriver("eager")
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
+        seat.rest(30)
+        assert seat.group.delay(ALL)
+        (heartbeat,) = seat.member.tick(seat.now + HEARTBEAT_INTERVAL)
+        assert isinstance(heartbeat, Send)
+        answer = wire.answer(HEARTBEAT, {"error_code": E.unknown_member_id})
+        seat.member.answered(heartbeat, answer, seat.now)
+        assert not seat.group.delay(ALL)
+
+
+def test_what_ended_a_membership_stays_until_subscribe() -> None:
+    """New metadata is matched against a pattern, and is no new subscription."""
+    seat = GroupDriver("eager")
+    seat.group.subscribe(None, "t.*", seat.diary)
+    seat.member._fail(KafkaError(82, "FENCED_INSTANCE_ID", False, "another has its place"))
+    seat.group.follow(seat.buffer.cluster)
+    assert seat.member.failure is not None
+    seat.group.subscribe(None, "t.*", seat.diary)
+    assert seat.member.failure is None
+
+
+@pytest.mark.parametrize(("kind", "absence"), [("eager", 45.0), ("cooperative", 45.0), ("epoch", 10.0)])
+def test_the_longest_absence_is_the_interval_where_the_coordinator_has_the_session(kind: str, absence: float) -> None:
+    """A classic member has at least its session timeout; in a KIP-848 group that is no setting of members."""
+    config = ConsumerConfig.parse(
+        {"bootstrap.servers": "x:1", "group.id": "g", "max.poll.interval.ms": 10_000, **KINDS[kind]}
+    )
+
+    async def nothing(partitions: Partitions) -> None: ...
+
+    group = Rebalancer(config, FetchBuffer(config), nothing, nothing, lambda gone: None)
+    assert group.longest_absence == absence
+    group.member.poll_begins()
+    group.member.poll_ends(100.0)
+    assert group.member._clock.deadline == 100.0 + absence

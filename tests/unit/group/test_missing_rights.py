@@ -1,0 +1,255 @@
+"""Rights that are missing, and come back: what members and partitions do meanwhile, and how often polls raise it."""
+
+from __future__ import annotations
+
+import pytest
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode as E
+
+from headrace._machines.backoff import Backoff
+from headrace._machines.error_pacing import RETRIED, STAYS, ErrorPacing
+from headrace._machines.fetch.assignment import Assignment
+from headrace._machines.fetch.partition import Phase, Position
+from headrace._machines.group.actions import Lose, Subscription
+from headrace._machines.group.classic import ClassicState
+from headrace._machines.share.member import ShareMember, ShareState
+from headrace._protocol.codes import kafka_error, topics_denied
+from headrace._protocol.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SHARE_GROUP_HEARTBEAT, SYNC_GROUP, Api
+from headrace.errors import AuthorizationError, CorruptRecordError, KafkaError, NetworkError, OffsetResetError
+from headrace.types import TopicPartition
+from simulation.classic_member import T0, ClassicMemberDriver
+from support.brokers.kio_entities import build
+from support.harness.consumer_protocol_member import INTERVAL, ConsumerProtocolDriver, T, some
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+DENIED = E.group_authorization_failed
+
+
+def assigned(*partitions: TopicPartition) -> Assignment:
+    assignment = Assignment("latest", "fair", prefetch_bytes=1000)
+    assignment.assign(partitions)
+    for state in assignment:
+        state.seek(Position(0))
+    return assignment
+
+
+# -- how often it is raised --------------------------------------------------------------------------------------
+
+
+def test_the_same_error_is_raised_after_a_pause_and_another_one_at_once() -> None:
+    pace = ErrorPacing()
+    first, second = (kafka_error(DENIED, f"Heartbeat of group {name}") for name in "gh")
+    assert [pace.admits(first, now, RETRIED) for now in (50.0, 50.0, 59.9, 60.0)] == [True, False, False, True]
+    assert pace.admits(second, 60.0, STAYS)
+    assert pace.next_due(60.0) == 61.0
+    assert pace.next_due(61.0) == 70.0
+    pace.forget()
+    assert pace.admits(first, 60.1, RETRIED)
+
+
+def test_an_error_that_stays_is_raised_when_a_poll_s_time_is_up_but_not_at_once() -> None:
+    pace, error = ErrorPacing(), OffsetResetError("none", {A})
+    assert pace.admits(error, 5.0, STAYS, is_late=True)
+    assert not pace.admits(error, 5.09, STAYS, is_late=True)
+    assert not pace.admits(error, 5.2, STAYS)
+    assert pace.admits(error, 5.2, STAYS, is_late=True)
+    assert pace.next_due(5.2) == 6.2
+
+
+def test_denied_topics_are_news_one_by_one() -> None:
+    pace = ErrorPacing()
+    assert pace.admits(topics_denied("ab"), 0.0, RETRIED)
+    assert not pace.admits(topics_denied("a"), 1.0, RETRIED)
+    assert pace.admits(topics_denied("abc"), 2.0, RETRIED)
+    assert not pace.admits(topics_denied("bc"), 10.0, RETRIED)
+
+
+def refusal() -> KafkaError:
+    return KafkaError(-1, "UNKNOWN_SERVER_ERROR", False, "no")
+
+
+def test_a_broker_s_refusal_is_raised_again_after_a_while() -> None:
+    assignment, pace = assigned(A), ErrorPacing()
+    for now, is_raised in [(10.0, True), (10.1, False), (19.9, False), (20.0, True), (20.1, False)]:
+        assignment.state(A).refuse(error := refusal(), now)  # each try brings a new one
+        assert assignment.pending_error(pace, now, news=True) is (error if is_raised else None), now
+
+
+def test_what_stopped_all_is_raised_for_all() -> None:
+    assignment, pace, error = assigned(A, B), ErrorPacing(), refusal()
+    for tp in (A, B):
+        assignment.state(tp).refuse(error, 0.0)
+    assert assignment.pending_error(pace, 1.0) is error
+    assert assignment.pending_error(pace, 1.0) is None
+
+
+def test_topics_that_are_denied_are_left_to_an_error_for_all_of_them() -> None:
+    assignment = assigned(A, B)
+    assignment.state(A).refuse(kafka_error(29, "Fetch of t-0 at offset 0"), 0.0)
+    assert assignment.pending_error(ErrorPacing(), 1.0) is None
+    assert assignment.denied_topics() == {"t"}
+
+
+def test_a_fault_that_stays_is_raised_once_a_second_whoever_has_it() -> None:
+    assignment, pace = assigned(A, B), ErrorPacing()
+    for tp in (A, B):
+        assignment.state(tp).fault = CorruptRecordError("bad", tp, 0)
+
+    def raised(now: float) -> TopicPartition | None:
+        error = assignment.pending_error(pace, now)
+        assert error is None or isinstance(error, CorruptRecordError)
+        return error and error.partition
+
+    assert [raised(now) for now in (5.0, 5.0, 5.0, 5.9, 6.0, 6.5, 7.0, 7.1)] == [A, B, None, None, A, None, B, None]
+
+
+# -- partitions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_partition_is_asked_for_again_with_growing_pauses() -> None:
+    state = assigned(A).state(A)
+    now = 0.0
+    for pause in (0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
+        state.refuse(refusal(), now)
+        assert not state.may_be_asked_for(now + 0.99 * pause)
+        now += pause
+        assert state.may_be_asked_for(now)
+    state.answered()
+    assert state.fault is None
+
+
+def test_what_the_user_has_to_mend_is_not_asked_for_again() -> None:
+    state = assigned(A).state(A)
+    state.fault = OffsetResetError("none", {A})
+    state.answered()
+    assert not state.may_be_asked_for(1e9)
+
+
+def test_a_partition_without_a_position_has_a_time_for_its_next_try() -> None:
+    assignment = assigned(A, B)
+    assert assignment.next_retry is None
+    assignment.state(A).refuse(refusal(), 7.0)
+    assert assignment.next_retry is None, "fetching has its own"
+    assignment.state(B).await_reset("latest")
+    assignment.state(B).refuse(refusal(), 7.0)
+    assert (assignment.state(B).phase, assignment.next_retry) == (Phase.RESET, 7.5)
+
+
+# -- members ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", [JOIN_GROUP, SYNC_GROUP, HEARTBEAT])
+def test_a_classic_member_joins_again_until_it_may(api: Api) -> None:
+    seat = ClassicMemberDriver("cooperative-sticky")
+    member = seat.member
+    if api is JOIN_GROUP:
+        seat.answer(seat.joining(), error_code=DENIED)
+    elif api is SYNC_GROUP:
+        seat.answer(seat.syncing(), error_code=DENIED)
+    else:
+        seat.stable(T0)
+        seat.refused_heartbeat(DENIED)
+    assert isinstance(member.pending_error, AuthorizationError)
+    assert member.failure is None
+    assert seat.poll() == ([Lose(frozenset({T0}))] if api is HEARTBEAT else [])
+    ids = set()
+    for pause in (1.0, 2.0, 4.0) if api is JOIN_GROUP else (1.0, 2.0):
+        member.pending_error = None
+        request = seat.request(JOIN_GROUP, pause)
+        ids.add(request.fields["member_id"])
+        seat.answer(request, error_code=DENIED)
+        assert isinstance(member.pending_error, AuthorizationError)
+    assert len(ids) == 1, "with its id, since the coordinator would wait for the old one"
+    assert api is JOIN_GROUP or ids != {""}
+    assert member.state is ClassicState.JOINING
+
+
+def test_a_classic_member_that_may_not_leave_comes_back_under_its_id() -> None:
+    seat = ClassicMemberDriver()
+    seat.stable(T0)
+    name = seat.member.identity.member_id
+    leave_request = seat.member.leave("so long")
+    assert leave_request is not None
+    assert leave_request.api is LEAVE_GROUP
+    seat.member.keep_member_id(leave_request)
+    seat.member.subscribe(Subscription(frozenset({"t"})))
+    seat.poll()
+    assert seat.request(JOIN_GROUP).fields["member_id"] == name
+
+
+def test_a_coordinator_that_may_not_be_looked_up_is_looked_up_again() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.poll()
+    seat.member.failed(seat.request(), kafka_error(DENIED, "FindCoordinator of group g"), seat.now)
+    assert isinstance(seat.member.pending_error, AuthorizationError)
+    assert seat.sent(0.49) == []
+    seat.request(0.01)
+
+
+def test_a_member_by_the_newer_protocol_joins_again_until_it_may() -> None:
+    seat = ConsumerProtocolDriver()
+    (take,) = seat.joined({T: (0,)})
+    seat.answer(seat.request(INTERVAL), code=DENIED)
+    assert isinstance(seat.member.pending_error, AuthorizationError)
+    assert seat.member.failure is None
+    assert seat.poll() == [Lose(some(TopicPartition("t", 0)))]
+    for pause in (0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
+        assert seat.sent(0.99 * pause) == []
+        request = seat.request(0.02 * pause)
+        assert request.fields["member_epoch"] == 0
+        seat.answer(request, code=DENIED)
+    seat.answer(seat.request(5.1), 7, {T: (0,)})
+    assert seat.poll() == [take]
+
+
+def test_denied_topics_are_left_out_of_heartbeats() -> None:
+    """The coordinator refuses the whole heartbeat for one of them."""
+    seat = ConsumerProtocolDriver()
+    seat.member.deny(frozenset({"u"}))
+    seat.poll()
+    request = seat.request()
+    assert request.fields["subscribed_topic_names"] == ("t",)
+    seat.answer(request, 2, {})
+    assert seat.sent() == []
+    seat.member.deny(frozenset())
+    assert seat.request().fields["subscribed_topic_names"] == ("t", "u")
+
+
+def test_if_all_topics_are_denied_the_coordinator_says_so() -> None:
+    seat = ConsumerProtocolDriver()
+    seat.member.deny(frozenset({"u", "t"}))
+    seat.poll()
+    assert seat.request().fields["subscribed_topic_names"] == ("t", "u")
+
+
+def test_a_member_of_a_share_group_joins_again_until_it_may() -> None:
+    member = ShareMember("g", "me", Backoff(100, 1000), lambda: 0.5)
+    member.subscribe(frozenset({"t", "u"}))
+    member.denied = frozenset({"u"})
+    now = 100.0
+
+    def heartbeat(code: int) -> None:
+        (action,) = member.tick(now)
+        assert action.fields["subscribed_topic_names"] == ("t",)
+        fields = {"throttle_time": 0, "error_code": code, "member_epoch": 1, "heartbeat_interval": 5000}
+        member.answered(action, build(load_response_schema(SHARE_GROUP_HEARTBEAT.key, 1), fields), now)
+
+    for pause in (0.5, 1.0, 2.0, 4.0, 5.0):
+        heartbeat(DENIED)
+        assert isinstance(member.pending_error, AuthorizationError)
+        assert (member.failure, member.state) == (None, ShareState.JOINING)
+        assert member.next_tick() == pytest.approx(now + pause)
+        now += pause
+    heartbeat(0)
+    assert member.state is ShareState.MEMBER
+    member.denied = frozenset()
+    (action,) = member.tick(now)
+    assert action.fields["subscribed_topic_names"] == ("t", "u")
+
+
+def test_a_share_member_that_cannot_reach_its_coordinator_just_retries() -> None:
+    member = ShareMember("g", "me", Backoff(100, 1000), lambda: 0.5)
+    member.subscribe(frozenset({"t"}))
+    (action,) = member.tick(100.0)
+    member.failed(action, NetworkError("it broke"), 100.0)
+    assert (member.pending_error, member.next_tick()) == (None, pytest.approx(100.1))

@@ -1,0 +1,124 @@
+"""Commits of a consumer with two lanes go to two logs (KIP-333), without a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace import OffsetAndMetadata, TopicPartition
+from headrace._aio.lanes import commit_logs as two_logs
+from headrace._machines.commit.committed_offset import CommittedOffset
+from headrace._machines.commit.offset_set import OffsetSet
+from headrace._machines.lanes.commit_metadata import CommitMark, committed_offset
+from headrace.errors import (
+    CommitFailedError,
+    HeadraceError,
+    NetworkError,
+    RequestTimeoutError,
+)
+from support.brokers.fake_broker import run
+from support.harness.two_lanes_in_memory import TP, scene
+
+
+class TestCommits:
+    def test_the_live_lane_does_not_wait_for_a_second_log_that_does_not_answer(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.second.gate.clear()
+                told: list[HeadraceError | None] = []
+                for live, beside in ((125, 85), (130, 120)):
+                    at.read(live, beside)
+                    at.consumer.commit_async(None, lambda _, error: told.append(error))
+                    await at.first.taken.wait()
+                    at.first.taken.clear()
+                    assert at.mark.offset == live
+                assert at.mark.token == "token", "nobody knows what became of the other one"
+                monkeypatch.setattr(two_logs, "_PATIENCE", 30.0)
+                monkeypatch.setattr(two_logs, "_LAST_PATIENCE", 30.0)
+                at.second.gate.set()
+                await at.consumer.commit()
+                assert at.lanes.is_closed
+                assert at.first.has[TP] == OffsetAndMetadata(130)
+                assert [type(error) for error in told] == [RequestTimeoutError, RequestTimeoutError]
+
+        monkeypatch.setattr(two_logs, "_PATIENCE", 0.05)
+        monkeypatch.setattr(two_logs, "_LAST_PATIENCE", 0.01)
+        run(main())
+
+    def test_an_offset_in_a_range_that_is_worked_off_is_a_plain_one(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.read(125, 120)
+                await at.consumer.commit()
+                assert at.lanes.is_closed
+                await at.consumer.commit({TP: 100})
+                assert at.first.has[TP] == OffsetAndMetadata(100)
+                assert at.lanes.is_closed
+
+        run(main())
+
+    def test_metadata_that_leaves_no_room_for_the_ranges(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.read(125, 85)
+                long = OffsetAndMetadata(122, "x" * 4090)
+                with pytest.raises(CommitFailedError, match="leaves no room"):
+                    await at.consumer.commit({TP: long})
+                told: list[HeadraceError | None] = []
+                at.consumer.commit_async({TP: long}, lambda _, error: told.append(error))
+                at.consumer.commit_async({TP: 123}, lambda _, error: told.append(error))
+                await at.first.taken.wait()
+                at.consumer._parts.committer.run_callbacks()
+                assert isinstance(told[0], CommitFailedError)
+
+        run(main())
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "headrace/1 7 Q(?;G0{{",
+            "headrace/1 9 damaged",
+            "headrace/3 9 what comes later",
+            CommitMark(7, OffsetSet(9, [(7, 8)]), "t").commit.metadata,
+        ],
+    )
+    def test_texts_that_say_nothing_of_their_commit_are_reported(
+        self, text: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.first.has[TP] = OffsetAndMetadata(9, text)
+                assert await at.engine.store.read([TP]) == {TP: CommittedOffset(9, OffsetSet(9))}
+                at.backlog.drop([TP])
+
+        run(main())
+        (said,) = [each for each in caplog.messages if "read as a plain one" in each]
+        assert "t-0 at 9" in said
+
+    @pytest.mark.parametrize("mark", [CommitMark(9, OffsetSet(9), "", "mine"), CommitMark(9, OffsetSet(12, [(9, 10)]))])
+    def test_texts_that_speak_of_their_commit_are_not_reported_as_plain(
+        self, mark: CommitMark, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.first.has[TP] = mark.commit
+                assert await at.engine.store.read([TP]) == {TP: committed_offset(mark, None)}
+                at.backlog.drop([TP])
+
+        run(main())
+        assert not [each for each in caplog.messages if "read as a plain one" in each]
+
+    def test_partitions_without_ranges_do_not_wait_for_the_second_log(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                plain = TopicPartition("t", 1)
+                at.first.has[plain] = OffsetAndMetadata(7)
+                at.second.refuses = NetworkError("gone")
+                found = await at.engine.store.read([TP, plain])
+                assert found[TP] is at.second.refuses
+                assert found[plain] == CommittedOffset(7, OffsetSet(7))
+                with pytest.raises(NetworkError):
+                    await at.engine.store.committed([TP, plain])
+
+        run(main())

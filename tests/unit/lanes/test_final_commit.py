@@ -1,0 +1,119 @@
+"""The final commit of a consumer with two lanes (KIP-333), without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from headrace import OffsetAndMetadata, RebalanceListener, TopicPartition
+from headrace._aio.group.rebalance import perform
+from headrace._machines.commit.offset_set import OffsetSet
+from headrace._machines.group.actions import Revoke
+from headrace.errors import (
+    NetworkError,
+)
+from support.brokers.fake_broker import run
+from support.harness.same_loop import SameLoop
+from support.harness.two_lanes_in_memory import TP, Log, Scene, fill, scene, set_log
+
+
+def _begin_anew(at: Scene) -> None:
+    """The partition is assigned again: 70 is committed, and the log ends at 120."""
+    at.first.has[TP] = OffsetAndMetadata(70)
+    set_log(at, Log(120, NetworkError("not asked")))
+    at.buffer.assign([])
+    at.buffer.assign([TP])
+
+
+class TestFarewell:
+    def test_a_commit_that_is_under_way_does_not_bring_the_token_back(self) -> None:
+        """A member that gives a partition up does not wait for asynchronous commits, unless this does."""
+
+        async def main() -> None:
+            async with scene() as at:
+                at.read(125, 85)
+                at.second.gate.clear()
+                at.consumer.commit_async()
+                await at.second.asked.wait()
+                final_revoke = asyncio.create_task(at.consumer._parts.committer.after_revoke(frozenset({TP})))
+                await asyncio.sleep(0)  # the task begins
+                at.second.gate.set()
+                await final_revoke
+                assert (at.mark.offset, at.mark.token) == (85, "")
+                assert at.mark.done == OffsetSet(125, [(85, 120)]), "what that commit said is in it"
+
+        run(main())
+
+    def test_records_that_could_not_be_taken_back_do_not_pass_for_a_gap(self) -> None:
+        """The live lane went back between the poll and the error that ended its `with` statement."""
+
+        async def main() -> None:
+            async with scene() as at:
+                with at.buffer.lock:
+                    fill(at.backlog.assignment.state(TP), 70, 10)
+                    fill(at.state, 120, 5)
+                assert len(at.buffer.take(15) or ()) == 15
+                with at.buffer.lock:
+                    at.backlog.cut(TP, 100)
+                at.buffer.take_back()
+                await at.consumer._parts.committer.after_revoke(frozenset({TP}))
+                assert at.mark.offset == 70
+
+        run(main())
+
+    def test_no_final_commit_is_needed_when_a_commit_under_way_closes_the_range(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                at.read(125, 120)
+                at.consumer.commit_async()
+                await at.consumer._parts.committer.after_revoke(frozenset({TP}))
+                assert at.first.has[TP] == OffsetAndMetadata(125)
+
+        run(main())
+
+    def test_a_token_that_is_on_its_way_is_taken_back_by_the_final_commit(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                _begin_anew(at)
+                at.first.gate.clear()
+                await at.first.asked.wait()
+                final_revoke = asyncio.create_task(at.consumer._parts.committer.after_revoke(frozenset({TP})))
+                await asyncio.sleep(0)  # the task begins
+                at.first.gate.set()
+                await at.first.taken.wait()
+                assert at.mark.token
+                await final_revoke
+                assert (at.mark.offset, at.mark.token) == (70, "")
+
+        run(main())
+
+    def test_no_token_is_committed_after_the_final_commit(self) -> None:
+        async def main() -> None:
+            async with scene() as at:
+                _begin_anew(at)
+                await at.consumer._parts.committer.after_revoke(frozenset({TP}))
+                await at.engine.positions.next_round()
+                assert at.first.has[TP] == OffsetAndMetadata(70)
+
+        run(main())
+
+    @pytest.mark.parametrize("is_raised", [False, True])
+    def test_the_final_commit_is_sent_also_when_the_listener_fails(self, is_raised: bool) -> None:
+        class Listener(RebalanceListener):
+            def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+                if is_raised:
+                    raise ZeroDivisionError
+
+        async def main() -> None:
+            async with scene() as at:
+                group = at.consumer._parts.group
+                assert group is not None
+                group._listener = Listener()
+                group.member.done = lambda poll_action: None  # type: ignore[method-assign,assignment]
+                with pytest.raises(ZeroDivisionError) if is_raised else contextlib.nullcontext():
+                    await perform(group._perform(Revoke(frozenset({TP}))), SameLoop())
+                assert (at.mark.offset, at.mark.token) == (70, "")
+
+        run(main())

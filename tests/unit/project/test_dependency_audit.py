@@ -1,0 +1,94 @@
+"""The dependencies are the few that were chosen, each with its exact version; what is installed is what is pinned.
+
+PySpark and pyarrow alone have ranges: they may be there already, as a cluster's. Development pins them.
+
+Works offline: nothing is asked of a registry or a database of advisories.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# Each of these was looked at before it was let in. Whoever adds one adds it here, and says why in the commit.
+CORE = {"kio"}
+OF_CORE = {"crc32c", "kio", "typing-extensions"}
+RANGES = {"pyspark>=4.2,<5", "pyarrow>=18"}
+_PINNED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?==(?P<version>[0-9][^*;,\s]*)")
+
+
+def pins() -> dict[str, str]:
+    extras = PROJECT["optional-dependencies"].values()
+    every = [*PROJECT["dependencies"], *(item for items in extras for item in items)]
+    found: dict[str, str] = {}
+    for item in every:
+        if item in RANGES:
+            continue
+        pin = _PINNED.fullmatch(item.strip())
+        assert pin is not None, f"{item} is not pinned to one version"
+        name = pin["name"].lower()
+        assert found.setdefault(name, pin["version"]) == pin["version"], f"{name} is pinned to two versions"
+    return found
+
+
+def needed_by(name: str, seen: set[str]) -> set[str]:
+    """The package and all that it needs, as installed, without extras."""
+    if name in seen:
+        return seen
+    seen.add(name)
+    for line in importlib.metadata.requires(name) or ():
+        requirement, _, condition = line.partition(";")
+        if "extra" in condition:
+            continue
+        needed = re.match(r"[A-Za-z0-9._-]+", requirement.strip())
+        assert needed is not None
+        found = re.sub(r"[._]+", "-", needed[0]).lower()
+        try:
+            importlib.metadata.distribution(found)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another system or an older Python
+        needed_by(found, seen)
+    return seen
+
+
+def test_every_version_is_exact() -> None:
+    assert len(pins()) > 10
+
+
+def test_what_has_a_range_is_exact_in_development() -> None:
+    ranged = {re.split("[<>=]", item)[0] for item in RANGES}
+    assert ranged <= {_PINNED.fullmatch(item)["name"] for item in PROJECT["optional-dependencies"]["dev"]}  # type: ignore[index]
+
+
+def test_the_library_needs_one_package() -> None:
+    assert {_PINNED.fullmatch(item)["name"] for item in PROJECT["dependencies"]} == CORE  # type: ignore[index]
+
+
+def test_what_that_package_brings_is_known() -> None:
+    assert needed_by("kio", set()) <= OF_CORE
+
+
+@pytest.mark.parametrize("name", sorted(pins()))
+def test_what_is_installed_is_what_is_pinned(name: str) -> None:
+    try:
+        installed = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"{name} is not part of development")
+    assert installed == pins()[name]
+
+
+@pytest.mark.parametrize("manifest", sorted(ROOT.glob("rust/*/Cargo.toml")), ids=lambda path: path.parent.name)
+def test_crates_are_exact_as_well(manifest: Path) -> None:
+    found = tomllib.loads(manifest.read_text())
+    for kind in ("dependencies", "dev-dependencies", "build-dependencies"):
+        for name, wanted in found.get(kind, {}).items():
+            version = wanted if isinstance(wanted, str) else wanted.get("version", "path")
+            assert version.startswith("=") or "path" in wanted or wanted == {"workspace": True} or version == "path", (
+                f"{name}={version} in {manifest.parent.name} is not pinned to one version"
+            )

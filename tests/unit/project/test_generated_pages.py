@@ -1,0 +1,32 @@
+"""Pages that are made from the code are up to date."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_settings_page_is_the_one_that_the_code_makes():
+    made = runpy.run_path(str(ROOT / ".ci" / "config_docs.py"))["render"]()
+    assert (ROOT / "docs" / "configuration.md").read_text() == made, "run: python .ci/config_docs.py"
+
+
+def test_every_file_named_in_the_design_exists():
+    """Files and rooms by their path; a file beside another one that was just named, by its name."""
+    package = ROOT / "src" / "headrace"
+    named = set(re.findall(r"`([\w./]+(?:\.py|\.pyi|/))`", (ROOT / "DESIGN.md").read_text()))
+    names = {path.name for path in package.rglob("*.py")} | {f"{path.name}/" for path in package.rglob("*")}
+    missing = {each for each in named if not ((package / each).exists() or (ROOT / each).exists() or each in names)}
+    assert len(named) > 50
+    assert not missing
+
+
+def test_every_class_named_in_the_design_exists():
+    named = set(re.findall(r"`([A-Z][a-z]+[A-Z]\w+)(?:\.\w+)?`", (ROOT / "DESIGN.md").read_text()))
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py*"))
+    missing = {name for name in named if f"class {name}" not in source}
+    assert len(named) >= 10
+    assert not missing

@@ -1,0 +1,59 @@
+"""Import rules that import-linter cannot see: it does not know modules that are not Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from headrace._protocol import _NoHypothesis
+
+SOURCE = Path(__file__).parents[3] / "src" / "headrace"
+
+
+def test_only_records_and_the_lock_of_calls_touch_the_native_module():
+    users = {path.name for path in SOURCE.rglob("*.py") if "_native" in path.read_text()}
+    assert users == {"records.py", "threaded.py"}
+
+
+def test_importing_headrace_loads_neither_the_kernel_nor_asyncio():
+    """Every Spark worker imports it, and every pytest run of those who have it installed."""
+    code = "import sys, headrace, headrace.testing; print([m for m in sys.modules if m in %r])"
+    heavy = ("asyncio", "headrace._native", "kio", "pyarrow", "pyspark")
+    command = [sys.executable, "-c", code % (heavy,)]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert loaded.strip() == "[]", loaded
+
+
+def test_importing_headrace_leaves_hypothesis_alone():
+    """It is installed here; kio would import it, which takes as long as the rest of the consumer."""
+    for first in (
+        "from headrace import Consumer, ShareConsumer, AsyncConsumer, AsyncShareConsumer",
+        "import headrace._machines.group.classic",
+        "import headrace._protocol.codes",
+        "import headrace.spark.source, headrace.cli.app",
+    ):
+        code = f"import sys; {first}; print('hypothesis' in sys.modules); import hypothesis.strategies"
+        loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+        assert loaded.stdout.strip() == "False", first
+
+
+def test_a_program_that_has_loaded_hypothesis_keeps_it():
+    code = (
+        "import sys, hypothesis; from headrace import Consumer; from kio.static import _phantom;"
+        "print(_phantom.hypothesis is hypothesis, [each for each in sys.meta_path if 'headrace' in repr(each)])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert loaded.stdout.strip() == "True []"
+
+
+def test_other_threads_find_hypothesis_while_kio_is_loaded():
+    finder = _NoHypothesis()
+    with pytest.raises(ModuleNotFoundError):
+        finder.find_spec("hypothesis.strategies", None)
+    assert finder.find_spec("kio.static._phantom", None) is None
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(finder.find_spec, "hypothesis", None).result(60) is None

@@ -1,0 +1,309 @@
+"""Requests as kio reads them, in every version that headrace can speak."""
+
+from __future__ import annotations
+
+import datetime
+import struct
+import uuid
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+
+from headrace._protocol.messages import (
+    API_VERSIONS,
+    APIS,
+    CONSUMER_GROUP_HEARTBEAT,
+    FETCH,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    SHARE_GROUP_HEARTBEAT,
+    SYNC_GROUP,
+    Api,
+    correlation_id_of,
+    encode_request,
+    exactly_one,
+)
+from headrace.errors import EncodingError, ProtocolError
+from support.brokers.fake_broker import read_request
+from support.brokers.kio_entities import build
+
+TOPIC = uuid.UUID(int=7)
+ACKS = {"first_offset": 3, "last_offset": 5, "acknowledge_types": (1, 2, 0)}
+
+# One description of each request, for all of its versions.
+FIELDS: dict[Api, dict[str, Any]] = {
+    SASL_HANDSHAKE: {"mechanism": "PLAIN"},
+    SASL_AUTHENTICATE: {"auth_bytes": b"\0me\0secret"},
+    FETCH: {
+        "replica_id": -1,
+        "max_wait": 500,
+        "min_bytes": 1,
+        "max_bytes": 1000,
+        "isolation_level": 1,
+        "session_id": 3,
+        "session_epoch": 4,
+        "topics": [
+            {
+                "topic_id": TOPIC,
+                "partitions": [
+                    {"partition": 2, "current_leader_epoch": 5, "fetch_offset": 99, "partition_max_bytes": 100}
+                ],
+            }
+        ],
+        "forgotten_topics_data": [{"topic_id": TOPIC, "partitions": [1, 2]}],
+        "rack_id": "r",
+    },
+    LIST_OFFSETS: {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "timeout": 1500,
+        "topics": [{"name": "t", "partitions": [{"partition_index": 1, "current_leader_epoch": 2, "timestamp": -1}]}],
+    },
+    JOIN_GROUP: {
+        "group_id": "g",
+        "session_timeout": 45_000,
+        "rebalance_timeout": 300_000,
+        "member_id": "m",
+        "group_instance_id": "i",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"blob"}],
+        "reason": "why",
+    },
+    SYNC_GROUP: {
+        "group_id": "g",
+        "generation_id": 3,
+        "member_id": "m",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": [{"member_id": "m", "assignment": b"blob"}],
+    },
+    HEARTBEAT: {"group_id": "g", "generation_id": 3, "member_id": "m", "group_instance_id": None},
+    LEAVE_GROUP: {
+        "group_id": "g",
+        "members": [{"member_id": "m", "group_instance_id": None, "reason": "why"}],
+    },
+    CONSUMER_GROUP_HEARTBEAT: {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 4,
+        "instance_id": None,
+        "rack_id": "r",
+        "rebalance_timeout": -1,
+        "subscribed_topic_names": ["t"],
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": [{"topic_id": TOPIC, "partitions": [0, 1]}],
+    },
+    SHARE_GROUP_HEARTBEAT: {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 4,
+        "rack_id": None,
+        "subscribed_topic_names": ["t"],
+    },
+    SHARE_FETCH: {
+        "group_id": "g",
+        "member_id": "m",
+        "share_session_epoch": 4,
+        "max_wait": 500,
+        "min_bytes": 1,
+        "max_bytes": 1000,
+        "max_records": 6,
+        "batch_size": 2,
+        "share_acquire_mode": 1,
+        "is_renew_ack": False,
+        "topics": [{"topic_id": TOPIC, "partitions": [{"partition_index": 2, "acknowledgement_batches": [ACKS]}]}],
+        "forgotten_topics_data": [{"topic_id": TOPIC, "partitions": [1, 2]}],
+    },
+    SHARE_ACKNOWLEDGE: {
+        "group_id": "g",
+        "member_id": "m",
+        "share_session_epoch": -1,
+        "is_renew_ack": True,
+        "topics": [{"topic_id": TOPIC, "partitions": [{"partition_index": 2, "acknowledgement_batches": [ACKS]}]}],
+    },
+    METADATA: {
+        "topics": [{"topic_id": None, "name": "t"}],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    },
+    OFFSET_COMMIT: {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [
+            {
+                "name": "t",
+                "topic_id": TOPIC,
+                "partitions": [
+                    {
+                        "partition_index": 0,
+                        "committed_offset": 5,
+                        "committed_leader_epoch": -1,
+                        "committed_metadata": "m",
+                    }
+                ],
+            }
+        ],
+    },
+    OFFSET_FETCH: {
+        "groups": [
+            {
+                "group_id": "g",
+                "member_id": None,
+                "member_epoch": -1,
+                "topics": [{"name": "t", "topic_id": TOPIC, "partition_indexes": [0, 1]}],
+            }
+        ],
+        "require_stable": True,
+    },
+    FIND_COORDINATOR: {"key_type": 0, "coordinator_keys": ("g",)},
+    API_VERSIONS: {"client_software_name": "headrace", "client_software_version": "1"},
+    OFFSET_DELETE: {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 3}]}]},
+    OFFSET_FOR_LEADER_EPOCH: {
+        "replica_id": -1,
+        "topics": [{"topic": "t", "partitions": [{"partition": 0, "current_leader_epoch": 2, "leader_epoch": 1}]}],
+    },
+}
+
+
+def sent(api: Api, version: int, fields: dict[str, Any]) -> Any:
+    raw = encode_request(api, version, 42, "me", fields)
+    assert struct.unpack_from(">i", raw)[0] == len(raw) - 4
+    request = read_request(raw[4:])
+    assert (request.api_key, request.version, request.correlation_id) == (api.key, version, 42)
+    assert request.client_id == "me"
+    return request.body
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), [(api, version) for api in APIS for version in range(api.lowest, api.highest + 1)], ids=str
+)
+def test_one_description_serves_every_version(api: Api, version: int) -> None:
+    body = sent(api, version, FIELDS[api])
+    assert body == build(load_request_schema(api.key, version), FIELDS[api])
+
+
+def test_a_fetch_has_its_settings_and_partitions() -> None:
+    body = sent(FETCH, 18, FIELDS[FETCH])
+    assert body.max_wait == datetime.timedelta(milliseconds=500)
+    assert (body.session_id, body.session_epoch, body.isolation_level, body.rack_id) == (3, 4, 1, "r")
+    (topic,) = body.topics
+    (partition,) = topic.partitions
+    assert (topic.topic_id, partition.partition, partition.fetch_offset) == (TOPIC, 2, 99)
+    assert (partition.current_leader_epoch, partition.last_fetched_epoch) == (5, -1)
+    assert body.forgotten_topics_data[0].partitions == (1, 2)
+
+
+def test_the_replica_of_a_consumer_is_none_in_every_version() -> None:
+    """-1 says that this is a consumer; kio's default for OffsetForLeaderEpoch is another (-2)."""
+    assert sent(FETCH, 14, FIELDS[FETCH]).replica_id == -1
+    assert sent(FETCH, 18, FIELDS[FETCH]).replica_state.replica_id == -1
+    assert sent(OFFSET_FOR_LEADER_EPOCH, 4, FIELDS[OFFSET_FOR_LEADER_EPOCH]).replica_id == -1
+    assert sent(LIST_OFFSETS, 11, FIELDS[LIST_OFFSETS]).replica_id == -1
+
+
+@pytest.mark.parametrize(
+    ("version", "has", "has_not"), [(9, "name", "topic_id"), (10, "topic_id", "name")], ids=["v9", "v10"]
+)
+def test_topics_go_by_name_or_by_id(version: int, has: str, has_not: str) -> None:
+    for api in (OFFSET_COMMIT, OFFSET_FETCH):
+        body = sent(api, version, FIELDS[api])
+        (topic,) = body.topics if api is OFFSET_COMMIT else body.groups[0].topics
+        assert getattr(topic, has) in ("t", TOPIC)
+        assert not hasattr(topic, has_not)
+
+
+def test_all_topics_and_no_topics_are_different_questions() -> None:
+    rest = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    assert sent(METADATA, 13, {"topics": None, **rest}).topics is None
+    assert sent(METADATA, 13, {"topics": [], **rest}).topics == ()
+
+
+def commit_of(**changes: Any) -> dict[str, Any]:
+    item = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
+    topics = [{"name": "t", "topic_id": TOPIC, "partitions": [item | changes]}]
+    return {**FIELDS[OFFSET_COMMIT], "topics": topics}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("committed_offset", 2**63),
+        ("committed_offset", 1.5),
+        ("committed_offset", None),
+        ("committed_offset", "5"),
+        ("partition_index", 2**31),
+        ("partition_index", -(2**31) - 1),
+        ("committed_metadata", 5),
+        ("committed_metadata", b"x"),
+        ("committed_metadata", "\ud800"),
+        ("committed_metadata", "m" * 2**15),
+    ],
+)
+def test_a_value_that_does_not_fit_names_its_field(field: str, value: Any) -> None:
+    for version in range(OFFSET_COMMIT.lowest, OFFSET_COMMIT.highest + 1):
+        with pytest.raises(
+            EncodingError, match=rf"^cannot encode the request OffsetCommit: {field} of \w+ cannot be "
+        ) as caught:
+            encode_request(OFFSET_COMMIT, version, 1, None, commit_of(**{field: value}))
+        assert not caught.value.retriable
+        assert len(str(caught.value)) < 400
+    encode_request(OFFSET_COMMIT, 9, 1, None, commit_of(committed_metadata="m" * (2**15 - 1)))
+
+
+@pytest.mark.parametrize("value", [5, "text", [1], None])
+def test_a_field_of_bytes_takes_only_bytes(value: Any) -> None:
+    with pytest.raises(EncodingError, match="auth_bytes"):
+        encode_request(SASL_AUTHENTICATE, 2, 1, None, {"auth_bytes": value})
+
+
+@pytest.mark.parametrize("client_id", ["c" * 2**15, "\ud800", 5])
+def test_a_client_id_that_does_not_fit_is_refused(client_id: Any) -> None:
+    with pytest.raises(EncodingError, match="client_id"):
+        encode_request(METADATA, 13, 1, client_id, FIELDS[METADATA])
+
+
+def test_a_missing_field_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="topics"):
+        encode_request(METADATA, 13, 1, None, {})
+
+
+def test_a_tagged_field_is_refused_and_not_left_out() -> None:
+    with pytest.raises(TypeError, match="cluster_id"):
+        encode_request(FETCH, 18, 1, None, {**FIELDS[FETCH], "cluster_id": "c"})
+
+
+def test_a_request_may_have_no_client_id() -> None:
+    raw = encode_request(API_VERSIONS, 4, 1, None, FIELDS[API_VERSIONS])
+    assert read_request(raw[4:]).client_id is None
+
+
+def test_a_response_begins_with_its_correlation_id() -> None:
+    assert correlation_id_of(memoryview(b"\0\0\0\x2aabc")) == 42
+    with pytest.raises(ProtocolError, match="3 bytes"):
+        correlation_id_of(memoryview(b"\0\0\0"))
+
+
+@pytest.mark.parametrize("items", [(), (1, 2)])
+def test_an_answer_about_one_thing_is_about_one(items: tuple[int, ...]) -> None:
+    assert exactly_one((7,), "FindCoordinator of group g") == 7
+    with pytest.raises(
+        ProtocolError, match=f"FindCoordinator of group g: the response has {len(items)} entries instead of 1"
+    ):
+        exactly_one(items, "FindCoordinator of group g")

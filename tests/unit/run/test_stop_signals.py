@@ -1,0 +1,62 @@
+"""Signals that end `run()`, and those that a process inherited as ignored."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from headrace._aio.run.signals import stopped_by_signals
+from support.members.subprocesses import python
+
+
+@pytest.fixture(autouse=True)
+def handlers_restored() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_stops_and_the_handler_is_gone_afterwards(number: signal.Signals) -> None:
+    stopped = threading.Event()
+    usual = signal.getsignal(number)
+    with stopped_by_signals(stopped.set):
+        assert signal.getsignal(number) is not usual
+        signal.raise_signal(number)
+        assert stopped.is_set()
+        assert signal.getsignal(number) == usual, "a second one has its usual effect"
+    assert signal.getsignal(number) == usual
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
+    stopped = threading.Event()
+    signal.signal(number, signal.SIG_IGN)
+    with stopped_by_signals(stopped.set):
+        signal.raise_signal(number)
+    assert not stopped.is_set()
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_programs_of_tests_are_interrupted_whatever_the_test_run_inherited() -> None:
+    """Else tests that send SIGINT to them fail when the run itself is in the background of a script."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process = python("""
+        import time
+        print("ready", flush=True)
+        time.sleep(60)  # until it is interrupted
+    """)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+    finally:
+        process.kill()
+        _, said = process.communicate()
+    assert (process.returncode, said.splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt")

@@ -1,0 +1,264 @@
+"""What a share consumer asks of its brokers, and when it acknowledges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace._machines.share.responses import buffer_records, handle_response
+from headrace._protocol.messages import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from headrace.errors import StateError
+from headrace.types import AcknowledgeType
+from support.harness.share_broker_model import Model, tip
+from support.harness.share_planner import T0, SharePlannerDriver, offsets
+
+# -- fetches -----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_asked_before_a_poll_waits() -> None:
+    desk = SharePlannerDriver(Model({0: 10}))
+    assert desk.plan() is None
+    desk.planner.wait(7, desk.now + 0.25)
+    request = desk.plan()
+    assert request is not None
+    assert request.api is SHARE_FETCH
+    wanted = {"share_session_epoch": 0, "max_records": 7, "batch_size": 7, "max_wait": 250, "share_acquire_mode": 0}
+    assert {name: request.fields[name] for name in wanted} == wanted
+    assert desk.plan() is None, "one at a time"
+
+
+def test_a_poll_that_does_not_wait_has_each_broker_asked_once() -> None:
+    desk = SharePlannerDriver(Model({0: 10}), Model({1: 10}))
+    desk.planner.nudge(7)
+    assert [(request.node, request.fields["max_wait"]) for request in desk.step()] == [(1, 0), (2, 0)]
+    assert [(request.node, request.fields["max_wait"]) for request in desk.step()] == [], "something is in stock"
+    strict = SharePlannerDriver(Model({0: 0}), Model({1: 0}), is_strict=True)
+    strict.planner.nudge(7)
+    assert [request.node for request in strict.step()] == [1]
+    strict.planner.nudge(7)
+    assert [request.node for request in strict.step()] == [2]
+
+
+def test_a_fetch_does_not_outlast_the_poll_nor_the_setting() -> None:
+    desk = SharePlannerDriver(Model({0: 10}), max_wait=0.5)
+    desk.planner.wait(7, desk.now + 60)
+    request = desk.plan()
+    assert request is not None
+    assert request.fields["max_wait"] == 500
+
+
+def test_polls_return_no_more_than_their_limit_and_the_rest_waits() -> None:
+    desk = SharePlannerDriver(Model({0: 15}))
+    assert offsets(desk.poll(6)) == [0, 1, 2, 3, 4, 5]
+    assert desk.planner.buffer.count == 4
+    assert offsets(desk.poll(6)) == [6, 7, 8, 9]
+    assert len(desk.requests) == 1, "no fetch for what is in stock"
+    assert offsets(desk.poll(6)) == [10, 11, 12, 13, 14]
+    assert desk.models[1].accepted == [(0, offset) for offset in range(10)]
+
+
+def test_in_record_limit_exactly_so_many_are_acquired() -> None:
+    desk = SharePlannerDriver(Model({0: 15}), is_strict=True)
+    assert [offsets(desk.poll(6)) for _ in range(3)] == [
+        [0, 1, 2, 3, 4, 5],
+        [6, 7, 8, 9, 10, 11],
+        [12, 13, 14],
+    ]
+    assert desk.most_acquired == 6
+
+
+def test_a_quick_user_is_fetched_ahead_for() -> None:
+    """What it takes in 50 ms, but at most twice as much as the time before; in time before everything is worked off."""
+    desk = SharePlannerDriver(Model({0: 1000}, batch=10))
+    desk.poll(10)
+    assert desk.step() == [], "nobody knows yet how quick"
+    fetches = []
+    for _ in range(16):
+        desk.now += 0.01
+        desk.poll(10)
+        fetches += [(request.size.records, request.size.wait) for request in desk.step() if request.size.records]
+    assert [request.size.records for request in desk.requests if request.size.records][:2] == [10, 20]
+    assert fetches == [(40, 0.0), *[(50, 0.0)] * 3]
+    assert desk.planner.buffer.count > 0
+    for _ in range(5):
+        desk.now += 5.0
+        desk.poll(10)
+        assert [request for request in desk.step() if request.size.records] == [], "not so quick any more"
+
+
+def test_one_quick_poll_does_not_make_a_quick_user() -> None:
+    desk = SharePlannerDriver(Model({0: 1000}, batch=10))
+    for pause in (0.2, 0.001, 0.2, 0.001):
+        desk.poll(10)
+        desk.now += pause
+    assert max(request.size.records for request in desk.requests) == 10
+
+
+def test_a_poll_that_has_got_something_waits_no_longer() -> None:
+    desk = SharePlannerDriver(Model({0: 10, 1: 10}, batch=10))
+    desk.planner.poll_begins(desk.now)
+    desk.planner.wait(20, desk.now + 1.0)
+    desk.step()
+    assert desk.planner.take(20, desk.now)
+    assert desk.plan() is None, "though it has not returned yet"
+
+
+def test_full_partitions_are_acknowledged_before_they_are_fetched_from() -> None:
+    """A fetch gets nothing of what is given back with it, and a broker locks 2,000 records of a partition."""
+    desk = SharePlannerDriver(Model({0: 4000, 1: 4000}, batch=100))
+    desk.poll(4000)
+    desk.poll(10)
+    assert [request.api for request in desk.requests] == [SHARE_FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH]
+
+
+@pytest.mark.parametrize(("limit", "requests"), [(1000, [SHARE_FETCH]), (1001, [SHARE_ACKNOWLEDGE, SHARE_FETCH])])
+def test_in_record_limit_full_partitions_are_acknowledged_first_only_when_the_next_poll_has_no_room(
+    limit: int, requests: list[Any]
+) -> None:
+    desk = SharePlannerDriver(Model({0: 5000, 1: 5000}), is_strict=True)
+    assert len(offsets(desk.poll(limit))) == limit
+    desk.requests.clear()
+    assert len(offsets(desk.poll(limit))) == limit
+    assert [request.api for request in desk.requests] == requests
+
+
+def test_a_slow_user_is_not_fetched_ahead_for() -> None:
+    slow = SharePlannerDriver(Model({0: 1000}, batch=10))
+    for _ in range(3):
+        slow.poll(10)
+        slow.now += 5.0
+        assert [request for request in slow.step() if request.size.records] == []
+    assert {request.size.records for request in slow.requests} == {10}
+
+
+def test_nothing_is_fetched_ahead_where_there_is_little() -> None:
+    desk = SharePlannerDriver(Model({0: 4}, batch=1))
+    for _ in range(2):
+        desk.poll(10)
+        desk.now += 0.001
+        assert [request for request in desk.step() if request.size.records] == []
+
+
+def test_nothing_is_fetched_ahead_in_record_limit() -> None:
+    desk = SharePlannerDriver(Model({0: 1000}, batch=10), is_strict=True)
+    for _ in range(3):
+        desk.poll(10)
+        desk.now += 0.001
+        assert [request for request in desk.step() if request.size.records] == []
+
+
+def test_in_record_limit_brokers_are_asked_in_turn() -> None:
+    desk = SharePlannerDriver(Model({0: 0}), Model({1: 4}), is_strict=True)
+    desk.planner.poll_begins(desk.now)
+    desk.planner.wait(10, desk.now + 1.0)
+    first = desk.plan(1)
+    assert first is not None
+    assert first.fields["max_wait"] == 0, "each is looked at before one is waited for"
+    assert desk.plan(2) is None
+    desk.finish(first)
+    assert desk.plan(1) is None
+    second = desk.plan(2)
+    assert second is not None
+    desk.finish(second)
+    assert desk.planner.buffer.count == 4
+    assert desk.plan(1) is None
+
+
+def test_in_record_limit_nothing_is_asked_for_while_an_answer_is_being_decoded() -> None:
+    desk = SharePlannerDriver(Model({0: 4}), Model({1: 4}), is_strict=True)
+    desk.planner.poll_begins(desk.now)
+    desk.planner.wait(4, desk.now + 1.0)
+    first = desk.plan(1)
+    assert first is not None
+    (arrival,) = handle_response(desk.planner, first, desk.models[1].answer(first, desk.now), desk.now).arrivals
+    assert desk.plan(2) is None
+    buffer_records(desk.planner, arrival, [], [(0, 3)], desk.now)
+    assert desk.plan(2) is not None, "there was no record in it"
+
+
+# -- acknowledgements ----------------------------------------------------------------------------------------------
+
+
+def test_acknowledgements_go_with_the_next_fetch() -> None:
+    desk = SharePlannerDriver(Model({0: 20}))
+    desk.poll(10)
+    desk.poll(10)
+    (fetch,) = (request for request in desk.requests if request.acknowledged)
+    assert fetch.api is SHARE_FETCH
+    assert desk.models[1].accepted == [(0, offset) for offset in range(10)]
+
+
+def test_acknowledgements_go_by_themselves_when_no_fetch_comes() -> None:
+    desk = SharePlannerDriver(Model({0: 10}), is_explicit=True)
+    (records,) = desk.poll(10)
+    desk.planner.decide(T0, records.runs(), AcknowledgeType.ACCEPT, desk.now)
+    assert desk.step() == []
+    desk.now = desk.planner.next_wake(1, desk.now)
+    assert [request.api for request in desk.step()] == [SHARE_ACKNOWLEDGE]
+    assert desk.planner.next_wake(1, desk.now) > desk.now + 10
+
+
+def test_acknowledgements_go_at_once_when_somebody_waits() -> None:
+    desk = SharePlannerDriver(Model({0: 10}))
+    desk.poll(10)
+    desk.planner.accept_all(desk.now)
+    goals = desk.planner.flush()
+    assert not desk.planner.is_over(goals)
+    desk.step()
+    assert desk.planner.is_over(goals)
+    assert desk.planner.flush() == {}
+    assert [outcome.error for outcome in desk.planner.outcomes] == [None]
+
+
+def test_explicit_polls_want_everything_acknowledged() -> None:
+    desk = SharePlannerDriver(Model({0: 10}), is_explicit=True)
+    desk.poll(10)
+    desk.planner.decide(T0, [(0, 8)], AcknowledgeType.ACCEPT, desk.now)
+    with pytest.raises(StateError, match="offset 9 of t-0"):
+        desk.planner.poll_begins(desk.now)
+    desk.planner.decide(T0, [(9, 9)], AcknowledgeType.RENEW, desk.now)
+    desk.planner.poll_begins(desk.now)
+    renewal = desk.plan()
+    desk.planner.poll_begins(desk.now)
+    assert renewal is not None
+    assert renewal.is_renewal, "whether that is still to be sent, or under way"
+    desk.finish(renewal)
+    desk.planner.poll_begins(desk.now)
+    assert desk.planner.in_hand == 1, "a renewed one stays in hand"
+    desk.planner.decide(T0, [(9, 9)], AcknowledgeType.ACCEPT, desk.now)
+    with pytest.raises(StateError, match="1 of the offsets 9 to 10"):
+        desk.planner.decide(T0, [(9, 10)], AcknowledgeType.ACCEPT, desk.now)
+
+
+@pytest.mark.parametrize("session", ["open", "forgotten"])
+def test_all_that_is_decided_is_acknowledged_before_the_session_is_closed(session: str) -> None:
+    """The broker refuses all of a request for one lock that has ended: what that leaves over is sent once more."""
+    desk = SharePlannerDriver(Model({0: 15}, batch=15), is_explicit=True)
+    for _ in range(3):
+        (records,) = desk.poll(5)
+        desk.planner.decide(T0, records.runs(), AcknowledgeType.ACCEPT, desk.now)
+    desk.models[1].logs[0][7].state = "available"
+    if session == "forgotten":
+        desk.models[1].forgets_session()
+    sent = []
+    while (request := desk.planner.closing_request(1, desk.now)) is not None:
+        sent.append(request)
+        desk.finish(request)
+        if request.is_last:
+            break
+    assert [request.is_last for request in sent].index(True) == len(sent) - 1
+    assert len(sent) == {"open": 5, "forgotten": 7}[session]
+    assert sorted(desk.models[1].accepted) == [(0, offset) for offset in range(15) if not 5 <= offset < 10]
+    assert [outcome.error is None for outcome in desk.planner.outcomes].count(False) == 1
+    assert desk.models[1].complaints == []
+
+
+def test_acknowledgements_of_partitions_not_assigned_any_more_go_by_themselves() -> None:
+    desk = SharePlannerDriver(Model({0: 10, 1: 10}))
+    desk.poll(10)
+    desk.planner.follow([tip(1)])
+    desk.poll(10)
+    assert [request.api for request in desk.requests] == [SHARE_FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH]
+    assert desk.models[1].session == {1}
+    assert len(desk.models[1].accepted) == 10

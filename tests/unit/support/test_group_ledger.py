@@ -1,0 +1,247 @@
+"""The ledger that the tests of groups rely on: it sees what is read, what is not, what twice, and who owns what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from support.ledgers.group_ledger import Ledger
+from support.members.events import (
+    Assigned,
+    Closed,
+    Committed,
+    Ended,
+    Event,
+    Lost,
+    Place,
+    Read,
+    Revoked,
+    Started,
+    parse,
+)
+
+ZERO, ONE = ("t", 0), ("t", 1)
+BOTH = frozenset({ZERO, ONE})
+
+
+def ledger(*events: tuple[str, Event], partitions: frozenset[Place] = BOTH) -> Ledger:
+    made = Ledger(partitions)
+    for member, event in events:
+        made.take(member, event)
+    return made
+
+
+def one(place: Place = ZERO) -> frozenset[Place]:
+    return frozenset({place})
+
+
+def read(start: int, end: int, place: Place = ZERO) -> Read:
+    return Read(0, {place: (start, end)})
+
+
+def committed(offset: int, error: str | None = None) -> Committed:
+    return Committed(0, {ZERO: offset}, error)
+
+
+def handed_over(*before: Event, last: Event, then: Event) -> Ledger:
+    """Partition 0 goes from a to b."""
+    first = [("a", event) for event in (Started(0), Assigned(1, one()), *before, last)]
+    return ledger(*first, ("b", Started(0)), ("b", Assigned(5, one())), ("b", then))
+
+
+# -- records -------------------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_finds_records_that_nobody_read() -> None:
+    book = ledger(
+        ("a", Assigned(1, BOTH)),
+        ("a", read(0, 10)),
+        ("a", read(10, 12)),
+        ("a", read(15, 20)),
+        ("a", read(3, 5, ONE)),
+    )
+    assert book.unread({ZERO: 20, ONE: 5}) == [(ZERO, 12, 15), (ONE, 0, 3)]
+    assert book.unread({ZERO: 22}) == [(ZERO, 12, 15), (ZERO, 20, 22)]
+    assert book.unread({("t", 2): 1}) == [(("t", 2), 0, 1)]
+    assert book.count() == 19
+
+
+def test_a_gap_that_another_member_filled_is_no_loss() -> None:
+    book = handed_over(read(0, 5), read(10, 20), last=Revoked(4, one()), then=read(5, 10))
+    assert book.unread({ZERO: 20}) == []
+    assert book.repeats() == []
+
+
+def test_a_hand_over_in_order_repeats_nothing() -> None:
+    book = handed_over(read(0, 10), committed(10), last=Revoked(4, one()), then=read(10, 30))
+    assert (book.unread({ZERO: 30}), book.repeats(), book.overlaps(), book.strays) == ([], [], [], [])
+    assert [(stint.member, stint.ending, stint.uncommitted) for stint in book.stints] == [
+        ("a", "revoked", 0),
+        ("b", None, 20),
+    ]
+
+
+def test_a_ledger_finds_committed_records_that_were_read_again() -> None:
+    book = handed_over(read(0, 10), committed(10), last=Revoked(4, one()), then=read(8, 30))
+    (repeat,) = book.broken()
+    assert (repeat.place, repeat.start, repeat.end) == (ZERO, 8, 10)
+    assert (repeat.first.member, repeat.second.member) == ("a", "b")
+
+
+@pytest.mark.parametrize("last", [Revoked(4, one()), Lost(4, one()), Ended(4)], ids=["revoked", "lost", "killed"])
+def test_records_not_committed_and_read_again_are_repeats_only(last: Event) -> None:
+    """At least once: what is read again begins where the commits end."""
+    book = handed_over(read(0, 10), committed(6), committed(10, "refused"), last=last, then=read(6, 30))
+    (repeat,) = book.repeats()
+    assert (repeat.start, repeat.end, repeat.first.uncommitted) == (6, 10, 4)
+    assert book.broken() == []
+    assert book.refused == [("a", "refused")]
+
+
+def test_of_partly_committed_records_that_were_read_again_a_ledger_finds_the_range() -> None:
+    book = handed_over(read(0, 10), committed(6), last=Ended(4), then=read(5, 30))
+    assert [(repeat.start, repeat.end) for repeat in book.broken()] == [(5, 10)]
+
+
+def test_a_ledger_finds_records_read_twice_by_one_member() -> None:
+    book = ledger(("a", Assigned(1, one())), ("a", read(0, 10)), ("a", committed(10)), ("a", read(9, 12)))
+    assert [(repeat.start, repeat.end) for repeat in book.stutters()] == [(9, 10)]
+    assert book.broken() == []
+
+
+def test_a_commit_that_goes_back_is_where_the_next_owner_starts() -> None:
+    """The next owner starts at the last commit, whatever came before it."""
+    book = handed_over(read(0, 10), committed(10), committed(4), last=Revoked(4, one()), then=read(4, 30))
+    assert book.stints[0].uncommitted == 6
+    assert (len(book.repeats()), book.broken(), book.stutters()) == (1, [], [])
+
+
+def test_a_ledger_finds_records_read_three_times() -> None:
+    book = ledger(
+        *(("a", event) for event in (Assigned(1, one()), read(0, 9), committed(9), Revoked(2, one()))),
+        *(("b", event) for event in (Assigned(3, one()), read(2, 5), Revoked(4, one()))),
+        *(("c", event) for event in (Assigned(5, one()), read(4, 12))),
+    )
+    found = [(r.start, r.end, r.first.member, r.second.member, r.broken) for r in book.repeats()]
+    assert sorted(found) == [(2, 5, "a", "b", True), (4, 5, "b", "c", False), (4, 9, "a", "c", True)]
+
+
+def test_a_later_stint_does_not_vouch_for_an_earlier_one() -> None:
+    """a could not commit, b repeats it; when the partition is back at a, its commits are of another stint."""
+    book = ledger(
+        *(("a", event) for event in (Assigned(1, one()), read(0, 9), Revoked(2, one()))),
+        *(("b", event) for event in (Assigned(3, one()), read(0, 9), committed(9), Revoked(4, one()))),
+        *(("a", event) for event in (Assigned(5, one()), read(9, 12), committed(12))),
+    )
+    assert len(book.repeats()) == 1
+    assert book.broken() == []
+
+
+def test_a_commit_that_is_told_of_after_the_revocation() -> None:
+    book = handed_over(read(0, 10), Revoked(4, one()), last=committed(10), then=read(9, 30))
+    assert book.stints[0].uncommitted == 0
+    assert len(book.broken()) == 1
+
+
+def test_a_ledger_finds_records_read_without_owning() -> None:
+    book = ledger(("a", Assigned(1, one())), ("a", read(0, 5, ONE)))
+    assert book.strays == [("a", ONE, (0, 5))]
+    assert book.unread({ONE: 5}) == [(ONE, 0, 5)]
+
+
+# -- owners --------------------------------------------------------------------------------------------------------
+
+Shares = Mapping[str, frozenset[Place]]
+FOUR = frozenset(("t", number) for number in range(4))
+
+
+def places(*numbers: int) -> frozenset[Place]:
+    return frozenset(("t", number) for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("shares", "rests"),
+    [
+        ({"a": places(0, 1), "b": places(2, 3)}, True),
+        ({"a": places(0, 1), "b": places(2), "c": places(3)}, True),
+        ({"a": places(0, 1, 2, 3)}, True),
+        ({"a": places(0, 1), "b": places(2)}, False),
+        ({"a": places(0, 1), "b": places(1, 2, 3)}, False),
+        ({"a": places(0, 1), "b": places(0, 1)}, False),
+        ({"a": places(0, 1, 2, 3), "b": places()}, False),
+        ({"a": places(0, 1, 2), "b": places(3)}, False),
+        ({}, False),
+    ],
+    ids=["halves", "2 1 1", "alone", "unowned", "twice", "half", "newcomer", "uneven", "nobody"],
+)
+def test_a_group_is_at_rest_when_its_members_own_everything_evenly(shares: Shares, rests: bool) -> None:
+    events = [(member, event) for member, share in shares.items() for event in (Started(0), Assigned(1, share))]
+    book = ledger(*events, partitions=FOUR)
+    assert book.at_rest(list(shares)) is rests
+    assert not book.at_rest([*shares, "z"])
+    assert not book.at_rest(list(shares)[1:])
+
+
+@pytest.mark.parametrize("end", [Closed(9), Ended(9)])
+def test_who_has_ended_owns_nothing(end: Event) -> None:
+    book = ledger(("a", Started(0)), ("a", Assigned(1, BOTH)), ("a", end), ("b", Started(9)), ("b", Assigned(10, BOTH)))
+    assert book.owned("a") == frozenset()
+    assert book.at_rest(["b"])
+    assert book.overlaps() == []
+
+
+def test_an_end_after_a_close_changes_nothing() -> None:
+    book = ledger(("a", Started(0)), ("a", Assigned(1, one())), ("a", Closed(5)), ("a", Ended(9)))
+    assert [(stint.ending, stint.over) for stint in book.stints] == [("closed", 5)]
+
+
+@pytest.mark.parametrize(("taken", "count"), [(5, 0), (4, 0), (3, 1)], ids=["later", "at once", "too early"])
+def test_a_ledger_finds_partitions_owned_by_two_at_a_moment(taken: int, count: int) -> None:
+    """Members are read from separate pipes: the one that took it may be heard first."""
+    book = ledger(("b", Assigned(taken, one())), ("a", Assigned(1, one())), ("a", Revoked(4, one())))
+    assert len(book.overlaps()) == count
+
+
+def test_a_ledger_finds_partitions_that_two_still_own() -> None:
+    assert len(ledger(("b", Assigned(3, one())), ("a", Assigned(1, one()))).overlaps()) == 1
+
+
+# -- events --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "event"),
+    [
+        ('{"timestamp":1,"name":"startup_complete"}', Started(1)),
+        ('{"timestamp":2,"name":"partitions_assigned","partitions":[{"topic":"t","partition":0}]}', Assigned(2, one())),
+        ('{"timestamp":2,"name":"partitions_revoked","partitions":[{"topic":"t","partition":0}]}', Revoked(2, one())),
+        ('{"timestamp":2,"name":"partitions_lost","partitions":[]}', Lost(2, frozenset())),
+        (
+            '{"timestamp":3,"name":"records_consumed","count":3,"partitions":'
+            '[{"topic":"t","partition":1,"count":3,"minOffset":4,"maxOffset":6}]}',
+            Read(3, {ONE: (4, 7)}),
+        ),
+        (
+            '{"timestamp":4,"name":"offsets_committed","offsets":[{"topic":"t","partition":1,"offset":7}],"success":true}',
+            Committed(4, {ONE: 7}),
+        ),
+        (
+            '{"timestamp":4,"name":"offsets_committed","offsets":[],"error":"no","success":false}',
+            Committed(4, {}, "no"),
+        ),
+        ('{"timestamp":5,"name":"shutdown_requested"}', None),
+        ('{"timestamp":5,"name":"shutdown_complete"}', Closed(5)),
+        ("[2026-01-01] WARN something (org.apache.kafka)", None),
+    ],
+)
+def test_lines_of_members_are_parsed_as_events(line: str, event: Event | None) -> None:
+    assert parse(line) == event
+
+
+def test_a_summary_with_gaps_is_not_believed() -> None:
+    with pytest.raises(AssertionError, match="gaps"):
+        parse(
+            '{"timestamp":3,"name":"records_consumed","count":2,"partitions":'
+            '[{"topic":"t","partition":1,"count":2,"minOffset":4,"maxOffset":6}]}'
+        )
