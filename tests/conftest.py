@@ -14,6 +14,7 @@ pytest_plugins = (
     "support.harness.fixtures",
     "support.harness.login_renewals",
     "support.harness.parallel",
+    "support.harness.threads",
     "support.spark.fixtures",
 )
 

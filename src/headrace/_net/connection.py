@@ -388,7 +388,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def receive_on_a_thread(self) -> None:
         """Receive on a thread from now on, for a connection that carries records: see `receiver.py`. Call it while no
-        request is in flight."""
+        request is in flight.
+
+        A caller that waited for the connection may resume after `close()`, and before asyncio has closed the socket. A
+        thread that started then would never end: it keeps the socket open, and nobody closes the connection again."""
+        if self._closed is not None:
+            return
         if self._receiver is None and self._transport is not None and Receiver.fits(self._transport):
             self._receiver = Receiver(self._transport, self.host, self._take_frame, self._received, self._ended)
 

@@ -165,6 +165,9 @@ class Client:
             raise
         finally:
             timer.cancel()
+        if self.closed:  # meanwhile, by `disconnect`, which knows only the connections that were open
+            connection.close()
+            raise ClosedError("this consumer is closed")
         self._reached(name)
         self._failures.pop(where, None)
         self._refusals.pop(where, None)

@@ -1,0 +1,31 @@
+"""No test leaves a thread behind that receives from a broker: each one holds a socket, and the broker's side of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+_ENDS_WITHIN = 30.0  # seconds. The thread ends at once; a busy machine may hold it up
+
+
+def receiving_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("headrace-receive")}
+
+
+def threads_that_stay(threads: set[threading.Thread]) -> set[threading.Thread]:
+    deadline = time.monotonic() + _ENDS_WITHIN
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return {thread for thread in threads if thread.is_alive()}
+
+
+@pytest.fixture(autouse=True)
+def no_receiving_thread_is_left() -> Iterator[None]:
+    """Set up before the fixtures of the test, so its end comes after theirs. Consumers of wider fixtures exist before."""
+    before = receiving_threads()
+    yield
+    if left := receiving_threads() - before:
+        assert not threads_that_stay(left)
