@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from headrace.cli.demo_reader import ReaderProcess, now
+from headrace.cli.demo_consumer import ReaderProcess, now
 from headrace.local import LocalBroker
 
 from . import machine

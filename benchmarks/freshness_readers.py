@@ -2,7 +2,7 @@
 
     python -m benchmarks.freshness_readers CLIENT SERVERS TOPIC GROUP
 
-It prints the lines of `headrace.cli.demo_reader`, where headrace's own reader is. Java's is `java/Freshness.java`.
+It prints the lines of `headrace.cli.demo_consumer`, where headrace's own reader is. Java's is `java/Freshness.java`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.cli.demo_reader import Diary, read
+from headrace.cli.demo_consumer import Diary, read
 from headrace.local import java_command
 
 JAVA_SOURCE = Path(__file__).parent / "java" / "Freshness.java"

@@ -2,7 +2,7 @@
 
     python -m benchmarks.revoking --write docs/revoking.svg
 
-What is done and counted is in `headrace.cli.demo_revoking`; `headrace demo rebalance` shows the same live.
+What is done and counted is in `headrace.cli.demo_rebalance`; `headrace demo rebalance` shows the same live.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace import LocalBroker
-from headrace.cli.demo_revoking import AFTER, BEFORE, Measurement, measure
+from headrace.cli.demo_rebalance import AFTER, BEFORE, Measurement, measure
 
 # -- the picture -----------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.cli.demo_reader import now
+from headrace.cli.demo_consumer import now
 from headrace.local import LocalBroker
 
 from . import machine

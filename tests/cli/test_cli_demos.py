@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace import TopicPartition
-from headrace.cli import demo, demo_crash, demo_pictures, demo_revoking
+from headrace.cli import demo, demo_charts, demo_crash, demo_rebalance
 from support.harness.shell import headrace
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -55,7 +55,7 @@ def test_demo_rebalance_compares_and_draws_two_members(
     servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, seconds in {"BEFORE": 1.0, "WORK": 0.8, "AFTER": 0.2, "_SETTLE": 0.3, "_DEADLINE": 60.0}.items():
-        monkeypatch.setattr(demo_revoking, name, seconds)
+        monkeypatch.setattr(demo_rebalance, name, seconds)
     picture = tmp_path / "rebalance.png"
     for left in (2, 1, 0):
         done = headrace("demo", "rebalance", "-b", servers, "--png", str(picture))
@@ -76,7 +76,7 @@ def test_demo_rebalance_compares_and_draws_two_members(
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {"BEFORE": 1.5, "WORK": 1.5, "AFTER": 0.2, "_SETTLE": 0.5, "_DEADLINE": 60.0}.items():
-        monkeypatch.setattr(demo_revoking, name, seconds)
+        monkeypatch.setattr(demo_rebalance, name, seconds)
 
 
 @pytest.mark.parametrize("deferred", [False, True])
@@ -84,7 +84,7 @@ def test_rebalance_shows_the_rate_live_also_while_a_listener_keeps_the_member(
     servers: str, short: None, deferred: bool
 ) -> None:
     shown: list[tuple[str, float]] = []
-    run = demo_revoking.measure(servers, deferred, lambda text, rate: shown.append((text, rate)))
+    run = demo_rebalance.measure(servers, deferred, lambda text, rate: shown.append((text, rate)))
     during = [rate for text, rate in shown if "are given up" in text]
     assert run.before > 0
     assert any(rate for text, rate in shown if text == "one member reads twelve partitions")
@@ -95,17 +95,17 @@ def test_rebalance_shows_the_rate_live_also_while_a_listener_keeps_the_member(
 
 def test_the_live_rate_of_rebalance_is_that_of_six_partitions_before_and_during_the_revoke() -> None:
     """The rate of all twelve would seem to drop by half when six are given up."""
-    partitions = [TopicPartition("t", number) for number in range(demo_revoking.PARTITIONS)]
-    story = demo_revoking._Story()
+    partitions = [TopicPartition("t", number) for number in range(demo_rebalance.PARTITIONS)]
+    story = demo_rebalance._Story()
     story.reads = [(99.9, tp, 10) for tp in partitions]
     before = story.rate(100.0)
-    story.given_up = frozenset(partitions[demo_revoking.KEPT :])
-    assert before == story.rate(100.0) == 10 * demo_revoking.KEPT / demo_revoking._LATELY
+    story.given_up = frozenset(partitions[demo_rebalance.KEPT :])
+    assert before == story.rate(100.0) == 10 * demo_rebalance.KEPT / demo_rebalance._LATELY
 
 
 def test_the_picture_of_rebalance_has_a_legend() -> None:
-    run = demo_revoking.Measurement("run", [(at / 10, 6000.0) for at in range(-30, 50)], 0.5, 3.5)
-    figure = demo_pictures.rebalance_figure([run, run])
+    run = demo_rebalance.Measurement("run", [(at / 10, 6000.0) for at in range(-30, 50)], 0.5, 3.5)
+    figure = demo_charts.rebalance_figure([run, run])
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
         "six others are given up, one after slow work",

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
-from headrace.cli import lag_reading
+from headrace.cli import lag_queries
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import Outgoing, Writer, numbered, write
 from support.harness.share_consumers import poll_some, put, share_group
@@ -25,7 +25,7 @@ from support.harness.waiting import wait_for
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that takes its time does not keep the age of a record to itself."""
-    monkeypatch.setattr(lag_reading, "_LOOK_FOR", 60.0)
+    monkeypatch.setattr(lag_queries, "_LOOK_FOR", 60.0)
 
 
 def commit(servers: str, group: str, offsets: dict[TopicPartition, int]) -> None:

@@ -118,7 +118,7 @@ def test_the_traffic_pipeline_fills_its_tables(tmp_path: Path, monkeypatch: pyte
     assert rows["readings_raw"] == [f"{FIRST + MORE:,}", f"{MORE:,}"]
     assert f"{MORE:,} new records in " in again.text
     check_tables(project, FIRST + MORE)
-    assert not [it for it in psutil.Process().children(recursive=True) if "pipeline_child" in " ".join(it.cmdline())]
+    assert not [it for it in psutil.Process().children(recursive=True) if "pipeline_process" in " ".join(it.cmdline())]
 
 
 class CommandLines(threading.Thread):

@@ -24,8 +24,8 @@ import click
 from .._version import __version__
 from ..errors import ConfigError, HeadraceError, NetworkError, RequestTimeoutError
 from . import INTERRUPTED
+from .formatting import printable
 from .pipes import PipeClosed, detect_closed_pipe, discard_output
-from .showing import printable
 
 # Imported on demand: `headrace status` does not load what `headrace tail` needs, and `headrace --help` loads none.
 _COMMANDS = {

@@ -20,7 +20,7 @@ from ..local.ivy import ProgressCallback
 from ..local.kafka_home import DEFAULT_VERSION
 from ..local.prepare import prepare
 from ..local.supervise import supervise
-from .connecting import name_and_value
+from .connection_options import name_and_value
 
 # The options of `up` and their fields in a wish. A running cluster may differ from options that are not given.
 _FIELDS = {"port": "port", "data": "data_dir", "ephemeral": "data_dir", "kafka_version": "version"}

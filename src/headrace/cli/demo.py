@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from .connecting import check_connection
-from .showing import say, table
+from .connection_options import check_connection
+from .formatting import say, table
 
 _BAR = 40  # characters
 _FULL = 20.0  # seconds that fill it
@@ -69,8 +69,8 @@ def crash(servers: str | None, backlog: int, png: Path) -> None:
 
     Two consumers run side by side: one with enable.parallel.rebalance, and one without.
     """
+    from .demo_charts import check_matplotlib, draw_crash
     from .demo_crash import LABELS, tell
-    from .demo_pictures import check_matplotlib, draw_crash
 
     check_matplotlib()
     with _broker(servers) as chosen, _live("bars: how old the newest record is that was read") as show:
@@ -99,8 +99,8 @@ def rebalance(servers: str | None, png: Path) -> None:
     The demo runs twice. First the member waits for the work in its listener, the only way that other clients have; then
     it delays the revoke of that partition.
     """
-    from .demo_pictures import check_matplotlib, draw_rebalance
-    from .demo_revoking import KEPT, PARTITIONS, RATE, Measurement, measure
+    from .demo_charts import check_matplotlib, draw_rebalance
+    from .demo_rebalance import KEPT, PARTITIONS, RATE, Measurement, measure
 
     check_matplotlib()
     runs: list[Measurement] = []

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._aio.admin import AsyncAdmin
-from .demo_reader import ReaderProcess, command, now
+from .demo_consumer import ReaderProcess, command, now
 
 LABELS = {"plain": "one lane", "lanes": "two lanes (KIP-333)"}
 PARTITIONS = 6

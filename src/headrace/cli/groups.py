@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from ..errors import HeadraceError
-from .connecting import Settings, client_settings, cluster_options, format_option, with_cluster
-from .showing import document, numbers, printable, table
+from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
+from .formatting import document, numbers, printable, table
 
 
 @click.command(

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import HeadraceError
-from .connecting import Settings, client_settings, cluster_options, format_option, with_cluster
-from .places import span_seconds
-from .showing import clipped, document, is_terminal, printable, records, seconds, table
+from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
+from .formatting import clipped, document, is_terminal, printable, records, seconds, table
+from .start_offsets import span_seconds
 
 if TYPE_CHECKING:
-    from .lag_figures import Row, Sample, Trend
+    from .lag_calculation import Row, Sample, Trend
 
 TOO_MUCH = 3
 
@@ -126,8 +126,8 @@ async def _look(
     is_watch: bool,
 ) -> Sample:
     from .._aio.admin import AsyncAdmin
-    from .lag_figures import History
-    from .lag_reading import checkpoint_sample, group_sample
+    from .lag_calculation import History
+    from .lag_queries import checkpoint_sample, group_sample
 
     history = History()
     name = group or str(checkpoint)
@@ -219,7 +219,7 @@ def _badness(row: Row) -> tuple[bool, int, float, int]:
 def _table(rows: Sequence[Row], sample: Sample, width: int | None) -> str:
     """A table of some rows. All rows of the sample determine its columns, so that they do not change from refresh to
     refresh."""
-    from .lag_figures import owner_labels
+    from .lag_calculation import owner_labels
 
     names = owner_labels(sample.rows)
     with_lanes = any(row.lane for row in sample.rows)

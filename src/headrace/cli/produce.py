@@ -13,9 +13,9 @@ from typing import IO, Any
 import click
 
 from ..errors import HeadraceError, KafkaError, NetworkError
-from .connecting import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
-from .producing import make_producer, security_settings
-from .showing import records, say
+from .connection_options import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
+from .formatting import records, say
+from .producer import make_producer, security_settings
 
 _QUEUE_FULL_WAIT = 0.1
 _LONGEST_NAME = 249

@@ -25,9 +25,9 @@ from typing import Any
 import click
 
 from ..errors import HeadraceError
-from .causes import Failures, cause_in
-from .connecting import Settings, client_options, client_settings, name_and_value
-from .showing import printable, say, table
+from .connection_options import Settings, client_options, client_settings, name_and_value
+from .formatting import printable, say, table
+from .spark_errors import Failures, cause_in
 
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 SAMPLE = "sample.py"
@@ -189,7 +189,7 @@ def taken(state: Path) -> int | None:
 def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str], begun: float) -> PipelineOutcome:
     """Raises PipelineError with the cause in one line."""
     from ..local.process import GuardedProcess
-    from .pipeline_child import Task
+    from .pipeline_process import Task
 
     log, events = state / "run.log", state / "events.jsonl"
     events.write_text("")
@@ -199,7 +199,7 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str], 
     with open(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(dataclasses.asdict(task), file)
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "headrace.cli.pipeline_child", str(told.absolute())]
+        command = [sys.executable, "-m", "headrace.cli.pipeline_process", str(told.absolute())]
         process = GuardedProcess(command, output=output, grace=_END_WITHIN)
     failures, found = Failures(), None
     try:
@@ -279,7 +279,7 @@ def _python() -> str:
 
 def _report_lag(state: Path, kafka: Settings) -> None:
     from .._aio.admin import AsyncAdmin
-    from .lag_reading import checkpoint_sample
+    from .lag_queries import checkpoint_sample
 
     async def ask() -> str:
         settings = client_settings(kafka, _ASK_WITHIN)

@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import HeadraceError
-from .producing import make_producer
-from .showing import say
+from .formatting import say
+from .producer import make_producer
 
 Item = tuple[bytes, bytes, int]
 """Key, value, timestamp."""

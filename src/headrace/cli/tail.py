@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .connecting import Settings, cluster_options, format_option, with_cluster
+from .connection_options import Settings, cluster_options, format_option, with_cluster
+from .formatting import say
 from .pipes import PipeClosed, reader_is_gone
-from .places import StartPlace, chosen, parse_place
-from .showing import say
+from .start_offsets import StartPlace, chosen, parse_place
 from .topics import no_such_topic
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def tail(
 ) -> None:
     """Follow a topic: print its records, one a line, until Ctrl-C."""
     from .. import Consumer
-    from .lines import Filter, LineColumns, renderer
+    from .record_format import Filter, LineColumns, renderer
 
     place = parse_place(start, time.time())
     wanted = Filter(_pattern(grep, "--grep"), _pattern(grep_key, "--grep-key"))

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from ..errors import HeadraceError, KafkaError
-from .connecting import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
-from .showing import document, table
+from .connection_options import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
+from .formatting import document, table
 
 
 @click.command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.cli.demo_revoking import measure
+from headrace.cli.demo_rebalance import measure
 
 pytestmark = pytest.mark.soak  # figures, which a busy machine would spoil
 

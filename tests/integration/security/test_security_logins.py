@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace import OAuthToken, ShareConsumer
-from headrace.cli.connecting import read_properties
+from headrace.cli.connection_options import read_properties
 from headrace.errors import AuthenticationError, HeadraceError
 from headrace.local.certificates import Authority
 from support.brokers.admin import unique

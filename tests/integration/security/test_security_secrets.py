@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace import Consumer, ShareConsumer
-from headrace.cli.connecting import read_properties
+from headrace.cli.connection_options import read_properties
 from headrace.config.consumer import ConsumerConfig
 from headrace.errors import HeadraceError
 from headrace.local.background import Status

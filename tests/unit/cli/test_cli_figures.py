@@ -14,14 +14,14 @@ from headrace._machines.lanes.commit_metadata import CommitMark
 from headrace._protocol.admin_messages import ADMIN_APIS
 from headrace._protocol.messages import encode_request
 from headrace.cli.checkpoints import read_checkpoints
+from headrace.cli.formatting import numbers, seconds, table
 from headrace.cli.lag import Threshold
 from headrace.cli.lag import shown as lag_table
-from headrace.cli.lag_figures import History, Row, Sample, Trend, plain_row, rows_of
-from headrace.cli.lines import Filter, LineColumns, renderer
-from headrace.cli.pipeline_child import main_table
-from headrace.cli.places import StartPlace, parse_place, span_seconds
+from headrace.cli.lag_calculation import History, Row, Sample, Trend, plain_row, rows_of
+from headrace.cli.pipeline_process import main_table
+from headrace.cli.record_format import Filter, LineColumns, renderer
 from headrace.cli.run import PipelineOutcome, report, taken
-from headrace.cli.showing import numbers, seconds, table
+from headrace.cli.start_offsets import StartPlace, parse_place, span_seconds
 from headrace.errors import HeadraceError
 from headrace.records import Record
 from headrace.types import TopicPartition, Watermarks

@@ -9,8 +9,8 @@ from typing import Any
 import click
 import pytest
 
-from headrace.cli.places import StartPlace, parse_place
 from headrace.cli.produce import _read_json
+from headrace.cli.start_offsets import StartPlace, parse_place
 from headrace.errors import HeadraceError
 from support.harness.shell import headrace
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from headrace.cli.connecting import name_and_value, read_properties
+from headrace.cli.connection_options import name_and_value, read_properties
 from headrace.cli.properties import parse_properties
 from support.harness.shell import headrace
 

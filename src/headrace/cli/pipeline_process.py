@@ -1,6 +1,6 @@
 """The part of `headrace run` that talks to Spark, in a process of its own: what Spark and its JVM say goes to a file.
 
-    python -m headrace.cli.pipeline_child TASK
+    python -m headrace.cli.pipeline_process TASK
 
 TASK is a file with what to do, as JSON; it may have passwords in it, and is removed when it is read. The
 process tells what happens as JSON lines in the file `events`:
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from ..local.ports import free_ports
-from .causes import one_line
+from .spark_errors import one_line
 
 SHOW = "headrace.show"
 _MOST_PASSES = 6  # of a pipeline whose streaming tables read each other

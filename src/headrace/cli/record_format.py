@@ -16,7 +16,7 @@ from json.encoder import encode_basestring_ascii
 from operator import attrgetter
 
 from ..records import Record
-from .showing import printable
+from .formatting import printable
 
 Render = Callable[[Iterable[Record]], bytes]
 

@@ -14,8 +14,8 @@ from .._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
 from ..errors import AuthorizationError, HeadraceError
 from ..types import OffsetAndMetadata, TopicPartition
 from .checkpoints import read_checkpoints, slowest
-from .connecting import Settings
-from .lag_figures import Row, Sample, done_rows, plain_row, rows_of, uncommitted_row, unread_row
+from .connection_options import Settings
+from .lag_calculation import Row, Sample, done_rows, plain_row, rows_of, uncommitted_row, unread_row
 
 Ages = dict[tuple[TopicPartition, int], float]
 

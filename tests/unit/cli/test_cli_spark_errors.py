@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.cli.causes import Failures, cause_in, one_line
+from headrace.cli.spark_errors import Failures, cause_in, one_line
 
 PYTHON = """Flow 'a' has FAILED.
 Error: [STREAM_FAILED] Query [id = 4]: Failed when Python perform latestOffset: Traceback (most recent call last):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import HeadraceError
 from .demo_crash import LABELS, Story
-from .demo_revoking import AFTER, BEFORE, Measurement
+from .demo_rebalance import AFTER, BEFORE, Measurement
 
 _COLOURS = {"plain": "#b35900", "lanes": "#1f6feb"}
 _SHADE = "#f3d9a4"

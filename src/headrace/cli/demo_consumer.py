@@ -1,6 +1,6 @@
 """A member of a group that tells how fresh its records are, in a process of its own, so that it can be killed.
 
-    python -m headrace.cli.demo_reader '{"bootstrap.servers": …, "group.id": …}' TOPIC RECORDS_A_SECOND
+    python -m headrace.cli.demo_consumer '{"bootstrap.servers": …, "group.id": …}' TOPIC RECORDS_A_SECOND
 
 It prints JSON lines: `[at]` when it is given its partitions, then, a few dozen times a second, `[at, newest, old]`: the
 largest timestamp so far, and how many records were older than its being there. Times are milliseconds since 1970.
@@ -138,7 +138,7 @@ class ReaderProcess:
 
 
 def command(config: Mapping[str, Any], topic: str, pace: float = 0.0) -> list[str]:
-    return [sys.executable, "-m", "headrace.cli.demo_reader", json.dumps(dict(config)), topic, str(pace)]
+    return [sys.executable, "-m", "headrace.cli.demo_consumer", json.dumps(dict(config)), topic, str(pace)]
 
 
 if __name__ == "__main__":
