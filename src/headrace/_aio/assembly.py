@@ -7,6 +7,7 @@ import dataclasses
 from .._machines.lanes.commit_metadata import BACKLOG_SUFFIX
 from ..config.consumer import ConsumerConfig
 from .commit.group_offsets import GroupOffsets
+from .commit.offset_requests import OffsetRequests
 from .commit.plan import CommitTarget, OffsetStore, PlainTarget
 from .fetch.buffer import FetchBuffer
 from .group.coordinator import Coordinator
@@ -38,17 +39,15 @@ def make_commit_target(buffer: FetchBuffer) -> CommitTarget:
     return TwoLaneTarget(buffer, source.backlog) if isinstance(source, TwoLaneSource) else PlainTarget(buffer)
 
 
-def make_offset_parts(
-    client: Client, buffer: FetchBuffer, coordinator: Coordinator, offsets: ListOffsets
-) -> OffsetParts:
+def make_offset_parts(client: Client, buffer: FetchBuffer, first: OffsetRequests, offsets: ListOffsets) -> OffsetParts:
     """On the loop's thread. Commits of two lanes are read in any case: another consumer of the group may write them."""
     config, source = client.config, buffer.source
     backlog_group = None if config.group_id is None else config.group_id + BACKLOG_SUFFIX
-    second = Coordinator(client, None, backlog_group)
+    second = OffsetRequests(client, Coordinator(client, backlog_group))
     if not isinstance(source, TwoLaneSource):
-        store = GroupOffsets(coordinator, CommitLogReader(coordinator, second))
+        store = GroupOffsets(first, CommitLogReader(first, second))
         return OffsetParts(store, CommittedStart(store))
-    tokens = LaneTokens(coordinator, buffer)
-    logs = CommitLogs(coordinator, second, buffer, source.backlog, tokens)
+    tokens = LaneTokens(first, buffer)
+    logs = CommitLogs(first, second, buffer, source.backlog, tokens)
     min_lag = config.parallel_rebalance_min_lag
     return OffsetParts(logs, TwoLaneStart(offsets, logs, buffer, source.backlog, tokens, min_lag))

@@ -13,6 +13,7 @@ from .._protocol.codes import NONE, kafka_error
 from ..config.consumer import ConsumerConfig
 from ..types import PartitionInfo
 from .assembly import make_offset_parts
+from .commit.offset_requests import OffsetRequests
 from .fetch.buffer import FetchBuffer
 from .fetch.fetcher import Fetcher
 from .group.consumer_membership import ConsumerMembership
@@ -33,8 +34,9 @@ class ConsumerRuntime:
         self.client = Client(config, buffer.cluster, buffer.lock, self._on_metadata, buffer.watch, buffer.obstructed)
         self.offsets = ListOffsets(self.client)
         self.group = group
-        self.coordinator = Coordinator(self.client, group)
-        parts = make_offset_parts(self.client, buffer, self.coordinator, self.offsets)
+        coordinator = Coordinator(self.client)
+        self.offset_requests = OffsetRequests(self.client, coordinator, group)
+        parts = make_offset_parts(self.client, buffer, self.offset_requests, self.offsets)
         self.store = parts.store
         self.positions = PositionUpdater(self.client, buffer, self.offsets, parts.start)
         self.fetcher = Fetcher(self.client, buffer)
@@ -46,8 +48,8 @@ class ConsumerRuntime:
         buffer.positions_soon = self.positions.wake
         self.membership_task: MembershipTask[Action] | None = None
         if group is not None:
-            membership = ConsumerMembership(self.client, buffer, self.coordinator, group)
-            self.membership_task = MembershipTask(self.client, self.coordinator, membership)
+            membership = ConsumerMembership(self.client, buffer, coordinator, group)
+            self.membership_task = MembershipTask(self.client, coordinator, membership)
             group.wake = lambda: self._from_any_thread(self.wake)
         self.wake()
 

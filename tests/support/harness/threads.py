@@ -24,7 +24,7 @@ def threads_that_stay(threads: set[threading.Thread]) -> set[threading.Thread]:
 
 @pytest.fixture(autouse=True)
 def no_receiving_thread_is_left() -> Iterator[None]:
-    """Set up before the fixtures of the test, so its end comes after theirs. Consumers of wider fixtures exist before."""
+    """Is set up before the fixtures of the test, so it ends after them. Consumers of wider fixtures exist before it."""
     before = receiving_threads()
     yield
     if left := receiving_threads() - before:

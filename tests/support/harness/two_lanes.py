@@ -50,7 +50,7 @@ def commit_of(servers: str, group: str, tp: TopicPartition) -> OffsetAndMetadata
         engine = reader._parts.lifecycle.start()
 
         async def ask() -> OffsetAndMetadata | None:
-            answer = (await engine.coordinator.committed([tp]))[tp]
+            answer = (await engine.offset_requests.committed([tp]))[tp]
             if isinstance(answer, KafkaError):
                 raise answer
             return answer

@@ -19,7 +19,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from headrace._aio.group.coordinator import Coordinator
+from headrace._aio.commit.offset_requests import OffsetRequests
 from headrace._aio.group.rebalance import Rebalancer
 from headrace._aio.lanes.commit_logs import CommitLogs
 from headrace._aio.lanes.tokens import LaneTokens
@@ -46,7 +46,7 @@ def _has_backlog(_: object, plan: Any) -> bool:
     return bool(plan.backlog)
 
 
-def _is_second(log: Coordinator, *_: object) -> bool:
+def _is_second(log: OffsetRequests, *_: object) -> bool:
     return log.group.endswith(BACKLOG_SUFFIX)
 
 
@@ -83,7 +83,7 @@ POINTS: dict[str, Callable[[str], None]] = {
     "before the token": functools.partial(_before, LaneTokens, "begin", _always),
     "after the token": functools.partial(_after, LaneTokens, "begin", _always),
     "before both logs": functools.partial(_before, CommitLogs, "commit", _has_backlog),
-    "between both logs": functools.partial(_after, Coordinator, "commit", _is_second),
+    "between both logs": functools.partial(_after, OffsetRequests, "commit", _is_second),
     "after both logs": functools.partial(_after, CommitLogs, "commit", _has_backlog),
     "a revoke is asked for": functools.partial(_before, Rebalancer, "_perform", _is_revoke),
     "before the listener": functools.partial(_before, Rebalancer, "_tell", _is_revoke),

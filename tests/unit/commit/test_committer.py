@@ -18,7 +18,7 @@ def test_commits_arrive_in_the_order_in_which_they_were_asked_for():
 
     async def main():
         async with AsyncConsumer(bootstrap_servers="127.0.0.1:1", group_id="g", enable_auto_commit=False) as consumer:
-            consumer._parts.lifecycle.start().coordinator.commit = commit
+            consumer._parts.lifecycle.start().offset_requests.commit = commit
             consumer.commit_async({TP: 1})
             consumer.commit_async({TP: 2})
             await consumer.commit({TP: 3})

@@ -11,6 +11,7 @@ import pytest
 
 from headrace import OffsetAndMetadata, TopicPartition
 from headrace._aio.commit.committer import time_before_revoke
+from headrace._aio.commit.offset_requests import OffsetRequests
 from headrace._aio.group.coordinator import Coordinator
 from headrace._machines.cluster import Cluster
 from headrace._machines.commit.offset_set import OffsetSet
@@ -79,16 +80,16 @@ class Client:
         return SimpleNamespace(partitions=partitions, **place)
 
 
-def coordinator(client: Client) -> Coordinator:
-    made = Coordinator(client, None)  # type: ignore[arg-type]
-    made._node = 1
-    return made
+def requests(client: Client) -> OffsetRequests:
+    coordinator = Coordinator(client)  # type: ignore[arg-type]
+    coordinator._node = 1
+    return OffsetRequests(client, coordinator)  # type: ignore[arg-type]
 
 
 def refusal(client: Client, *, before: uuid.UUID | None = T1, at: TopicPartition = TP) -> KafkaError:
     offsets = {at: OffsetAndMetadata(5), U: OffsetAndMetadata(6)}
     with pytest.raises(KafkaError) as refused:
-        run(coordinator(client).commit(offsets, {at.topic: before, "u": T2}))
+        run(requests(client).commit(offsets, {at.topic: before, "u": T2}))
     return refused.value
 
 
@@ -121,12 +122,12 @@ class TestCommits:
     def test_a_commit_of_a_topic_that_was_never_seen_is_retriable_for_a_while(
         self, code: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headrace._aio.group.coordinator._PROPAGATION", 30.0)
+        monkeypatch.setattr("headrace._aio.commit.offset_requests._PROPAGATION", 30.0)
         new = TopicPartition("new", 0)
         unknown, known = topic(name="new", id=None, code=3), topic(partition(), name="new", id=T3)
         error = refusal(Client({new: code}, *[unknown] * 9, known), before=None, at=new)
         assert error.retriable
-        monkeypatch.setattr("headrace._aio.group.coordinator._PROPAGATION", 0.05)
+        monkeypatch.setattr("headrace._aio.commit.offset_requests._PROPAGATION", 0.05)
         error = refusal(Client({new: code}, unknown), before=None, at=new)
         assert isinstance(error, CommitFailedError)
         assert error.partitions == {new}
@@ -164,20 +165,20 @@ def test_deleted_and_recreated_topics_of_one_commit_are_all_told() -> None:
     client.cluster.apply(metadata(RECREATED))
     offsets = {TP: OffsetAndMetadata(5), gone: OffsetAndMetadata(6), U: OffsetAndMetadata(7)}
     with pytest.raises(CommitFailedError) as refused:
-        run(coordinator(client).commit(offsets, {"t": T1, "gone": T3, "u": T2}))
+        run(requests(client).commit(offsets, {"t": T1, "gone": T3, "u": T2}))
     assert refused.value.partitions == {TP, gone}
 
 
 class TestQuestions:
     def test_one_unknown_topic_does_not_hide_the_commits_of_others(self) -> None:
-        found = run(coordinator(Client({TP: 100}, DELETED)).committed([TP, U]))
+        found = run(requests(Client({TP: 100}, DELETED)).committed([TP, U]))
         assert found[U] == OffsetAndMetadata(7)
         error = found[TP]
         assert isinstance(error, KafkaError)
         assert error.retriable
 
     def test_a_committed_offset_can_be_asked_for_by_the_name_of_a_topic_that_is_gone(self) -> None:
-        found = run(coordinator(Client({TP: 100}, DELETED)).committed([TP], by_name=True))
+        found = run(requests(Client({TP: 100}, DELETED)).committed([TP], by_name=True))
         assert found == {TP: OffsetAndMetadata(7)}
 
 

@@ -6,23 +6,14 @@ writes: a consumer without enable.parallel.rebalance must not skip the ranges th
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from ..._machines.commit.committed_offset import CommittedOffset
 from ...errors import HeadraceError
 from ...types import OffsetAndMetadata, TopicPartition
-from .plan import CommitPlan, IsDeleted, Offsets, PlainPlan
-
-
-class GroupCoordinator(Protocol):
-    """What commits need of the group's coordinator."""
-
-    @property
-    def is_member(self) -> bool: ...
-
-    async def commit(self, offsets: Offsets, topic_ids: Mapping[str, uuid.UUID | None] | None = None) -> None: ...
+from .offset_requests import OffsetRequests
+from .plan import CommitPlan, IsDeleted, PlainPlan
 
 
 class CommittedReader(Protocol):
@@ -40,13 +31,13 @@ class CommittedReader(Protocol):
 class GroupOffsets:
     """Belongs to the loop's thread."""
 
-    def __init__(self, coordinator: GroupCoordinator, reader: CommittedReader) -> None:
-        self._coordinator = coordinator
+    def __init__(self, requests: OffsetRequests, reader: CommittedReader) -> None:
+        self._requests = requests
         self._reader = reader
 
     @property
     def is_member(self) -> bool:
-        return self._coordinator.is_member
+        return self._requests.is_member
 
     async def read(
         self, partitions: Iterable[TopicPartition]
@@ -59,7 +50,7 @@ class GroupOffsets:
     async def commit(self, plan: CommitPlan) -> None:
         assert isinstance(plan, PlainPlan)
         if plan:
-            await self._coordinator.commit(plan.offsets, plan.topic_ids)
+            await self._requests.commit(plan.offsets, plan.topic_ids)
 
     async def stop_starts(self, partitions: Collection[TopicPartition] | None) -> None:
         """No start writes a commit."""

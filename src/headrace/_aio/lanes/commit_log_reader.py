@@ -14,7 +14,7 @@ from ..._machines.commit.committed_offset import CommittedOffset
 from ..._machines.lanes.commit_metadata import CommitMark, committed_offset, done_offsets, is_unused
 from ...errors import HeadraceError, KafkaError, OffsetResetError
 from ...types import OffsetAndMetadata, TopicPartition
-from ..group.coordinator import Coordinator
+from ..commit.offset_requests import OffsetRequests
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ Marks = dict[TopicPartition, tuple[CommitMark, CommitMark | None] | HeadraceErro
 class CommitLogReader:
     """Belongs to the loop's thread. One try each: the caller retries what is retriable."""
 
-    def __init__(self, first: Coordinator, second: Coordinator) -> None:
+    def __init__(self, first: OffsetRequests, second: OffsetRequests) -> None:
         self._first = first
         self._second = second
 

@@ -21,9 +21,9 @@ from ..._machines.lanes.lanes import Lanes
 from ..._protocol.codes import kafka_error
 from ...errors import CommitFailedError, HeadraceError, RequestTimeoutError
 from ...types import OffsetAndMetadata, TopicPartition
+from ..commit.offset_requests import OffsetRequests
 from ..commit.plan import CommitPlan, IsDeleted
 from ..fetch.buffer import FetchBuffer
-from ..group.coordinator import Coordinator
 from .backlog import Backlog
 from .commit_log_reader import CommitLogReader
 from .commit_target import LanedPlan
@@ -40,8 +40,8 @@ class CommitLogs:
 
     def __init__(
         self,
-        first: Coordinator,
-        second: Coordinator,
+        first: OffsetRequests,
+        second: OffsetRequests,
         buffer: FetchBuffer,
         backlog: Backlog,
         tokens: LaneTokens,

@@ -13,14 +13,14 @@ from collections.abc import Collection, Mapping
 
 from ..._machines.lanes.lanes import Lanes
 from ...types import TopicPartition
+from ..commit.offset_requests import OffsetRequests
 from ..fetch.buffer import FetchBuffer
-from ..group.coordinator import Coordinator
 
 
 class LaneTokens:
     """Belongs to the loop's thread."""
 
-    def __init__(self, first: Coordinator, buffer: FetchBuffer) -> None:
+    def __init__(self, first: OffsetRequests, buffer: FetchBuffer) -> None:
         self._first = first
         self._buffer = buffer
         self._stopped: dict[TopicPartition, int] = {}  # partitions given up while under these position versions
