@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from headrace import Consumer, TopicPartition
 from headrace.errors import CommitFailedError
-from headrace.spark.driver.checkpoint import Checkpoint
+from headrace.spark.checkpoint import Checkpoint
 from support.brokers.admin import Admin, unique
 from support.brokers.steady_writer import SteadyWriter
 from support.harness.share_consumers import share_group

@@ -15,7 +15,7 @@ from headrace import Consumer, TopicPartition
 from headrace.errors import ClosedError
 from headrace.spark.data_loss import DataLossError
 from headrace.spark.driver.batch import BatchReader
-from headrace.spark.driver.offset_lookup import OffsetLookup
+from headrace.spark.offset_lookup import OffsetLookup
 from headrace.spark.offset_range import OffsetRange
 from headrace.spark.options.source import OptionError, SourceOptions
 from headrace.spark.source import HeadraceSource

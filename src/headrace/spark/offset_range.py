@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from ..types import TopicPartition
 
+Offsets = dict[TopicPartition, int]
+
 
 class OffsetRange(NamedTuple):
     """The offsets from `start` up to, but not including, `end`."""

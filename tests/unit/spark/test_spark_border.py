@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from headrace.errors import HeadraceError, NetworkError, RequestTimeoutError
-from headrace.spark.driver import offset_lookup as logs
+from headrace.spark import offset_lookup as logs
 from headrace.spark.error_boundary import FailedStreamReader, error_boundary
 from headrace.spark.options.values import OptionError
 from headrace.spark.source import HeadraceSource

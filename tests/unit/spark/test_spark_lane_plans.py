@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace._machines.commit.offset_set import OffsetSet
-from headrace.spark.driver.checkpoint import BACKLOG, LIVE, Checkpoint, DoneOffsets, LaneRange
+from headrace.spark.checkpoint import BACKLOG, LIVE, Checkpoint, DoneOffsets, LaneRange
 from headrace.spark.driver.lanes import partitions_to_jump, plan_batch
 from headrace.spark.driver.tasks import plan_tasks
 from headrace.spark.options.group import LaneOptions

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from headrace._machines.commit.offset_set import OffsetSet
-from headrace.spark.driver.checkpoint import Checkpoint
+from headrace.spark.checkpoint import Checkpoint
 from headrace.spark.group.member import AssignedPartition, MemberSnapshot
 from headrace.spark.group.ownership import ALL_PARTITIONS, BatchAssignment, Ownership
 from headrace.types import TopicPartition
@@ -29,7 +29,7 @@ def given(
 
 def look(ownership: Ownership, start: Checkpoint, snapshot: MemberSnapshot) -> tuple[BatchAssignment, Checkpoint]:
     """And the end of a batch that reads nothing."""
-    assignment = ownership.next_assignment(start, snapshot, earliest)
+    assignment = ownership.assign_next_batch(start, snapshot, earliest)
     assert assignment.readable is not None
     return assignment, assignment.end_of_batch(start, {tp: start.done[tp] for tp in assignment.readable})
 

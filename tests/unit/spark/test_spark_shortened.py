@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace._machines.commit.offset_set import OffsetSet
+from headrace.spark.checkpoint import Checkpoint
 from headrace.spark.data_loss import Intact, Recreated, Truncated, classify_truncation
-from headrace.spark.driver.checkpoint import Checkpoint
 from headrace.types import TopicPartition, Watermarks
 
 T0 = TopicPartition("t", 0)

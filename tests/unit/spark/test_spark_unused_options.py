@@ -16,8 +16,8 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 from headrace import Consumer
 from headrace.config.consumer import ConsumerConfig, dotted
 from headrace.errors import HeadraceError
-from headrace.spark.driver.offset_lookup import create_standalone_consumer
 from headrace.spark.group.member import create_member_consumer
+from headrace.spark.offset_lookup import create_standalone_consumer
 from headrace.spark.options.consumer import CONSUMER_SETTINGS, UNUSED_SETTINGS
 from headrace.spark.options.values import OptionError
 from headrace.spark.source import HeadraceSource

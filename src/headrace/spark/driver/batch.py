@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from ...types import TopicPartition
 from ..data_loss import report_data_loss
 from ..error_boundary import error_boundary
+from ..offset_lookup import OffsetLookup
 from ..offset_range import OffsetRange
 from ..options.source import (
     EARLIEST,
@@ -35,7 +36,6 @@ from ..options.source import (
 )
 from ..worker.pickling import reduce_for_worker
 from ..worker.reader import borrow_consumer, read_range
-from .offset_lookup import OffsetLookup
 from .ranges import split_ranges
 
 if TYPE_CHECKING:

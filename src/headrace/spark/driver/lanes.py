@@ -23,9 +23,10 @@ from collections.abc import Collection
 
 from ..._machines.commit.offset_set import OffsetSet
 from ...types import TopicPartition
+from ..checkpoint import DoneOffsets
+from ..offset_range import Offsets
 from ..options.group import LaneOptions
-from .checkpoint import DoneOffsets
-from .ranges import Offsets, distribute
+from .ranges import distribute
 
 DEFAULT_MAX_OFFSETS = 1_000_000
 """The maximum of a batch while a backlog is open, without maxOffsetsPerTrigger."""

@@ -21,12 +21,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from ...errors import HeadraceError
 from ...types import TopicPartition
+from ..checkpoint import Checkpoint, LaneRange
 from ..data_loss import DataLossError
-from ..offset_range import OffsetRange
+from ..offset_range import OffsetRange, Offsets
 from ..options.source import SourceOptions
 from ..worker.reader import read_range
-from .checkpoint import Checkpoint, LaneRange
-from .ranges import Offsets
 
 log = logging.getLogger(__name__)
 

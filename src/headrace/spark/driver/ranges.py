@@ -17,10 +17,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from ..._machines.fetch.drain import fair_quotas
-from ...types import TopicPartition
-from ..offset_range import OffsetRange
-
-Offsets = dict[TopicPartition, int]
+from ..offset_range import OffsetRange, Offsets
 
 # A longer range is split into several tasks, so that a task that fails does not read everything again.
 MAX_RANGE_SIZE = 10_000_000

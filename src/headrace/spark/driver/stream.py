@@ -30,21 +30,21 @@ from pyspark.sql.types import StructType
 
 from ..._machines.commit.offset_set import LAST_OFFSET, OffsetSet
 from ...types import TopicPartition
+from ..checkpoint import CLIENT_ID_KEY, METRICS_KEY, Checkpoint, DoneOffsets
 from ..data_loss import Recreated, Truncated, classify_truncation, report_data_loss
 from ..error_boundary import error_boundary
 from ..group.integration import GroupIntegration
 from ..group.ownership import BatchAssignment
+from ..offset_lookup import OffsetLookup
+from ..offset_range import Offsets
 from ..options.group import MEMBERSHIP, GroupOptions
 from ..options.source import LATEST, EarliestOrLatest, SourceOptions, SpecificOffsets
 from ..options.values import OptionError
 from ..schema import LANE
 from ..worker.pickling import reduce_for_worker
 from ..worker.reader import read_range
-from .checkpoint import CLIENT_ID_KEY, METRICS_KEY, Checkpoint, DoneOffsets
 from .lanes import DEFAULT_MAX_OFFSETS, partitions_to_jump, plan_batch
 from .late_records import LateRecordCounter
-from .offset_lookup import OffsetLookup
-from .ranges import Offsets
 from .tasks import StreamInputPartition, append_lane_column, plan_tasks
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if is_new and self._has_empty_first_batch:
             self._update_metrics_without_plan(before)
             return start
-        assignment = self._group.next_assignment(
+        assignment = self._group.assign_next_batch(
             before, self._lookup.earliest_offsets, is_new=is_new, is_available_now=self._available_now_end is not None
         )
         if assignment is None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from ...types import TopicPartition
+from ..checkpoint import LIVE, LaneRange
 from ..schema import LANE
-from .checkpoint import LIVE, LaneRange
 from .ranges import MAX_RANGE_SIZE, split_ranges
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from ...errors import CommitFailedError, HeadraceError
 from ...sync import Consumer
 from ...types import OffsetAndMetadata, TopicPartition
-from ..driver.checkpoint import DoneOffsets
-from ..driver.offset_lookup import create_standalone_consumer
+from ..checkpoint import DoneOffsets
+from ..offset_lookup import create_standalone_consumer
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Collection
 
 from ...types import TopicPartition
-from ..driver.checkpoint import Checkpoint
-from ..driver.ranges import Offsets
+from ..checkpoint import Checkpoint
+from ..offset_range import Offsets
 from ..options.consumer import with_unique_client_id
 from ..options.group import GroupOptions
 from ..options.source import SourceOptions
@@ -48,7 +48,7 @@ class GroupIntegration:
                 *(self._settings["group.id"], _JOIN_TIMEOUT),
             )
 
-    def next_assignment(
+    def assign_next_batch(
         self,
         start: Checkpoint,
         earliest_offsets: Callable[[Collection[TopicPartition]], Offsets],
@@ -69,7 +69,7 @@ class GroupIntegration:
         self._last_start = start
         if not snapshot.has_joined:
             return None
-        assignment = self._ownership.next_assignment(start, snapshot, earliest_offsets)
+        assignment = self._ownership.assign_next_batch(start, snapshot, earliest_offsets)
         self._pending_revokes = len(snapshot.to_be_revoked)
         member.request_commit(assignment.to_commit, assignment.released)
         if is_available_now:

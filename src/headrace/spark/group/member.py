@@ -27,7 +27,7 @@ from ...errors import CommitFailedError, HeadraceError, StateError, WakeupError
 from ...listener import RebalanceListener
 from ...sync import Consumer
 from ...types import OffsetAndMetadata, TopicPartition
-from ..driver.checkpoint import DoneOffsets
+from ..checkpoint import DoneOffsets
 from ..options.source import SourceOptions, SubscribePatternStrategy
 from .committer import Commits, offsets_to_commit
 

@@ -23,8 +23,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from ..._machines.commit.offset_set import OffsetSet
 from ...types import TopicPartition
-from ..driver.checkpoint import Checkpoint, DoneOffsets
-from ..driver.ranges import Offsets
+from ..checkpoint import Checkpoint, DoneOffsets
+from ..offset_range import Offsets
 from .member import AssignedPartition, MemberSnapshot
 
 
@@ -66,7 +66,7 @@ class Ownership:
     def count(self) -> int:
         return len(self._owned)
 
-    def next_assignment(
+    def assign_next_batch(
         self,
         start: Checkpoint,
         snapshot: MemberSnapshot,

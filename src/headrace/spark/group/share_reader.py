@@ -30,11 +30,11 @@ from ...errors import HeadraceError
 from ...records import Records
 from ...sync.share_consumer import ShareConsumer
 from ...types import AcknowledgeType, TopicPartition
+from ..checkpoint import CLIENT_ID_KEY, METRICS_KEY
 from ..consumer_access import late_records
-from ..driver.checkpoint import CLIENT_ID_KEY, METRICS_KEY
-from ..driver.offset_lookup import OffsetLookup
-from ..driver.ranges import Offsets
 from ..error_boundary import error_boundary
+from ..offset_lookup import OffsetLookup
+from ..offset_range import Offsets
 from ..options.consumer import with_unique_client_id
 from ..options.group import SHARE_GROUP, GroupOptions
 from ..options.source import SourceOptions, SubscribeStrategy

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from operator import index
 from typing import Any, NamedTuple
 
-from ..._machines.commit.offset_set import OffsetSet
-from ...types import TopicPartition
-from ..offset_range import OffsetRange
+from .._machines.commit.offset_set import OffsetSet
+from ..types import TopicPartition
+from .offset_range import OffsetRange
 
 DoneOffsets = dict[TopicPartition, OffsetSet]
 

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from ...errors import HeadraceError, NetworkError
-from ...sync import Consumer
-from ...types import TopicPartition, Watermarks
-from ..consumer_access import all_refuse, topics_and_ends
-from ..options.source import (
+from ..errors import HeadraceError, NetworkError
+from ..sync import Consumer
+from ..types import TopicPartition, Watermarks
+from .consumer_access import all_refuse, topics_and_ends
+from .offset_range import Offsets
+from .options.source import (
     EARLIEST,
     LATEST,
     AssignStrategy,
@@ -23,7 +24,6 @@ from ..options.source import (
     SubscribePatternStrategy,
     SubscribeStrategy,
 )
-from .ranges import Offsets
 
 log = logging.getLogger(__name__)
 
