@@ -41,7 +41,7 @@ _COMMANDS = {
     "groups": ("groups", "List groups of all kinds, or the members of one."),
     "demo": ("demo", "Demonstrate KIP-333 and KIP-983, in a minute each."),
 }
-_LOGS_REFUSALS = "headrace._aio.network.client"
+_LOGS_REFUSALS = "headrace._aio.network.connections"
 
 
 class _Commands(click.Group):

@@ -178,7 +178,7 @@ def test_a_cancelled_close_leaves_nothing_open(servers: str, topic: str, kind: t
         consumer = kind(bootstrap_servers=servers, group_id=unique("g"))
         consumer.subscribe([topic])
         await consumer.poll(0.2)
-        connections = list(consumer._parts.lifecycle.runtime.client._connections.values())
+        connections = list(consumer._parts.lifecycle.runtime.client.connections.open_connections)
         assert any(connection.is_open for connection in connections)
         closing = asyncio.create_task(consumer.close())
         await asyncio.sleep(pause)  # close() has come to another step each time

@@ -352,7 +352,7 @@ def test_a_closed_consumer_keeps_no_receive_buffers(topic: str, servers: str) ->
             read += len(consumer.poll(5))
         engine = consumer._parts.lifecycle.runtime
         assert engine is not None
-        frames = engine.client._frames
+        frames = engine.client.connections.frames
         wait_for("a buffer to come back", lambda: len(frames._spare) > 0)
     assert frames._spare == []
 

@@ -37,7 +37,7 @@ def lines(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> lis
     return [
         record.getMessage()
         for record in caplog.records
-        if record.name == "headrace._aio.network.client" and record.levelno == level
+        if record.name == "headrace._aio.network.connections" and record.levelno == level
     ]
 
 

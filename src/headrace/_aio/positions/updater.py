@@ -89,7 +89,7 @@ class PositionUpdater:
     async def _round(self) -> HeadraceError | None:
         """Looks at every partition once. Returns an error for which a question has to be repeated."""
         with self._buffer.lock:
-            unsettled = self._positions.unsettled(self._client.loop.time())
+            unsettled = self._positions.unsettled(asyncio.get_running_loop().time())
         errors = await asyncio.gather(
             self._from_commits(unsettled[Phase.UNKNOWN]),
             self._by_reset(unsettled[Phase.RESET]),

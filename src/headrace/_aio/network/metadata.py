@@ -1,0 +1,232 @@
+"""Metadata of the cluster that is kept fresh.
+
+- It is refreshed when it is old, when an answer shows that it is stale, and when a topic is new here. Refreshes that
+  are requested while one is in flight are combined into the next one.
+- When no known broker answers, the bootstrap servers are asked again.
+
+Everything runs on one event loop. Other threads use the cluster view, too: it is changed under `lock`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ..._machines.backoff import REFUSAL
+from ..._machines.cluster import Cluster
+from ..._net.connection import Connection, Reply
+from ..._protocol.codes import NONE, is_retriable, kafka_error
+from ..._protocol.messages import METADATA
+from ...config.consumer import ConsumerConfig
+from ...errors import ClosedError, HeadraceError, NetworkError
+from ...types import Node
+from .connections import Connections
+
+log = logging.getLogger(__name__)
+
+_REBOOTSTRAP_REQUIRED = 129
+
+
+class MetadataUpdater:
+    """`on_metadata` is called on the loop, under `lock`, after each refresh; `on_trouble` with the error of a refresh
+    that a retry does not help, and with None after others. `watch` gets the task, which must not end by itself."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        connections: Connections,
+        cluster: Cluster,
+        lock: threading.Lock,
+        *,
+        retry_pause: Callable[[int], float],
+        on_metadata: Callable[[], None],
+        on_trouble: Callable[[HeadraceError | None], None],
+        watch: Callable[[asyncio.Task[None]], asyncio.Task[None]],
+    ) -> None:
+        self._config = config
+        self._connections = connections
+        self._cluster = cluster
+        self._lock = lock
+        self._retry_pause = retry_pause
+        self._on_metadata = on_metadata
+        self._on_trouble = on_trouble
+        self._watch = watch
+        self._topics: set[str] | None = set()  # None: all topics
+        self._refresh_wanted = asyncio.Event()
+        self._last_refresh = 0.0
+        self._again: asyncio.TimerHandle | None = None
+        self._incomplete = 0  # answers in a row without a leader or a topic
+        self._keeper: asyncio.Task[None] | None = None
+        self._rotation = itertools.count(random.randrange(1000))
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._connections.is_closed
+
+    def want_topics(self, topics: Iterable[str] | None) -> None:
+        """Keeps the metadata of these topics (None: of all) fresh from now on, and of no others."""
+        before, self._topics = self._topics, None if topics is None else set(topics)
+        if before is not None and (self._topics is None or self._topics - before):
+            self.refresh_soon()
+
+    def refresh_soon(self) -> None:
+        self._ensure_keeper()
+        self._refresh_wanted.set()
+
+    def _ensure_keeper(self) -> None:
+        if self._keeper is None and not self._is_closed and self._connections.refusal is None:
+            self._keeper = self._watch(asyncio.create_task(self._keep_fresh(), name="metadata"))
+
+    async def _keep_fresh(self) -> None:
+        failures = 0
+        while not self._is_closed:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.metadata_max_age_ms / 1000):
+                    await self._refresh_wanted.wait()
+            if failures == 0 and (since := self._loop.time() - self._last_refresh) < self._retry_pause(1):
+                await asyncio.sleep(self._retry_pause(1) - since)
+            self._refresh_wanted.clear()
+            try:
+                await self._fetch_metadata()
+                failures = 0
+            except HeadraceError as error:
+                failures += 1
+                log.info("metadata refresh failed (attempt %d): %s", failures, error)
+                self._on_trouble(None if error.retriable else error)
+                if error is self._connections.refusal:
+                    self._keeper = None
+                    return
+                self._refresh_wanted.set()
+                await asyncio.sleep(self._retry_pause(failures))
+                continue
+            self._last_refresh = self._loop.time()
+            self._on_trouble(None)
+            self._connections.close_idle()
+
+    async def _fetch_metadata(self) -> None:
+        asked = None if self._topics is None else frozenset(self._topics)
+        answer = await self.request(asked)
+        with self._lock:
+            self._cluster.apply(answer, complete=asked is None, names=asked)
+            self._on_metadata()
+            names = self._cluster.topics if asked is None else asked
+            leaderless = any(
+                partition.leader.node not in self._cluster.brokers
+                for name in names
+                if (topic := self._cluster.topics.get(name))
+                for partition in topic.partitions.values()
+            )
+            missing = {code for name in names if (code := self._cluster.topic_errors.get(name)) is not None}
+        if not leaderless and not missing:
+            self._incomplete = 0
+            return
+        # An election is in progress, a topic is being created, or a right is missing: ask again after a pause.
+        self._incomplete += 1
+        pause = self._retry_pause(1 + self._incomplete)
+        if not leaderless and missing == {ErrorCode.topic_authorization_failed}:
+            pause = REFUSAL.seconds(self._incomplete, random.random())
+        if self._again is not None:
+            self._again.cancel()  # otherwise each requested refresh would schedule one more
+        self._again = self._loop.call_later(pause, self.refresh_soon)
+
+    async def know_topics(self, names: Iterable[str]) -> None:
+        """Fetches metadata of those of these topics that are unknown, once. Missing topics stay unknown."""
+        with self._lock:
+            missing = sorted(name for name in names if name not in self._cluster.topics)
+        if missing:
+            await self.learn(missing)
+
+    async def learn(
+        self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = (), *, may_create: bool = True
+    ) -> Any:
+        """Fetches metadata now, and applies it to the cluster view."""
+        names, ids = None if names is None else frozenset(names), frozenset(ids)
+        answer = await self.request(names, ids, may_create=may_create)
+        with self._lock:
+            self._cluster.apply(answer, names=names, ids=ids)
+            self._on_metadata()
+        return answer
+
+    async def request(
+        self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = (), *, may_create: bool = True
+    ) -> Any:
+        """One Metadata answer for these topics (None: all), from the first broker in turn that answers."""
+        by_id = [{"topic_id": each, "name": None} for each in ids]
+        fields = {
+            "topics": None if names is None else [*({"topic_id": None, "name": name} for name in names), *by_id],
+            "allow_auto_topic_creation": may_create and self._config.allow_auto_create_topics,
+            "include_topic_authorized_operations": False,
+        }
+        last: HeadraceError | None = None
+        hopeless = True
+        for node in self._candidates():
+            try:
+                connection = await self._connections.connect(node.host, node.port)
+                reply = await self._ask_metadata(connection, fields)
+            except ClosedError:
+                raise
+            except HeadraceError as error:  # even if that is no broker at all: another may be
+                if error is self._connections.refusal:
+                    raise
+                hopeless &= not error.retriable
+                last = error
+                continue
+            code = getattr(reply.body, "error_code", NONE)
+            if code == _REBOOTSTRAP_REQUIRED:
+                last, hopeless = kafka_error(code, f"Metadata to {connection.host}"), False
+                continue
+            if code != NONE and not is_retriable(code):
+                raise kafka_error(code, f"Metadata to {connection.host}")
+            return reply.body
+        if last is not None and hopeless:
+            raise last
+        raise NetworkError(f"no broker could be reached: {last}") from last
+
+    async def _ask_metadata(self, connection: Connection, fields: Mapping[str, Any]) -> Reply:
+        """A broker that answers ApiVersions may still reject the next request: if it expects a login, it closes the
+        connection."""
+        what = (connection.host, "Metadata")
+        self._connections.tries(what)
+        try:
+            reply = await connection.call(METADATA, fields)
+        except HeadraceError as error:
+            if not self._is_closed:
+                self._connections.warn(what, error)
+            raise
+        self._connections.reached(what)
+        return reply
+
+    def _candidates(self) -> list[Node]:
+        """Known brokers first, in the order of their failures; then the bootstrap servers. Throttled brokers are the
+        last."""
+        known = list(self._cluster.brokers.values())
+        turn = next(self._rotation)
+        known = known[turn % len(known) :] + known[: turn % len(known)] if known else []
+        known.sort(key=lambda node: self._connections.failures((node.host, node.port)))
+        addresses = {(node.host, node.port) for node in known}
+        bootstrap = [Node(-1, *address) for address in self._config.bootstrap_servers if address not in addresses]
+        if known and self._config.metadata_recovery_strategy != "rebootstrap":
+            bootstrap = []
+        return sorted(known + bootstrap, key=lambda node: self._connections.is_throttled((node.host, node.port)))
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
