@@ -1,4 +1,4 @@
-//! Any bytes as a partition's records. See `rust/fuzz/README.md`.
+//! Fuzz target: decodes arbitrary bytes as the records of a partition. See `rust/fuzz/README.md`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! How fast the kernel is: `cargo run --release -p headrace-kernel --example speed`.
+//! Measures the speed of the kernel: `cargo run --release -p headrace-kernel --example speed`.
 //!
-//! One thread, a response of 1 MB decoded again and again, the best of several rounds.
+//! One thread decodes a response of 1 MB repeatedly; the best of several rounds is printed.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ mod support;
 use support::{Batch, Codec, Entry};
 
 const RESPONSE: usize = 1_000_000;
-/// What a producer fills before it sends.
+/// The batch size of a producer, in bytes.
 const BATCH: usize = 16_000;
 
 fn response(value: usize, key: usize, headers: usize, codec: Codec) -> Vec<u8> {
@@ -22,7 +22,7 @@ fn response(value: usize, key: usize, headers: usize, codec: Codec) -> Vec<u8> {
     while data.len() < RESPONSE {
         let base_offset = next_offset(&data, 0);
         let entries = (0..per_batch as i32).map(|offset_delta| {
-            // Text of few letters: compresses about as well as JSON does.
+            // Text with few distinct letters, which compresses about as well as JSON.
             let mut text = |length| {
                 (0..length)
                     .map(|_| {

@@ -1,10 +1,10 @@
-//! Decompression into a buffer that is reused, within a limit.
+//! Decompression into a reused buffer of limited size.
 
 use std::io::Read;
 
 use crate::error::Cause;
 
-/// How the records of a batch are compressed.
+/// The compression codec of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
     None,
@@ -41,25 +41,25 @@ impl Codec {
     }
 }
 
-/// Decompresses one batch after the other into the same memory.
+/// Decompresses batches into a buffer that it reuses.
 pub struct Decompressor {
     limit: usize,
-    /// Never longer than the limit. Kept at its length between batches, so that it is zeroed only when it grows.
+    /// At most as long as the limit. It keeps its length between batches, so that only new bytes are zeroed.
     buffer: Vec<u8>,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
 
 impl Decompressor {
-    /// `limit`: how many bytes one batch may decompress to.
+    /// `limit` is the maximum decompressed size of a batch, in bytes.
     pub fn new(limit: usize) -> Self {
         Self { limit, buffer: Vec::new(), zstd: None }
     }
 
-    /// The bytes of `body`, which is returned as it is where it is not compressed.
+    /// Returns the decompressed `body`, or `body` itself if it is not compressed.
     pub fn decompress<'a>(&'a mut self, codec: Codec, body: &'a [u8]) -> Result<&'a [u8], Cause> {
         let length = match codec {
             Codec::None => return Ok(body),
-            // Compaction leaves empty batches that still name their codec.
+            // Compaction keeps empty batches, with the codec in their attributes.
             _ if body.is_empty() => 0,
             Codec::Gzip => self.stream(codec, flate2::bufread::MultiGzDecoder::new(body), body.len())?,
             Codec::Lz4 => self.stream(codec, lz4_flex::frame::FrameDecoder::new(body), body.len())?,
@@ -73,13 +73,13 @@ impl Decompressor {
         Cause::TooLarge { limit: self.limit }
     }
 
-    /// Makes the buffer at least `length` long, keeping its first `filled` bytes.
+    /// Grows the buffer to at least `length` bytes and keeps its first `filled` bytes.
     fn grow(&mut self, filled: usize, length: usize) {
         if self.buffer.len() >= length {
             return;
         }
         if filled == 0 {
-            // Fresh zeros come from the operating system for nothing; those of `resize` are written.
+            // The operating system provides zeroed pages at no cost; `resize` would write the zeros.
             self.buffer = vec![0; length];
         } else {
             self.buffer.resize(length, 0);
@@ -96,7 +96,7 @@ impl Decompressor {
                 wanted = wanted.saturating_mul(2);
             }
             let full = filled == self.buffer.len();
-            // Full to the brim is fine, one more byte is not.
+            // The decompressed data may fill the limit exactly, but not exceed it.
             let mut beyond = [0];
             let room = if full { &mut beyond[..] } else { &mut self.buffer[filled..] };
             match reader.read(room) {
@@ -108,8 +108,8 @@ impl Decompressor {
         }
     }
 
-    /// One call for the whole frame: the producers' frames do not say how large they are, but a bound
-    /// follows from the number of blocks, and without a stream there is no window to allocate and copy.
+    /// Decompresses all frames with one call. Producers do not write the decompressed size into the frame, but the
+    /// number of blocks gives an upper bound. A stream would have to allocate and copy a window.
     fn zstd(&mut self, body: &[u8]) -> Result<usize, Cause> {
         let codec = Codec::Zstd;
         let Some(bound) = zstd::bulk::Decompressor::upper_bound(body) else {
@@ -121,15 +121,15 @@ impl Decompressor {
             none => none.insert(zstd::bulk::Decompressor::new().map_err(|error| codec.error(error))?),
         };
         decoder.decompress_to_buffer(body, &mut self.buffer[..]).map_err(|error| {
-            // The bound holds for every valid frame, so only the limit can have made the buffer too small.
+            // The bound is valid for every frame, so the buffer is too small only if the limit is below the bound.
             if bound > self.limit { Cause::TooLarge { limit: self.limit } } else { codec.error(error) }
         })
     }
 
-    /// Java's producer frames snappy blocks as the xerial library does; others write one bare block.
+    /// Java's producer writes snappy blocks in the framing of the xerial library; other producers write one raw block.
     fn snappy(&mut self, body: &[u8]) -> Result<usize, Cause> {
         const MAGIC: &[u8] = b"\x82SNAPPY\0";
-        /// The magic and two versions.
+        /// The magic bytes and two version fields.
         const STREAM_HEADER: usize = 16;
         let codec = Codec::Snappy;
         if !body.starts_with(MAGIC) {
@@ -138,7 +138,7 @@ impl Decompressor {
         let mut rest = body;
         let mut filled = 0;
         while !rest.is_empty() {
-            // Streams may follow one another, each with its header.
+            // Several streams may be concatenated, each with its own header.
             if rest.starts_with(MAGIC) {
                 rest = rest.get(STREAM_HEADER..).ok_or_else(|| codec.error("the header is cut off"))?;
                 continue;
@@ -154,9 +154,9 @@ impl Decompressor {
         Ok(filled)
     }
 
-    /// Decompresses a block behind the first `filled` bytes of the buffer and says how many there are then.
+    /// Decompresses a block after the first `filled` bytes of the buffer and returns the new number of filled bytes.
     fn snappy_block(&mut self, block: &[u8], filled: usize) -> Result<usize, Cause> {
-        /// The densest element: a copy of 64 bytes takes three.
+        /// The best possible ratio: an element of three bytes copies 64 bytes.
         const BEST_RATIO: usize = 22;
         let codec = Codec::Snappy;
         let length = snap::raw::decompress_len(block).map_err(|error| codec.error(error))?;

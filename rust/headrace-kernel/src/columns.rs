@@ -1,13 +1,13 @@
-//! Records as columns, laid out as Arrow lays them out.
+//! Records as columns, in Arrow's memory layout.
 //!
-//! Lengths and row counts fit an `i32`: [`crate::decode`] stops collecting long before.
+//! Lengths and row counts fit into an `i32`, because [`crate::decode`] limits the total size.
 
-/// Bytes of a column from which on its room is rounded up in larger steps.
+/// Columns of more than this many bytes round their capacity up in larger steps.
 const LARGE: usize = 1 << 20;
 
-/// A bitmap of which rows are not null, least significant bit first. Bits past the last row are set.
+/// A bitmap of the rows that are not null, least significant bit first. Bits after the last row are set.
 ///
-/// A valid row costs nothing: the bitmap grows only as far as the last null until it is finished.
+/// Adding a valid row is free: the bitmap ends at the last null until [`Validity::into_bits`] extends it.
 #[derive(Debug, Default, Clone)]
 pub struct Validity {
     bits: Vec<u8>,
@@ -15,7 +15,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// How many rows are null.
+    /// The number of rows that are null.
     pub fn null_count(&self) -> usize {
         self.nulls
     }
@@ -26,7 +26,7 @@ impl Validity {
         self.bits.get(row / 8).is_none_or(|byte| byte & (1 << (row % 8)) != 0)
     }
 
-    /// The bitmap of the first `rows` rows, or None where none of them is null.
+    /// The bitmap of the first `rows` rows, or None if none of them is null.
     pub fn into_bits(mut self, rows: usize) -> Option<Vec<u8>> {
         if self.nulls == 0 {
             return None;
@@ -35,10 +35,10 @@ impl Validity {
         Some(self.bits)
     }
 
-    /// Makes the rows from `row` to before `end` null; there is at least one.
+    /// Marks the rows `row..end` as null. The range must not be empty.
     pub(crate) fn push_nulls(&mut self, row: usize, end: usize) {
         self.bits.resize(row.div_ceil(8), 0xff);
-        // Of the last byte that there is, the upper bits; then whole bytes; of the last one, the lower bits.
+        // First the upper bits of the last existing byte, then whole bytes, then the lower bits of the new last byte.
         if !row.is_multiple_of(8) {
             self.bits[row / 8] &= !(0xff << (row % 8));
         }
@@ -78,10 +78,10 @@ impl StringColumn {
         self.offsets.len() - 1
     }
 
-    /// Adds a row. Bytes that are not UTF-8 become U+FFFD. False when the column is full.
+    /// Adds a row. Invalid UTF-8 is replaced by U+FFFD. Returns false if the column is full.
     fn push_lossy(&mut self, bytes: &[u8]) -> bool {
         self.data.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes());
-        // A replacement is up to three times as long as what it replaces, so the limits on the input do not cover it.
+        // A replacement can be three times as long as the original bytes, so the limit on the input is not enough.
         let Ok(end) = i32::try_from(self.data.len()) else {
             return false;
         };
@@ -115,7 +115,7 @@ impl BinaryColumn {
         self.offsets.len() - 1
     }
 
-    /// The bytes of `row`, or None where it is null.
+    /// The bytes of `row`, or None if it is null.
     pub fn get(&self, row: usize) -> Option<&[u8]> {
         self.validity.is_valid(row).then(|| {
             let (start, end) = (self.offsets[row] as usize, self.offsets[row + 1] as usize);
@@ -168,12 +168,12 @@ pub struct HeaderColumns {
 }
 
 impl HeaderColumns {
-    /// For columns that have `rows` rows without headers so far.
+    /// Creates the column for `rows` existing rows, which have no headers.
     pub(crate) fn new(rows: usize) -> Self {
         Self { offsets: vec![0; rows + 1], keys: StringColumn::new(), values: BinaryColumn::new() }
     }
 
-    /// Adds an entry to the current row. False when the column is full.
+    /// Adds an entry to the current row. Returns false if the column is full.
     pub(crate) fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> bool {
         self.values.push_or_null(value);
         self.keys.push_lossy(key)
@@ -195,18 +195,18 @@ impl HeaderColumns {
     }
 }
 
-/// Rows that come from batches with the same properties.
+/// Consecutive rows from batches with the same properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// The row after the last one.
     pub end: usize,
-    /// The partition leader epoch of the batches, −1 where unknown.
+    /// The partition leader epoch of the batches, −1 if unknown.
     pub leader_epoch: i32,
-    /// Whether the timestamps are the broker's (LogAppendTime) and not the producers' (CreateTime).
+    /// Whether the broker set the timestamps (LogAppendTime) instead of the producer (CreateTime).
     pub log_append_time: bool,
 }
 
-/// The records of one partition, by column.
+/// The records of one partition as columns.
 #[derive(Debug, Clone)]
 pub struct Columns {
     /// Strictly ascending.
@@ -219,7 +219,7 @@ pub struct Columns {
     pub values: BinaryColumn,
     /// None while no record has a header.
     pub headers: Option<HeaderColumns>,
-    /// Ascending by `end`; the last one ends with the last row.
+    /// Ascending by `end`. The last run ends with the last row.
     pub runs: Vec<Run>,
 }
 
@@ -236,7 +236,7 @@ impl Default for Columns {
     }
 }
 
-/// A record by itself.
+/// A single record.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
     /// Its offset.
@@ -249,16 +249,16 @@ pub struct Row<'a> {
     pub value: Option<&'a [u8]>,
     /// Names and values, in order.
     pub headers: &'a [(&'a str, Option<&'a [u8]>)],
-    /// The leader epoch of its batch, −1 where unknown.
+    /// The leader epoch of its batch, −1 if unknown.
     pub leader_epoch: i32,
-    /// Whether the timestamp is the broker's.
+    /// Whether the broker set the timestamp (LogAppendTime).
     pub log_append_time: bool,
 }
 
 impl Columns {
-    /// Columns of one record.
+    /// Creates columns with one record.
     ///
-    /// None where a field is larger than a column can be.
+    /// Returns None if a field exceeds the maximum size of a column.
     pub fn of_one(row: &Row<'_>) -> Option<Self> {
         let fits = |bytes: Option<&[u8]>| bytes.is_none_or(|bytes| i32::try_from(bytes.len()).is_ok());
         let header_bytes: usize = row.headers.iter().filter_map(|(_, value)| value.map(<[u8]>::len)).sum();
@@ -283,12 +283,12 @@ impl Columns {
         Some(columns)
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn rows(&self) -> usize {
         self.offsets.len()
     }
 
-    /// The memory that the records take, without what is reserved for more.
+    /// The size of the records in memory, without unused capacity.
     pub fn bytes(&self) -> usize {
         self.rows() * 16
             + self.keys.bytes()
@@ -297,14 +297,14 @@ impl Columns {
             + self.runs.len() * size_of::<Run>()
     }
 
-    /// Makes the columns of offsets, timestamps and the ends of values `rows` long.
+    /// Resizes the offsets, the timestamps and the end offsets of the values to `rows` rows.
     pub(crate) fn resize_numbers(&mut self, rows: usize) {
         self.offsets.resize(rows, 0);
         self.timestamps.resize(rows, 0);
         self.values.offsets.resize(rows + 1, 0);
     }
 
-    /// Makes room for one batch of `rows` records that take at most `bytes` bytes.
+    /// Reserves capacity for a batch of `rows` records with at most `bytes` bytes.
     pub(crate) fn reserve(&mut self, rows: usize, bytes: usize) {
         self.offsets.reserve(rows);
         self.timestamps.reserve(rows);
@@ -313,11 +313,11 @@ impl Columns {
         self.values.data.reserve(bytes);
     }
 
-    /// Makes room for `times` as much as there is, because the batches to come are likely as those before,
-    /// within `limit` bytes a column: what is wrong costs address space and not memory.
+    /// Reserves capacity for `times` as much data as there is, up to `limit` bytes per column: the next batches are
+    /// probably like the previous ones. A wrong estimate costs address space, not memory.
     ///
-    /// In few sizes: then the memory of columns that were dropped fits the next ones, and the allocator is not left
-    /// with pieces. That was 20 to 30 MB of a consumer that reads compressed topics.
+    /// Capacities are rounded to a few sizes, so that new columns fit into the memory of dropped ones. Without this,
+    /// fragmentation costs a consumer of compressed topics 20 to 30 MB.
     pub(crate) fn reserve_more(&mut self, times: f64, limit: usize) {
         fn extend<T>(column: &mut Vec<T>, times: f64, limit: usize) {
             let wanted = (column.len() as f64 * (1.0 + times * 1.05)) as usize * size_of::<T>();
@@ -340,7 +340,7 @@ impl Columns {
         }
     }
 
-    /// Gives back what was reserved and is much more than what was needed.
+    /// Releases unused capacity if it is much larger than the data.
     pub(crate) fn shrink(&mut self) {
         fn trim<T>(column: &mut Vec<T>) {
             if column.capacity() > 2 * column.len() + 4096 {
@@ -362,7 +362,7 @@ impl Columns {
         }
     }
 
-    /// Says what the rows since the last run have in common.
+    /// Ends a run: sets the properties of the rows since the last run.
     pub(crate) fn end_run(&mut self, leader_epoch: i32, log_append_time: bool) {
         let end = self.rows();
         match self.runs.last_mut() {
@@ -375,7 +375,7 @@ impl Columns {
         }
     }
 
-    /// Removes all rows from `rows` on: those of a batch that turned out to be bad, whose run has not ended.
+    /// Truncates the columns to `rows` rows. This removes the rows of an invalid batch, before its run has ended.
     pub(crate) fn truncate(&mut self, rows: usize) {
         self.offsets.truncate(rows);
         self.timestamps.truncate(rows);

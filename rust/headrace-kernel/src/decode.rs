@@ -1,11 +1,11 @@
-//! One partition of a Fetch response to columns.
+//! Decodes one partition of a Fetch response into columns.
 //!
-//! - Batches are taken in order until the data ends, usually in the middle of a batch.
-//! - Records below the position are cut off: the first batch is the one that *contains* the position.
-//! - Control batches, and with `read_committed` the batches of aborted transactions, give no records and move
-//!   the position all the same.
-//! - A bad batch ends the work. What came before it is returned, so that the next fetch begins with the bad
-//!   one; when it comes first, it is the error.
+//! - Batches are decoded in order until the data ends, usually in the middle of a batch.
+//! - Records below the position are dropped: the first batch is the one that *contains* the position.
+//! - Control batches, and with `read_committed` the batches of aborted transactions, are skipped: they yield no
+//!   records, but advance the position.
+//! - Decoding stops at an invalid batch and returns the records before it, so that the next fetch starts with the
+//!   invalid batch. If the first batch is invalid, decoding returns an error.
 
 use crate::codec::Decompressor;
 use crate::columns::Columns;
@@ -14,34 +14,36 @@ use crate::header::{BatchView, Front, front};
 use crate::record;
 use crate::transactions::{AbortedTransaction, Aborting};
 
-/// A batch of Kafka's default size (1 MB) may be compressed 256 times before it is taken for a bomb.
+/// Allows a batch of Kafka's default size (1 MB) a compression ratio of 256. A larger batch is considered a
+/// decompression bomb.
 pub const DEFAULT_MAX_BATCH_BYTES: usize = 256 << 20;
 
-/// No column may pass 2 GiB, so collecting ends well before.
+/// A column cannot exceed 2 GiB, so decoding stops well below that.
 const MAX_TOTAL_BYTES: usize = 1 << 30;
 
-/// How much address space a guess about the batches to come may take, a column.
+/// The maximum capacity that is reserved for the next batches, in bytes per column.
 const MAX_GUESS: usize = 64 << 20;
 
-/// What a Fetch response and its request say of a partition, and the limits.
+/// Parameters of decoding: what the Fetch request and its response say about the partition, and limits.
 #[derive(Debug, Clone)]
 pub struct Fetched<'a> {
-    /// The offset that was asked for.
+    /// The offset in the Fetch request.
     pub position: i64,
-    /// The aborted transactions, in any order; of use only with `read_committed`.
+    /// The aborted transactions, in any order. Only used with `read_committed`.
     pub aborted: &'a [AbortedTransaction],
-    /// Whether the records of aborted transactions are left out.
+    /// Whether to drop the records of aborted transactions.
     pub read_committed: bool,
-    /// Whether a batch's checksum is compared with its bytes.
+    /// Whether to verify the checksum of each batch.
     pub check_crcs: bool,
-    /// How many bytes one compressed batch may decompress to.
+    /// The maximum decompressed size of a batch, in bytes.
     pub max_batch_bytes: usize,
-    /// After how many bytes collecting ends: the batch that would pass it is left for the next fetch.
+    /// The maximum total size in bytes. Decoding stops before the batch that would exceed it; the next fetch returns
+    /// that batch.
     pub max_total_bytes: usize,
 }
 
 impl Fetched<'_> {
-    /// Everything from `position` on, with the default limits.
+    /// All records from `position`, with the default limits.
     pub fn at(position: i64) -> Self {
         Self {
             position,
@@ -54,14 +56,14 @@ impl Fetched<'_> {
     }
 }
 
-/// Records, and where the log goes on after them.
+/// Decoded records, and the offset at which to resume.
 #[derive(Debug, Default)]
 pub struct Decoded {
     /// The records.
     pub columns: Columns,
-    /// The position after the last batch that was taken, or the position asked for when there is none.
+    /// The offset after the last decoded batch, or the requested position if no batch was decoded.
     pub next_offset: i64,
-    /// The partition leader epoch of that batch, −1 where unknown.
+    /// The partition leader epoch of that batch, −1 if unknown.
     pub leader_epoch: i32,
 }
 
@@ -69,7 +71,7 @@ pub struct Decoded {
 ///
 /// # Errors
 ///
-/// When the first batch that would move the position is bad.
+/// If the first batch that would advance the position is invalid.
 pub fn decode(data: &[u8], fetched: &Fetched<'_>) -> Result<Decoded, DecodeError> {
     let mut decoder = Decoder {
         fetched,
@@ -107,10 +109,10 @@ pub fn decode(data: &[u8], fetched: &Fetched<'_>) -> Result<Decoded, DecodeError
     Ok(decoded)
 }
 
-/// The position after the batches in `data`, from their headers alone.
+/// The offset after the batches in `data`, from their headers only.
 ///
-/// This is [`Decoded::next_offset`] of the same data, unless a batch turns out to be bad inside or
-/// there is more than can be collected at once.
+/// It is equal to [`Decoded::next_offset`] of the same data, unless the records of a batch are invalid or the data
+/// exceeds the maximum total size.
 pub fn next_offset(data: &[u8], position: i64) -> i64 {
     let mut rest = data;
     let mut next = position;
@@ -123,7 +125,7 @@ pub fn next_offset(data: &[u8], position: i64) -> i64 {
 
 enum Taken {
     Yes,
-    /// The batch stays where it is, for the next fetch.
+    /// The batch exceeds the total size and is left for the next fetch.
     Full,
 }
 
@@ -135,7 +137,7 @@ struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    /// Takes the records of `batch` and moves the position; after an error nothing has changed.
+    /// Adds the records of `batch` and advances the position. An error changes nothing.
     fn take(&mut self, batch: &BatchView<'_>) -> Result<Taken, Cause> {
         if self.fetched.check_crcs {
             batch.verify()?;

@@ -1,11 +1,11 @@
-//! Why bytes could not be decoded.
+//! Decoding errors.
 
 use thiserror::Error;
 
-/// What is wrong with a batch.
+/// The reason why a batch is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Cause {
-    /// The batch's length field cannot be right, so nothing after it can be found either.
+    /// The length field of the batch is invalid, so the batches after it cannot be found either.
     #[error("the batch length {0} cannot be right")]
     Length(i32),
     /// Message format v0 or v1.
@@ -14,45 +14,45 @@ pub enum Cause {
          and brokers since 4.0 no longer convert it"
     )]
     OldFormat(i8),
-    /// A message format that does not exist yet.
+    /// An unknown message format.
     #[error("message format v{0} is unknown")]
     UnknownFormat(i8),
-    /// The checksum in the header is not the one of the bytes.
+    /// The checksum in the header does not match the bytes.
     #[error("CRC-32C mismatch: the batch says {stored:#010x}, its bytes give {computed:#010x}")]
     Checksum {
-        /// What the header says.
+        /// The checksum in the header.
         stored: u32,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         computed: u32,
     },
-    /// A compression codec that does not exist yet.
+    /// An unknown compression codec.
     #[error("compression codec {0} is unknown")]
     UnknownCodec(u8),
-    /// The codec refused the compressed records.
+    /// The codec cannot decompress the records.
     #[error("{codec} data cannot be decompressed: {reason}")]
     Compression {
         /// The codec's name.
         codec: &'static str,
-        /// What it said.
+        /// The codec's error message.
         reason: String,
     },
-    /// The batch holds more than the limit, compressed or not.
+    /// The records of the batch exceed the size limit, compressed or not.
     #[error("the records of the batch take more than the limit of {limit} bytes")]
     TooLarge {
         /// The limit in bytes.
         limit: usize,
     },
-    /// A field of the header or of a record contradicts another or the bytes.
+    /// A field of the header or of a record contradicts another field or the data.
     #[error("{0}")]
     Malformed(&'static str),
 }
 
-/// A batch that could not be decoded, with no good batch before it.
+/// An invalid batch, with no valid batch before it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("offset {offset}: {cause}")]
 pub struct DecodeError {
-    /// The batch's base offset, or the fetch position where even that cannot be told.
+    /// The base offset of the batch, or the fetch position if the base offset is unknown.
     pub offset: i64,
-    /// What is wrong.
+    /// Why the batch is invalid.
     pub cause: Cause,
 }

@@ -1,16 +1,16 @@
-//! The 61 bytes before a batch's records, and cutting a partition's bytes into batches.
+//! The header of a batch (61 bytes), and splitting the bytes of a partition into batches.
 //!
-//! A batch is whole or it is cut off at the end of the data. What can be judged without reading the
-//! records is judged here, so that [`crate::next_offset`] and [`crate::decode`] agree on where a batch ends.
+//! A batch is complete, or truncated at the end of the data. This module makes all checks that do not need the
+//! records, so that [`crate::next_offset`] and [`crate::decode`] agree on where a batch ends.
 
 use crate::codec::Codec;
 use crate::error::Cause;
 
 const HEADER: usize = 61;
-/// Base offset and length: what the length field does not count.
+/// The base offset and the length field itself, which the length does not include.
 const LOG_OVERHEAD: usize = 12;
 const CHECKSUMMED_FROM: usize = 21;
-/// The magic byte is at the same place in all formats.
+/// The position of the magic byte, the same in all formats.
 const MAGIC_AT: usize = 16;
 /// The smallest message of format v0: checksum, magic, attributes, two lengths.
 const SMALLEST_LENGTH: i32 = 14;
@@ -19,7 +19,7 @@ const TIMESTAMP_TYPE: u16 = 1 << 3;
 const TRANSACTIONAL: u16 = 1 << 4;
 const CONTROL: u16 = 1 << 5;
 
-/// A whole batch: its header, read and plausible, and its records, still as bytes.
+/// A complete batch: its parsed and checked header, and its records as bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchView<'a> {
     pub base_offset: i64,
@@ -29,7 +29,7 @@ pub struct BatchView<'a> {
     pub max_timestamp: i64,
     pub producer_id: i64,
     pub count: usize,
-    /// The records, compressed as [`BatchView::codec`] says.
+    /// The records, compressed with [`BatchView::codec`].
     pub body: &'a [u8],
     attributes: u16,
     checksum: u32,
@@ -41,7 +41,8 @@ impl<'a> BatchView<'a> {
         self.base_offset + i64::from(self.last_offset_delta)
     }
 
-    /// Where the log goes on. Not the last record's offset + 1: compaction may have removed that record.
+    /// The offset after the batch. It may be larger than the offset of the last record + 1, because compaction may
+    /// have removed later records.
     pub fn next_offset(&self) -> i64 {
         self.last_offset() + 1
     }
@@ -62,7 +63,7 @@ impl<'a> BatchView<'a> {
         self.attributes & CONTROL != 0
     }
 
-    /// Compares the checksum in the header with the one of the bytes.
+    /// Verifies the checksum in the header.
     pub fn verify(&self) -> Result<(), Cause> {
         let computed = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, self.checksummed) as u32;
         if computed == self.checksum {
@@ -75,13 +76,13 @@ impl<'a> BatchView<'a> {
 
 /// The first batch of `data`.
 pub enum Front<'a> {
-    /// A whole batch and what follows it.
+    /// A complete batch, and the bytes after it.
     Whole(BatchView<'a>, &'a [u8]),
-    /// Nothing, or the beginning of a batch: how Fetch responses usually end.
+    /// No data, or a truncated batch, as at the end of most Fetch responses.
     CutOff,
 }
 
-/// Looks at the first batch of `data`. An error comes with the batch's base offset where it can be told.
+/// Parses the first batch of `data`. An error contains the base offset of the batch, if it is known.
 pub fn front(data: &[u8]) -> Result<Front<'_>, (Option<i64>, Cause)> {
     let Some((overhead, _)) = data.split_first_chunk::<LOG_OVERHEAD>() else {
         return Ok(Front::CutOff);
@@ -111,7 +112,7 @@ pub fn front(data: &[u8]) -> Result<Front<'_>, (Option<i64>, Cause)> {
     }
 }
 
-/// Reads the header of `batch`, which is whole.
+/// Parses the header of `batch`, which must be complete.
 fn read(batch: &[u8]) -> Result<BatchView<'_>, Cause> {
     let Some((header, body)) = batch.split_first_chunk::<HEADER>() else {
         return Err(Cause::Malformed("the batch is shorter than its header"));
@@ -119,11 +120,11 @@ fn read(batch: &[u8]) -> Result<BatchView<'_>, Cause> {
     let base_offset = i64::from_be_bytes(field(header, 0));
     let last_offset_delta = i32::from_be_bytes(field(header, 23));
     let count = i32::from_be_bytes(field(header, 57));
-    // Offsets must stay below i64::MAX for the position after the batch to exist.
+    // The offset after the batch must not exceed i64::MAX.
     if base_offset < 0 || base_offset > i64::MAX - i64::from(i32::MAX) - 1 {
         return Err(Cause::Malformed("the base offset is out of range"));
     }
-    // A batch that does not move the position would be fetched for ever.
+    // A batch that does not advance the position would be fetched forever.
     if last_offset_delta < 0 {
         return Err(Cause::Malformed("the last offset is below the base offset"));
     }
@@ -148,7 +149,7 @@ fn read(batch: &[u8]) -> Result<BatchView<'_>, Cause> {
     })
 }
 
-/// The `N` bytes at `at`; both are constants, so this compiles to a load.
+/// The `N` bytes at `at`. Both are constants, so this compiles to a single load.
 #[inline(always)]
 fn field<const SIZE: usize, const N: usize>(header: &[u8; SIZE], at: usize) -> [u8; N] {
     let mut bytes = [0; N];

@@ -1,18 +1,18 @@
-//! Kafka record batches (message format v2) to columns.
+//! Decodes Kafka record batches (message format v2) into columns.
 //!
-//! Whatever bytes come in, [`decode`] gives columns or an error: it does not panic, it ends, and the
-//! memory it takes is bounded by [`Fetched`]'s limits. Nothing here knows of Python or Arrow; the
-//! columns are plain vectors, laid out as Arrow wants them so that they can be handed over as they are.
+//! For any input, [`decode`] returns columns or an error: it does not panic, it terminates, and the limits in
+//! [`Fetched`] bound its memory. This crate does not depend on Python or Arrow. The columns are plain vectors in
+//! Arrow's memory layout, so that they become Arrow arrays without a copy.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `header` | a batch's header, and cutting a partition's bytes into batches |
+//! | `header` | the header of a batch, and splitting the bytes of a partition into batches |
 //! | `codec` | gzip, snappy, lz4, zstd |
 //! | `varint` | zigzag integers |
 //! | `record` | the records of one batch |
-//! | `columns` | where they go |
-//! | `transactions` | which batches were aborted |
-//! | `decode` | all of it over one partition of a Fetch response |
+//! | `columns` | the decoded records |
+//! | `transactions` | the batches of aborted transactions |
+//! | `decode` | one partition of a Fetch response |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

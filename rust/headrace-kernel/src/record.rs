@@ -1,7 +1,7 @@
-//! The records inside a batch, decompressed.
+//! Decodes the decompressed records of a batch.
 //!
-//! A record is: length, attributes (unused), timestamp delta, offset delta, key, value, headers. Every length and
-//! count is checked against the bytes that are there before anything is allocated for it.
+//! The fields of a record are: length, attributes (unused), timestamp delta, offset delta, key, value, headers. Each
+//! length and count is checked against the remaining bytes before memory is allocated for it.
 
 use std::iter;
 
@@ -14,22 +14,22 @@ const SMALLEST_RECORD: usize = 7;
 /// A header with an empty name and no value.
 const SMALLEST_HEADER: usize = 2;
 
-/// What is wrong with a record, for [`crate::Cause::Malformed`]: nothing that would have to be dropped in the loop.
+/// The message of [`crate::Cause::Malformed`]. A static string needs no drop code in the loop.
 pub type Flaw = &'static str;
 
 const CUT_OFF: Flaw = "a record ends before its fields do";
 
 /// Appends the records of `batch` whose offset is at least `from` to `columns`.
 ///
-/// After an error `columns` may have some of them: the caller cuts them off.
-#[inline(never)] // On its own it keeps its variables in registers.
+/// After an error, `columns` may contain some of them: the caller truncates it.
+#[inline(never)] // As a separate function, it keeps its variables in registers.
 pub fn append(columns: &mut Columns, batch: &BatchView<'_>, mut body: &[u8], from: i64) -> Result<(), Flaw> {
     if batch.count > body.len() / SMALLEST_RECORD {
         return Err("there are fewer bytes than the records need");
     }
     let first_row = columns.rows();
     columns.reserve(batch.count, body.len() - batch.count * SMALLEST_RECORD);
-    // A row of numbers for every record that is announced: filling them in is cheaper than growing by each.
+    // Resize the numeric columns once for the announced record count: this is cheaper than pushing each row.
     columns.resize_numbers(first_row + batch.count);
     let Columns { offsets, timestamps, keys, values, headers, .. } = columns;
     let mut numbers = iter::zip(
@@ -52,7 +52,7 @@ pub fn append(columns: &mut Columns, batch: &BatchView<'_>, mut body: &[u8], fro
         record = fields;
         let timestamp_delta = take_i64(&mut record).ok_or(CUT_OFF)?;
         let offset_delta = take_i32(&mut record).ok_or(CUT_OFF)?;
-        // Offsets that go back or past the end of the batch would repeat or skip records.
+        // Offsets that do not ascend, or exceed the last offset of the batch, would repeat or skip records.
         if offset_delta <= previous_delta || offset_delta > batch.last_offset_delta {
             return Err("the offsets of the records do not ascend within the batch");
         }
@@ -73,7 +73,7 @@ pub fn append(columns: &mut Columns, batch: &BatchView<'_>, mut body: &[u8], fro
         } else {
             batch.base_timestamp.wrapping_add(timestamp_delta)
         };
-        // Keys are null in all records or in few: nulls are added together, before a key and at the end.
+        // Usually all keys are null or only a few: add nulls in bulk, before the next key and at the end.
         if let Some(key) = key {
             keys.push_nulls_to(row);
             keys.push(key);
@@ -94,7 +94,7 @@ pub fn append(columns: &mut Columns, batch: &BatchView<'_>, mut body: &[u8], fro
     Ok(())
 }
 
-/// Takes the headers of the record that becomes the next row.
+/// Reads the headers of the record that becomes the next row.
 #[inline(always)]
 fn take_headers(headers: &mut Option<HeaderColumns>, row: usize, record: &mut &[u8]) -> Result<(), Flaw> {
     let count = take_i32(record).ok_or(CUT_OFF)?;
@@ -104,7 +104,7 @@ fn take_headers(headers: &mut Option<HeaderColumns>, row: usize, record: &mut &[
         }
         return Ok(());
     }
-    // The first record with headers makes the column, with a row for every record before it.
+    // The first record with headers creates the column, with a row for each record before it.
     append_headers(headers.get_or_insert_with(|| HeaderColumns::new(row)), record, count)
 }
 
@@ -126,7 +126,7 @@ fn append_headers(headers: &mut HeaderColumns, record: &mut &[u8], count: i32) -
     Ok(())
 }
 
-/// Takes a length and that many bytes; None where the length is −1.
+/// Reads a length and that many bytes. Returns None if the length is −1.
 #[inline(always)]
 fn take_bytes<'a>(record: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Flaw> {
     let length = take_i32(record).ok_or(CUT_OFF)?;
@@ -140,7 +140,7 @@ fn take_bytes<'a>(record: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Flaw> {
     Ok(Some(bytes))
 }
 
-/// Whether the first record of a control batch ends its producer's transaction as aborted.
+/// Whether the first record of a control batch is an ABORT marker.
 pub fn is_abort_marker(mut body: &[u8]) -> Result<bool, Flaw> {
     const ABORT: [u8; 2] = [0, 0];
     const BAD: Flaw = "a control record has no type";
@@ -149,6 +149,6 @@ pub fn is_abort_marker(mut body: &[u8]) -> Result<bool, Flaw> {
     let _timestamp_delta = take_i64(&mut body).ok_or(BAD)?;
     let _offset_delta = take_i32(&mut body).ok_or(BAD)?;
     let key = take_bytes(&mut body)?.ok_or(BAD)?;
-    // A version, then the type. Newer types are none of a consumer's business.
+    // A version, then the type. Consumers ignore unknown types.
     key.get(2..4).map(|kind| kind == ABORT).ok_or(BAD)
 }

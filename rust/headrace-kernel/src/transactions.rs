@@ -1,8 +1,8 @@
-//! Which batches of a `read_committed` fetch belong to aborted transactions.
+//! Finds the batches of aborted transactions, for a `read_committed` fetch.
 //!
-//! The broker lists the aborted transactions that overlap the response, as (producer, first offset). A producer
-//! is aborting from that offset to its next ABORT marker; a COMMIT marker changes nothing, since the
-//! list has no entry for a committed transaction. The list is of one response and is never carried over.
+//! The broker lists the aborted transactions that overlap the response, as (producer, first offset). The batches of
+//! that producer are aborted from that offset to its next ABORT marker. COMMIT markers can be ignored, because the
+//! list has no entries for committed transactions. The list is only valid for its response.
 
 use std::collections::HashSet;
 
@@ -10,19 +10,19 @@ use crate::error::Cause;
 use crate::header::BatchView;
 use crate::record;
 
-/// One entry of a Fetch response's list.
+/// An entry in the list of aborted transactions of a Fetch response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AbortedTransaction {
-    /// Who wrote it.
+    /// The id of its producer.
     pub producer_id: i64,
-    /// Where it begins.
+    /// The offset of its first record.
     pub first_offset: i64,
 }
 
-/// The producers that are aborting, at one point of the log.
+/// The producers whose current transaction is aborted, at the current position in the log.
 #[derive(Debug, Default)]
 pub struct Aborting {
-    /// By first offset, descending: the next one is the last.
+    /// The transactions that have not started yet, by first offset, descending: the next one is at the end.
     ahead: Vec<AbortedTransaction>,
     producers: HashSet<i64>,
 }
@@ -34,9 +34,9 @@ impl Aborting {
         Self { ahead, producers: HashSet::new() }
     }
 
-    /// Moves over `batch` and says whether its records were aborted.
+    /// Advances past `batch` and returns whether its records are aborted.
     ///
-    /// `body` gives the batch's records decompressed; it is only called for control batches.
+    /// `body` returns the decompressed records of the batch. It is only called for control batches.
     pub fn passes<'a>(
         &mut self,
         batch: &BatchView<'_>,

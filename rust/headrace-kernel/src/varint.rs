@@ -1,12 +1,12 @@
 //! Zigzag variable-length integers, as in Protocol Buffers.
 
-/// Takes an `int` (at most five bytes) off the front of `input`.
+/// Reads an `int` (at most five bytes) from the front of `input`.
 ///
-/// None when the input ends too early or the number has more than 32 bits.
+/// Returns None if the input is too short or the number exceeds 32 bits.
 #[inline(always)]
 pub fn take_i32(input: &mut &[u8]) -> Option<i32> {
     let raw = match **input {
-        // One and two bytes are nearly all there is: lengths below 8 KiB, small deltas.
+        // Most numbers have one or two bytes: lengths below 8 KiB, small deltas.
         [a, ref rest @ ..] if a < 0x80 => {
             *input = rest;
             u32::from(a)
@@ -20,9 +20,9 @@ pub fn take_i32(input: &mut &[u8]) -> Option<i32> {
     Some((raw >> 1).cast_signed() ^ -(raw & 1).cast_signed())
 }
 
-/// Takes a `long` (at most ten bytes) off the front of `input`.
+/// Reads a `long` (at most ten bytes) from the front of `input`.
 ///
-/// None when the input ends too early or the number has more than 64 bits.
+/// Returns None if the input is too short or the number exceeds 64 bits.
 #[inline(always)]
 pub fn take_i64(input: &mut &[u8]) -> Option<i64> {
     let raw = match **input {

@@ -1,4 +1,4 @@
-//! The corner cases of a partition's log, one by one.
+//! Corner cases of the log of a partition.
 
 use headrace_kernel::{AbortedTransaction, Decoded, Fetched, decode, next_offset};
 
@@ -8,7 +8,7 @@ use support::{Batch, CODECS, Codec, Entry, LOG_APPEND_TIME, TRANSACTIONAL, compr
 
 fn decode_at(data: &[u8], position: i64) -> Decoded {
     let decoded = decode(data, &Fetched::at(position)).unwrap();
-    assert_eq!(decoded.next_offset, next_offset(data, position), "the headers tell the same");
+    assert_eq!(decoded.next_offset, next_offset(data, position), "from the headers");
     decoded
 }
 
@@ -96,7 +96,7 @@ fn the_position_passes_what_compaction_removed() {
     let decoded = decode_at(&data, 0);
     assert_eq!(decoded.columns.offsets, [102, 103, 107]);
     assert_eq!(decoded.next_offset, 110);
-    // Nothing is left above the position, and it moves all the same.
+    // No record is left above the position, but the position advances.
     let decoded = decode_at(&data, 108);
     assert_eq!((decoded.columns.rows(), decoded.next_offset), (0, 110));
 }
@@ -210,7 +210,7 @@ fn collecting_ends_before_a_batch_that_would_be_too_much() {
     let decoded = decode(&data, &Fetched { max_total_bytes: 2_000, ..Fetched::at(0) }).unwrap();
     assert!((10..90).contains(&decoded.columns.rows()));
     assert_eq!(decoded.next_offset, decoded.columns.rows() as i64);
-    // One batch comes through whatever the limit, or nothing ever would.
+    // One batch is always decoded, whatever the limit: otherwise the consumer would be stuck.
     let decoded = decode(&data, &Fetched { max_total_bytes: 1, ..Fetched::at(0) }).unwrap();
     assert_eq!((decoded.columns.rows(), decoded.next_offset), (10, 10));
 }

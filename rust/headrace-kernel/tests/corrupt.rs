@@ -1,4 +1,4 @@
-//! Bad batches: the error when they come first, the good ones before them otherwise.
+//! Invalid batches: an error if they come first, otherwise the valid batches before them.
 
 use headrace_kernel::{Cause, Fetched, decode, next_offset};
 
@@ -7,18 +7,18 @@ use support::{Batch, CODECS, Codec, Entry, compress, put_varint, repair_checksum
 
 const BASE: i64 = 300;
 
-/// The error for `bad`, after checking that it is kept away from what comes before it.
+/// The error for `bad`. Also checks that a valid batch before it is decoded.
 fn cause_of(bad: &[u8]) -> Cause {
     let good = Batch::of(BASE - 5, 5).encode();
     for following in [vec![], Batch::of(BASE + 100, 5).encode()] {
         let data = [&good[..], bad, &following].concat();
         let decoded = decode(&data, &Fetched::at(BASE - 5)).unwrap();
         assert_eq!(decoded.columns.offsets, (BASE - 5..BASE).collect::<Vec<_>>());
-        assert_eq!(decoded.next_offset, BASE, "the next fetch begins with the bad batch");
+        assert_eq!(decoded.next_offset, BASE, "the next fetch starts with the invalid batch");
         assert_eq!(decoded.columns.runs.last().unwrap().end, 5);
         assert_eq!(decoded.columns.values.offsets.len(), 6);
 
-        // A batch before the position does not move it, so the bad one is the first that counts.
+        // A batch below the position does not advance it, so the invalid batch is the first one.
         assert!(decode(&data, &Fetched::at(BASE)).is_err());
     }
     decode(bad, &Fetched::at(BASE)).unwrap_err().cause
@@ -47,7 +47,7 @@ fn a_wrong_checksum() {
         bad[at] ^= 0x10;
         match cause_of(&bad) {
             Cause::Checksum { .. } => {}
-            // The count is implausible by itself, which shows first.
+            // The record count is invalid, which is checked before the checksum.
             Cause::Malformed(_) if (57..61).contains(&at) => {}
             other => panic!("byte {at}: {other}"),
         }
@@ -78,7 +78,7 @@ fn old_and_unknown_formats() {
             _ => Cause::UnknownFormat(magic as i8),
         };
         assert_eq!(cause_of(&bad), expected);
-        // Even cut off, it is not taken for the beginning of a good batch.
+        // Even if truncated, it is not considered the beginning of a valid batch.
         assert_eq!(decode(&bad[..30], &Fetched::at(0)).unwrap_err().cause, expected);
     }
     let text = Cause::OldFormat(1).to_string();
@@ -148,7 +148,7 @@ fn offsets_that_cannot_be() {
 
 #[test]
 fn fields_that_do_not_fit_their_record() {
-    /// A record of the given fields behind attributes and deltas.
+    /// A record with attributes, deltas and the given fields.
     fn record(fields: &[i64]) -> Vec<u8> {
         let mut body = vec![0, 0, 0];
         fields.iter().for_each(|&field| put_varint(&mut body, field));
@@ -214,7 +214,7 @@ fn decompressed_sizes_up_to_the_limit() {
         let with = |max_batch_bytes| decode(&data, &Fetched { max_batch_bytes, ..Fetched::at(BASE) });
         assert_eq!(with(size).unwrap().columns.rows(), 1, "{codec:?}");
         match (codec, with(size - 1)) {
-            // It is in memory already.
+            // The limit does not apply: the records are in memory already.
             (Codec::None, found) => assert_eq!(found.unwrap().columns.rows(), 1),
             (_, found) => {
                 assert_eq!(found.unwrap_err().cause, Cause::TooLarge { limit: size - 1 }, "{codec:?}");

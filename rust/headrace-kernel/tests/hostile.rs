@@ -1,6 +1,6 @@
-//! Bytes that nobody meant to send: mutations of real batches and inputs that once failed.
+//! Hostile input: mutated batches, and inputs that failed in the past.
 //!
-//! Checksums are repaired after most mutations, or nothing behind them would ever be reached.
+//! The checksum is corrected after most mutations: otherwise the code after the checksum check would not be tested.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn inputs_that_once_failed() {
     }
 }
 
-/// Small batches of every kind: mutations of these reach more than those of large ones.
+/// Small batches of every kind: their mutations cover more code than those of large batches.
 fn seeds() -> Vec<Vec<u8>> {
     let entries: Vec<_> = (0..12)
         .map(|delta| Entry {
@@ -45,7 +45,7 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Xorshift: the same mutations in every run.
+/// A xorshift generator with a fixed seed: each run has the same mutations.
 struct Dice(u64);
 
 impl Dice {
@@ -67,7 +67,7 @@ fn mutate(data: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
         2 => data.truncate(at.max(1)),
         3 => data.insert(at, TELLING[dice.roll(TELLING.len())]),
         4 => drop(data.remove(at)),
-        // A field of the header: lengths, counts, deltas, attributes.
+        // Overwrite a field of the header: a length, a count, a delta or the attributes.
         5 => {
             let at = [8, 12, 21, 23, 43, 57][dice.roll(6)];
             let value = [0, 1, -1, i32::MIN, i32::MAX, 0x0100_0000][dice.roll(6)];
@@ -102,7 +102,7 @@ fn mutated_batches() {
             mutate(&mut data, other, &mut dice);
         }
         if data.len() > 61 && dice.roll(4) > 0 {
-            // The length too, most of the time: a batch that is cut off is not looked into.
+            // Usually correct the length too: the records of a truncated batch are not decoded.
             if dice.roll(4) > 0 {
                 let length = data.len() as i32 - 12;
                 data[8..12].copy_from_slice(&length.to_be_bytes());
@@ -120,7 +120,7 @@ fn random_bytes() {
         let length = 1 + dice.roll(400);
         let mut data: Vec<u8> = (0..length).map(|_| dice.roll(256) as u8).collect();
         check(&data);
-        // Random records in a batch that is otherwise right.
+        // Random records in an otherwise valid batch.
         let count = dice.roll(4) as i32;
         data = Batch::of(0, 4).codec(CODECS[dice.roll(CODECS.len())]).count(count).body(data).encode();
         check(&data);

@@ -1,4 +1,4 @@
-//! What Kafka's own code wrote comes back, in every codec. See `data/README.md` for what is in the files.
+//! Decodes batches that Kafka's Java code wrote, in every codec. See `data/README.md` for the content of the files.
 
 use headrace_kernel::{AbortedTransaction, Decoded, Fetched, decode, next_offset};
 
@@ -78,7 +78,7 @@ fn transactions_by_isolation_level() {
     };
     let aborted = [AbortedTransaction { producer_id: 4001, first_offset: 0 }];
     assert_eq!(offsets(true, &aborted), [3, 4, 6]);
-    assert_eq!(offsets(false, &aborted), [0, 1, 3, 4, 6], "markers are never handed out");
+    assert_eq!(offsets(false, &aborted), [0, 1, 3, 4, 6], "markers are never returned");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is encoded comes back, whatever it is and wherever reading begins.
+//! Property test: decoding returns the encoded records, for any log and any position.
 
 use headrace_kernel::{Fetched, decode, next_offset};
 use proptest::collection::vec;
@@ -20,7 +20,7 @@ fn entry() -> impl Strategy<Value = Entry> {
     ];
     let timestamp_delta = prop_oneof![0..100i64, any::<i32>().prop_map(i64::from)];
     (1..4i32, timestamp_delta, option::of(bytes()), option::of(bytes()), headers).prop_map(
-        // The offset delta is the distance from the record before, until they are put together.
+        // Here the offset delta is relative to the previous record; `batch()` makes it relative to the base offset.
         |(offset_delta, timestamp_delta, key, value, headers)| Entry {
             offset_delta,
             timestamp_delta,
@@ -89,7 +89,7 @@ proptest! {
         let mut data: Vec<u8> = log.iter().flat_map(Batch::encode).collect();
         let start = log.first().map_or(0, |batch| batch.base_offset);
         let position = start + from;
-        // A fragment of a further batch, as responses end.
+        // A truncated batch at the end, as in real responses.
         let end = log.last().map_or(start, |b| b.base_offset + i64::from(b.last_offset_delta.unwrap()) + 1);
         let further = Batch::of(end, 40).encode();
         data.extend(&further[..cut.min(further.len() - 1)]);

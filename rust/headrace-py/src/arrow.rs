@@ -1,11 +1,11 @@
-//! Batches as an Arrow stream, by the PyCapsule interface.
+//! Exports batches as an Arrow stream, through the PyCapsule interface.
 //!
-//! The schema is that of Spark's Kafka source. Offsets, keys, values and headers are handed out as they are; what
-//! is the same for a whole batch is filled in when the consumer asks for the batch, without the GIL.
+//! The schema is that of Spark's Kafka source. Offsets, keys, values and headers are exported without a copy. The
+//! columns with one value for a whole batch are created when the consumer requests the batch, without the GIL.
 
 use std::sync::{Arc, LazyLock};
 
-// With the colons, because the function that Python sees has the crate's name.
+// With leading colons, because the Python function `arrow_schema` has the name of the crate.
 use ::arrow_schema::ffi::FFI_ArrowSchema;
 use ::arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -65,7 +65,7 @@ pub fn arrow_stream<'py>(
         None => schema(lane),
         Some(capsule) => {
             let requested = import_schema(&capsule)?;
-            // The column `lane` is there when asked for, and this is asking.
+            // A requested schema that ends with `lane` also requests this column.
             let lane = lane || requested.fields().last().is_some_and(|field| field.name() == "lane");
             Arc::new(represent::negotiate(&schema(lane), &requested).map_err(to_python)?)
         }
@@ -77,7 +77,7 @@ pub fn arrow_stream<'py>(
 
 fn import_schema(capsule: &Bound<'_, PyAny>) -> PyResult<Schema> {
     let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(c"arrow_schema"))?;
-    // SAFETY: the name says what the pointer is, and the capsule, which stays the owner, is borrowed.
+    // SAFETY: the capsule's name guarantees the type of the pointer. The capsule keeps ownership and is borrowed.
     let schema = unsafe { pointer.cast::<FFI_ArrowSchema>().as_ref() };
     Schema::try_from(schema).map_err(to_python)
 }
@@ -86,7 +86,7 @@ fn to_python(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// One window a batch that has records, or several where the repeated texts would not fit the offsets of a column.
+/// One window for a batch with records, or several if the repeated strings would overflow the offsets of a column.
 fn windows(batch: &Batch) -> impl Iterator<Item = Window> {
     let Store { topic, lane, .. } = &*batch.store;
     let longest = topic.len().max(lane.as_deref().map_or(0, str::len)).max(1);
@@ -155,8 +155,8 @@ impl Window {
     }
 }
 
-/// Milliseconds to microseconds. What does not fit (some producers write nanoseconds) becomes the
-/// largest or smallest time there is. −1, Kafka's "none", stays what it is, as in Spark's Kafka source.
+/// Converts milliseconds to microseconds. Values out of range (some producers write nanoseconds) become the largest
+/// or smallest timestamp. −1, Kafka's "no timestamp", is converted like any other value, as in Spark's Kafka source.
 fn timestamps(milliseconds: &[i64]) -> TimestampMicrosecondArray {
     let microseconds: Vec<i64> = milliseconds.iter().map(|time| time.saturating_mul(1000)).collect();
     TimestampMicrosecondArray::new(microseconds.into(), None).with_timezone("UTC")

@@ -1,4 +1,4 @@
-//! `Batch`: a window on the columns of one partition.
+//! `Batch`: a slice of the columns of one partition.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,18 +11,19 @@ use pyo3::types::PyString;
 use crate::columns::Columns;
 use crate::record::Record;
 
-/// What the slices of a batch share. No Python objects: an Arrow consumer may drop it on any thread.
+/// The data that the slices of a batch share. It contains no Python objects, because an Arrow consumer may drop it on
+/// any thread.
 pub struct Store {
     pub topic: Box<str>,
     pub partition: i32,
     pub lane: Option<Box<str>>,
     pub columns: Columns,
-    /// Of the last batch on the wire, with or without records.
+    /// The leader epoch of the last fetched batch, with or without records.
     last_leader_epoch: i32,
     bytes: usize,
 }
 
-// A sequence for C too: `bisect` and `reversed` need that.
+// `bisect` and `reversed` need the C sequence protocol.
 #[pyclass(frozen, sequence, module = "headrace.records")]
 pub struct Batch {
     pub topic: Py<PyString>,
@@ -32,7 +33,7 @@ pub struct Batch {
     pub len: usize,
     #[pyo3(get)]
     next_offset: i64,
-    /// How often a share group has delivered these records; None outside of one.
+    /// The delivery count of these records in a share group; None outside of a share group.
     #[pyo3(get)]
     pub delivery_count: Option<i32>,
 }
@@ -210,7 +211,7 @@ impl Batch {
 #[pyclass(frozen)]
 struct RecordIterator {
     batch: Py<Batch>,
-    /// Atomic only because a frozen class needs it; the GIL keeps calls apart.
+    /// Atomic only because the class is frozen; the GIL serializes the calls.
     next: AtomicUsize,
     end: usize,
 }

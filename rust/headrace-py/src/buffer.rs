@@ -1,4 +1,4 @@
-//! Bytes of Python objects, borrowed for the length of a call.
+//! Borrows the bytes of a Python object for the duration of a call.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
@@ -27,10 +27,9 @@ impl<'py> Bytes<'py> {
         match self {
             Self::Immutable(bytes) => bytes.as_bytes(),
             Self::Exported(buffer) if buffer.len_bytes() == 0 => &[],
-            // SAFETY: the export keeps the memory in place and at its size for as long as `self` lives, it is
-            // contiguous, and it is not empty, so the pointer is not null. That nobody writes to it meanwhile
-            // is what `decode` asks of its caller; the kernel copies out and never reads a byte's value
-            // twice for a check and a use that memory safety rests on (it has no unsafe code).
+            // SAFETY: the exported buffer keeps its address and size while `self` is alive. It is contiguous and not
+            // empty, so the pointer is not null. The caller of `decode` must not write to it during the call. The
+            // kernel has no unsafe code, so its memory safety does not depend on the values of the bytes.
             Self::Exported(buffer) => unsafe {
                 std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
             },

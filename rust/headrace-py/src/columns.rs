@@ -7,7 +7,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer
 use arrow_schema::{ArrowError, DataType, Field, Fields};
 use headrace_kernel::{BinaryColumn, HeaderColumns, Run, StringColumn, Validity};
 
-/// The records of one partition. Cheap to clone: the arrays are shared.
+/// The records of one partition. Cloning is cheap, because the arrays are shared.
 pub struct Columns {
     pub offsets: ScalarBuffer<i64>,
     /// Milliseconds; −1 where there is none.
@@ -19,7 +19,7 @@ pub struct Columns {
     pub runs: Vec<Run>,
 }
 
-/// The headers of all records: a list a record, null where it has none.
+/// The headers of all records: one list per record, null if the record has none.
 pub struct Headers {
     pub lists: ListArray,
     pub keys: StringArray,
@@ -27,7 +27,7 @@ pub struct Headers {
 }
 
 impl Columns {
-    /// Takes the kernel's vectors over. Arrow checks what it relies on; that cannot fail for what the kernel made.
+    /// Converts the kernel's vectors without a copy. Arrow validates them; this cannot fail for the kernel's output.
     pub fn new(columns: headrace_kernel::Columns) -> Result<Self, ArrowError> {
         Ok(Self {
             offsets: ScalarBuffer::from(columns.offsets),
@@ -95,7 +95,7 @@ fn null_buffer(validity: Validity, rows: usize) -> Option<NullBuffer> {
     Some(NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(bits), 0, rows)))
 }
 
-/// The bytes of `row`, or None where it is null.
+/// The bytes of `row`, or None if it is null.
 #[inline]
 pub fn get(array: &BinaryArray, row: usize) -> Option<&[u8]> {
     array.is_valid(row).then(|| array.value(row))

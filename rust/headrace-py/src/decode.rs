@@ -1,4 +1,4 @@
-//! The functions that read record bytes.
+//! The Python functions that decode records.
 
 use arrow_schema::ArrowError;
 use headrace_kernel::{AbortedTransaction, DEFAULT_MAX_BATCH_BYTES, Decoded, Fetched};
@@ -19,7 +19,7 @@ pyo3::create_exception!(
      position where even that cannot be told."
 );
 
-/// Releasing the GIL costs more than decoding so few bytes.
+/// Below this many bytes, releasing the GIL costs more than decoding.
 const WORTH_DETACHING: usize = 4096;
 
 #[pyfunction]
@@ -48,7 +48,7 @@ pub fn decode<'py>(
     part.batch(py, decoded)
 }
 
-/// A partition as Python gives it: its bytes, topic, number, the position, the aborted transactions.
+/// A partition as passed by Python: bytes, topic, partition number, position, aborted transactions.
 type Given<'py> = (Bound<'py, PyAny>, Bound<'py, PyString>, i32, i64, Vec<(i64, i64)>);
 
 #[pyfunction]
@@ -113,7 +113,7 @@ fn transactions(aborted: Vec<(i64, i64)>) -> Vec<AbortedTransaction> {
     aborted.into_iter().map(named).collect()
 }
 
-/// What comes of a partition's bytes without the GIL: the columns, the next offset and the leader epoch.
+/// The decoded partition, created without the GIL: the columns, the next offset and the leader epoch.
 type Arrays = (Result<Columns, ArrowError>, i64, i32);
 type Outcome = Result<Arrays, headrace_kernel::DecodeError>;
 
@@ -121,7 +121,7 @@ fn arrays(decoded: Decoded) -> Arrays {
     (Columns::new(decoded.columns), decoded.next_offset, decoded.leader_epoch)
 }
 
-/// A partition's bytes and what its batch will be called.
+/// The bytes of a partition, and the names for its batch.
 struct Part<'py> {
     bytes: Bytes<'py>,
     topic: Bound<'py, PyString>,

@@ -1,15 +1,15 @@
-//! A lock for calls that one thread may make at a time, as a context manager.
+//! A context manager that allows calls from one thread at a time.
 //!
-//! It is native because Python runs signal handlers between any two instructions of the main thread: one that raises
-//! (Ctrl-C) inside of a Python `__enter__` or `__exit__` leaves the lock held for ever. Nothing can come between
-//! entering this one and the block of its `with` statement.
+//! It is native because Python runs signal handlers between any two instructions of the main thread: a handler that
+//! raises (Ctrl-C) inside a Python `__enter__` or `__exit__` would leave the lock held forever. No handler can run
+//! between entering this lock and the block of its `with` statement.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use pyo3::prelude::*;
 
-/// Reentrant for the thread that is inside. Another one does not wait: it raises `error(message)`.
+/// Reentrant for the thread that holds it. In another thread, entering does not wait but raises `error(message)`.
 #[pyclass(module = "headrace._native", frozen)]
 pub struct Exclusive {
     error: Py<PyAny>,
@@ -30,7 +30,7 @@ impl Exclusive {
         Self { error, message, inside: Mutex::new(None) }
     }
 
-    /// How many calls of the thread that is inside are nested; 0 with nobody inside.
+    /// The number of nested calls of the thread that holds the lock; 0 if no thread holds it.
     #[getter]
     fn depth(&self) -> usize {
         self.inside().map_or(0, |(_, depth)| depth)

@@ -1,7 +1,7 @@
-//! `headrace._native`: the record kernel for Python.
+//! `headrace._native`: the Python bindings of the record kernel.
 //!
-//! The kernel decodes without the GIL into vectors; they become Arrow arrays without a copy and stay so.
-//! `Batch` and `Record` are windows on those arrays, and the Arrow stream hands out the arrays themselves.
+//! The kernel decodes into vectors, without the GIL. The vectors become Arrow arrays without a copy. `Batch` and
+//! `Record` are views of these arrays, and the Arrow stream exports the arrays themselves.
 
 mod arrow;
 mod batch;
@@ -13,17 +13,17 @@ mod record;
 mod repeated;
 mod represent;
 
-// Columns are allocated on one thread, dropped on another, and megabytes large. The C library gives such memory
-// back to the operating system and takes a page fault for every 4 KiB when it comes again: with ten responses
-// of 1 MB in flight, decoding on two threads ran at 36 to 42 M records/s with it (250,000 faults a second) and
-// at 56 to 86 M with this one (2,000), for 10 MB more memory.
+// Columns have megabytes; one thread allocates them and another one drops them. The allocator of the C library returns
+// such memory to the operating system, and the next allocation causes a page fault for every 4 KiB. With ten responses
+// of 1 MB in flight, two threads decoded 36 to 42 M records/s with it (250,000 faults per second) and 56 to 86 M with
+// mimalloc (2,000 faults per second), which uses 10 MB more memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// `mi_option_purge_delay` of mimalloc 3, which the crate does not name.
+/// `mi_option_purge_delay` of mimalloc 3. The crate has no constant for it.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
-/// Milliseconds after which memory that was freed goes back to the operating system, if it was not used again. A
-/// consumer at full speed uses it again in a few; with mimalloc's own 1,000 it held 20 MB more.
+/// Milliseconds after which freed memory is returned to the operating system if it was not reused. A consumer at full
+/// speed reuses it within a few milliseconds. With mimalloc's default of 1,000, it used 20 MB more.
 const SOON: std::ffi::c_long = 100;
 
 #[pyo3::pymodule]
@@ -32,8 +32,8 @@ mod _native {
 
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-        // SAFETY: options must not be set by two threads at once. Python loads a module once, and nothing else has
-        // this allocator. (MIMALLOC_PURGE_DELAY in the environment wins.)
+        // SAFETY: two threads must not set options at the same time. Python loads a module once, and no other code
+        // uses this allocator. (MIMALLOC_PURGE_DELAY in the environment takes precedence.)
         unsafe { libmimalloc_sys::mi_option_set_default(crate::PURGE_DELAY, crate::SOON) };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `Record`: one row of a batch; its fields become Python objects when they are asked for.
+//! `Record`: one row of a batch. Its fields become Python objects when they are accessed.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use crate::columns::{Columns, get};
 #[pyclass(frozen, module = "headrace.records")]
 pub struct Record {
     pub batch: Py<Batch>,
-    /// In the columns, not in the batch's window on them.
+    /// The row in the columns, not in the slice of the batch.
     pub row: usize,
 }
 
@@ -166,7 +166,7 @@ impl Record {
         self.same(other)
     }
 
-    /// Of the three fields that name a record in a cluster.
+    /// The hash of topic, partition and offset, which identify a record in a cluster.
     fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
         (self.topic(py), self.partition(), self.offset()).into_pyobject(py)?.hash()
     }
@@ -215,7 +215,7 @@ impl Record {
     }
 }
 
-/// Bytes as Python writes them, the long ones with their beginning only.
+/// The `repr` of bytes, truncated if they are long.
 fn abbreviated(bytes: Option<&[u8]>) -> String {
     const SHOWN: usize = 64;
     match bytes {

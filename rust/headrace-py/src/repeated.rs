@@ -1,23 +1,23 @@
-//! Columns that say the same text in every row: a batch's topic and lane.
+//! String columns with the same value in every row: the topic and the lane of a batch.
 //!
-//! A consumer reads few topics and makes such a column for every batch of them. Writing the text once for each record
-//! takes a fifth of the time of the whole export, so the columns of the last few texts are kept, and handed out in
-//! the length that is asked for.
+//! A consumer reads few topics and needs such a column for each batch. Writing the string once per record takes a fifth
+//! of the time of the whole export, so the columns of the last few strings are cached and sliced to the requested
+//! length.
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use arrow_array::{Array, StringArray};
 use arrow_buffer::{Buffer, OffsetBuffer};
 
-/// How many texts are kept.
+/// The number of cached strings.
 const TEXTS: usize = 8;
-/// How many bytes of each: what a larger batch needs is made for it.
+/// The maximum size of a cached column, in bytes. Larger columns are created for their batch and not cached.
 const BYTES: usize = 1 << 20;
 
-/// The longest column of each text so far, the one that was used last at the end.
+/// The longest column of each string so far, the most recently used one at the end.
 static KEPT: LazyLock<Mutex<Vec<StringArray>>> = LazyLock::new(Mutex::default);
 
-/// `text` in every one of `rows` rows.
+/// A column with `text` in each of `rows` rows.
 pub fn repeated(text: &str, rows: usize) -> StringArray {
     let room = rows.next_power_of_two();
     if rows == 0 || (text.len() + size_of::<i32>()) * room > BYTES {

@@ -1,13 +1,13 @@
-//! The same data in another Arrow representation, where a consumer asks for it.
+//! Converts columns to other Arrow types at the request of a consumer.
 //!
-//! | column | besides its own |
+//! | column | types besides the default |
 //! |---|---|
 //! | key, value | large_binary, binary_view |
 //! | topic, lane | large_string, string_view, dictionary<int32, string> |
 //! | timestamp | milliseconds, nanoseconds |
 //!
-//! A type that is not in the table gets the column's own, as the PyCapsule interface allows; another number of
-//! columns or other names are not the same data and are refused.
+//! For any other requested type, the column keeps its default type, as the PyCapsule interface allows. A request with
+//! other column names, or another number of columns, is rejected.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use arrow_array::{
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema, TimeUnit};
 
-/// `own` with the types of `requested` where there is a conversion.
+/// The schema `own` with the types of `requested`, where a conversion exists.
 pub fn negotiate(own: &Schema, requested: &Schema) -> Result<Schema, ArrowError> {
     if !own.fields().iter().map(|field| field.name()).eq(requested.fields().iter().map(|field| field.name()))
     {
@@ -52,7 +52,7 @@ fn converts(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// `array` as `to`, one of the types that [`negotiate`] gives.
+/// Converts `array` to the type `to`, which [`negotiate`] has chosen.
 pub fn convert(array: ArrayRef, to: &DataType) -> ArrayRef {
     match (array.data_type(), to) {
         (DataType::Binary, DataType::LargeBinary) => {
@@ -63,7 +63,7 @@ pub fn convert(array: ArrayRef, to: &DataType) -> ArrayRef {
         }
         (DataType::Utf8, DataType::LargeUtf8) => Arc::new(widen::<Utf8Type, LargeUtf8Type>(array.as_bytes())),
         (DataType::Utf8, DataType::Utf8View) => Arc::new(StringViewArray::from(array.as_bytes::<Utf8Type>())),
-        // The text columns say the same in every row of a batch.
+        // String columns have the same value in every row of a batch.
         (DataType::Utf8, DataType::Dictionary(..)) => {
             let keys = Int32Array::new(vec![0; array.len()].into(), array.nulls().cloned());
             Arc::new(DictionaryArray::<Int32Type>::new(keys, array.slice(0, array.len().min(1))))

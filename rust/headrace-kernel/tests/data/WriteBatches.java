@@ -25,7 +25,7 @@ public class WriteBatches {
         };
         for (Object[] codec : codecs) {
             write(directory.resolve(codec[0] + ".bin"), ordinary((Compression) codec[1], TimestampType.CREATE_TIME, 2000));
-            // Small enough for a fuzzer to find its way.
+            // Small, so that a fuzzer can use it as a seed.
             write(directory.resolve("small-" + codec[0] + ".bin"), ordinary((Compression) codec[1], TimestampType.CREATE_TIME, 8));
         }
         write(directory.resolve("log-append-time.bin"), ordinary(Compression.NONE, TimestampType.LOG_APPEND_TIME, 20));

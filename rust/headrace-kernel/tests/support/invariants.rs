@@ -1,11 +1,11 @@
-//! What holds for every input. Shared by the tests and the fuzz target.
+//! Invariants that hold for every input. Shared by the tests and the fuzz target.
 
 use headrace_kernel::{AbortedTransaction, BinaryColumn, Columns, Decoded, Fetched, decode, next_offset};
 
-/// Small enough for a bomb in the input to go off.
+/// Small, so that decompression bombs in the input exceed it.
 pub const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// Decodes `data` in all modes and panics where a promise is broken.
+/// Decodes `data` in all modes and panics if an invariant is violated.
 pub fn check(data: &[u8]) {
     let aborted: Vec<_> =
         [0, 4001, 77].map(|producer_id| AbortedTransaction { producer_id, first_offset: 0 }).to_vec();
@@ -30,7 +30,7 @@ fn check_decoded(data: &[u8], fetched: &Fetched<'_>, decoded: &Decoded) {
     let Decoded { columns, next_offset: next, .. } = decoded;
     let rows = columns.rows();
     assert!(*next >= fetched.position);
-    assert!(next_offset(data, fetched.position) >= *next, "the headers promise less than there is");
+    assert!(next_offset(data, fetched.position) >= *next, "the headers give a smaller offset than decoding");
     assert!(columns.offsets.is_sorted_by(|a, b| a < b), "offsets ascend");
     assert!(columns.offsets.first().is_none_or(|first| *first >= fetched.position));
     assert!(columns.offsets.last().is_none_or(|last| last < next));
@@ -47,22 +47,23 @@ fn check_decoded(data: &[u8], fetched: &Fetched<'_>, decoded: &Decoded) {
     }
     assert!(columns.runs.is_sorted_by(|a, b| a.end < b.end));
     assert_eq!(columns.runs.last().map_or(0, |run| run.end), rows, "runs cover the rows");
-    // A record of 7 bytes takes 28 in columns, a header name of 1 byte that is not UTF-8 takes 11.
+    // In columns, a record of 7 bytes needs 28 bytes, and an invalid header name of 1 byte needs 11.
     let batches = data.len() / 61;
     assert!(columns.bytes() <= 64 + 6 * data.len() + 6 * MAX_BATCH_BYTES * batches);
 }
 
-/// Decoding from a record in the middle gives the same records from there on.
+/// Decoding from a record in the middle returns the same records from there.
 fn check_suffix(data: &[u8], fetched: &Fetched<'_>, decoded: &Decoded) {
     let columns = &decoded.columns;
     let middle = columns.rows() / 2;
     let Some(&position) = columns.offsets.get(middle) else { return };
-    let suffix = decode(data, &Fetched { position, ..fetched.clone() }).expect("what was good stays good");
+    let suffix =
+        decode(data, &Fetched { position, ..fetched.clone() }).expect("a suffix of valid data is valid");
     assert_eq!(suffix.next_offset, decoded.next_offset);
     assert_eq!(rows(&suffix.columns), rows(columns)[middle..]);
 }
 
-/// A record as its fields.
+/// The fields of a record.
 pub type Row = (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>, Vec<(String, Option<Vec<u8>>)>);
 
 pub fn rows(columns: &Columns) -> Vec<Row> {

@@ -1,6 +1,6 @@
-//! An encoder of record batches, with a way to lie about everything.
+//! An encoder of record batches that can also write invalid fields.
 
-#![allow(dead_code)] // Every test takes what it needs.
+#![allow(dead_code)] // Each test uses only a part of it.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ pub enum Codec {
     None = 0,
     Gzip = 1,
     Xerial = 2,
-    /// Snappy without the framing; it has the same number.
+    /// Snappy without the framing; it has the same codec number.
     RawSnappy = 0x102,
     Lz4 = 3,
     Zstd = 4,
@@ -56,7 +56,7 @@ impl Entry {
     }
 }
 
-/// A batch to be written. The fields default to what follows from the entries.
+/// A batch to encode. Fields that are not set are derived from the entries.
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub base_offset: i64,
@@ -69,7 +69,7 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     pub last_offset_delta: Option<i32>,
     pub count: Option<i32>,
-    /// The body as it goes on the wire.
+    /// The body as it is sent, instead of the encoded entries.
     pub body: Option<Vec<u8>>,
 }
 
@@ -152,7 +152,7 @@ pub fn marker(base_offset: i64, producer_id: i64, commit: bool) -> Vec<u8> {
     Batch { producer_id, ..Batch::new(base_offset, vec![entry]).attributes(TRANSACTIONAL | CONTROL) }.encode()
 }
 
-/// Makes the checksum right again after a batch at the front of `data` was changed.
+/// Corrects the checksum of the first batch in `data` after a change.
 pub fn repair_checksum(data: &mut [u8]) {
     let length = i32::from_be_bytes(data[8..12].try_into().unwrap());
     let end = (12 + length.max(9) as usize).min(data.len());
@@ -198,7 +198,7 @@ pub fn compress(codec: Codec, raw: &[u8]) -> Vec<u8> {
             encoder.finish().unwrap()
         }
         Codec::Zstd => {
-            // A stream that is not told its size, as Java's.
+            // A frame without the content size, as Java writes it.
             let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
             encoder.write_all(raw).unwrap();
             encoder.finish().unwrap()
@@ -206,7 +206,7 @@ pub fn compress(codec: Codec, raw: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Bit by bit, so that it shares nothing with the one under test.
+/// Bit by bit, so that it is independent of the implementation under test.
 pub fn crc32c(data: &[u8]) -> u32 {
     !data.iter().fold(!0u32, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
