@@ -1,6 +1,6 @@
-"""Real Apache Kafka on this machine, for development and tests: `LocalBroker`.
+"""Runs Apache Kafka on this machine, for development and tests: `LocalBroker`.
 
-It needs Java 17 or newer and, the first time, PySpark and a network (`pip install 'headrace[local]'`).
+It needs Java 17 or newer. The first start also needs PySpark and a network (`pip install 'headrace[local]'`).
 """
 
 from .broker import LocalBroker

@@ -1,4 +1,4 @@
-"""`python -m headrace.local` gets everything that brokers need, so that none has to wait for it later."""
+"""`python -m headrace.local` downloads and prepares Kafka, so that the first broker starts quickly."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What `LocalBroker` and its methods are given, checked before anything is started.
+"""Checks the arguments of `LocalBroker` and its methods before anything is started.
 
-A wrong type is a TypeError, an impossible value a `LocalBrokerError`.
+A wrong type raises TypeError, an invalid value `LocalBrokerError`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def check_racks(racks: Any) -> None:
         if not isinstance(rack, str):
             raise TypeError(f"a rack's name must be a string, not {short_repr(rack)}")
         if not _RACK.fullmatch(rack):
-            raise LocalBrokerError(f"{short_repr(rack)} is not a valid rack name: it is empty, or contains a blank")
+            raise LocalBrokerError(
+                f"{short_repr(rack)} is not a valid rack name: it is empty, or contains a space, = or \\"
+            )
 
 
 def check_security(secure: Any, users: Any) -> None:
@@ -57,7 +59,7 @@ def check_security(secure: Any, users: Any) -> None:
 
 
 def overrides_in(properties: Any) -> dict[str, str]:
-    """As a properties file has them."""
+    """The properties as strings, as in a properties file."""
     if properties is None:
         return {}
     if not isinstance(properties, Mapping):

@@ -1,17 +1,17 @@
-"""The one cluster that `headrace up` leaves running in the background.
+"""The cluster that `headrace up` runs in the background. There is at most one.
 
-    <data>/up.lock   held by the supervisor for as long as it lives: the only sign of life that is believed
-    <data>/up.json   what it runs; written by the holder of the lock only
-    <data>/up.log    what the supervisor itself says
+    <data>/up.lock   held by the supervisor while it runs: the only evidence that it is alive
+    <data>/up.json   the status of the cluster; only the holder of the lock writes it
+    <data>/up.log    the log of the supervisor
 
-    lock held,  up.json there    running
+    lock held,  up.json exists   running
     lock held,  no up.json       starting
-    lock free,  up.json there    crashed: the supervisor died without taking its leave, and the guards ended
-                                 its brokers; or the last broker died, and the supervisor wrote down which
+    lock free,  up.json exists   crashed: the supervisor was killed, and the guards ended its brokers; or the last
+                                 broker died, and the supervisor wrote its status
     lock free,  no up.json       stopped
 
-A pid is a number that is given away again. It is signalled only while the lock is held, for then the pid in
-up.json is that of the holder.
+The operating system reuses pids. Signals are therefore sent only while the lock is held: then the pid in up.json is
+that of the holder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _LOOK_EVERY = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What `headrace up` was asked for. Without a `data_dir` data is thrown away; port 0: free ports."""
+    """The options of `headrace up`. Without `data_dir`, the data is deleted when the cluster stops. Port 0 stands for
+    free ports."""
 
     brokers: int = 1
     port: int = 9092
@@ -58,7 +59,7 @@ class RunningBroker:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The background cluster, as far as it is known. `state`: running, starting, crashed or stopped."""
+    """The status of the background cluster. `state`: running, starting, crashed or stopped."""
 
     state: str
     bootstrap_servers: str | None = None
@@ -69,7 +70,7 @@ class Status:
     kept: bool | None = None
     log: str | None = None
     client_properties: str | None = None
-    """Of a secured cluster: the file with what a client needs, passwords included."""
+    """The file with the client settings of a secured cluster, including passwords."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -89,12 +90,13 @@ def state_path() -> Path:
 
 
 def default_data(brokers: int, *, secure: bool = False) -> Path:
-    """Where `headrace up` keeps data: a directory per size and kind, since a cluster cannot change either."""
+    """The default data directory of `headrace up`. It depends on the number of brokers and on `secure`, because a
+    cluster cannot change either."""
     return data_dir() / f"cluster-{brokers}{'-secure' if secure else ''}"
 
 
 def read_status() -> Status:
-    """How the background cluster is. Raises `LocalBrokerError` when its files cannot be read."""
+    """The status of the background cluster. Raises `LocalBrokerError` if its files cannot be read."""
     held = _lock_is_held()
     try:
         written = Status.from_json(state_path().read_bytes())
@@ -108,10 +110,11 @@ def read_status() -> Status:
 
 
 def bring_up(wish: Wish, insisted_on: Collection[str] = ()) -> tuple[Status, bool]:
-    """Start the cluster unless it runs already (the second value says which), and return when it is ready.
+    """Start the cluster unless it is already running, and return when it is ready. The second value is whether it was
+    started.
 
-    Raises `LocalBrokerError` when it does not start, or when a different one is running: of another size or kind, or
-    different in one of the fields of the wish that are `insisted_on`.
+    Raises `LocalBrokerError` if it does not start, or if a different cluster is running: with another number of
+    brokers, with or without security, or different in one of the fields that are `insisted_on`.
     """
     deadline = time.monotonic() + _START_WITHIN
     while True:
@@ -125,14 +128,14 @@ def bring_up(wish: Wish, insisted_on: Collection[str] = ()) -> tuple[Status, boo
                 return Status.from_json(json.dumps(answer["status"])), True
             if "error" in answer:
                 raise LocalBrokerError(str(answer["error"]))
-        # Another `headrace up` came first: its cluster is ours as well.
+        # Another `headrace up` is starting the cluster: wait for it.
         if time.monotonic() > deadline:
             raise LocalBrokerError(f"another `headrace up` did not finish within {_START_WITHIN:g} s")
         time.sleep(_LOOK_EVERY)
 
 
 def bring_down() -> Status:
-    """End the cluster, and tell how it was before. Raises `LocalBrokerError` when it does not end."""
+    """Stop the cluster, and return its previous status. Raises `LocalBrokerError` if it does not stop."""
     status = read_status()
     deadline = time.monotonic() + _STOP_WITHIN
     while status.state == "starting" and time.monotonic() < deadline:
@@ -141,7 +144,7 @@ def bring_down() -> Status:
     if status.state == "running" and status.supervisor is not None:
         os.kill(status.supervisor, signal.SIGTERM)
         if not _wait_for_the_lock(_STOP_WITHIN):
-            # Its guards end the brokers.
+            # The guards then end the brokers.
             os.kill(status.supervisor, signal.SIGKILL)
             if not _wait_for_the_lock(_STOP_WITHIN):
                 raise LocalBrokerError(f"the supervisor (pid {status.supervisor}) did not stop")
@@ -150,7 +153,7 @@ def bring_down() -> Status:
 
 
 def _launch(wish: Wish) -> dict[str, object]:
-    """Start a supervisor and wait for its one line: {"status": ...}, {"error": ...} or {"busy": true}."""
+    """Start a supervisor and wait for its report, one line: {"status": ...}, {"error": ...} or {"busy": true}."""
     try:
         data_dir().mkdir(parents=True, exist_ok=True)
         log = (data_dir() / "up.log").open("ab")
@@ -172,7 +175,7 @@ def _launch(wish: Wish) -> dict[str, object]:
         try:
             line = report.readline()
         except BaseException:
-            # Ctrl-C while it starts.
+            # Ctrl-C during the start.
             supervisor.terminate()
             supervisor.wait()
             raise
@@ -181,7 +184,7 @@ def _launch(wish: Wish) -> dict[str, object]:
         return {"error": f"the supervisor exited without a message: see {log.name}"}
     answer: dict[str, object] = json.loads(line)
     if "status" in answer:
-        supervisor.returncode = 0  # it outlives us, and that is meant
+        supervisor.returncode = 0  # avoids a ResourceWarning: the supervisor is meant to outlive this process
     else:
         supervisor.wait()
     return answer
@@ -213,7 +216,7 @@ def _differences(status: Status, wish: Wish, insisted_on: Collection[str]) -> It
         yield f"Kafka {status.version} and not {wish.version}"
     if wish.properties:
         told = _told(status)
-        # Values may be passwords.
+        # Do not show the values: they may be passwords.
         yield from (f"another {name}" for name, value in wish.properties.items() if told.get(name) != value)
 
 
@@ -222,7 +225,7 @@ def _place(data: str | None) -> str:
 
 
 def _told(status: Status) -> dict[str, str]:
-    """What the first broker was told, in the file that `settings.write_broker_files` wrote."""
+    """The properties of the first broker, from the file that `settings.write_broker_files` wrote."""
     try:
         text = (Path(status.data_dir or "") / "broker-1" / "server.properties").read_text()
     except OSError as error:

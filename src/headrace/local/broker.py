@@ -1,4 +1,4 @@
-"""`LocalBroker`: a real Kafka cluster on this machine, for as long as somebody needs it."""
+"""`LocalBroker`: a Kafka cluster on this machine."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ Setting = str | int | float | bool
 
 
 class LocalBroker:
-    """Apache Kafka in KRaft mode on 127.0.0.1: one JVM a broker, each both broker and controller, ids from 1.
+    """Apache Kafka in KRaft mode on 127.0.0.1: one JVM per broker, each is both broker and controller; ids start at 1.
 
         with LocalBroker() as kafka:
             print(kafka.bootstrap_servers)
 
-    :param brokers: how many.
-    :param port: where the first broker listens, the next ones on the ports after it. None: free ports.
-    :param data_dir: where data is kept, to be found again by the next cluster on the same directory. None: a
-        temporary directory that is removed by `stop()`.
-    :param properties: further broker settings, which win over the ones `LocalBroker` chooses.
+    :param brokers: the number of brokers.
+    :param port: the port of the first broker; the other brokers use the ports after it. None: free ports.
+    :param data_dir: the directory for the data. A later cluster on the same directory finds the data. None: a
+        temporary directory, which `stop()` deletes.
+    :param properties: further broker settings. They override the settings of `LocalBroker`.
     :param secure: TLS, users and ACLs: see `client_config`, `config_of` and `mutual_config` for how to connect. Needs
         the package cryptography.
-    :param users: further users of a secured cluster, with their passwords. They may do what ACLs allow them: nothing,
-        at first. There is always `admin`, who may do everything.
-    :param racks: the brokers' racks, used in turn; also lets consumers read from replicas in their own rack.
-    :param version: of Apache Kafka, from 4.0 on.
-    :param log_file: what the brokers say is appended to it. None: `broker.log` in the data directory.
-    :param start_timeout: in seconds, after which a start has failed.
-    :param heap: each broker's largest heap, as Java's `-Xmx` takes it.
-    :param progress: is told about the one-time download. None: lines on stderr if that is a terminal.
+    :param users: further users of a secured cluster, with their passwords. They have no permissions until ACLs grant
+        them. The user `admin` always exists and has all permissions.
+    :param racks: the racks of the brokers, assigned in turn; consumers can then fetch from replicas in their own rack.
+    :param version: the version of Apache Kafka, 4.0 or newer.
+    :param log_file: the brokers append their log to this file. None: `broker.log` in the data directory.
+    :param start_timeout: the maximum duration of a start, in seconds.
+    :param heap: the maximum heap of each broker, in the format of Java's `-Xmx`.
+    :param progress: called during the one-time download. None: lines on stderr, if it is a terminal.
 
-    The brokers end with this process, however it ends. Calls that fail raise `LocalBrokerError` (TypeError for an
-    argument of a wrong type) and leave nothing running. An instance is to be used by one thread at a time.
+    The brokers end when this process ends, even if it is killed. Failures raise `LocalBrokerError` (TypeError for an
+    argument of a wrong type) and leave no process running. Do not use an instance in several threads at a time.
     """
 
     def __init__(
@@ -104,34 +104,36 @@ class LocalBroker:
         self._processes: dict[int, GuardedProcess] = {}
         self._owner = 0
 
-    # What a running cluster is like.
+    # Properties of a running cluster.
 
     @property
     def bootstrap_servers(self) -> str:
-        """Of all brokers, as `bootstrap.servers` takes it."""
+        """The addresses of all brokers, for `bootstrap.servers`."""
         return ",".join(self.address(i) for i in self.brokers)
 
     @property
     def client_config(self) -> dict[str, str]:
-        """What any client needs to connect: of a secured cluster, as `admin`. For headrace and librdkafka."""
+        """The settings of a client, for headrace and librdkafka. On a secured cluster, the client connects as
+        `admin`."""
         if self._is_secure:
             return self.config_of(ADMIN)
         return {"bootstrap.servers": self.bootstrap_servers}
 
     def config_of(self, username: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-        """What a client needs to connect as this user, with PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
+        """The settings of a client that connects as this user, with PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
         return {"bootstrap.servers": self.bootstrap_servers, **self._security().sasl_config(username, mechanism)}
 
     @property
     def mutual_config(self) -> dict[str, str]:
-        """What a client needs to connect with a certificate; it may do everything."""
+        """The settings of a client that connects with a certificate. It has all permissions."""
         ports = self._running().memory.ports
         servers = ",".join(f"{HOST}:{ports[i].mutual}" for i in self.brokers)
         return {"bootstrap.servers": servers, **self._security().mutual_config()}
 
     @property
     def client_properties(self) -> Path:
-        """A file that has, for Java's clients and tools, what `client_config` has. Of a secured cluster."""
+        """The properties file for Java's clients and tools, with the settings of `client_config`. Only for a secured
+        cluster."""
         return self._security().client_properties
 
     @property
@@ -140,7 +142,7 @@ class LocalBroker:
 
     @property
     def log_path(self) -> Path:
-        """The one file to which all brokers write."""
+        """The log file of all brokers."""
         return self._given_log or self._running().default_log
 
     @property
@@ -149,7 +151,7 @@ class LocalBroker:
 
     @property
     def live_brokers(self) -> tuple[int, ...]:
-        """The brokers whose process runs (or is paused)."""
+        """The brokers whose process is running or paused."""
         return tuple(i for i in self.brokers if i in self._processes and self._processes[i].is_alive())
 
     def address(self, broker_id: int) -> str:
@@ -159,16 +161,16 @@ class LocalBroker:
         return f"{HOST}:{ports[broker_id].client}"
 
     def pid(self, broker_id: int) -> int:
-        """The process of one broker. Raises `LocalBrokerError` when it is down."""
+        """The process id of one broker. Raises `LocalBrokerError` if the broker is down."""
         return self._process(broker_id).pid
 
     # Start and stop.
 
     def start(self) -> LocalBroker:
-        """Start all brokers; returns when each knows of all others. Downloads Kafka the first time."""
+        """Start all brokers. Returns when each broker lists all of them. The first start downloads Kafka."""
         if self._directory is not None:
             raise LocalBrokerError("the cluster is already running")
-        find_java()  # before anything else is looked at: it is what is missing most often
+        find_java()  # first, because a missing Java is the most common problem
         if self._first_port is not None:
             _require_free(self._client_ports(self._first_port))
         self._ready = prepare(self.version, self._progress)
@@ -191,9 +193,9 @@ class LocalBroker:
         return self
 
     def stop(self, *, keep_log: bool = False) -> None:
-        """End all brokers: orderly when the data is kept, at once when it is thrown away.
+        """Stop all brokers: with a clean shutdown if the data is kept, immediately if it is deleted.
 
-        `keep_log` leaves the log of a temporary cluster where it is.
+        `keep_log` keeps the log of a temporary cluster.
         """
         if self._directory is None or self._owner != os.getpid():
             return
@@ -212,24 +214,24 @@ class LocalBroker:
     # One broker at a time.
 
     def kill(self, broker_id: int) -> None:
-        """SIGKILL. Returns when the process is gone."""
+        """Send SIGKILL. Returns when the process has ended."""
         self._process(broker_id)
         self._processes.pop(broker_id).close()
 
     def stop_broker(self, broker_id: int) -> None:
-        """SIGTERM, so that the broker hands over what it leads; SIGKILL after ten seconds."""
+        """Send SIGTERM, so that the broker hands over its leaderships; after ten seconds, send SIGKILL."""
         self._process(broker_id)
         self._end_orderly([broker_id])
 
     def restart(self, *broker_ids: int) -> None:
-        """Start brokers that are down, or stop and start them; returns when they are ready.
+        """Start these brokers, or restart them if they are running. Returns when they are ready.
 
-        A quorum needs more than half of the brokers: when too many are down, name several in one call.
+        The quorum needs more than half of the brokers: if too many are down, start several in one call.
         """
         directory = self._running()
         for broker_id in broker_ids:
             self._check_id(broker_id)
-        broker_ids = tuple(dict.fromkeys(broker_ids))  # one that is named twice would be started twice
+        broker_ids = tuple(dict.fromkeys(broker_ids))  # do not start a broker twice
         self._end_orderly([i for i in broker_ids if i in self._processes])
         start = self._log_size()
         for broker_id in broker_ids:
@@ -237,11 +239,11 @@ class LocalBroker:
         self._wait_until_ready(broker_ids, start)
 
     def pause(self, broker_id: int) -> None:
-        """SIGSTOP: connections stay open and nothing is answered."""
+        """Send SIGSTOP: connections stay open, but the broker does not respond."""
         self._process(broker_id).send_signal(signal.SIGSTOP)
 
     def resume(self, broker_id: int) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._process(broker_id).send_signal(signal.SIGCONT)
 
     def run_tool(
@@ -249,13 +251,14 @@ class LocalBroker:
     ) -> subprocess.CompletedProcess[str]:
         """Run a class of Kafka's jars, such as `org.apache.kafka.tools.ProducerPerformance`.
 
-        Nothing is added to `args`. The tool's output is captured as text; its exit code is not checked.
+        `args` are the complete arguments: the address of the cluster is not added. The output is captured as text. The
+        exit code is not checked.
         """
         self._running()
         check_tool(main_class, args, input, timeout)
         return run_tool(self._ready.java, self._ready.kafka, main_class, args, input=input, timeout=timeout)
 
-    # How it is done.
+    # Implementation.
 
     _ready: Ready
 
@@ -270,7 +273,7 @@ class LocalBroker:
                     self._launch(broker_id, directory)
                 self._wait_until_ready(self.brokers, start)
             except _PortTaken:
-                # Between our look and the broker's bind somebody else took the port.
+                # Another process took the port after we had checked it.
                 if self._first_port is not None or attempt == _ATTEMPTS:
                     raise
                 self._end_all()
@@ -314,7 +317,7 @@ class LocalBroker:
             os.close(log)
 
     def _wait_until_ready(self, broker_ids: Iterable[int], log_start: int) -> None:
-        """Until each of the brokers answers, as part of this cluster, and lists all of them."""
+        """Wait until each of the brokers responds, belongs to this cluster, and lists all of them."""
         memory = self._running().memory
         context = None if self._secured is None else self._secured.context()
         wanted = frozenset(broker_ids)
@@ -339,18 +342,18 @@ class LocalBroker:
     def _start_failure(self, what: str, log_start: int) -> LocalBrokerError:
         said = said_since(self.log_path, log_start)
         if any("Address already in use" in line for line in said):
-            return _PortTaken(f"{what}: a port was taken meanwhile. The log is {self.log_path}")
-        # On a full disk the log may lack the line that says so.
+            return _PortTaken(f"{what}: another process took its port. Log: {self.log_path}")
+        # If the disk is full, the log may not contain this line.
         where = self._running().path
         if (
             any("No space left on device" in line for line in said)
             or shutil.disk_usage(where).free < _DISK_IS_FULL_BELOW
         ):
             return full_disk(where, "the data directory")
-        return LocalBrokerError(f"Kafka did not start: {what}. Of its log {self.log_path}:\n{gist(said)}")
+        return LocalBrokerError(f"Kafka did not start: {what}. From its log {self.log_path}:\n{gist(said)}")
 
     def _end_orderly(self, broker_ids: Iterable[int]) -> None:
-        """SIGTERM to all of them at once, then SIGKILL to those that are not gone in time."""
+        """Send SIGTERM to all of them, then SIGKILL to those that do not end in time."""
         ending = {i: self._processes[i] for i in broker_ids}
         for process in ending.values():
             process.send_signal(signal.SIGTERM)
@@ -358,7 +361,7 @@ class LocalBroker:
         deadline = time.monotonic() + _STOP_WITHIN
         while time.monotonic() < deadline and any(p.is_alive() for p in ending.values()):
             if len(self.live_brokers) <= len(self.brokers) // 2:
-                # Without a quorum there is no controller that could let the rest go: Kafka would wait for one.
+                # Without a quorum there is no active controller, and a controlled shutdown would wait for it.
                 deadline = min(deadline, time.monotonic() + _STOP_WITHOUT_QUORUM_WITHIN)
             time.sleep(_ASK_EVERY)
         for broker_id in ending:
@@ -379,7 +382,7 @@ class LocalBroker:
         if self._directory is None:
             raise LocalBrokerError("the cluster is not running: call start(), or use it in a with statement")
         if self._owner != os.getpid():
-            raise LocalBrokerError("the cluster belongs to the process this one was forked from")
+            raise LocalBrokerError("the cluster belongs to the parent process, which forked this one")
         return self._directory
 
     def _security(self) -> Secured:
@@ -416,5 +419,5 @@ def _require_free(ports: Iterable[int]) -> None:
         if not is_free(port):
             raise LocalBrokerError(
                 f"port {port} on {HOST} is in use: stop the process that listens there, choose another port, "
-                "or give none to get a free one"
+                "or omit it to get a free one"
             )

@@ -1,6 +1,6 @@
-"""Certificates for a local cluster: a CA made for the occasion, and what it signs. Needs the `cryptography` package.
+"""Creates a CA and certificates for a local cluster. Needs the package cryptography.
 
-Elliptic curves, so that making them takes milliseconds. The CA's key is used once and kept nowhere.
+The keys are elliptic curve keys, which are created in milliseconds. The private key of the CA is never stored.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _CLOCKS_DIFFER = datetime.timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A certificate with its CA's, and its key, as PEM."""
+    """A certificate with that of its CA, and its private key, as PEM."""
 
     certificates: str
     key: str = field(repr=False)
 
 
 class Authority:
-    """A CA. Raises `LocalBrokerError` without the package."""
+    """A certificate authority. Raises `LocalBrokerError` without the package."""
 
     def __init__(self, name: str = "headrace local CA") -> None:
         x509, ec = _cryptography()
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
         now = datetime.datetime.now(datetime.UTC)
-        # What a CA of today has to say, or strict clients do not take it.
+        # Strict clients reject a CA certificate without these extensions.
         identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         self._certificate = self._sign(
@@ -52,7 +52,7 @@ class Authority:
     def issue(
         self, name: str, hosts: Sequence[str] = (), *, valid_for: datetime.timedelta = _VALID_FOR, client: bool = False
     ) -> Signed:
-        """A certificate for these host names and addresses. With a negative `valid_for` it has expired."""
+        """Issue a certificate for these host names and addresses. If `valid_for` is negative, it has expired."""
         x509, ec = _cryptography()
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -102,7 +102,7 @@ def _cryptography() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
         raise LocalBrokerError(
-            "a secured cluster needs certificates, which cryptography makes: pip install 'headrace[local]'"
+            "a secured cluster needs the package cryptography, to create certificates: pip install 'headrace[local]'"
         ) from None
     return x509, ec
 

@@ -1,10 +1,9 @@
-"""A class archive (AppCDS) for the brokers' JVMs: a broker starts with 45 % less CPU time.
+"""A class archive (AppCDS) for the JVMs of the brokers. With it, the start of a broker takes 45 % less CPU time.
 
-Most of a broker's start is the loading and checking of some 7,000 classes. A JVM can write what it loaded
-into an archive and map that at the next start. The archive fits one build of Java and one class path only; a
-JVM that it does not fit ignores it. It is made once, by a broker that is started and stopped again, and never
-worth an error: where it cannot be made (a read-only cache, a JVM without the feature) brokers start without
-it.
+A broker spends most of its start on loading and verifying about 7,000 classes. A JVM can write its loaded classes to
+an archive and map the archive at the next start. An archive fits one build of Java and one class path; other JVMs
+ignore it. It is created once, by a broker that is started and stopped. If it cannot be created (read-only cache, JVM
+without the feature), there is no error, and brokers start without it.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ _WRITES_WITHIN = 60.0
 
 
 def class_archive(kafka: KafkaHome, java: Java, progress: ProgressCallback) -> Path | None:
-    """The archive for this Java, made now if there is none; None when there can be none."""
+    """The archive for this Java, created if it does not exist. None if it cannot be created."""
     build = f"{os.path.realpath(java.executable)}\n{java.build}"
     path = kafka.path / f"classes-{hashlib.sha256(build.encode()).hexdigest()[:12]}.jsa"
     if not path.exists():
         try:
             with FileLock(kafka.lock_path) as lock:
-                # Whoever comes while another process makes it does not wait.
+                # Do not wait while another process creates it.
                 if lock.acquire(0) and not path.exists():
                     progress(Progress("preparing", 0))
                     _make(path, kafka, java)
         except (OSError, LocalBrokerError):
             return None
-    # An empty file says that it was tried in vain.
+    # An empty file records that an attempt has failed.
     return path if path.exists() and path.stat().st_size else None
 
 

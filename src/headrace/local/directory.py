@@ -1,10 +1,10 @@
 """The data directory of a cluster.
 
-<data>/headrace.json   what must be the same at the next start: cluster id, ports, number of brokers
-<data>/headrace.lock   held while the cluster runs, by us and by the guards of its brokers
-<data>/broker.log      what all brokers of the cluster say
-<data>/broker-1/...    settings and logs of broker 1
-<data>/security/...    of a secured cluster: certificates and users, see secured.py
+<data>/headrace.json   the properties that the next start needs: cluster id, ports, number of brokers, secured or not
+<data>/headrace.lock   held while the cluster runs, by this process and by the guards of the brokers
+<data>/broker.log      the log of all brokers
+<data>/broker-1/...    the settings and the data of broker 1
+<data>/security/...    the certificates and users of a secured cluster, see secured.py
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .errors import LocalBrokerError, storage_error
 from .filelock import FileLock
 from .settings import BrokerFiles, Ports, random_id
 
-# An earlier owner may have died a moment ago, with its brokers still on their way out.
+# If the previous owner has just died, its brokers may still be stopping.
 _LOCK_WITHIN = 15.0
 _LOG_ROTATES_AT = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a data directory remembers."""
+    """The content of headrace.json."""
 
     cluster_id: str
     ports: Mapping[int, Ports]
@@ -46,7 +46,7 @@ class Memory:
 
 
 class ClusterDirectory:
-    """An open, locked data directory. Temporary when no path is given: then `close()` removes it."""
+    """A locked data directory. Without a path it is temporary, and `close()` deletes it."""
 
     def __init__(
         self, path: str | os.PathLike[str] | None, broker_ids: tuple[int, ...], *, secure: bool = False
@@ -93,7 +93,7 @@ class ClusterDirectory:
         return self.memory
 
     def close(self, keep_log: bool = False) -> None:
-        """Let go of the directory; remove it when it is temporary, except the log if that is still wanted."""
+        """Unlock the directory. Delete it if it is temporary, except for the log if `keep_log` is set."""
         if self.temporary and keep_log:
             for entry in (*self.path.glob("broker-*"), self.path / "security"):
                 shutil.rmtree(entry, ignore_errors=True)
@@ -121,13 +121,14 @@ class ClusterDirectory:
         if memory.secure != secure:
             kind = "a secured cluster" if memory.secure else "a cluster that is not secured"
             raise LocalBrokerError(
-                f"the data directory {self.path} belongs to {kind}: start it like that, or choose another directory"
+                f"the data directory {self.path} belongs to {kind}: start it with{'' if memory.secure else 'out'} "
+                "security, or choose another directory"
             )
         return memory
 
 
 def open_log(path: Path) -> int:
-    """Open the log for appending, as several brokers do at once. A large one is put aside first."""
+    """Open the log for appending: several brokers write to it. A large log is rotated first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > _LOG_ROTATES_AT:
         path.replace(path.with_name(path.name + ".1"))
@@ -135,7 +136,7 @@ def open_log(path: Path) -> int:
 
 
 def said_since(path: Path, start: int) -> list[str]:
-    """The lines that were written to the log after position `start`; of very many the last ones."""
+    """The lines that were written to the log after position `start`; at most the last MiB of them."""
     try:
         with path.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
@@ -146,8 +147,8 @@ def said_since(path: Path, start: int) -> list[str]:
 
 
 def gist(said: Sequence[str], most: int = 25) -> str:
-    """Of a log, what a person should see: errors, each with what follows it; without any, the end. A broker that cannot
-    start says why, and then much about how it ends."""
+    """The important lines of a log: errors, each with the lines after it, or the last lines if there are no errors. A
+    broker that cannot start logs the reason, and then many lines about its shutdown."""
     errors = [index for index, line in enumerate(said) if " ERROR " in line or " FATAL " in line]
     shown = sorted({near for index in errors for near in range(index, min(index + 4, len(said)))})
     return "\n".join([said[index] for index in shown][-most:] or said[-most:])

@@ -1,4 +1,4 @@
-"""What can go wrong with the local broker: one error, whose message says what to do."""
+"""The error of the local broker."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..errors import HeadraceError
 
 
 class LocalBrokerError(HeadraceError):
-    """The local broker cannot do what was asked. The message says why and what to do about it."""
+    """An operation on the local broker failed. The message says why, and what to do."""
 
 
 def storage_error(error: OSError, path: Path, what: str) -> LocalBrokerError:
-    """The error of a failed write below `path`, in the words of somebody who can act on it."""
+    """The error for a failed write below `path`, with advice."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return full_disk(path, what)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -1,4 +1,4 @@
-"""A lock between processes, released by the kernel when its last holder is gone, however it went."""
+"""A lock between processes. The kernel releases it when its last holder ends, even if it is killed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _RETRY_EVERY = 0.05
 
 
 class FileLock:
-    """An exclusive `flock` on a file that is made when missing and never removed.
+    """An exclusive `flock` on a file. The file is created if it does not exist, and never removed.
 
-    `flock` belongs to the open file, not to the process: a child that inherits `fileno()` keeps the lock
-    alive after the parent died. The guards of a cluster use that to hold the data directory until their
-    broker is gone.
+    `flock` belongs to the open file, not to the process: a child that inherits `fileno()` holds the lock after the
+    parent has died. The guards of a cluster thereby lock the data directory until their broker has ended.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,7 +31,7 @@ class FileLock:
         self._fd: int | None = None
 
     def acquire(self, timeout: float, on_wait: Callable[[], None] | None = None) -> bool:
-        """True when the lock is ours, False when somebody else still has it after `timeout` seconds."""
+        """Acquire the lock. Returns False if another process still holds it after `timeout` seconds."""
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         deadline = time.monotonic() + timeout
         waited = False
@@ -62,7 +61,7 @@ class FileLock:
         return self._fd
 
     def release(self) -> None:
-        """Close the file. The lock ends with the last process that has it open."""
+        """Close the file. The lock is released when all processes have closed it."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -1,17 +1,18 @@
-"""Runs one command and ends it when whoever asked for it is gone. Started as a script, never imported.
+"""Runs a command, and ends it when the owner (the process that started the guard) ends. Run as a script, never
+imported.
 
     guard.py STATUS_FD GRACE REMOVE COMMAND...
 
-The asker holds the write end of our stdin and nothing else does, so the kernel closes it when the asker dies,
-be it by SIGKILL. Then we end the command and what it has started (its process group: a JVM of Spark's would go on
-starting for many seconds), remove the directory REMOVE (if one is named) and exit with the command's code. An asker
-that is done with the command writes a byte first: then nothing is removed.
+Only the owner has the write end of the guard's stdin, so the kernel closes it when the owner dies, even by SIGKILL.
+The guard then ends the command and its process group (a JVM of Spark would otherwise continue to start for many
+seconds), deletes the directory REMOVE (unless it is "") and exits with the exit code of the command. An owner that
+no longer needs the command first writes a byte: then nothing is deleted.
 
-The command is our child and is not reaped before that. Until then its pid cannot be given to another process,
-so the asker may send it signals without asking whether it still lives. The command inherits STATUS_FD, on
-which its pid was written: when it ends, however it ends, the asker reads end of file there.
+The command is a child of the guard, which does not reap it before that. Until then, the operating system does not reuse
+its pid, so the owner can send it signals without checking that it is alive. The guard writes the pid to STATUS_FD. The
+command inherits STATUS_FD: when the command ends for any reason, the owner reads end of file.
 
-It runs in a session of its own: a Ctrl-C in the terminal reaches neither the guard nor the command.
+The guard runs in its own session: a Ctrl-C in the terminal reaches neither the guard nor the command.
 """
 
 import os
@@ -39,14 +40,14 @@ def main(status: int, grace: float, remove: str, command: list[str]) -> int:
     try:
         os.write(status, f"pid {child.pid}\n".encode())
         os.close(status)
-        # The output is the command's alone: its reader shall see the end of it when the command ends.
+        # Close the guard's copies of the output, so that its reader sees end of file when the command ends.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         while os.read(0, 4096):
             orphaned = False
     except BrokenPipeError:
-        pass  # the asker died before it could read the pid
+        pass  # the owner died before it read the pid
     finally:
         code = end(child, grace)
         end_rest(child.pid)
@@ -56,7 +57,7 @@ def main(status: int, grace: float, remove: str, command: list[str]) -> int:
 
 
 def end(child: "subprocess.Popen[bytes]", grace: float) -> int:
-    """SIGTERM, `grace` seconds, SIGKILL. A stopped process takes SIGTERM only once it continues."""
+    """Send SIGTERM, and SIGKILL after `grace` seconds. A stopped process handles SIGTERM only after SIGCONT."""
     if grace > 0:
         child.send_signal(signal.SIGTERM)
         child.send_signal(signal.SIGCONT)
@@ -69,7 +70,7 @@ def end(child: "subprocess.Popen[bytes]", grace: float) -> int:
 
 
 def end_rest(group: int) -> None:
-    """What the child has left behind: SIGTERM, some seconds, SIGKILL."""
+    """End the other processes of the child's group: send SIGTERM, and SIGKILL after some seconds."""
     try:
         os.killpg(group, signal.SIGTERM)
         deadline = time.monotonic() + REST_ENDS_WITHIN
@@ -78,7 +79,7 @@ def end_rest(group: int) -> None:
             time.sleep(0.02)
         os.killpg(group, signal.SIGKILL)
     except OSError:
-        pass  # nobody is left
+        pass  # no process is left
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
@@ -86,7 +87,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 def _die_with_the_guard() -> None:
-    """On Linux even SIGKILL on the guard itself leaves nothing behind."""
+    """On Linux, the command ends even if the guard itself is killed with SIGKILL."""
     if sys.platform == "linux":
         import ctypes
 

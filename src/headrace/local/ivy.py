@@ -1,7 +1,7 @@
-"""Kafka's jars by their Maven coordinates, through the Ivy that PySpark ships.
+"""Downloads jars by their Maven coordinates, with the Ivy that PySpark includes.
 
-Ivy knows Maven Central by itself. A file named by `HEADRACE_IVY_SETTINGS` (Ivy's own settings format) puts a
-mirror in its place, and the usual proxy variables of the environment are handed on to Java.
+The default repository is Maven Central. The environment variable `HEADRACE_IVY_SETTINGS` may name an Ivy settings file
+with another repository. The usual proxy variables of the environment are passed to Java.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the one-time download is. `total` is None while it is not known."""
+    """The progress of the one-time download. `total` is None while it is unknown."""
 
     step: str
     done: int
@@ -76,9 +76,9 @@ def download(
     java: Java,
     progress: ProgressCallback,
 ) -> None:
-    """Put the jars of `modules` and of what they need at run time into `into`.
+    """Download the jars of `modules` and of their runtime dependencies to the directory `into`.
 
-    Raises `LocalBrokerError` without PySpark, without network, with a full disk, or for an unknown version.
+    Raises `LocalBrokerError` without PySpark or network, if the disk is full, or for an unknown version.
     """
     settings = Path(os.environ.get("HEADRACE_IVY_SETTINGS") or scratch / "ivysettings.xml")
     if settings.parent == scratch:
@@ -89,7 +89,7 @@ def download(
     module.write_text(_module(modules, without))
     command = [
         java.executable,
-        # Ivy would make ~/.ivy2 otherwise.
+        # Otherwise Ivy would create ~/.ivy2.
         f"-Divy.default.ivy.user.dir={scratch}",
         *proxy_flags(urllib.request.getproxies()),
         *("-cp", str(ivy_jar()), "org.apache.ivy.Main"),
@@ -113,19 +113,19 @@ def download(
 
 
 def ivy_jar() -> Path:
-    """The Ivy inside PySpark. Looked up without importing PySpark, which is slow to import."""
+    """The jar of Ivy in PySpark. PySpark is not imported, because that is slow."""
     spec = find_spec("pyspark")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
             return jar
     raise LocalBrokerError(
-        "Kafka is downloaded with the Ivy that PySpark ships, and PySpark is not installed: "
+        "the download of Kafka needs Ivy, which PySpark includes, but PySpark is not installed: "
         "pip install 'headrace[local]'"
     )
 
 
 def proxy_flags(proxies: dict[str, str]) -> list[str]:
-    """The environment's proxies, as Java takes them."""
+    """The proxies of the environment, as Java's flags."""
     flags = []
     for scheme in ("http", "https"):
         if not (proxy := proxies.get(scheme)):
@@ -152,7 +152,7 @@ def _module(modules: Sequence[Coordinates], without: Sequence[tuple[str, str]]) 
 
 
 def _follow(output: IO[bytes], progress: ProgressCallback) -> str:
-    """Read what Ivy says to the end, telling `progress` how far it is."""
+    """Read Ivy's output to the end, and report the progress."""
     lines: list[str] = []
     found = fetched = 0
     for raw in output:
@@ -184,4 +184,4 @@ def _failure(said: str, code: int, into: Path, wanted: Coordinates) -> LocalBrok
             f"the Maven repository has no {wanted.organisation}:{wanted.name}:{wanted.version}: check the version"
         )
     tail = "\n".join(said.splitlines()[-15:])
-    return LocalBrokerError(f"downloading Kafka {wanted.version} failed (Ivy's code {code}):\n{tail}")
+    return LocalBrokerError(f"downloading Kafka {wanted.version} failed (Ivy exited with code {code}):\n{tail}")

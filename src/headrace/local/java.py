@@ -1,4 +1,4 @@
-"""Which Java runs the broker: `JAVA_HOME` when it is set, else the `java` on the PATH; 17 or newer."""
+"""Finds the Java that runs the broker: `JAVA_HOME` if it is set, else the `java` on the PATH; 17 or newer."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Java:
     version: str
     """As Java prints it: `17.0.15`, `21-ea`."""
     build: str
-    """Everything `java -version` says, which tells two builds of the same version apart."""
+    """The output of `java -version`, which distinguishes builds of the same version."""
 
 
 def find_java() -> Java:
-    """The Java to use. Raises `LocalBrokerError` when there is none, or only one that is too old."""
+    """The Java to use. Raises `LocalBrokerError` if there is none, or if it is too old."""
     executable = _locate()
     java = _inspect(executable, os.stat(executable).st_mtime_ns)
     if (major := major_version(java.version)) < OLDEST_JAVA:
@@ -41,7 +41,7 @@ def major_version(version: str) -> int:
     """17 of `17.0.15`, 21 of `21-ea`, 8 of `1.8.0_362`."""
     match = re.match(r"(?:1\.)?(\d+)", version)
     if match is None:
-        raise LocalBrokerError(f"cannot tell which Java {version!r} is: {_INSTALL}")
+        raise LocalBrokerError(f"{version!r} is not a known version of Java: {_INSTALL}")
     return int(match.group(1))
 
 
@@ -76,7 +76,7 @@ def _inspect(executable: str, _changed: int) -> Java:
         raise LocalBrokerError(f"{executable} does not run ({error}): {_INSTALL}") from error
     match = re.search(r'version "([^"]+)"', done.stdout)
     if done.returncode != 0 or match is None:
-        # macOS has a /usr/bin/java that only says where to get one.
+        # On macOS, /usr/bin/java may be a stub that only prints where to get Java.
         said = " ".join(done.stdout.split()) or f"exit code {done.returncode}"
         raise LocalBrokerError(f"{executable} is not a working Java ({said}): {_INSTALL}")
     return Java(executable, match.group(1), done.stdout.strip())

@@ -1,19 +1,19 @@
-"""Apache Kafka in the user's cache: downloaded once, complete or not there at all.
+"""The installation of Apache Kafka in the user's cache. It is downloaded once.
 
-    <cache>/kafka-4.3.1/jars/*.jar             Kafka, its tools, and what they need at run time
-    <cache>/kafka-4.3.1/bootstrap.checkpoint   what `kafka-storage format` writes into every new metadata log
-    <cache>/kafka-4.3.1/tool-log4j2.properties how its tools log: warnings, to stderr
-    <cache>/kafka-4.3.1/manifest.json          names and sizes of the above; written last
+    <cache>/kafka-4.3.1/jars/*.jar             Kafka, its tools, and their runtime dependencies
+    <cache>/kafka-4.3.1/bootstrap.checkpoint   the file that `kafka-storage format` writes to a new metadata log
+    <cache>/kafka-4.3.1/tool-log4j2.properties the logging of its tools: warnings, to stderr
+    <cache>/kafka-4.3.1/manifest.json          names and sizes of the files above; written last
     <cache>/kafka-4.3.1/classes-*.jsa          see class_archive.py
     <cache>/kafka-4.3.1.lock                   held by the process that downloads
 
-A download is made in a directory beside the final one and renamed when it is complete, so a crash, a full
-disk or a second process never leaves half an installation where the whole one is looked for. When it is
-complete it is only read: without the lock, without network, and also from a read-only file system.
+Kafka is downloaded to a temporary directory, which is renamed when it is complete. A crash, a full disk or a second
+process therefore never leaves an incomplete installation. A complete installation is only read: without the lock,
+without network, and also from a read-only file system.
 
-Formatting. `kafka-storage format` costs a JVM start (about a second) per broker and start, and what it writes
-is `meta.properties` (ids, text) and `bootstrap.checkpoint` (the feature levels of the release; the same for
-every broker and cluster). So Kafka's own tool is run once, here, and its checkpoint is copied afterwards.
+Formatting: `kafka-storage format` would cost a JVM start (about a second) for each broker. It writes `meta.properties`
+(ids, as text) and `bootstrap.checkpoint` (the feature levels of the release, the same for all brokers and clusters).
+Kafka's tool is therefore run once, here, and its checkpoint is copied for each broker.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .paths import cache_dir
 DEFAULT_VERSION = "4.3.1"
 
 _LOG4J = "2.25.4"
-# Connect's runtime (Jetty, Jersey, ...) is there for a tool that inspects Connect plugins: 40 jars more.
+# The Connect runtime (Jetty, Jersey, ...; 40 jars) is only needed by a tool that inspects Connect plugins.
 _WITHOUT = (("org.apache.kafka", "connect-runtime"),)
 _LAYOUT = 1
 _TOOL_LOGGING = """\
@@ -89,9 +89,9 @@ class KafkaHome:
 
 
 def install(version: str, java: Java, progress: ProgressCallback) -> KafkaHome:
-    """The installed Kafka, downloaded first when it is not in the cache.
+    """The installed Kafka, downloaded first if it is not in the cache.
 
-    Safe to call in several processes at once: one downloads, the others wait. Raises `LocalBrokerError`.
+    Several processes may call it at the same time: one downloads, the others wait. Raises `LocalBrokerError`.
     """
     cache = cache_dir()
     home = KafkaHome(version, cache / f"kafka-{version}")
@@ -113,7 +113,7 @@ def install(version: str, java: Java, progress: ProgressCallback) -> KafkaHome:
 
 
 def _download(home: KafkaHome, java: Java, progress: ProgressCallback) -> None:
-    """With the lock held: nobody else makes or removes anything of this version."""
+    """The caller holds the lock: no other process creates or removes files of this version."""
     prefix = f".{home.path.name}-"
     for left_by_a_crash in home.path.parent.glob(prefix + "*"):
         shutil.rmtree(left_by_a_crash, ignore_errors=True)
@@ -130,7 +130,7 @@ def _download(home: KafkaHome, java: Java, progress: ProgressCallback) -> None:
         sizes = {str(path.relative_to(fresh.path)): path.stat().st_size for path in files}
         (fresh.path / "manifest.json").write_text(json.dumps({"layout": _LAYOUT, "files": sizes}, indent=1))
         if home.path.exists():
-            # Damaged, or of an older layout. Renamed before it is removed: nobody sees it half removed.
+            # It is damaged or has an old layout. Rename it first, so that no process sees it partly deleted.
             home.path.rename(scratch / "old")
         fresh.path.rename(home.path)
     finally:
@@ -157,7 +157,8 @@ def _write_bootstrap_checkpoint(home: KafkaHome, scratch: Path, java: Java) -> N
 def formatted(
     home: KafkaHome, scratch: Path, java: Java, *options: str
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """Runs `kafka-storage format` in the directory `scratch`. The checkpoint that it has written, if it succeeded."""
+    """Run `kafka-storage format` in the directory `scratch`. Returns the path of the checkpoint, which exists if the
+    tool succeeded, and the result of the tool."""
     data = scratch / "formatted"
     properties = scratch / "format.properties"
     properties.write_text(

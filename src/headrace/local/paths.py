@@ -1,9 +1,9 @@
-"""Where the local broker keeps things, after the XDG directories.
+"""The directories of the local broker, according to the XDG specification.
 
 cache   $HEADRACE_CACHE, else $XDG_CACHE_HOME/headrace, else ~/.cache/headrace
         Kafka's jars; can be deleted at any time
 data    $HEADRACE_DATA, else $XDG_DATA_HOME/headrace, else ~/.local/share/headrace
-        what `headrace up` keeps
+        the data of `headrace up`
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ def _directory(own: str, xdg: str, under_home: str) -> Path:
     if value := os.environ.get(own):
         return Path(value).expanduser().absolute()
     base = os.environ.get(xdg, "")
-    # The XDG specification: a relative path is to be ignored.
+    # The XDG specification says that relative paths must be ignored.
     root = Path(base) if os.path.isabs(base) else Path.home() / under_home
     return root / "headrace"

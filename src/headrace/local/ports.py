@@ -1,8 +1,8 @@
-"""Ports on loopback.
+"""Finds free ports on the loopback interface.
 
-Free ports are taken from below the range that the kernel gives to outgoing connections. A port inside it
-could be given away while its broker is down: a client that keeps trying to reconnect to it may even be given
-that very port as its own and connect to itself, after which the broker cannot start again.
+Free ports are chosen below the range that the kernel uses for outgoing connections. While a broker is down, the kernel
+could assign a port in that range to a connection. A client that tries to reconnect to the broker may even be assigned
+the broker's port and connect to itself; then the broker cannot restart.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .errors import LocalBrokerError
 from .settings import HOST
 
 _LOWEST = 20_000
-_BELOW = 32_768  # Linux starts to give ports to outgoing connections here, macOS at 49,152
+_BELOW = 32_768  # the range for outgoing connections starts here on Linux, at 49,152 on macOS
 _source = random.SystemRandom()
 
 
 def is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Kafka does: connections of an earlier broker that linger in TIME_WAIT are no obstacle.
+        # As Kafka does: then connections of an earlier broker in TIME_WAIT do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -31,7 +31,8 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int, avoid: frozenset[int] = frozenset()) -> list[int]:
-    """Different ports that nobody listens on now. Somebody may soon: a start that fails so is repeated."""
+    """Distinct ports on which no process listens. Another process may take one before the broker binds it: the broker
+    then retries its start."""
     found: list[int] = []
     for _ in range(count * 200):
         if len(found) == count:

@@ -1,4 +1,4 @@
-"""Everything that is needed before brokers can be started, done once per machine."""
+"""Prepares this machine for brokers, once: finds Java, downloads Kafka, creates the class archive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .kafka_home import KafkaHome, install
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Java and Kafka, ready to run. Without an archive brokers start slower."""
+    """Java and Kafka, ready to run. Without an archive, brokers start more slowly."""
 
     java: Java
     kafka: KafkaHome
@@ -21,7 +21,7 @@ class Ready:
 
 
 def prepare(version: str, progress: ProgressCallback) -> Ready:
-    """Find Java, and Kafka in the cache or on the network. Raises `LocalBrokerError`."""
+    """Find Java, and find or download Kafka. Raises `LocalBrokerError`."""
     java = find_java()
     kafka = install(version, java, progress)
     return Ready(java, kafka, class_archive(kafka, java, progress))

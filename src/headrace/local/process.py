@@ -1,4 +1,4 @@
-"""A child process that cannot outlive us: see `guard.py` for how."""
+"""A child process that cannot outlive this process: see `guard.py`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ _GUARD_STARTS_WITHIN = 30.0
 
 
 class GuardedProcess:
-    """A command under a guard: it dies with this process, even when this one is killed with SIGKILL.
+    """A command that a guard runs: it ends when this process ends, even if this process is killed with SIGKILL.
 
-    `grace` is how long it has to end after SIGTERM in that case; 0 means SIGKILL at once. `remove` is a
-    directory that the guard removes afterwards. The guard keeps `hold` (open files, such as locks) open until
-    then.
+    In that case, the guard sends SIGTERM, and SIGKILL after `grace` seconds (0: SIGKILL immediately). It then deletes
+    the directory `remove`. It keeps the open files `hold`, such as locks, open until then.
     """
 
     def __init__(
@@ -39,11 +38,11 @@ class GuardedProcess:
         hold: Sequence[int] = (),
     ) -> None:
         if not sys.executable:
-            raise LocalBrokerError("the local broker needs sys.executable, which this Python does not know")
+            raise LocalBrokerError("the local broker needs sys.executable, which is empty in this Python")
         self.command = tuple(command)
         self._status, theirs = os.pipe()
         try:
-            # -I -S: whatever is in the environment or the current directory, the guard starts, and fast.
+            # -I -S: the guard starts quickly, and independently of the environment and the current directory.
             guard = [sys.executable, "-I", "-S", str(_GUARD), str(theirs), str(grace), str(remove or "")]
             self._guard = subprocess.Popen(
                 [*guard, *command],
@@ -84,7 +83,7 @@ class GuardedProcess:
         return not self.wait(0)
 
     def wait(self, timeout: float) -> bool:
-        """True when the process has ended, False when it still runs after `timeout` seconds."""
+        """True if the process has ended, False if it is still running after `timeout` seconds."""
         return self._status < 0 or self._readable(timeout)
 
     def _readable(self, timeout: float) -> bool:
@@ -93,12 +92,12 @@ class GuardedProcess:
         return bool(poll.poll(max(0.0, timeout) * 1000))
 
     def send_signal(self, number: int) -> None:
-        """Nothing happens when the process has ended: the guard keeps its pid from being reused."""
+        """Does nothing if the process has ended: the guard prevents the reuse of its pid."""
         if self._status >= 0 and self._guard.poll() is None:
             os.kill(self.pid, number)
 
     def close(self) -> int:
-        """End the process now (SIGKILL) if it still runs, and give its exit code (128 + n for signal n)."""
+        """Send SIGKILL to the process if it is still running. Returns its exit code (128 + n for signal n)."""
         if self._status >= 0:
             _alive.discard(self)
             if hasattr(self, "pid"):
@@ -115,7 +114,7 @@ class GuardedProcess:
         return self._guard.returncode
 
     def _forget(self) -> None:
-        """After a fork, in the child: our copy of the pipe must not keep the parent's process alive."""
+        """Runs in the child after a fork: its copy of the pipe must not keep the parent's command alive."""
         assert self._guard.stdin is not None
         self._guard.stdin.close()
         self._guard.returncode = 0

@@ -1,4 +1,4 @@
-"""Telling a person at a terminal what the one-time download does."""
+"""Shows the progress of the one-time download on a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .ivy import Progress
 
 
 def say_on_terminal(progress: Progress) -> None:
-    """A line on stderr for each step, and nothing when nobody watches."""
+    """Print a line to stderr for each step, if stderr is a terminal."""
     if progress.done > 1 or sys.stderr is None or not sys.stderr.isatty():
         return
     of = f" {progress.total} files" if progress.total else ""

@@ -1,9 +1,9 @@
-"""Is a broker ready? It is when it answers DescribeCluster and lists every broker it should.
+"""Checks whether a broker is ready: it responds to DescribeCluster and lists all expected brokers.
 
-A port that accepts is not enough: a broker listens before it is registered with the controller, and clients
-would be told of a cluster with brokers missing. DescribeCluster lists the brokers that are registered and
-unfenced, as the broker that is asked knows them. Version 0 of this request has been there since Kafka 2.8;
-the 40 lines here spare the local broker a dependency on the client that is tested with it.
+An open port is not enough: a broker listens before it is registered with the controller, and clients would get
+metadata with missing brokers. DescribeCluster lists the registered and unfenced brokers that the broker knows.
+Version 0 of this request exists since Kafka 2.8. It is implemented here, so that the local broker does not depend on
+the client that is tested with it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class ClusterView:
 
 
 def ask_broker(port: int, timeout: float, context: ssl.SSLContext | None = None) -> ClusterView | None:
-    """What the broker at `port` says of its cluster; None when it does not answer (yet). With a context, over TLS."""
+    """Send DescribeCluster to the broker at `port`, over TLS if there is a context. Returns None if the broker does not
+    respond (yet)."""
     try:
         with contextlib.ExitStack() as open_now:
             connection = open_now.enter_context(socket.create_connection((HOST, port), timeout=timeout))
@@ -57,13 +58,13 @@ def _receive(connection: socket.socket, count: int) -> bytes:
     data = bytearray()
     while len(data) < count:
         if not (chunk := connection.recv(count - len(data))):
-            raise ConnectionError("closed in the middle of an answer")
+            raise ConnectionError("the broker closed the connection in the middle of a response")
         data += chunk
     return bytes(data)
 
 
 def _cluster_view(answer: bytes) -> ClusterView | None:
-    # Header: correlation id, tagged fields. Body: throttle time, error code, then what is read below.
+    # Header: correlation id, tagged fields. Body: throttle time, error code, then the fields that are read below.
     at = 4 + 1 + 4
     (error,) = struct.unpack_from(">h", answer, at)
     if error:

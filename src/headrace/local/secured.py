@@ -1,18 +1,18 @@
 """The secured mode of a local cluster: TLS, users, ACLs.
 
-    SECURE      for clients: SASL over TLS, with PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512
-    MUTUAL      between brokers, and for clients with a certificate: TLS that both sides prove themselves in
-    CONTROLLER  the quorum: the same
+    SECURE      the listener for clients: SASL over TLS, with PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512
+    MUTUAL      the listener for brokers, and for clients with a certificate: mutual TLS
+    CONTROLLER  the listener for the quorum: mutual TLS
 
-    <data>/security/ca.pem                whom clients have to trust
-    <data>/security/broker.pem            the brokers' certificate and key
-    <data>/security/client.pem            a client's, for MUTUAL
-    <data>/security/client.properties     all that a Java client (or this one) needs for SECURE
+    <data>/security/ca.pem                the CA certificate, which clients must trust
+    <data>/security/broker.pem            the certificate and key of the brokers
+    <data>/security/client.pem            the certificate and key of a client, for MUTUAL
+    <data>/security/client.properties     the settings of a client (Java or headrace) for SECURE
     <data>/security/users.json            names and passwords
-    <data>/security/bootstrap.checkpoint  what a new metadata log begins with: the same users, for SCRAM
+    <data>/security/bootstrap.checkpoint  the start of a new metadata log, with the SCRAM credentials of the users
 
-Without ACLs nobody may do anything, except `admin` and whoever holds client.pem. Files with secrets can be read by
-their owner only. Everything is made once for a data directory, certificates again when they have expired.
+Without ACLs, only `admin` and the holder of client.pem have permissions. Only their owner can read files with secrets.
+All files are created once for a data directory; the certificates are renewed before they expire.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """A secured cluster's files and users."""
+    """The files and users of a secured cluster."""
 
     path: Path
     users: Mapping[str, str] = field(repr=False)
@@ -88,9 +88,9 @@ class Secured:
         }
 
     def sasl_config(self, username: str, mechanism: str) -> dict[str, str]:
-        """What a client needs for SECURE, except the address. Raises `LocalBrokerError` for an unknown user."""
+        """The client settings for SECURE, without the address. Raises `LocalBrokerError` for an unknown user."""
         if not isinstance(username, str) or username not in self.users:
-            raise LocalBrokerError(f"there is no user {short_repr(username)}: there are {', '.join(self.users)}")
+            raise LocalBrokerError(f"there is no user {short_repr(username)}: the users are {', '.join(self.users)}")
         if mechanism not in _MECHANISMS:
             raise LocalBrokerError(f"mechanism={short_repr(mechanism)}: must be {' or '.join(_MECHANISMS)}")
         return {
@@ -102,7 +102,7 @@ class Secured:
         }
 
     def mutual_config(self) -> dict[str, str]:
-        """What a client needs for MUTUAL, except the address."""
+        """The client settings for MUTUAL, without the address."""
         return {
             "security.protocol": "SSL",
             "ssl.ca.location": str(self.ca),
@@ -111,7 +111,7 @@ class Secured:
         }
 
     def context(self) -> ssl.SSLContext:
-        """For asking a broker over MUTUAL."""
+        """The TLS context for requests over MUTUAL."""
         context = ssl.create_default_context(cafile=str(self.ca))
         context.load_cert_chain(self.client_pem)
         return context
@@ -139,7 +139,7 @@ def check_users(users: Mapping[str, str]) -> None:
 
 
 def secure(path: Path, users: Mapping[str, str], java: Java, kafka: KafkaHome, host: str) -> Secured:
-    """Makes what is not there yet. Raises `LocalBrokerError`."""
+    """Create the files that do not exist yet. Raises `LocalBrokerError`."""
     path.mkdir(mode=0o700, exist_ok=True)
     secured = Secured(path, _users(path / "users.json", users))
     if _age(secured.ca) > _NEW_CERTIFICATES_AFTER:
@@ -177,11 +177,11 @@ def _make_certificates(secured: Secured, host: str) -> None:
     client = authority.issue(_CLIENT, client=True)
     _write_private(secured.path / "broker.pem", broker.key + broker.certificates)
     _write_private(secured.client_pem, client.key + client.certificates)
-    secured.ca.write_text(authority.pem)  # last: it is what tells that the others are there
+    secured.ca.write_text(authority.pem)  # written last: it marks the other files as complete
 
 
 def _make_checkpoint(secured: Secured, java: Java, kafka: KafkaHome) -> None:
-    """By Kafka's own tool, with proofs of the passwords on its command line and not the passwords."""
+    """Create the checkpoint with Kafka's tool. Its command line has salted hashes instead of passwords."""
     proofs = [
         option
         for name, password in secured.users.items()

@@ -1,7 +1,7 @@
-"""What a broker of the local cluster is told: its properties, its directories, its logging.
+"""The settings of a broker of the local cluster: its properties, directories and logging.
 
-The settings differ from Kafka's defaults where a developer's machine differs from a data centre; whatever the
-user passes as `properties` wins over all of them.
+The settings differ from Kafka's defaults where a developer's machine differs from a data centre. The `properties` of
+the user override all of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ appender.out.type = Console
 appender.out.name = out
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{ISO8601} broker ${sys:headrace.broker} %-5p %m (%c{1})%n
-# 1,400 lines a start, all of them in server.properties or Kafka's documentation.
+# At level INFO: 1,400 lines per start, all of them in server.properties or in Kafka's documentation.
 logger.config.name = org.apache.kafka.common.config.AbstractConfig
 logger.config.level = warn
 logger.broker.name = kafka.server.KafkaConfig
@@ -44,8 +44,8 @@ rootLogger.appenderRef.out.ref = out
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where one broker listens: for clients and other brokers, and for the controllers' quorum. A secured one listens
-    for those that come with a certificate at a port of their own."""
+    """The ports of one broker: for clients and other brokers, for the quorum of controllers and, on a secured cluster,
+    for clients with a certificate."""
 
     client: int
     controller: int
@@ -94,7 +94,7 @@ def broker_properties(
         "node.id": str(broker_id),
         **_listeners(own, secured),
         "controller.listener.names": "CONTROLLER",
-        # A static quorum: its addresses are settings, not data, so ports may change between two starts.
+        # A static quorum: its addresses are settings, not data, so the ports may change between starts.
         "controller.quorum.voters": ",".join(f"{i}@{HOST}:{p.controller}" for i, p in sorted(ports.items())),
         "log.dirs": str(data),
         "default.replication.factor": replicas,
@@ -103,16 +103,16 @@ def broker_properties(
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync,
-        # 50 partitions each would be 150 to make, open and elect for the first group of a test.
+        # With the default of 50 each, the first groups of a test would have to create 150 partitions.
         "offsets.topic.num.partitions": "8",
         "transaction.state.log.num.partitions": "8",
         "share.coordinator.state.topic.num.partitions": "8",
         # The first member of a group does not wait three seconds for others.
         "group.initial.rebalance.delay.ms": "0",
-        # A killed broker is replaced as leader after four seconds, not nine.
+        # The leaderships of a killed broker move after four seconds instead of nine.
         "broker.heartbeat.interval.ms": "500",
         "broker.session.timeout.ms": "4000",
-        # 128 MB of heap otherwise, for the compaction of logs of a size that no laptop has.
+        # The default takes 128 MB of heap, to compact logs that are larger than those on a laptop.
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
     }
     if rack is not None:
@@ -140,7 +140,7 @@ def _listeners(own: Ports, secured: Secured | None) -> dict[str, str]:
 def write_broker_files(
     files: BrokerFiles, settings: Mapping[str, str], cluster_id: str, begin: KafkaHome | Secured
 ) -> None:
-    """Settings always, a formatted log directory only where there is none yet. Settings may have passwords in them."""
+    """Write the settings, which may contain passwords, and format the log directory if it is not formatted yet."""
     files.data.mkdir(parents=True, exist_ok=True)
     files.properties.touch(mode=0o600)
     files.properties.write_text("".join(f"{name}={_escape(value)}\n" for name, value in settings.items()))
@@ -149,14 +149,14 @@ def write_broker_files(
     if meta.exists():
         return
     shutil.copyfile(begin.bootstrap_checkpoint, files.data / "bootstrap.checkpoint")
-    # Last, and by a rename: Kafka takes the directory for formatted when this file is there.
+    # Written last, and renamed: Kafka considers the directory formatted if this file exists.
     draft = meta.with_suffix(".draft")
     draft.write_text(f"version=1\ncluster.id={cluster_id}\nnode.id={settings['node.id']}\ndirectory.id={random_id()}\n")
     draft.rename(meta)
 
 
 def random_id() -> str:
-    """A Kafka id: a random UUID in URL-safe base64, without a leading dash (it looks like an option)."""
+    """A Kafka id: a random UUID in URL-safe base64, without a leading dash, which would look like an option."""
     while True:
         made = base64.urlsafe_b64encode(uuid.UUID(bytes=secrets.token_bytes(16), version=4).bytes)
         if not made.startswith(b"-"):
@@ -168,5 +168,5 @@ def rack_of(index: int, racks: Sequence[str] | None) -> str | None:
 
 
 def _escape(value: str) -> str:
-    """A value in Java's properties format, in which a backslash and a line break mean something."""
+    """A value in Java's properties format: backslashes and line breaks are escaped."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

@@ -1,7 +1,7 @@
 """The process that owns the background cluster: `python -m headrace.local.supervise WISH REPORT_FD`.
 
-It reports once (the cluster is ready, or why it is not), then watches its brokers until SIGTERM. With the
-last broker gone it ends too, leaving behind the state file from which `headrace status` tells the crash.
+It reports once (that the cluster is ready, or an error), then monitors its brokers until SIGTERM. If the last broker
+ends, it exits and leaves the state file, so that `headrace status` reports a crash.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def supervise(wish: Wish, ready: Callable[[Status], None], busy: Callable[[], No
             busy()
             return
         state_path().unlink(missing_ok=True)
-        # Set and not only changed: a script's background processes inherit SIGINT as ignored.
+        # Set SIGINT explicitly: background processes of a script inherit it as ignored.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
@@ -66,7 +66,7 @@ def supervise(wish: Wish, ready: Callable[[Status], None], busy: Callable[[], No
 
 
 class _Ending(BaseException):
-    """Raised by the signal handler, so that a start is cut short as well."""
+    """Raised by the signal handler, so that it also interrupts a start."""
 
 
 def _watch(cluster: LocalBroker, wish: Wish, status: Status) -> None:
@@ -110,9 +110,9 @@ def main(wish_text: str, report_fd: int) -> int:
             os.close(report_fd)
             report_fd = -1
 
-    # A directory that somebody may want to remove or unmount.
+    # Do not keep the current directory in use: the user may want to remove or unmount it.
     os.chdir("/")
-    # The brokers' guards must not inherit it: `headrace up` waits for its end.
+    # The guards of the brokers must not inherit it: `headrace up` reads until it is closed.
     os.set_inheritable(report_fd, False)
     try:
         supervise(

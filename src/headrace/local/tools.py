@@ -1,4 +1,4 @@
-"""The Java command lines: a broker, and Kafka's own tools."""
+"""The Java command lines of a broker and of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ def broker_command(
         f"-Xmx{heap}",
         *flags,
         "-XX:+ExitOnOutOfMemoryError",
-        # What the JVM and the native codecs leave behind when they are killed goes away with the data.
+        # If they are killed, the JVM and the native codecs leave temporary files. These are deleted with the data.
         f"-Djava.io.tmpdir={scratch}",
         "-XX:-UsePerfData",
         "-Djava.awt.headless=true",
         f"-Dheadrace.broker={broker_id}",
         f"-Dlog4j2.configurationFile={files.logging}",
-        # Each jar by name: a class archive is bound to their order, which a wildcard leaves open.
+        # Each jar by name: a class archive depends on their order, which a wildcard does not define.
         *("-cp", kafka.exact_classpath, "kafka.Kafka", str(files.properties)),
     ]
 
 
 def java_classpath(version: str = DEFAULT_VERSION) -> str:
-    """The class path with Kafka's server, clients and tools. Downloads them the first time.
+    """The class path of Kafka's server, clients and tools. The first call downloads them.
 
-    Raises `LocalBrokerError` as a first start does.
+    Raises `LocalBrokerError` if Java is missing or the download fails.
     """
     return install(version, find_java(), say_on_terminal).classpath
 
 
 def java_command(main_class: str, *args: str, version: str = DEFAULT_VERSION, heap: str = "512m") -> list[str]:
-    """The command line that runs a class of Kafka's jars, `org.apache.kafka.tools.ConsumerPerformance` say.
+    """The command line that runs a class of Kafka's jars, such as `org.apache.kafka.tools.ConsumerPerformance`.
 
-    Log lines from WARN on go to stderr. Raises `LocalBrokerError` as a first start does.
+    It logs warnings and errors to stderr. Raises `LocalBrokerError` if Java is missing or the download fails.
     """
     java = find_java()
     return _command(java, install(version, java, say_on_terminal), main_class, args, heap)

@@ -78,7 +78,7 @@ def test_users_and_mechanisms_that_a_cluster_does_not_have(tmp_path: Path) -> No
     secured = Secured(tmp_path, {"me": "secret"})
     assert secured.sasl_config("me", "PLAIN")["sasl.password"] == "secret"
     for user in ("you", None, 5, ["me"]):
-        with pytest.raises(LocalBrokerError, match=r"there is no user .*: there are me"):
+        with pytest.raises(LocalBrokerError, match=r"there is no user .*: the users are me"):
             secured.sasl_config(user, "PLAIN")  # type: ignore[arg-type]
     for mechanism in ("GSSAPI", "plain", None, 5, []):
         with pytest.raises(LocalBrokerError, match="must be PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512"):

@@ -121,7 +121,7 @@ def test_ivy_is_found_without_importing_pyspark() -> None:
         ("Server access error at url x (java.net.ConnectException: Connection refused)", "cannot be reached"),
         ("java.io.IOException: No space left on device", "no space left on the disk"),
         (":: UNRESOLVED DEPENDENCIES ::", "has no org.apache.kafka:kafka_2.13:4.3.1: check the version"),
-        ("something else", r"failed \(Ivy's code 1\):\nsomething else"),
+        ("something else", r"failed \(Ivy exited with code 1\):\nsomething else"),
     ],
 )
 def test_what_a_failure_of_ivy_means(said: str, expected: str) -> None:
