@@ -3,7 +3,7 @@
     a poll waits, the buffer is empty     ShareFetch with the pending acknowledgements, no longer than the poll waits
     the user is fast, answers are full    ShareFetch ahead, for more than one poll at a time
     acknowledgements, and no such fetch   ShareAcknowledge: soon, or at once if somebody waits for it
-    half of a lock's time has passed      renew it: of buffered records, and with renew=auto of those in hand
+    half of a lock's time has passed      renew it: see `renewal.py`
 
 - `batch_optimized`: all brokers are asked at the same time, first for as many records as a poll returns. A broker
   acquires whole batches. A poll still returns no more than its limit; the rest stays in the buffer.
@@ -11,8 +11,6 @@
   so nothing is acquired above the limit. An answer may arrive after its poll; the next poll returns its records. With
   several brokers, each is asked without waiting before one of them is waited for.
 - `sizing.py` decides how much is fetched at once and ahead.
-- A release counts as a delivery, and a record that was delivered too often is archived. So locks of buffered records
-  are renewed, and the records are not released.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from ..cluster import Cluster, TopicIdPartition
 from .acquired import AcquiredRecords, Outcome
 from .broker_session import BrokerSession, RequestCounts, ShareFetchSize, ShareRequest, ShareSettings
 from .buffer import AcquiredBatch, RecordColumns, ShareBuffer, ShareHandover
+from .renewal import renew_due_locks, renew_later
 from .sizing import MOST, FetchSizing
 
 _LINGER = 0.05  # seconds that acknowledgements wait for a ShareFetch
@@ -144,7 +143,8 @@ class SharePlanner:
             self._last_limit = limit
             self._sizing.returned(sum(map(len, records)), now)
             if self.settings.renews:
-                self._look_for_renewals(now)
+                for session in self.sessions.values():
+                    renew_later(session, self.lock_timeout, now)
         return records
 
     def poll_ends(self) -> None:
@@ -282,7 +282,7 @@ class SharePlanner:
         if session.in_flight is not None or now < session.not_before:
             return None
         wanted = self._wanted.get(node, {})
-        self._note_renewals(session, now)
+        renew_due_locks(session, self.buffer, self.settings, self.lock_timeout, now)
         if not session.is_open:
             if session.has_acks or session.has_renewals:  # the connection is still open, so the locks are valid
                 return session.fetch(wanted, ShareFetchSize(0), now)
@@ -397,42 +397,6 @@ class SharePlanner:
         """With record_limit: the next broker follows."""
         self._turn += 1
         self._empty_turns = self._empty_turns + 1 if is_empty else 0
-
-    # -- locks -------------------------------------------------------------------------------------------------
-
-    def _look_for_renewals(self, now: float) -> None:
-        for session in self.sessions.values():
-            if session.is_up:
-                session.renew_at = min(session.renew_at, now + (self.lock_timeout or math.inf) / 2)
-
-    def _note_renewals(self, session: BrokerSession, now: float) -> None:
-        """Renews locks after half their time. Records in hand are renewed until max.poll.interval.ms after their poll:
-        a user who takes longer is considered stuck."""
-        if now < session.renew_at:
-            return
-        session.renew_at = math.inf  # even if nothing can be renewed: otherwise `next_wake` would stay in the past
-        if not session.can_renew or self.lock_timeout is None:
-            return
-        margin = self.lock_timeout / 2
-
-        def is_due(lock: Any) -> bool:
-            if lock.is_unrenewable or lock.expires <= now:
-                return False
-            if lock.expires - now <= margin:
-                return True
-            session.renew_at = min(session.renew_at, lock.expires - margin)
-            return False
-
-        for batch in self.buffer:
-            if batch.acquired.node == session.node and batch.acquired.lost is None and is_due(batch.lock):
-                batch.acquired.renew(batch.records.runs(), batch.lock)
-        if not self.settings.renews:
-            return
-        for acquired in session.acquired.values():
-            for run in list(acquired.in_hand):
-                taken_at = run.value.taken_at
-                if taken_at is not None and now - taken_at < self.settings.max_poll_interval and is_due(run.value):
-                    acquired.renew([(run.first, run.last)], run.value)
 
     # -- errors -----------------------------------------------------------------------------------------------
 
