@@ -60,24 +60,12 @@ class ShareConsumer(Threaded):
         return self._poll(timeout, max_records)
 
     def _poll(self, timeout: float, max_records: int | None = None, *, iterates: bool = False) -> Records:
-        parts, handover = self._parts, ShareHandover()
-        buffer, guard = parts.buffer, parts.guard
+        parts, buffer, handover = self._parts, self._parts.buffer, ShareHandover()
         try:
             with self._alone():
-                timeout = seconds_of(timeout)
-                limit = parts.begin_poll(max_records, handover)
-                parts.lifecycle.start()
-                deadline = time.monotonic() + timeout
-                while True:
-                    buffer.poll_signal.clear()
-                    guard.consume_wakeup()
-                    guard.check()
-                    records = buffer.look(limit, deadline, handover)
-                    if records is not None:
-                        break
-                    parts.run_callbacks()
-                    buffer.poll_signal.wait(max(0.0, deadline - time.monotonic()))
-                buffer.poll_ends()
+                limit, deadline = parts.begin_poll(timeout, max_records, handover)
+                while isinstance(records := parts.look(limit, deadline, handover), float):
+                    buffer.poll_signal.wait(records)
             # From here to the caller nothing can interrupt it: see _machines/share/buffer.py.
             if iterates:
                 parts.iterated, parts.seen = records, 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ConcurrentUseError, WakeupError
+from headrace.errors import ConcurrentUseError, ConfigError, WakeupError
 from support.harness.interrupts import Interrupter, interrupted_everywhere
 from support.harness.share_consumer_in_memory import Scene
 
@@ -297,3 +297,15 @@ def test_run_does_not_accept_what_an_iteration_has_not_handed_out(kind: str) -> 
     assert progress.accepted == 10
     scene.check_end()
     scene.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_waiting_poll_raises_an_error_that_persists_again_before_its_timeout(kind: str) -> None:
+    scene = Scene(kind, count=4)
+    scene.poll()
+    scene.parts.buffer.obstructed(ConfigError("no broker accepts this client"))
+    began = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(ConfigError):
+            scene.call(scene.consumer.poll, 60.0)
+    assert time.monotonic() - began < 30

@@ -77,22 +77,9 @@ class AsyncShareConsumer:
     async def _poll(self, timeout: float, max_records: int | None = None, *, iterates: bool = False) -> Records:
         parts, buffer, handover = self._parts, self._buffer, ShareHandover()
         try:
-            timeout = seconds_of(timeout)
-            limit = parts.begin_poll(max_records, handover)
-            parts.lifecycle.start()
-            deadline = time.monotonic() + timeout
-            while True:
-                buffer.poll_signal.clear()
-                self._guard.consume_wakeup()
-                self._guard.check()
-                records = buffer.look(limit, deadline, handover)
-                if records is not None:
-                    break
-                parts.run_callbacks()
-                now = time.monotonic()
-                until = min(deadline, buffer.pace.next_due(now))
-                await buffer.poll_signal.wait_async(max(0.0, until - now))
-            buffer.poll_ends()
+            limit, deadline = parts.begin_poll(timeout, max_records, handover)
+            while isinstance(records := parts.look(limit, deadline, handover), float):
+                await buffer.poll_signal.wait_async(records)
             # From here to the caller nothing can interrupt it: see _machines/share/buffer.py.
             if iterates:
                 parts.iterated, parts.seen = records, 0
@@ -113,7 +100,7 @@ class AsyncShareConsumer:
                 yield record
 
     def acknowledge(self, work: Record | Records, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
-        """Decides about a record, or about all records of a poll or of a slice of it: ACCEPT, RELEASE, REJECT or RENEW.
+        """Acknowledges a record, or all records of a poll or of a slice of it: ACCEPT, RELEASE, REJECT or RENEW.
 
         It is sent with the next poll(), or by commit(); until then it can be changed. May be called from any thread.
         Raises StateError in implicit mode, and for records that poll() did not return or that are acknowledged
@@ -145,7 +132,7 @@ class AsyncShareConsumer:
         return parts.results(unsettled)
 
     def commit_async(self) -> None:
-        """Sends all acknowledgements, as commit() does, and does not wait: the callback hears what became of them."""
+        """Sends all acknowledgements, as commit() does, and does not wait: the callback receives the results."""
         self._guard.check()
         self._parts.settle()
         self._buffer.flush()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..._arguments import limit_of, short_repr, whole_number_of
+from ..._arguments import limit_of, seconds_of, short_repr, whole_number_of
 from ..._machines.share.acquired import Outcome
 from ..._machines.share.buffer import ShareHandover
 from ...config.share import ShareConsumerConfig
@@ -49,8 +49,9 @@ class ShareParts:
 
     # -- polls ---------------------------------------------------------------------------------------------------
 
-    def begin_poll(self, max_records: int | None, handover: ShareHandover) -> int:
-        """What a poll does before it looks for records. Returns its limit."""
+    def begin_poll(self, timeout: float, max_records: int | None, handover: ShareHandover) -> tuple[int, float]:
+        """What a poll does before it looks for records. Returns its limit and its deadline."""
+        timeout = seconds_of(timeout)
         self.guard.check()
         limit = self.config.max_poll_records if max_records is None else limit_of(max_records, has_none=False)
         if not self.buffer.member.topics:
@@ -61,7 +62,24 @@ class ShareParts:
         self._handover = handover
         self.run_callbacks()
         self.buffer.poll_begins()
-        return limit
+        self.lifecycle.start()
+        return limit, time.monotonic() + timeout
+
+    def look(self, limit: int, deadline: float, handover: ShareHandover) -> Records | float:
+        """The records of a poll, which ends it; or how many seconds to wait for the poll signal before the next look.
+        Both consumers call it until there are records, and differ only in how they wait."""
+        buffer = self.buffer
+        buffer.poll_signal.clear()
+        self.guard.consume_wakeup()
+        self.guard.check()
+        records = buffer.look(limit, deadline, handover)
+        if records is not None:
+            buffer.poll_ends()
+            return records
+        self.run_callbacks()
+        now = time.monotonic()
+        # Nothing sets the poll signal when an error may be raised again.
+        return max(0.0, min(deadline, buffer.pace.next_due(now)) - now)
 
     def break_off(self, handover: ShareHandover) -> None:
         """A poll raises: what it took, if anything, was not seen by anybody."""
