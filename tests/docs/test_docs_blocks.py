@@ -145,7 +145,7 @@ def by_itself(block: Block) -> bool:
 
 
 @pytest.mark.parametrize("block", list(filter(by_itself, blocks("python"))), ids=str)
-def test_a_python_block_runs_as_written(
+def test_a_documented_python_block_runs_as_written(
     block: Block,
     documented: str,
     bounded: None,
@@ -173,7 +173,9 @@ def test_a_python_block_runs_as_written(
 
 
 @pytest.mark.parametrize("block", [it for it in blocks("python", "properties") if it.page == SECURITY], ids=str)
-def test_a_block_about_security_gets_in(block: Block, secured: SecuredBroker, token_server: TokenServer) -> None:
+def test_a_documented_security_configuration_authenticates(
+    block: Block, secured: SecuredBroker, token_server: TokenServer
+) -> None:
     """Whoever it makes is let in. Only addresses are others: of the broker, of the CA's file, of the token endpoint."""
     config = secured.broker.config_of("billing")
     text = block.text.replace("broker1:9093", config["bootstrap.servers"])
@@ -200,7 +202,9 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("words", [pytest.param(words, id=name) for name, words in commands()])
-def test_a_command_makes_sense(words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_documented_command_has_valid_options(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Its options exist and take what they are given. What it does is tested elsewhere."""
     monkeypatch.chdir(tmp_path)
     for name in ("checkpoints/orders", "pipelines/traffic", "shop" if "new" not in words else "x"):

@@ -22,7 +22,7 @@ RUNS = {
 _LOADED = {"msk_iam.py"}
 
 
-def test_every_example_is_run_here() -> None:
+def test_every_example_is_run_or_compiled_by_these_tests() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == RUNS.keys() | _LOADED
     for name in _LOADED:
         compile((EXAMPLES / name).read_text(), name, "exec")

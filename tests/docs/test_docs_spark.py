@@ -61,7 +61,7 @@ def has_options_only(block: Block) -> bool:
 
 
 @pytest.mark.parametrize("block", list(filter(has_options_only, blocks("python"))), ids=str)
-def test_options_in_the_documents_have_a_meaning(block: Block) -> None:
+def test_every_documented_spark_option_is_used(block: Block) -> None:
     given = Options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"})
     eval(compile(f"(given\n{block.text})", block.page, "eval"), {"given": given})
     groups = GroupOptions.parse(given, SourceOptions.parse(given, streaming=True))
@@ -71,7 +71,7 @@ def test_options_in_the_documents_have_a_meaning(block: Block) -> None:
 @pytest.mark.parametrize(
     "block", [it for it in blocks("python") if needs_spark(it) and not has_options_only(it)], ids=str
 )
-def test_a_spark_block_runs_as_written(
+def test_a_documented_spark_block_runs_as_written(
     block: Block, documented: str, session: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     names: dict[str, Any] = {"spark": session}
@@ -107,7 +107,7 @@ LISTENER = next(block for block in blocks("python") if "StreamingQueryListener" 
         pytest.param({"enable.parallel.rebalance": "true", "startingOffsets": "latest"}, id="latest"),
     ],
 )
-def test_the_documented_listener_is_called_for_every_progress(
+def test_the_documented_listener_prints_lags_and_raises_nothing(
     options: dict[str, str], documented: str, session: Any, tmp_path: Path
 ) -> None:
     """It hears of every progress, also before anything is planned, and of a batch that is run again."""
