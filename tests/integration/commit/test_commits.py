@@ -31,7 +31,7 @@ def committed(consumer: AnyConsumer, tp: TopicPartition) -> OffsetAndMetadata | 
     return found
 
 
-def test_a_restart_goes_on_behind_the_commit(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_a_restarted_consumer_resumes_at_the_committed_offset(make: MakeConsumer, topic: str, servers: str) -> None:
     tp, group = TopicPartition(topic, 0), unique("g")
     settings: dict[str, Any] = {"group_id": group, "enable_auto_commit": False, "max_poll_records": 10}
     consumer = assigned(make, servers, topic, **settings)
@@ -66,7 +66,7 @@ def test_metadata_that_is_too_large_is_refused(make: MakeConsumer, topic: str, s
     assert topic in str(caught.value)
 
 
-def test_without_a_group_commits_are_refused(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_commits_without_a_group_id_raise_config_error(make: MakeConsumer, topic: str, servers: str) -> None:
     consumer = assigned(make, servers, topic)
     poll_until(consumer, 1)
     with pytest.raises(ConfigError, match=r"group\.id"):
@@ -111,7 +111,7 @@ def test_auto_commit_commits_by_interval(make: MakeConsumer, topic: str, servers
     wait_for("an auto-commit", in_time)
 
 
-def test_auto_commit_at_close_covers_what_was_returned(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_close_auto_commits_the_records_that_poll_returned(make: MakeConsumer, topic: str, servers: str) -> None:
     tp, group = TopicPartition(topic, 0), unique("g")
     consumer = assigned(make, servers, topic, group_id=group, max_poll_records=13)
     assert len(poll_until(consumer, 13)) == 13
@@ -146,7 +146,7 @@ def busy_group(topic: str, servers: str) -> Iterator[str]:
     member.close()
 
 
-def test_a_group_with_members_refuses_commits_of_others(
+def test_a_commit_to_a_group_with_active_members_is_rejected(
     make: MakeConsumer, topic: str, servers: str, busy_group: str
 ) -> None:
     tp = TopicPartition(topic, 0)

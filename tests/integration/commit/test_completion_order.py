@@ -33,7 +33,9 @@ def topic(admin: Admin, servers: str) -> str:
     return topic
 
 
-def test_commits_follow_what_is_done_without_a_gap(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_a_commit_stops_at_the_first_gap_and_notes_what_is_done_behind_it(
+    make: MakeConsumer, servers: str, topic: str
+) -> None:
     tp, group = TopicPartition(topic, 0), unique("g")
     consumer = member(make, servers, group, [topic], **DONE)
     records = poll_until(consumer, RECORDS)
@@ -55,7 +57,7 @@ def test_commits_follow_what_is_done_without_a_gap(make: MakeConsumer, servers: 
     assert (committed.offset, committed.metadata) == (RECORDS, "")
 
 
-def test_what_is_done_is_not_delivered_again(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_records_committed_as_done_are_not_delivered_again(make: MakeConsumer, servers: str, topic: str) -> None:
     tp, group = TopicPartition(topic, 0), unique("g")
     first = member(make, servers, group, [topic], **DONE)
     records = poll_until(first, RECORDS)
@@ -109,7 +111,7 @@ def test_a_commit_before_the_first_poll_keeps_what_the_last_owner_noted(
     assert OffsetSet.from_text(committed.metadata, committed.offset) == expected
 
 
-def test_auto_commit_follows_what_is_done(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_auto_commit_covers_records_that_are_done(make: MakeConsumer, servers: str, topic: str) -> None:
     tp, group = TopicPartition(topic, 0), unique("g")
     consumer = member(make, servers, group, [topic], commit_mode="done", auto_commit_interval_ms=10)
     records = poll_until(consumer, RECORDS)
@@ -142,7 +144,7 @@ def test_done_from_other_threads_can_be_waited_for(servers: str, topic: str) -> 
         assert consumer.committed([tp])[tp] == OffsetAndMetadata(RECORDS, "", records[-1].leader_epoch)
 
 
-def test_whole_polls_can_be_done(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_done_accepts_all_records_of_a_poll(make: MakeConsumer, servers: str, topic: str) -> None:
     tp = TopicPartition(topic, 0)
     consumer = member(make, servers, unique("g"), [topic], max_poll_records=30, **DONE)
     polls = []
@@ -157,7 +159,9 @@ def test_whole_polls_can_be_done(make: MakeConsumer, servers: str, topic: str) -
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-def test_a_delayed_revoke_hands_everything_over(make_sync: MakeConsumer, servers: str, admin: Admin, way: str) -> None:
+def test_a_delayed_revoke_hands_over_without_handling_a_record_twice(
+    make_sync: MakeConsumer, servers: str, admin: Admin, way: str
+) -> None:
     """The loop of the proposal: what is asked back is delayed until its work is done; nobody does anything twice."""
     topic = admin.create("handover", 4)
     for partition in range(4):
@@ -230,14 +234,16 @@ def crashed(servers: str, topic: str) -> str:
     return group
 
 
-def test_after_a_crash_only_what_was_not_done_comes_again(crashed: str, servers: str, topic: str) -> None:
+def test_after_a_crash_only_records_not_committed_as_done_are_delivered_again(
+    crashed: str, servers: str, topic: str
+) -> None:
     not_done = [offset for offset in range(10, RECORDS) if offset % 3]
     with Consumer(bootstrap_servers=servers, group_id=crashed) as consumer:
         consumer.subscribe([topic])
         assert [record.offset for record in poll_until(consumer, len(not_done))] == not_done
 
 
-def test_after_a_crash_another_client_sees_the_plain_offset(crashed: str, servers: str, topic: str) -> None:
+def test_after_a_crash_another_client_resumes_at_the_plain_offset(crashed: str, servers: str, topic: str) -> None:
     consumer = ConfluentConsumer({**client_settings(servers), "group.id": crashed})
     try:
         consumer.subscribe([topic])
@@ -249,7 +255,7 @@ def test_after_a_crash_another_client_sees_the_plain_offset(crashed: str, server
     assert offsets == list(range(10, RECORDS))
 
 
-def test_close_waits_for_work_if_asked_to(servers: str, topic: str) -> None:
+def test_close_with_drain_waits_for_records_in_flight(servers: str, topic: str) -> None:
     tp, group = TopicPartition(topic, 0), unique("g")
     consumer = Consumer(bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", commit_mode="done")
     consumer.subscribe([topic])
@@ -265,7 +271,9 @@ def test_close_waits_for_work_if_asked_to(servers: str, topic: str) -> None:
     assert committed.offset == RECORDS
 
 
-def test_what_an_iteration_has_not_handed_out_is_not_in_flight(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_records_that_an_iteration_has_not_returned_are_not_in_flight(
+    make: MakeConsumer, servers: str, topic: str
+) -> None:
     tp, counts = TopicPartition(topic, 0), []
     consumer = member(make, servers, unique("g"), [topic], **DONE)
     for record in consumer:
@@ -285,7 +293,9 @@ def test_what_an_iteration_has_not_handed_out_is_not_in_flight(make: MakeConsume
 
 
 @pytest.mark.parametrize("parallel", [False, True], ids=["one lane", "two lanes"])
-def test_what_an_interrupt_has_kept_from_the_user_is_not_in_flight(servers: str, topic: str, parallel: bool) -> None:
+def test_records_that_an_interrupted_poll_did_not_return_are_not_in_flight(
+    servers: str, topic: str, parallel: bool
+) -> None:
     """Else close(drain=…) would wait for work that nobody has."""
     settings = {"max_poll_records": 10, "enable_parallel_rebalance": parallel, **DONE}
     with member(Consumer, servers, unique("g"), [topic], **settings) as consumer:

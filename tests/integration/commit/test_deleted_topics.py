@@ -63,7 +63,7 @@ def committed_of(make: MakeConsumer, servers: str, group: str, tp: TopicPartitio
 class TestGroups:
     @pytest.mark.parametrize("lanes", [False, True], ids=["one lane", "two lanes"])
     @pytest.mark.parametrize("way", WAYS)
-    def test_a_group_gives_a_deleted_topic_up_and_no_poll_waits_for_its_commit(
+    def test_a_group_gives_up_a_deleted_topic_and_no_poll_waits_for_its_commit(
         self,
         make: MakeConsumer,
         servers: str,
@@ -100,7 +100,7 @@ class TestGroups:
         assert not [each for each in warnings(caplog) if "read again" in each]
         assert committed_of(make, servers, group, TopicPartition(stays, 0)) == RECORDS + 5
 
-    def test_a_classic_leader_drops_what_another_member_reads(
+    def test_a_classic_leader_unassigns_a_deleted_topic_from_all_members(
         self, make_sync: MakeConsumer, servers: str, admin: Admin, gone: str, stays: str
     ) -> None:
         """With metadata of its own: nobody tells it."""
@@ -158,7 +158,7 @@ class TestCommits:
         assert time.monotonic() - began < SOON
 
     @pytest.mark.parametrize("place", [("never", 0), (None, 99)], ids=["topic", "partition"])
-    def test_a_commit_of_a_partition_that_never_was_is_refused(
+    def test_a_commit_of_a_partition_that_never_existed_is_rejected(
         self, make: MakeConsumer, servers: str, admin: Admin, stays: str, place: tuple[str | None, int]
     ) -> None:
         unknown = TopicPartition((place[0] and unique(place[0])) or stays, place[1])
@@ -171,7 +171,7 @@ class TestCommits:
         assert consumer.committed([TopicPartition(stays, 0)])[TopicPartition(stays, 0)].offset == 6
         assert place[0] is None or not admin.is_there(unknown.topic), "the question has not created it"
 
-    def test_positions_are_not_committed_for_a_topic_of_the_same_name(
+    def test_positions_are_not_committed_for_a_recreated_topic(
         self, make: MakeConsumer, servers: str, admin: Admin, gone: str, stays: str
     ) -> None:
         """It has other records at these offsets, or none."""

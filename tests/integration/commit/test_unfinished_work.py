@@ -47,7 +47,7 @@ def first_records(consumer: Any) -> Any:
 
 
 @pytest.mark.parametrize("failing", [3, 503])
-def test_only_what_was_finished_before_the_failing_poll_is_committed(
+def test_an_exception_leaves_the_records_of_the_last_poll_uncommitted(
     make: MakeConsumer, servers: str, topic: str, failing: int
 ) -> None:
     def work(consumer: Any) -> None:
@@ -62,7 +62,7 @@ def test_only_what_was_finished_before_the_failing_poll_is_committed(
 
 
 @pytest.mark.parametrize("failing", [3, 503])
-def test_an_iteration_is_committed_up_to_the_record_that_failed(
+def test_an_exception_in_an_iteration_commits_up_to_the_record_that_failed(
     make: MakeConsumer, servers: str, topic: str, failing: int
 ) -> None:
     def work(consumer: Any) -> None:
@@ -75,7 +75,7 @@ def test_an_iteration_is_committed_up_to_the_record_that_failed(
     assert committed(make, servers, topic, group) == failing
 
 
-def test_what_the_user_has_committed_is_not_taken_back(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_an_exception_does_not_take_back_explicit_commits(make: MakeConsumer, servers: str, topic: str) -> None:
     def commit_some(consumer: Any) -> None:
         first_records(consumer)
         consumer.commit({TopicPartition(topic, 0): 7})
@@ -93,7 +93,7 @@ def test_what_the_user_has_committed_is_not_taken_back(make: MakeConsumer, serve
     assert committed(make, servers, topic, group) == 507
 
 
-def test_what_a_commit_has_committed_before_it_failed_is_not_taken_back(
+def test_an_exception_does_not_take_back_the_committed_part_of_a_failed_commit(
     make: MakeConsumer, servers: str, topic: str
 ) -> None:
     """The error names the partitions of a topic that does not exist: the others are committed."""
@@ -109,14 +109,16 @@ def test_what_a_commit_has_committed_before_it_failed_is_not_taken_back(
     assert committed(make, servers, topic, group) == 70
 
 
-def test_an_orderly_end_commits_all_that_was_returned(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_leaving_the_with_statement_commits_all_returned_records(make: MakeConsumer, servers: str, topic: str) -> None:
     group = unique("g")
     with subscribed(make, servers, topic, group) as consumer:
         first_records(consumer)
     assert committed(make, servers, topic, group) == 500
 
 
-def test_what_is_done_is_committed_whatever_is_raised(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_an_exception_does_not_keep_done_records_from_being_committed(
+    make: MakeConsumer, servers: str, topic: str
+) -> None:
     def work(consumer: Any) -> None:
         consumer.done(first_records(consumer)[:100])
         raise ZeroDivisionError

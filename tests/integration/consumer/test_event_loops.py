@@ -49,7 +49,7 @@ def test_a_topic_is_read_in_uvloop_over_tls(secured: SecuredBroker) -> None:
     assert uvloop.run(read_all(topic, secured.broker.mutual_config)) == list(range(COUNT))
 
 
-def test_a_consumer_for_threads_works_where_uvloop_is_the_policy(servers: str, topic: str) -> None:
+def test_a_consumer_for_threads_works_beside_a_running_uvloop(servers: str, topic: str) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def read() -> int:
@@ -63,7 +63,7 @@ def test_a_consumer_for_threads_works_where_uvloop_is_the_policy(servers: str, t
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_a_blocked_loop_keeps_the_membership(servers: str, topic: str, way: dict[str, Any]) -> None:
+def test_a_blocked_event_loop_keeps_the_membership(servers: str, topic: str, way: dict[str, Any]) -> None:
     """Heartbeats do not depend on the user's loop: one that computes for longer than the session timeout is no dead
     member."""
 
@@ -90,7 +90,9 @@ def test_a_blocked_loop_keeps_the_membership(servers: str, topic: str, way: dict
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_a_loop_that_is_blocked_for_too_long_is_noticed(servers: str, topic: str, way: dict[str, Any]) -> None:
+def test_an_event_loop_blocked_past_max_poll_interval_loses_its_partitions(
+    servers: str, topic: str, way: dict[str, Any]
+) -> None:
     """While poll() waits, too: nobody would get the records (KIP-62)."""
 
     def scenario(second: float) -> None:

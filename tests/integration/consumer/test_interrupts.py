@@ -105,7 +105,7 @@ def test_an_interrupted_iteration_loses_nothing(servers: str, topic: str) -> Non
     assert count > 200, "else nothing was tried"
 
 
-def test_an_interrupted_iteration_leaves_the_position_behind_what_it_handed_out(servers: str, topic: str) -> None:
+def test_an_interrupted_iteration_leaves_the_position_behind_its_last_record(servers: str, topic: str) -> None:
     """Without another poll: a program may catch the interrupt, and close the consumer."""
     tp = TopicPartition(topic, 0)
     with assigned(Consumer, servers, topic, max_poll_records=20) as consumer:
@@ -126,7 +126,7 @@ def test_an_interrupted_iteration_leaves_the_position_behind_what_it_handed_out(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of iterations that are dropped
 @pytest.mark.parametrize("parallel", [False, True], ids=["one lane", "two lanes"])
-def test_an_iteration_that_is_left_loses_nothing(servers: str, topic: str, parallel: bool) -> None:
+def test_an_interrupted_and_dropped_iteration_loses_nothing(servers: str, topic: str, parallel: bool) -> None:
     """What it has not handed out, and what an interrupted poll has taken, is given back; that is interrupted, too."""
     dice, ledger, count = random.Random(8), Ledger(), 0
     settings = {"group_id": unique("g"), "enable_parallel_rebalance": parallel, "enable_auto_commit": False}
@@ -147,7 +147,7 @@ def test_an_iteration_that_is_left_loses_nothing(servers: str, topic: str, paral
                 ledger = Ledger()
 
 
-def test_a_poll_that_is_refused_does_not_take_back_what_another_returns(servers: str, topic: str) -> None:
+def test_a_concurrent_poll_that_is_refused_takes_back_no_records_of_the_other(servers: str, topic: str) -> None:
     refused: list[Exception] = []
 
     def intrude() -> None:
@@ -173,7 +173,7 @@ def test_a_poll_that_is_refused_does_not_take_back_what_another_returns(servers:
 
 
 @pytest.mark.parametrize("kind", [AsyncConsumer, AsyncShareConsumer])
-def test_a_cancelled_close_leaves_nothing_open(servers: str, topic: str, kind: type[Any]) -> None:
+def test_a_cancelled_close_leaves_no_connection_open(servers: str, topic: str, kind: type[Any]) -> None:
     async def closed(pause: float) -> None:
         consumer = kind(bootstrap_servers=servers, group_id=unique("g"))
         consumer.subscribe([topic])
@@ -210,7 +210,7 @@ class Halfway:
             self.goes_on.wait(0.5)
 
 
-def test_an_interrupted_unsubscribe_does_not_undo_what_follows_it(servers: str, topic: str) -> None:
+def test_an_interrupted_unsubscribe_does_not_undo_a_later_subscribe(servers: str, topic: str) -> None:
     with Consumer(bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic])
         poll_until(consumer, 1)
@@ -223,7 +223,7 @@ def test_an_interrupted_unsubscribe_does_not_undo_what_follows_it(servers: str, 
         assert poll_until(consumer, 1)
 
 
-def test_a_cancelled_unsubscribe_does_not_undo_what_follows_it(servers: str, topic: str) -> None:
+def test_a_cancelled_unsubscribe_does_not_undo_a_later_subscribe(servers: str, topic: str) -> None:
     async def main() -> None:
         settings = {"bootstrap_servers": servers, "group_id": unique("g"), "auto_offset_reset": "earliest"}
         async with AsyncConsumer(**settings) as consumer, asyncio.timeout(60):
@@ -250,7 +250,7 @@ class Stumbling(RebalanceListener):
         raise ZeroDivisionError
 
 
-def test_the_first_poll_can_be_interrupted_anywhere(servers: str, topic: str) -> None:
+def test_an_interrupted_first_poll_leaves_a_usable_consumer(servers: str, topic: str) -> None:
     """It starts a thread, and joins a group."""
     dice = random.Random(7)
     for most in [0.0005] * 40 + [0.02] * 10:
@@ -270,7 +270,7 @@ def test_the_first_poll_can_be_interrupted_anywhere(servers: str, topic: str) ->
 
 
 @pytest.mark.parametrize("wrong", [("1",), (None,), (1.0, "x")], ids=str)
-def test_a_wrong_call_of_poll_does_no_harm(
+def test_a_poll_with_wrong_arguments_leaves_a_usable_consumer(
     make: MakeConsumer, servers: str, topic: str, wrong: tuple[Any, ...]
 ) -> None:
     consumer = assigned(make, servers, topic)
@@ -279,7 +279,9 @@ def test_a_wrong_call_of_poll_does_no_harm(
     assert len(poll_until(consumer, 10))
 
 
-def test_what_is_raised_inside_of_a_poll_does_no_harm(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_an_error_of_a_listener_or_callback_leaves_a_usable_consumer(
+    make: MakeConsumer, servers: str, topic: str
+) -> None:
     settings = {"group_id": unique("g"), "auto_offset_reset": "earliest", "max_poll_records": 1}
     consumer = make(bootstrap_servers=servers, **settings)
     consumer.subscribe([topic], listener=Stumbling())

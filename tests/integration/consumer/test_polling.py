@@ -61,7 +61,7 @@ def test_a_poll_without_a_limit_returns_what_is_buffered(make: MakeConsumer, top
     assert max(counts) > 500
 
 
-def test_each_partition_gives_the_same_to_a_poll(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_a_poll_takes_as_many_records_of_each_partition(make: MakeConsumer, topic: str, servers: str) -> None:
     """KIP-41: each partition gives the same, and what one cannot give the others do."""
     consumer = assigned(make, servers, topic, 3, max_poll_records=300)
     wait_for_buffers(consumer, topic, 3)
@@ -74,7 +74,7 @@ def test_each_partition_gives_the_same_to_a_poll(make: MakeConsumer, topic: str,
     assert Counter(record.partition for record in consumer.poll(5)) == {0: 145, 1: 10, 2: 145}
 
 
-def test_no_partition_starves_in_small_polls(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_polls_of_one_record_visit_all_partitions_equally(make: MakeConsumer, topic: str, servers: str) -> None:
     consumer = assigned(make, servers, topic, 3)
     wait_for_buffers(consumer, topic, 3)
     turns = [consumer.poll(5, max_records=1)[0].partition for _ in range(30)]
@@ -116,7 +116,7 @@ def test_the_buffer_stays_within_its_budget(make: MakeConsumer, wide_topic: str,
     assert 0 < most <= budget
 
 
-def test_what_is_retained_of_one_partition_does_not_hold_up_another(
+def test_buffered_records_of_one_partition_do_not_delay_fetches_of_another(
     make_sync: MakeConsumer, admin: Admin, servers: str
 ) -> None:
     """The prefetch of KIP-41: over 1,000 records of A wait and none of B, and B is fetched, A is not."""
@@ -164,7 +164,9 @@ def test_an_iteration_that_is_left_keeps_what_it_did_not_return(make: MakeConsum
     assert seen == {(p, o): 1 for p in range(3) for o in range(1000)}
 
 
-def test_an_iteration_goes_on_after_a_poll_or_a_seek_inside_of_it(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_an_iteration_continues_after_a_poll_or_a_seek_inside_of_it(
+    make: MakeConsumer, topic: str, servers: str
+) -> None:
     consumer = assigned(make, servers, topic, max_poll_records=50)
     offsets = []
     for record in consumer:
@@ -226,7 +228,7 @@ def test_wakeup_ends_a_waiting_poll(make: MakeConsumer, admin: Admin, servers: s
     assert [record.offset for record in poll_until(consumer, 3)] == [0, 1, 2]
 
 
-def test_wakeup_ends_another_waiting_call(make: MakeConsumer, servers: str) -> None:
+def test_wakeup_ends_a_waiting_position_call(make: MakeConsumer, servers: str) -> None:
     consumer = make(bootstrap_servers=servers, allow_auto_create_topics=False)
     consumer.assign([(unique("missing"), 0)])
     timer = soon(consumer.wakeup)
@@ -328,7 +330,7 @@ def test_calls_of_a_closed_consumer_raise_closed_error(make: MakeConsumer, topic
     assert list(consumer) == []
 
 
-def test_a_partition_that_was_asked_for_beside_a_waiting_request_is_asked_for_again(
+def test_a_partition_assigned_while_a_fetch_of_another_waits_is_fetched(
     make_sync: MakeConsumer, admin: Admin, servers: str
 ) -> None:
     """The first stream's request lies at the broker for a partition that was given up, and ends while the second one
@@ -357,7 +359,7 @@ def test_a_closed_consumer_keeps_no_receive_buffers(topic: str, servers: str) ->
     assert frames._spare == []
 
 
-def test_records_that_unpack_to_much_do_not_fill_the_memory(make: MakeConsumer, servers: str, admin: Admin) -> None:
+def test_highly_compressed_records_stay_within_the_buffer_limit(make: MakeConsumer, servers: str, admin: Admin) -> None:
     """Eight kilobytes on the wire, 96 MiB in memory: what the guess of their size does not see is put off."""
     size, each, partitions = 4 * 2**20, 8, 3
     topic = admin.create("bombs", partitions)

@@ -136,7 +136,7 @@ def timed(call: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def test_close_takes_less_than_a_moment(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_close_takes_less_than_a_second(make: MakeConsumer, topic: str, servers: str) -> None:
     """In one of some tries, for others may have the processors."""
     for group in (None, unique("g")):
 
@@ -152,7 +152,7 @@ def test_close_takes_less_than_a_moment(make: MakeConsumer, topic: str, servers:
     assert quickest(lambda: timed(make(bootstrap_servers=servers).close), 0.1) < 0.1
 
 
-def test_close_is_quick_beside_a_dead_broker(make: MakeConsumer, mortal_broker: LocalBroker) -> None:
+def test_close_takes_less_than_a_second_beside_a_dead_broker(make: MakeConsumer, mortal_broker: LocalBroker) -> None:
     servers = mortal_broker.bootstrap_servers
     admin = Admin(servers)
     topic = admin.create("mortal")
@@ -224,7 +224,7 @@ time.sleep(60)  # until it is interrupted
 
 
 @pytest.mark.parametrize("program", [POLLING, POLLING_ASYNC, ITERATING, WAITING], ids=["poll", "async", "for", "call"])
-def test_ctrl_c_ends_a_polling_program_at_once(topic: str, servers: str, program: str) -> None:
+def test_ctrl_c_ends_a_waiting_program_within_a_second(topic: str, servers: str, program: str) -> None:
     # Ending Python takes a part of it, which does not count where others have the processors meanwhile.
     def took() -> float:
         with_a_consumer = _interrupted(program, servers, topic)
@@ -273,7 +273,7 @@ with Consumer(bootstrap_servers=sys.argv[1], allow_auto_create_topics=False) as 
 """
 
 
-def test_a_signal_that_does_not_wake_the_thread_ends_a_poll_all_the_same(servers: str) -> None:
+def test_a_signal_delivered_to_another_thread_interrupts_a_waiting_call(servers: str) -> None:
     """As one does that comes between Python's look for signals and the system call that waits."""
     command = [sys.executable, "-c", INTERRUPTIBLE + ELSEWHERE, servers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
@@ -295,7 +295,7 @@ def test_close_ends_all_threads(topic: str, servers: str) -> None:
     wait_for("the threads to end", lambda: not own_threads())
 
 
-def test_a_consumer_that_is_dropped_takes_its_thread_along(topic: str, servers: str) -> None:
+def test_a_consumer_dropped_without_close_ends_its_threads_and_sockets(topic: str, servers: str) -> None:
     consumer = assigned(Consumer, servers, topic)
     poll_until(consumer, 1000)
     descriptors = len(os.listdir("/proc/self/fd"))
@@ -310,7 +310,7 @@ def test_a_consumer_that_is_dropped_takes_its_thread_along(topic: str, servers: 
     wait_for("its sockets to be closed", lambda: len(os.listdir("/proc/self/fd")) < descriptors - 2)
 
 
-def test_a_program_that_forgets_to_close_ends(topic: str, servers: str) -> None:
+def test_a_program_that_does_not_close_its_consumer_ends(topic: str, servers: str) -> None:
     program = f"""
 from headrace import Consumer, TopicPartition
 consumer = Consumer(bootstrap_servers={servers!r}, auto_offset_reset="earliest")

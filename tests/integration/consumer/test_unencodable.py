@@ -83,7 +83,7 @@ def closes_and_leaves(
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_position_that_cannot_be_encoded_is_raised_and_mended_by_a_seek(
+def test_a_position_that_cannot_be_encoded_raises_until_a_seek(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     """poll() raises it, a seek mends it; close() cannot commit it, and leaves the group."""

@@ -32,7 +32,7 @@ CLOSES_WITHIN = 10.0
         (AsyncShareConsumer, OF_SHARE_CONSUMERS),
     ],
 )
-def test_every_parameter_has_wrong_values(kind: type[Any], table: dict[str, Method]) -> None:
+def test_every_parameter_has_wrong_values_to_be_tried(kind: type[Any], table: dict[str, Method]) -> None:
     assert {name: set(method.wrong) for name, method in table.items()} == names_of(kind)
 
 
@@ -129,7 +129,7 @@ def test_a_share_consumer_works_after_every_wrong_argument(
     assert time.monotonic() - began < CLOSES_WITHIN
 
 
-def test_timeouts_may_be_negative_or_without_end(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_timeouts_may_be_negative_or_infinite(make: MakeConsumer, servers: str, topic: str) -> None:
     consumer = make(bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest", commit_mode="done")
     consumer.subscribe([topic])
     records = consumer.poll(math.inf)
@@ -146,7 +146,7 @@ def test_timeouts_may_be_negative_or_without_end(make: MakeConsumer, servers: st
     consumer.close(timeout=30, drain=-1)
 
 
-def test_the_last_offset_can_be_sought(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_seeking_to_the_largest_offset_resets_the_position(make: MakeConsumer, servers: str, topic: str) -> None:
     consumer = make(bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest")
     consumer.assign([TP])
     consumer.commit({TP: 2**63 - 1})
@@ -174,7 +174,7 @@ def test_a_broker_that_is_named_twice_is_started_once(
     assert broker.live_brokers == (1,)
 
 
-def test_a_local_broker_refuses_wrong_broker_ids(kafka_broker: LocalBroker) -> None:
+def test_a_local_broker_refuses_wrong_arguments(kafka_broker: LocalBroker) -> None:
     for method in ("address", "pid", "kill", "stop_broker", "restart", "pause", "resume"):
         for wrong in ("1", None, 1.0, True, [1]):
             with pytest.raises(TypeError, match="broker_id must be a whole number"):

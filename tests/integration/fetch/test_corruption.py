@@ -54,7 +54,7 @@ def _stop_cleanly(broker: LocalBroker) -> None:
     raise AssertionError("the broker does not end in order")
 
 
-def test_a_damaged_batch_is_raised_behind_what_came_before_it(make: MakeConsumer, damaged: Damaged) -> None:
+def test_a_damaged_batch_raises_after_the_records_before_it(make: MakeConsumer, damaged: Damaged) -> None:
     tp = TopicPartition(damaged.topic, 0)
     consumer = assigned(make, damaged.servers, damaged.topic, group_id=unique("g"), enable_auto_commit=False)
     assert [record.offset for record in poll_until(consumer, 10)] == list(range(10))
@@ -73,7 +73,7 @@ def test_a_damaged_batch_is_raised_behind_what_came_before_it(make: MakeConsumer
         consumer.poll(60)
 
 
-def test_other_partitions_keep_being_read_beside_a_damaged_one(make: MakeConsumer, damaged: Damaged) -> None:
+def test_other_partitions_keep_being_consumed_beside_a_damaged_one(make: MakeConsumer, damaged: Damaged) -> None:
     consumer = assigned(make, damaged.servers, damaged.topic, 2)
     offsets: list[int] = []
     raised = 0
@@ -97,7 +97,7 @@ def test_other_partitions_keep_being_read_beside_a_damaged_one(make: MakeConsume
     assert len(consumer.poll(0.2)) == 0, "a paused partition's damage is not raised"
 
 
-def test_an_iteration_returns_what_comes_before_the_damage(make: MakeConsumer, damaged: Damaged) -> None:
+def test_an_iteration_returns_all_records_before_a_damaged_batch(make: MakeConsumer, damaged: Damaged) -> None:
     """The batch behind is found to be damaged while records before it are being handed out."""
     consumer = assigned(make, damaged.servers, damaged.topic)
     seen: list[int] = []

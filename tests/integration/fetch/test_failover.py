@@ -52,7 +52,7 @@ def million(cluster: LocalBroker, cluster_admin: Admin) -> str:
     return topic
 
 
-def test_a_leader_killed_in_the_middle_of_a_million_records_goes_unnoticed(
+def test_a_leader_killed_during_a_million_records_costs_no_record(
     make_sync: MakeConsumer, million: str, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
     servers = whole_cluster.bootstrap_servers
@@ -112,7 +112,7 @@ def test_a_rolling_restart_while_records_are_written_loses_nothing(
 
 
 @pytest.mark.soak
-def test_a_leader_that_hands_over_goes_unnoticed(
+def test_an_election_is_followed_by_the_leader_hint_of_a_fetch_response(
     make_sync: MakeConsumer,
     million: str,
     whole_cluster: LocalBroker,
@@ -151,7 +151,7 @@ def test_a_leader_that_hands_over_goes_unnoticed(
     assert news == [preferred]
 
 
-def test_commits_go_on_after_the_coordinator_was_killed(
+def test_commits_succeed_after_the_coordinator_was_killed(
     make_sync: MakeConsumer, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
     servers = whole_cluster.bootstrap_servers
@@ -167,7 +167,7 @@ def test_commits_go_on_after_the_coordinator_was_killed(
 
 
 @pytest.mark.soak
-def test_reading_goes_on_when_all_brokers_went_and_came_back(
+def test_consuming_resumes_after_all_brokers_were_killed_and_restarted(
     make_async: MakeConsumer, whole_cluster: LocalBroker, cluster_admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
     servers = whole_cluster.bootstrap_servers
@@ -224,7 +224,7 @@ class Truncation:
         write(self._cluster.bootstrap_servers, self._topic, [Outgoing(b"%d" % n) for n in range(1000, 1020)])
 
 
-def test_an_unclean_election_cuts_off_what_was_read(
+def test_an_unclean_election_is_detected_by_each_reset_policy(
     make_sync: MakeConsumer, truncation: tuple[str, Truncation], whole_cluster: LocalBroker
 ) -> None:
     topic, event = truncation

@@ -51,7 +51,7 @@ def make_segments(admin: Admin, servers: str) -> str:
     ("policy", "how"),
     [("earliest", "retention"), ("latest", "retention"), ("none", "retention"), ("earliest", "delete_records")],
 )
-def test_a_log_start_that_moves_past_a_paused_consumer_is_left_to_the_reset_policy(
+def test_a_log_start_that_moves_past_the_position_applies_the_reset_policy(
     make: MakeConsumer, admin: Admin, servers: str, policy: str, how: str
 ) -> None:
     """What is buffered is handed out first; then the reset policy decides."""
@@ -89,7 +89,7 @@ def test_a_log_start_that_moves_past_a_paused_consumer_is_left_to_the_reset_poli
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
-def test_a_topic_that_is_made_again_is_read_from_its_start_or_raised(
+def test_a_recreated_topic_is_read_from_its_start_or_raises(
     make: MakeConsumer, admin: Admin, servers: str, policy: str
 ) -> None:
     """Old offsets mean nothing in the new topic: it is read from its first record on, or an error says so."""
@@ -140,7 +140,9 @@ def recreated(admin: Admin, topic: str) -> bool:
     return True
 
 
-def test_partitions_that_are_added_can_be_read(make: MakeConsumer, admin: Admin, servers: str) -> None:
+def test_a_partition_assigned_before_it_exists_is_read_once_it_does(
+    make: MakeConsumer, admin: Admin, servers: str
+) -> None:
     topic = admin.create("growing")
     write(servers, topic, numbered(5))
     consumer = assigned(make, servers, topic)
@@ -155,7 +157,7 @@ def test_partitions_that_are_added_can_be_read(make: MakeConsumer, admin: Admin,
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_a_topic_that_is_made_while_it_is_polled_is_read(
+def test_a_topic_created_after_the_first_poll_is_read(
     make: MakeConsumer, admin: Admin, servers: str, policy: str
 ) -> None:
     topic = unique("late")
@@ -168,7 +170,7 @@ def test_a_topic_that_is_made_while_it_is_polled_is_read(
     assert [record.offset for record in poll_until(consumer, 5)] == list(range(5))
 
 
-def test_a_consumer_that_may_creates_its_topic(make: MakeConsumer, servers: str) -> None:
+def test_assigning_a_missing_topic_creates_it(make: MakeConsumer, servers: str) -> None:
     topic = unique("auto")
     consumer = assigned(make, servers, topic)
     assert consumer.position((topic, 0)) == 0

@@ -106,7 +106,7 @@ def test_timestamps_are_those_of_the_producer_or_the_broker(
     assert rows == oracle_rows(servers, topic)
 
 
-def test_a_compacted_topic_is_read_over_its_holes(make: MakeConsumer, admin: Admin, servers: str) -> None:
+def test_a_compacted_topic_is_read_across_its_offset_gaps(make: MakeConsumer, admin: Admin, servers: str) -> None:
     """Holes between offsets, batches emptied or shortened at their end, tombstones."""
     topic = admin.create(
         "compacted", cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001, segment_bytes=2**20

@@ -54,7 +54,7 @@ def reading_from_the_follower(make: MakeConsumer, cluster: LocalBroker, topic: s
     return consumer, offsets
 
 
-def test_the_follower_is_read_while_the_leader_stands_still(
+def test_the_closest_follower_is_read_while_the_leader_is_paused(
     make: MakeConsumer, topic: str, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
     tp = TopicPartition(topic, 0)
@@ -79,7 +79,7 @@ def test_the_follower_is_read_while_the_leader_stands_still(
     assert any(is_read_meanwhile() for _ in range(4))
 
 
-def test_partitions_are_read_from_leader_and_follower_side_by_side(
+def test_one_partition_is_read_from_the_follower_and_another_from_the_leader(
     make: MakeConsumer, cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
     """The leader of both sends one partition's records, and for the other's to the follower, in one answer."""
@@ -93,7 +93,7 @@ def test_partitions_are_read_from_leader_and_follower_side_by_side(
     assert preferred(consumer, topic) == 2
 
 
-def test_without_a_rack_the_leader_is_read(make: MakeConsumer, topic: str, cluster: LocalBroker) -> None:
+def test_without_client_rack_the_leader_is_read(make: MakeConsumer, topic: str, cluster: LocalBroker) -> None:
     consumer = assigned(make, cluster.bootstrap_servers, topic)
     poll_until(consumer, COUNT)
     assert preferred(consumer, topic) is None

@@ -45,7 +45,7 @@ def skips(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]
 
 
-def test_a_member_hears_of_what_it_has_skipped(
+def test_skipped_offsets_are_reported_to_the_listener_logs_and_metrics(
     make: MakeConsumer, admin: Admin, servers: str, tp: TopicPartition, way: dict[str, Any], caplog: Any
 ) -> None:
     group, losses = unique("g"), Losses()
@@ -70,7 +70,7 @@ def test_a_member_hears_of_what_it_has_skipped(
     assert (metrics["offsets_skipped"], metrics["partitions"][str(tp)]["skipped"]) == (80, 80)
 
 
-def test_a_coroutine_of_a_listener_hears_of_what_was_skipped(admin: Admin, servers: str, tp: TopicPartition) -> None:
+def test_skipped_offsets_are_reported_to_a_coroutine_listener(admin: Admin, servers: str, tp: TopicPartition) -> None:
     heard: list[tuple[int, int]] = []
 
     class Awaited(RebalanceListener):
@@ -96,7 +96,7 @@ def test_a_coroutine_of_a_listener_hears_of_what_was_skipped(admin: Admin, serve
 
 
 @pytest.mark.parametrize(("policy", "end", "skipped"), [("earliest", 90, 80), ("latest", 100, 90)])
-def test_a_consumer_without_a_group_warns_of_what_was_skipped(
+def test_a_consumer_without_a_group_warns_of_skipped_offsets(
     make: MakeConsumer, admin: Admin, servers: str, tp: TopicPartition, policy: str, end: int, skipped: int, caplog: Any
 ) -> None:
     admin.delete_records(tp.topic, 90)
@@ -126,7 +126,9 @@ def test_a_position_beyond_the_end_is_reset_with_a_warning(
     assert consumer.metrics()["offsets_skipped"] == 0
 
 
-def test_a_first_start_is_no_warning(make_sync: MakeConsumer, servers: str, tp: TopicPartition, caplog: Any) -> None:
+def test_a_first_start_logs_its_offset_without_a_warning(
+    make_sync: MakeConsumer, servers: str, tp: TopicPartition, caplog: Any
+) -> None:
     caplog.set_level(logging.INFO, "headrace")
     consumer = assigned(make_sync, servers, tp.topic)
     poll_until(consumer, 100)

@@ -82,7 +82,7 @@ def test_markers_move_the_position_and_can_be_committed(
     assert committed.offset == 7
 
 
-def test_an_open_transaction_ends_what_read_committed_sees(make: MakeConsumer, admin: Admin, servers: str) -> None:
+def test_read_committed_stops_before_an_open_transaction(make: MakeConsumer, admin: Admin, servers: str) -> None:
     topic = admin.create("open")
     tp = TopicPartition(topic, 0)
     write(servers, topic, numbered(5))

@@ -167,7 +167,7 @@ def test_subscriptions_have_the_same_bytes_as_java_s(answers: dict[str, str]) ->
             assert found.generation == (member.generation if version >= 2 else NO_GENERATION)
 
 
-def test_assignments_have_the_same_bytes_as_java_s(answers: dict[str, str]) -> None:
+def test_assignments_of_java_are_parsed_and_have_the_same_length(answers: dict[str, str]) -> None:
     for member in SUBSCRIPTIONS:
         for version in VERSIONS:
             blob = bytes.fromhex(answers[given_in_version(version, member)])
@@ -175,7 +175,7 @@ def test_assignments_have_the_same_bytes_as_java_s(answers: dict[str, str]) -> N
             assert len(blob) == len(write_assignment(member.owned, member.user_data))
 
 
-def test_user_data_has_the_same_bytes_as_java_s(answers: dict[str, str]) -> None:
+def test_user_data_of_java_is_parsed_and_has_the_same_length(answers: dict[str, str]) -> None:
     for member in SUBSCRIPTIONS:
         said = bytes.fromhex(answers[user_data(STICKY, member)])
         assert read_sticky_data(said) == (member.owned, member.generation)
@@ -199,7 +199,9 @@ def staying(group: Group, shares: Shares) -> int:
 
 
 @pytest.mark.parametrize("assignor", [STICKY, COOPERATIVE], ids=["sticky", "cooperative"])
-def test_java_understands_what_was_owned(answers: dict[str, str], assignor: Assignor) -> None:
+def test_java_keeps_most_owned_partitions_but_no_more_than_headrace(
+    answers: dict[str, str], assignor: Assignor
+) -> None:
     """Otherwise to be better would mean nothing."""
     groups = EQUAL + UNEQUAL
     owned = sum(len(member.owned) for members, _ in groups for member in members.values())
@@ -218,7 +220,9 @@ def test_sticky_assignments_are_never_less_balanced_than_java_s(
 
 
 @pytest.mark.parametrize("assignor", [STICKY, COOPERATIVE], ids=["sticky", "cooperative"])
-def test_with_equal_subscriptions_never_more_moves_than_java(answers: dict[str, str], assignor: Assignor) -> None:
+def test_with_equal_subscriptions_as_many_partitions_stay_as_with_java(
+    answers: dict[str, str], assignor: Assignor
+) -> None:
     for group in EQUAL:
         ours, javas = shares_of(assignor, group), by_java(answers[assign(assignor, group)])
         assert staying(group, ours) == staying(group, javas)

@@ -65,7 +65,7 @@ def test_a_revoke_is_requested_in_one_poll_and_completed_in_the_next(
     poll_all([first, second], shared_out([first, second], PARTITIONS))
 
 
-def test_delayed_revokes_wait_and_the_rest_goes_on(
+def test_delayed_revokes_wait_while_other_partitions_keep_being_consumed(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     first, second, diary = asked_back(make, servers, topic, way)
@@ -97,7 +97,9 @@ def test_delayed_revokes_wait_and_the_rest_goes_on(
         assert second.committed([tp])[tp].offset == position[tp]
 
 
-def test_a_delay_past_the_deadline_is_a_loss(make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
+def test_a_revoke_delayed_past_max_poll_interval_loses_the_partitions(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
     """It says so before the coordinator, which waits little longer, does without it."""
 
     def scenario(scale: float) -> None:
@@ -148,7 +150,9 @@ def test_revokes_of_static_members_can_be_delayed(
     assert "lost" not in diary.kinds()
 
 
-def test_what_a_later_rebalance_gives_back_is_not_revoked(make: MakeConsumer, servers: str, topic: str) -> None:
+def test_a_delayed_revoke_is_cancelled_by_a_rebalance_that_returns_the_partitions(
+    make: MakeConsumer, servers: str, topic: str
+) -> None:
     """Not with KIP-848: there the coordinator gives a partition that it asked for to nobody before it has it."""
     first, second, diary = asked_back(make, servers, topic, WAYS["cooperative"])
     asked = first.to_be_revoked_partitions()
@@ -166,7 +170,7 @@ def test_what_a_later_rebalance_gives_back_is_not_revoked(make: MakeConsumer, se
         assert time.monotonic() < deadline
 
 
-def test_with_revoke_mode_immediate_nothing_is_deferred(
+def test_with_revoke_mode_immediate_no_revoke_is_deferred(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     group, diary = unique("g"), RecordingListener()
@@ -183,7 +187,7 @@ def test_with_revoke_mode_immediate_nothing_is_deferred(
     assert "revoked" in diary.kinds()
 
 
-def test_unsubscribe_and_close_wait_for_nothing(
+def test_unsubscribe_and_close_do_not_wait_for_a_delayed_revoke(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     first, second, diary = asked_back(make, servers, topic, way)
@@ -233,7 +237,7 @@ def test_a_poll_with_a_long_timeout_returns_when_partitions_are_asked_back(
         joining.join(60)
 
 
-def test_the_poll_that_reports_a_request_brings_no_records(
+def test_the_poll_that_reports_a_revoke_request_returns_no_records(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     """The work on them would take from the time that the group waits."""
@@ -250,7 +254,7 @@ def test_the_poll_that_reports_a_request_brings_no_records(
 
 
 @pytest.mark.parametrize("part", [0.4, 0.7])
-def test_a_loop_that_delays_nothing_has_the_whole_interval_for_its_work(
+def test_a_loop_that_delays_no_revoke_has_all_of_max_poll_interval(
     make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any], part: float
 ) -> None:
     """KIP-62 beside KIP-983. A member that was fenced would have lost all, and its commit would fail."""
@@ -288,9 +292,7 @@ def test_a_loop_that_delays_nothing_has_the_whole_interval_for_its_work(
 
 
 @pytest.mark.parametrize("kind", ["cooperative", "consumer"])
-def test_the_other_partitions_keep_being_consumed_at_full_speed(
-    make: MakeConsumer, admin: Admin, servers: str, kind: str
-) -> None:
+def test_polls_stay_full_while_revokes_are_delayed(make: MakeConsumer, admin: Admin, servers: str, kind: str) -> None:
     """While revokes are delayed, each poll is as full as ever. (By the clock: `test_revoking_throughput.py`.)"""
     topic = admin.create("deferred-speed", PARTITIONS)
     for partition in range(PARTITIONS):

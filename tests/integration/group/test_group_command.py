@@ -69,7 +69,7 @@ def alike(description: GroupDescription) -> object:
 @pytest.mark.parametrize(
     "strategy", [pytest.param("range", id="classic", marks=pytest.mark.soak), pytest.param(None, id="consumer")]
 )
-def test_a_group_is_shown_as_java_s_is(strategy: str | None, topic: str, servers: str) -> None:
+def test_kafka_consumer_groups_shows_a_group_as_it_shows_java_s(strategy: str | None, topic: str, servers: str) -> None:
     """Two members each, one of them static. They are paused when the last records come: so there is a lag."""
     java = Membership(servers, unique("java"), topic, strategy)
     ours = Membership(servers, unique("ours"), topic, strategy)

@@ -163,7 +163,7 @@ def polling(*consumers: Consumer) -> Iterator[None]:
         each.result()
 
 
-def test_what_was_given_up_is_not_committed_by_a_later_generation(
+def test_revoked_partitions_are_not_committed_under_a_later_generation(
     make_sync: MakeConsumer, admin: Admin, servers: str
 ) -> None:
     """While a rebalance is in progress a commit is refused, and tried again in the next generation. Not so that of

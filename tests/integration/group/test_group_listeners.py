@@ -83,7 +83,7 @@ def test_a_listener_may_end_its_consumer_and_not_poll(servers: str, topic: str, 
     assert not consumer._portal.is_open
 
 
-def test_a_listener_may_commit_what_it_gives_up(servers: str, topic: str, way: dict[str, Any]) -> None:
+def test_a_listener_may_commit_the_revoked_partitions(servers: str, topic: str, way: dict[str, Any]) -> None:
     class Committer(RebalanceListener):
         def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
             consumer.commit({tp: OffsetAndMetadata(consumer.position(tp), "by the listener") for tp in partitions})
@@ -120,7 +120,7 @@ class Failing(RecordingListener):
 
 
 @pytest.mark.parametrize("kind", ["assigned", "revoked"])
-def test_what_a_listener_raises_reaches_the_caller(
+def test_an_error_of_a_listener_reaches_the_caller(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any], kind: str
 ) -> None:
     listener = Failing(kind)
@@ -179,7 +179,9 @@ def test_listeners_of_an_async_consumer_may_be_coroutines(servers: str, topic: s
 # -- interruptions ---------------------------------------------------------------------------------------------------
 
 
-def test_a_wakeup_loses_nothing(make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
+def test_wakeups_before_polls_of_a_member_lose_no_record(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
     consumer = member(make, servers, unique("g"), [topic], **way)
     read = []
     for _ in range(5):
@@ -235,7 +237,7 @@ def test_a_second_thread_is_refused_while_another_polls(servers: str, topic: str
         assert not inside.is_alive()
 
 
-def test_cancelled_polls_lose_nothing(servers: str, topic: str, way: dict[str, Any]) -> None:
+def test_cancelled_polls_of_a_member_lose_no_record(servers: str, topic: str, way: dict[str, Any]) -> None:
     async def read() -> list[tuple[int, int]]:
         places: list[tuple[int, int]] = []
         async with AsyncConsumer(

@@ -76,7 +76,7 @@ def test_two_members_share_and_a_leaver_s_partitions_move_at_once(
         assert diaries[1].kinds() == ["assigned", "assigned"]
 
 
-def test_commits_of_a_member_are_followed_by_the_next(
+def test_the_next_member_resumes_at_the_commits_of_the_last(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     group = unique("g")
@@ -142,7 +142,9 @@ def test_a_pattern_that_the_coordinator_matches_finds_new_topics(
     assert consumer.subscription() == {first, second}
 
 
-def test_new_partitions_are_found(make: MakeConsumer, servers: str, admin: Admin, way: dict[str, Any]) -> None:
+def test_a_member_gets_partitions_added_to_its_topic(
+    make: MakeConsumer, servers: str, admin: Admin, way: dict[str, Any]
+) -> None:
     topic = admin.create("grows", 1)
     consumer = member(make, servers, unique("g"), [topic], metadata_max_age_ms=300, **way)
     poll_all([consumer], shared_out([consumer], 1))
@@ -152,7 +154,9 @@ def test_new_partitions_are_found(make: MakeConsumer, servers: str, admin: Admin
     assert consumer.assignment() == all_of(topic, 3)
 
 
-def test_the_subscription_can_change(make: MakeConsumer, servers: str, admin: Admin, way: dict[str, Any]) -> None:
+def test_a_changed_subscription_changes_the_assignment(
+    make: MakeConsumer, servers: str, admin: Admin, way: dict[str, Any]
+) -> None:
     one, two = admin.create("one", 2), admin.create("two", 1)
     diary = RecordingListener()
     consumer = member(make, servers, unique("g"), [one], listener=diary, **way)
@@ -184,7 +188,7 @@ def test_unsubscribe_leaves_the_group(make: MakeConsumer, servers: str, topic: s
     poll_all([consumer], shared_out([consumer], PARTITIONS))
 
 
-def test_a_consumer_without_a_subscription_has_no_thread(servers: str, topic: str) -> None:
+def test_a_consumer_has_threads_only_from_the_first_poll_to_unsubscribe(servers: str, topic: str) -> None:
     others = set(threading.enumerate())  # of tests before, which have interrupted threads while they were made
 
     def threads() -> set[str]:
@@ -216,7 +220,9 @@ def test_static_members_come_back_to_their_partitions(
     assert back.group_metadata().group_instance_id == "goes"
 
 
-def test_a_second_one_of_the_same_instance_fences_the_first(make_sync: MakeConsumer, servers: str, topic: str) -> None:
+def test_a_second_member_with_the_same_instance_id_fences_the_first(
+    make_sync: MakeConsumer, servers: str, topic: str
+) -> None:
     group = unique("g")
     way = WAYS["eager"]
     first = member(make_sync, servers, group, [topic], group_instance_id="me", **way)
@@ -230,7 +236,7 @@ def test_a_second_one_of_the_same_instance_fences_the_first(make_sync: MakeConsu
     assert first.assignment() == set()
 
 
-def test_with_kip_848_a_second_one_of_the_same_instance_is_refused(
+def test_with_kip_848_a_second_member_with_the_same_instance_id_is_refused(
     make_sync: MakeConsumer, servers: str, topic: str
 ) -> None:
     group, way = unique("g"), WAYS["consumer"]
@@ -281,7 +287,7 @@ def test_wrong_uses_of_subscriptions_are_refused(make: MakeConsumer, servers: st
         ({"group_protocol": "consumer", "group_remote_assignor": "nobody"}, "UNSUPPORTED_ASSIGNOR"),
     ],
 )
-def test_what_the_coordinator_refuses_reaches_the_caller(
+def test_a_rejection_by_the_coordinator_reaches_the_caller(
     make: MakeConsumer, servers: str, topic: str, settings: dict[str, Any], error: str
 ) -> None:
     consumer = member(make, servers, unique("g"), [topic], **settings)
@@ -326,7 +332,7 @@ class Backwards:
         }
 
 
-def test_a_user_s_assignor_assigns(make_sync: MakeConsumer, servers: str, topic: str) -> None:
+def test_an_assignor_of_the_user_computes_the_assignment(make_sync: MakeConsumer, servers: str, topic: str) -> None:
     group = unique("g")
     way = {**WAYS["eager"], "partition_assignment_strategy": [Backwards()]}
     members = [member(make_sync, servers, group, [topic], **way) for _ in range(2)]
@@ -343,7 +349,7 @@ def test_a_user_s_assignor_assigns(make_sync: MakeConsumer, servers: str, topic:
     poll_all(members, settled)
 
 
-def test_an_assignor_that_raises_is_tried_again(make_sync: MakeConsumer, servers: str, topic: str) -> None:
+def test_an_assignor_that_raises_is_retried(make_sync: MakeConsumer, servers: str, topic: str) -> None:
     class Moody(Backwards):
         tries = 0
 
@@ -360,14 +366,14 @@ def test_an_assignor_that_raises_is_tried_again(make_sync: MakeConsumer, servers
     poll_all([consumer], shared_out([consumer], PARTITIONS))
 
 
-def test_topics_are_created_when_the_broker_does(make: MakeConsumer, servers: str, way: dict[str, Any]) -> None:
+def test_subscribing_to_a_missing_topic_creates_it(make: MakeConsumer, servers: str, way: dict[str, Any]) -> None:
     topic = unique("created")
     consumer = member(make, servers, unique("g"), [topic], metadata_max_age_ms=500, **way)
     poll_all([consumer], lambda: bool(consumer.assignment()))
     assert consumer.assignment() == {TopicPartition(topic, 0)}
 
 
-def test_topics_are_not_created_if_not_wanted(make_sync: MakeConsumer, servers: str) -> None:
+def test_without_allow_auto_create_topics_subscribing_creates_no_topic(make_sync: MakeConsumer, servers: str) -> None:
     topic = unique("absent")
     consumer = member(
         make_sync,

@@ -78,7 +78,7 @@ def test_members_of_all_clients_come_and_go_and_lose_nothing(strategy: str | Non
     "strategy",
     [pytest.param("cooperative-sticky", id="cooperative"), pytest.param(None, id="consumer", marks=pytest.mark.soak)],
 )
-def test_a_group_of_all_clients_survives_a_killed_and_a_paused_member(strategy: str | None, admin: Admin) -> None:
+def test_a_group_survives_a_killed_and_a_paused_member(strategy: str | None, admin: Admin) -> None:
     """Their partitions move when the session has timed out. The paused one is told what it lost, and is back."""
     servers = admin.bootstrap_servers
     topic = admin.create("paused", PARTITIONS)

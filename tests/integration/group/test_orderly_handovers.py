@@ -145,10 +145,10 @@ def come_and_go(servers: str, admin: Admin, way: str, mode: str) -> RecordingLis
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-def test_with_delayed_revokes_nothing_is_lost_and_nothing_done_twice(servers: str, admin: Admin, way: str) -> None:
+def test_with_delayed_revokes_no_record_is_lost_or_processed_twice(servers: str, admin: Admin, way: str) -> None:
     assert come_and_go(servers, admin, way, "deferred").twice() == []
 
 
-def test_without_the_delays_things_are_done_twice(servers: str, admin: Admin) -> None:
+def test_without_delayed_revokes_records_are_processed_twice(servers: str, admin: Admin) -> None:
     """Else the test above would show nothing."""
     assert come_and_go(servers, admin, "cooperative", "immediate").twice()

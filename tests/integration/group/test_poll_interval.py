@@ -74,7 +74,7 @@ def refusal(consumer: AnyConsumer) -> str:
     raise AssertionError("the commit went well")
 
 
-def test_work_longer_than_the_session_keeps_the_partitions(
+def test_work_longer_than_the_session_timeout_keeps_the_partitions(
     make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     def scenario(second: float) -> None:
@@ -96,7 +96,7 @@ def test_work_longer_than_the_session_keeps_the_partitions(
     patiently(scenario)
 
 
-def test_too_long_without_a_poll_leaves_the_group(
+def test_a_member_that_misses_max_poll_interval_leaves_the_group(
     make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     def scenario(second: float) -> None:
@@ -123,7 +123,9 @@ def test_too_long_without_a_poll_leaves_the_group(
     patiently(scenario)
 
 
-def test_a_long_poll_is_no_absence(make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
+def test_a_poll_longer_than_max_poll_interval_keeps_the_membership(
+    make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
     def scenario(second: float) -> None:
         group, diary = unique("g"), RecordingListener()
         consumer = member(
@@ -138,7 +140,9 @@ def test_a_long_poll_is_no_absence(make_sync: MakeConsumer, servers: str, topic:
     patiently(scenario)
 
 
-def test_the_longest_interval_of_all_members_is_the_group_s(make_sync: MakeConsumer, servers: str, topic: str) -> None:
+def test_a_rebalance_waits_for_the_longest_max_poll_interval_of_its_members(
+    make_sync: MakeConsumer, servers: str, topic: str
+) -> None:
     """A member that is slow to rejoin is waited for, as long as the most patient member would."""
 
     def scenario(second: float) -> None:
@@ -162,7 +166,7 @@ def test_the_longest_interval_of_all_members_is_the_group_s(make_sync: MakeConsu
     patiently(scenario)
 
 
-def test_a_member_that_is_too_slow_to_rejoin_is_left_behind(make_sync: MakeConsumer, servers: str, topic: str) -> None:
+def test_a_member_that_is_too_slow_to_rejoin_is_removed(make_sync: MakeConsumer, servers: str, topic: str) -> None:
     """Its own patience is above that of the group only by its session timeout: the coordinator gives it up first."""
 
     def scenario(second: float) -> None:
@@ -197,7 +201,7 @@ class Hanging(RecordingListener):
             assert self.may_go.wait(60)
 
 
-def test_a_listener_that_hangs_is_an_absence(
+def test_a_listener_that_hangs_past_max_poll_interval_loses_the_partitions(
     make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     """It runs inside of poll(), but the progress that counts is the user's."""

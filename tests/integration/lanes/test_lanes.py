@@ -106,7 +106,7 @@ def test_a_second_crash_resumes_a_half_worked_off_range(make: MakeConsumer, serv
 
 
 class TestPolls:
-    def test_live_records_come_first_and_the_backlog_has_its_portion(
+    def test_a_poll_starts_with_live_records_and_keeps_the_portion_of_the_backlog(
         self, make: MakeConsumer, servers: str, tp: TopicPartition
     ) -> None:
         group = behind(servers, tp, 0, 400)
@@ -202,7 +202,7 @@ class TestQuestions:
         assert consumer.watermarks(tp) == Watermarks(0, 125)
         assert consumer.offsets_for_times({tp: 0})[tp].offset == 0
 
-    def test_metrics_have_the_open_part_of_the_backlog(
+    def test_metrics_report_the_open_part_of_the_backlog(
         self, make: MakeConsumer, servers: str, tp: TopicPartition
     ) -> None:
         group = behind(servers, tp, 70, 120)
@@ -248,7 +248,7 @@ class TestCommits:
         with pytest.raises(StateError, match="only its owner"):
             consumer.commit({TopicPartition("elsewhere", 0): 5})
 
-    def test_the_position_is_not_the_end_of_a_range_that_is_open(
+    def test_committing_the_live_position_does_not_close_an_open_range(
         self, make: MakeConsumer, servers: str, tp: TopicPartition
     ) -> None:
         group = behind(servers, tp, 70, 120)
@@ -256,7 +256,7 @@ class TestCommits:
         consumer.commit({tp: consumer.position(tp)})
         assert consumer.committed([tp])[tp].offset == 70
 
-    def test_auto_commit_commits_each_lane_by_itself(
+    def test_auto_commit_commits_both_lanes_separately(
         self, make: MakeConsumer, servers: str, tp: TopicPartition
     ) -> None:
         group = behind(servers, tp, 70, 120)
@@ -273,7 +273,7 @@ class TestCommits:
             "plain again", lambda: (consumer.poll(0.02), commit_of(servers, group, tp))[1] == OffsetAndMetadata(125)
         )
 
-    def test_a_second_log_that_cannot_be_written_does_not_stop_the_first(
+    def test_a_failed_commit_of_the_backlog_lane_does_not_stop_the_live_lane(
         self, make: MakeConsumer, servers: str, tp: TopicPartition
     ) -> None:
         group = behind(servers, tp, 70, 120)

@@ -222,7 +222,7 @@ def test_a_lone_member_that_crashes_at_any_point_loses_nothing(admin: Admin, way
 
 
 @pytest.mark.soak
-def test_crashes_in_half_filled_holes_lose_nothing(admin: Admin) -> None:
+def test_crashes_with_a_half_worked_off_backlog_lose_nothing(admin: Admin) -> None:
     """Each leaves a hole of its own above what is left of the one before."""
 
     def play(way: str) -> None:
@@ -248,7 +248,7 @@ HANDING_OVER = ["a revoke is asked for", "before the listener", "before the fina
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-def test_crashes_in_a_hand_over_lose_nothing(admin: Admin, way: str) -> None:
+def test_crashes_during_a_revoke_in_two_lanes_lose_nothing(admin: Admin, way: str) -> None:
     def play(point: str) -> None:
         # With auto-commit, which happens only as part of the hand-over.
         scene = Scene(admin, WAYS[way] | {"enable_auto_commit": True, "auto_commit_interval_ms": 600_000})
@@ -271,7 +271,7 @@ def test_crashes_in_a_hand_over_lose_nothing(admin: Admin, way: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_twenty_crashes_in_a_row_lose_nothing(admin: Admin) -> None:
+def test_twenty_crashes_in_two_lanes_lose_nothing_and_keep_metadata_small(admin: Admin) -> None:
     """All with the first one's hole open. What is committed stays small, and the last start gets what is open."""
     scene = Scene(admin, LONE["static"])
     lives = [{"live": 3, "backlog": 2}] * 20
@@ -292,7 +292,7 @@ def test_twenty_crashes_in_a_row_lose_nothing(admin: Admin) -> None:
 # -- as others see it ------------------------------------------------------------------------------------------------
 
 
-def test_kafkas_tool_shows_both_groups(admin: Admin) -> None:
+def test_kafka_consumer_groups_shows_the_commits_of_both_lanes(admin: Admin) -> None:
     scene = Scene(admin, {"client_id": "laned"})
     backlog = scene.group + BACKLOG_SUFFIX
     with scene.members:

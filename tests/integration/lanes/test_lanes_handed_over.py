@@ -31,7 +31,7 @@ from support.members.dead_members import remove_member
 class TestComingAndGoing:
     """From a consumer without the mode, and back to one."""
 
-    def test_another_client_reads_what_is_open_after_an_orderly_end(
+    def test_another_client_reads_the_open_offsets_after_close(
         self, make: MakeConsumer, servers: str, tp: TopicPartition
     ) -> None:
         """Whatever commit is still under way at that end."""
@@ -47,7 +47,7 @@ class TestComingAndGoing:
         assert read_by_confluent(servers, group, tp, 40) == list(range(90, 130))
 
     @pytest.mark.parametrize("ends", ["orderly", "crash"])
-    def test_headrace_without_the_mode_reads_what_is_open_and_only_that(
+    def test_a_consumer_with_one_lane_reads_exactly_the_open_offsets(
         self, make: MakeConsumer, servers: str, tp: TopicPartition, ends: str
     ) -> None:
         group = behind(servers, tp, 70, 120)
@@ -65,7 +65,7 @@ class TestComingAndGoing:
         assert plain.committed([tp])[tp].offset == 130
         assert commit_of(servers, group, tp) == OffsetAndMetadata(130)
 
-    def test_run_takes_no_more_of_the_backlog_than_its_portion(self, servers: str, tp: TopicPartition) -> None:
+    def test_run_keeps_max_in_flight_with_a_backlog(self, servers: str, tp: TopicPartition) -> None:
         group = behind(servers, tp, 70, 120)
         kinds = Kind("sync")
         consumer = kinds.member(servers, group, tp.topic, enable_parallel_rebalance=True)
@@ -85,7 +85,7 @@ class TestComingAndGoing:
         assert may_go_on.is_set()
         assert max(looks) == 4
 
-    def test_a_commit_of_headrace_without_the_mode_keeps_the_rest_open(
+    def test_a_commit_of_a_consumer_with_one_lane_keeps_the_rest_open(
         self, make: MakeConsumer, servers: str, tp: TopicPartition
     ) -> None:
         group = behind(servers, tp, 70, 120)
@@ -106,7 +106,7 @@ class TestComingAndGoing:
 
 class TestGroups:
     @pytest.mark.parametrize("way", WAYS)
-    def test_a_range_moves_to_another_member(
+    def test_an_open_range_moves_to_another_member(
         self, make_sync: MakeConsumer, servers: str, admin: Admin, way: str
     ) -> None:
         topic, group = admin.create("lanes", partitions=2), unique("g")
@@ -156,7 +156,7 @@ class TestGroups:
         assert set(offsets(again, "live")) <= set(range(100, 110))
 
     @pytest.mark.parametrize("way", WAYS)
-    def test_a_rolling_change_of_the_mode_loses_nothing(
+    def test_a_rolling_change_between_one_lane_and_two_loses_nothing(
         self, make_sync: MakeConsumer, servers: str, tp: TopicPartition, way: str
     ) -> None:
         """From a member without it to one with it, and back, each joining before the other leaves."""
@@ -179,7 +179,7 @@ class TestGroups:
             seen += last.poll(1)
         assert len(seen) == 160, "nothing twice: each end was orderly"
 
-    def test_neither_lane_returns_records_while_a_revoke_is_asked_for(
+    def test_neither_lane_returns_records_of_partitions_whose_revoke_is_delayed(
         self, make_sync: MakeConsumer, servers: str, admin: Admin
     ) -> None:
         topic, group = admin.create("lanes", partitions=2), unique("g")
@@ -238,7 +238,9 @@ class TestCompletion:
         second.commit()
         assert commit_of(servers, group, tp) == OffsetAndMetadata(142)
 
-    def test_the_final_commit_keeps_what_is_done(self, make: MakeConsumer, servers: str, tp: TopicPartition) -> None:
+    def test_the_final_commit_of_two_lanes_keeps_done_records(
+        self, make: MakeConsumer, servers: str, tp: TopicPartition
+    ) -> None:
         group = behind(servers, tp, 70, 120)
         first = laned(make, servers, group, tp.topic, commit_mode="done", enable_auto_commit=True)
         records = poll_until(first, 50)
@@ -251,7 +253,7 @@ class TestCompletion:
         assert offsets(poll_until(second, 2)) == [75, 100]
 
     @pytest.mark.parametrize("kind", ["sync", "async"])
-    def test_run_works_on_both_lanes(self, servers: str, tp: TopicPartition, kind: str) -> None:
+    def test_run_handles_the_records_of_both_lanes(self, servers: str, tp: TopicPartition, kind: str) -> None:
         group = behind(servers, tp, 70, 120)
         kinds = Kind(kind)
         consumer = kinds.member(servers, group, tp.topic, enable_parallel_rebalance=True)

@@ -34,7 +34,7 @@ _SESSION = 8.0
 
 
 @pytest.mark.timeout(120 + 10 * ROUNDS)
-def test_members_killed_at_random_moments_lose_nothing(admin: Admin) -> None:
+def test_two_lane_members_killed_at_random_moments_lose_nothing(admin: Admin) -> None:
     in_all_ways(lambda way: _Rounds(admin, way).play())
 
 

@@ -46,7 +46,7 @@ class LostRanges(RecordingListener):
 
 
 class TestLogs:
-    def test_what_retention_has_deleted_is_told_and_passed_over(
+    def test_backlog_deleted_by_retention_is_reported_and_skipped(
         self, make: MakeConsumer, servers: str, admin: Admin, tp: TopicPartition
     ) -> None:
         group = behind(servers, tp, 70, 120)
@@ -60,7 +60,7 @@ class TestLogs:
         consumer.commit()
         assert consumer.committed([tp])[tp].offset == 120
 
-    def test_a_range_that_retention_has_deleted_is_closed(
+    def test_a_backlog_range_deleted_by_retention_is_closed(
         self, make_sync: MakeConsumer, servers: str, admin: Admin, tp: TopicPartition
     ) -> None:
         group = behind(servers, tp, 70, 120)
@@ -75,7 +75,7 @@ class TestLogs:
         consumer.commit()
         assert commit_of(servers, group, tp) == OffsetAndMetadata(125)
 
-    def test_the_backlog_of_a_topic_made_again_is_dropped(
+    def test_the_backlog_of_a_recreated_topic_is_dropped(
         self, make_sync: MakeConsumer, servers: str, admin: Admin, tp: TopicPartition
     ) -> None:
         group = behind(servers, tp, 70, 120)
@@ -93,7 +93,7 @@ class TestLogs:
         assert offsets(seen, "live") == list(range(7))
         wait_for("nothing is open", lambda: not consumer.metrics()["backlog"]["open"])
 
-    def test_the_lane_for_the_backlog_fails_and_resumes_from_its_last_commit(
+    def test_a_failed_backlog_lane_resumes_from_its_last_commit(
         self, make_sync: MakeConsumer, servers: str, tp: TopicPartition, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         group = behind(servers, tp, 0, 100)
@@ -124,7 +124,7 @@ class TestLogs:
         assert consumer.child_consumer_is_alive()
 
     @pytest.mark.parametrize("mode", ["returned", "done"])
-    def test_a_range_with_transactions_is_worked_off(
+    def test_a_backlog_range_with_transactions_is_worked_off(
         self, make: MakeConsumer, servers: str, tp: TopicPartition, mode: str
     ) -> None:
         group = unique("g")
@@ -166,7 +166,7 @@ class TestLogs:
 
     @pytest.mark.parametrize("last", ["committed", "aborted"])
     @pytest.mark.parametrize("way", ["commit", "commit_async", "close"])
-    def test_commits_by_record_close_a_range_that_ends_without_one(
+    def test_explicit_commits_close_a_range_that_ends_in_a_marker_or_aborted_records(
         self, make: MakeConsumer, servers: str, tp: TopicPartition, last: str, way: str
     ) -> None:
         """The last offsets of the range are a transaction's marker, or aborted records as well: no user can commit
@@ -202,9 +202,7 @@ class TestLogs:
         grow(servers, tp, 41, 40)
         assert read_by_confluent(servers, group, tp, 1) == [40]
 
-    def test_a_range_that_was_compacted_is_worked_off(
-        self, make_sync: MakeConsumer, servers: str, admin: Admin
-    ) -> None:
+    def test_a_compacted_backlog_range_is_worked_off(self, make_sync: MakeConsumer, servers: str, admin: Admin) -> None:
         topic = admin.create(
             "lanes", cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001, segment_bytes=2**20
         )

@@ -72,7 +72,7 @@ def test_a_lone_member_that_stalled_rejoins_in_two_lanes(
     patiently(scenario)
 
 
-def test_a_member_that_stalled_gets_back_what_others_took_over(
+def test_a_member_that_stalled_rejoins_without_repeating_committed_records(
     make_sync: MakeConsumer, servers: str, admin: Admin, way: str
 ) -> None:
     """The other member reads on while the first one is away, and gives half of it back, with what it has open."""

@@ -80,14 +80,14 @@ def replicas(cluster: LocalBroker, topic: str) -> list[int]:
 
 
 class TestOneBroker:
-    def test_data_goes_in_and_comes_out(self, broker: LocalBroker) -> None:
+    def test_a_local_broker_returns_the_records_that_were_produced(self, broker: LocalBroker) -> None:
         assert broker.bootstrap_servers.startswith("127.0.0.1:")
         assert broker.client_config == {"bootstrap.servers": broker.bootstrap_servers}
         values = [b"%d" % i for i in range(1000)]
         produce(broker, "in-and-out", values)
         assert read(broker, "in-and-out", 1000) == values
 
-    def test_the_features_are_those_of_the_release(self, broker: LocalBroker) -> None:
+    def test_a_local_broker_has_the_feature_levels_of_its_release(self, broker: LocalBroker) -> None:
         """The copied bootstrap checkpoint does what `kafka-storage format` does: share groups, transactions v2."""
         done = broker.run_tool(
             "org.apache.kafka.tools.FeatureCommand",
@@ -126,13 +126,13 @@ class TestOneBroker:
         }
         assert addresses == {"127.0.0.1"}
 
-    def test_a_port_in_use_is_refused(self, broker: LocalBroker, tmp_path: Path) -> None:
+    def test_a_local_broker_refuses_a_port_in_use(self, broker: LocalBroker, tmp_path: Path) -> None:
         taken = int(broker.bootstrap_servers.rpartition(":")[2])
         with pytest.raises(LocalBrokerError, match=f"port {taken} on 127.0.0.1 is in use"):
             LocalBroker(port=taken, data_dir=tmp_path / "data").start()
         assert not (tmp_path / "data").exists()
 
-    def test_a_port_taken_at_the_last_moment_is_named(
+    def test_a_free_port_taken_at_the_last_moment_is_replaced_by_another(
         self, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         """Free when we look, taken when Kafka binds: with free ports it tries others."""
@@ -152,7 +152,7 @@ class TestOneBroker:
         assert offered[0] == [taken]
         assert len(offered) >= 4, "for clients and controllers, twice at least"
 
-    def test_a_failed_start_shows_the_log_and_leaves_nothing(self, tmp_path: Path) -> None:
+    def test_a_failed_start_shows_the_log_and_leaves_no_process(self, tmp_path: Path) -> None:
         log = tmp_path / "kafka.log"
         cluster = LocalBroker(properties={"num.io.threads": "none"}, data_dir=tmp_path / "data", log_file=log)
         with pytest.raises(LocalBrokerError) as caught:
@@ -163,7 +163,7 @@ class TestOneBroker:
         with pytest.raises(LocalBrokerError, match="not running"):
             _ = cluster.bootstrap_servers
 
-    def test_a_failed_temporary_start_leaves_its_log_only(self) -> None:
+    def test_a_failed_start_without_data_dir_leaves_only_its_log(self) -> None:
         cluster = LocalBroker(heap="2m")
         with pytest.raises(LocalBrokerError, match="Kafka did not start: broker 1 ended") as caught:
             cluster.start()
@@ -173,12 +173,12 @@ class TestOneBroker:
         log.unlink()
         log.parent.rmdir()
 
-    def test_a_start_that_takes_too_long_is_an_error(self, tmp_path: Path) -> None:
+    def test_a_broker_start_past_its_timeout_raises_and_leaves_no_process(self, tmp_path: Path) -> None:
         with pytest.raises(LocalBrokerError, match=r"not ready within 0.2 s"):
             LocalBroker(start_timeout=0.2, data_dir=tmp_path).start()
         assert not brokers_below(tmp_path)
 
-    def test_temporary_data_is_thrown_away(self) -> None:
+    def test_stop_deletes_the_temporary_data_of_a_local_broker(self) -> None:
         cluster = LocalBroker().start()
         where, pid = cluster.data_dir, cluster.pid(1)
         assert where.is_dir()
@@ -187,7 +187,7 @@ class TestOneBroker:
         assert not where.exists()
         assert not is_running(pid)
 
-    def test_kept_data_is_found_again(self, tmp_path: Path) -> None:
+    def test_a_local_broker_finds_the_records_in_its_data_dir_again(self, tmp_path: Path) -> None:
         cluster = LocalBroker(data_dir=tmp_path)
         with cluster:
             before = cluster.bootstrap_servers, cluster.cluster_id
@@ -199,7 +199,7 @@ class TestOneBroker:
                 again.start()
 
     @pytest.mark.soak
-    def test_kept_data_survives_a_port_that_was_taken_meanwhile(self, tmp_path: Path) -> None:
+    def test_a_local_broker_with_a_data_dir_moves_when_its_port_was_taken(self, tmp_path: Path) -> None:
         with LocalBroker(data_dir=tmp_path) as cluster:
             port = int(cluster.bootstrap_servers.rpartition(":")[2])
             produce(cluster, "kept", [b"a"])
@@ -253,7 +253,7 @@ class TestThreeBrokers:
         assert eventually(lambda: leader_of(kafka, "handed-over") != leader)
         kafka.restart(leader)
 
-    def test_a_paused_broker_answers_when_it_is_resumed(self, kafka: LocalBroker) -> None:
+    def test_a_cluster_works_after_a_broker_was_paused_and_resumed(self, kafka: LocalBroker) -> None:
         kafka.pause(2)
         assert eventually(lambda: psutil.Process(kafka.pid(2)).status() == psutil.STATUS_STOPPED)
         kafka.resume(2)
@@ -406,7 +406,7 @@ class TestDownload:
         out, _ = offline.communicate(timeout=100)
         assert out.split()[1:] == ["True", "False", "False"]
 
-    def test_a_first_start_without_a_network_says_so(self, tmp_path: Path) -> None:
+    def test_a_first_broker_start_without_a_network_says_so(self, tmp_path: Path) -> None:
         program = "from headrace.local import LocalBroker; LocalBroker().start()"
         process = python(program, HEADRACE_CACHE=str(tmp_path), **self.NO_NETWORK)
         _, error = process.communicate(timeout=120)
@@ -414,7 +414,7 @@ class TestDownload:
         assert "later starts need no network" in error
         assert [path.name for path in tmp_path.iterdir()] == ["kafka-4.3.1.lock"]
 
-    def test_a_download_that_was_killed_is_started_again(self, tmp_path: Path) -> None:
+    def test_a_killed_kafka_download_leaves_no_process_and_no_installation(self, tmp_path: Path) -> None:
         process = python(self.INSTALL, HEADRACE_CACHE=str(tmp_path))
         assert eventually(lambda: bool(brokers_below(tmp_path)))
         process.kill()
@@ -423,7 +423,7 @@ class TestDownload:
         assert not (tmp_path / "kafka-4.3.1").exists()
 
 
-def test_the_plugin_gives_brokers_to_a_users_tests(tmp_path: Path) -> None:
+def test_the_pytest_plugin_gives_brokers_to_a_user_s_tests(tmp_path: Path) -> None:
     (tmp_path / "test_user.py").write_text(
         textwrap.dedent("""
         import sys
@@ -460,6 +460,6 @@ def test_the_plugin_gives_brokers_to_a_users_tests(tmp_path: Path) -> None:
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_plugin_is_cheap_to_load() -> None:
+def test_loading_the_pytest_plugin_does_not_import_headrace_local() -> None:
     code = "import sys, headrace.testing; assert 'headrace.local' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, check=True)

@@ -33,12 +33,12 @@ def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 
 class TestReadOnlyDisk:
-    def test_a_data_directory_on_a_read_only_disk_is_named(self, mount: Callable[[str], Path]) -> None:
+    def test_an_error_names_the_data_directory_on_a_read_only_disk(self, mount: Callable[[str], Path]) -> None:
         disk = mount("ro")
         with pytest.raises(LocalBrokerError, match=f"the data directory {disk}/data is not writable"):
             LocalBroker(data_dir=disk / "data").start()
 
-    def test_a_cache_directory_on_a_read_only_disk_is_named(
+    def test_an_error_names_the_cache_directory_on_a_read_only_disk(
         self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         disk = mount("ro")
@@ -48,7 +48,7 @@ class TestReadOnlyDisk:
 
 
 class TestFullDisk:
-    def test_a_data_directory_on_a_full_disk_is_named(self, mount: Callable[[str], Path]) -> None:
+    def test_an_error_names_the_data_directory_on_a_full_disk(self, mount: Callable[[str], Path]) -> None:
         disk = mount("size=3m")
         (disk / "ballast").write_bytes(b"x" * (3 * 1024 * 1024 - 40 * 1024))
         with pytest.raises(LocalBrokerError, match="no space left on the disk that holds the data directory"):
@@ -56,7 +56,7 @@ class TestFullDisk:
         assert not brokers_below(disk)
 
     @pytest.mark.soak
-    def test_a_cache_directory_on_a_full_disk_is_named(
+    def test_an_error_names_the_cache_directory_on_a_full_disk(
         self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         disk = mount("size=3m")

@@ -111,7 +111,7 @@ def test_a_poll_waits_and_calls_fail_where_nobody_listens(
         assert "connection refused" in str(error)
 
 
-def test_a_server_that_is_no_broker_is_named(
+def test_an_error_names_a_server_that_is_no_broker(
     make: MakeConsumer, strange_server: Callable[[type[socketserver.BaseRequestHandler]], int]
 ) -> None:
     port = strange_server(Answers)
@@ -122,7 +122,7 @@ def test_a_server_that_is_no_broker_is_named(
 
 
 @pytest.mark.parametrize("handler", [HangsUp, Silent])
-def test_a_server_that_does_not_answer_is_named(
+def test_an_error_names_a_server_that_does_not_answer(
     make: MakeConsumer,
     handler: type[socketserver.BaseRequestHandler],
     strange_server: Callable[[type[socketserver.BaseRequestHandler]], int],
@@ -133,7 +133,7 @@ def test_a_server_that_does_not_answer_is_named(
     assert f"127.0.0.1:{port}" in str(error)
 
 
-def test_one_good_server_is_enough(
+def test_one_reachable_bootstrap_server_is_enough(
     make: MakeConsumer,
     closed_port: int,
     strange_server: Callable[[type[socketserver.BaseRequestHandler]], int],

@@ -63,24 +63,24 @@ def reader(make: MakeConsumer, servers: str, **settings: Any) -> AnyConsumer:
     return consumer
 
 
-def test_a_port_where_nobody_listens_is_warned_of(make: MakeConsumer, caplog: Any) -> None:
+def test_a_warning_names_a_port_where_nobody_listens(make: MakeConsumer, caplog: Any) -> None:
     port = free_ports(1)[0]
     line = poll_until_warned(reader(make, f"127.0.0.1:{port}"), caplog)
     assert f"cannot connect to 127.0.0.1:{port}: connection refused (for " in line
     assert line.endswith(" s now; retrying)")
 
 
-def test_a_name_that_does_not_resolve_is_warned_of(make_sync: MakeConsumer, caplog: Any) -> None:
+def test_a_warning_names_a_host_that_does_not_resolve(make_sync: MakeConsumer, caplog: Any) -> None:
     line = poll_until_warned(reader(make_sync, "no-such-host.invalid:9092"), caplog)
     assert "cannot connect to no-such-host.invalid:9092: the host name no-such-host.invalid cannot be resolved" in line
 
 
-def test_a_port_that_says_nothing_is_warned_of(make_sync: MakeConsumer, mute: int, caplog: Any) -> None:
+def test_a_warning_names_a_port_that_never_responds(make_sync: MakeConsumer, mute: int, caplog: Any) -> None:
     line = poll_until_warned(reader(make_sync, f"127.0.0.1:{mute}"), caplog)
     assert f"127.0.0.1:{mute} does not answer: it cannot be reached, or it is not the port of a Kafka broker" in line
 
 
-def test_tls_where_none_is_expected_is_warned_of(make: MakeConsumer, servers: str, caplog: Any) -> None:
+def test_a_warning_says_that_a_port_does_not_use_tls(make: MakeConsumer, servers: str, caplog: Any) -> None:
     line = poll_until_warned(reader(make, servers, security_protocol="SSL"), caplog)
     assert f"cannot connect to {servers}: the broker closed the connection during the TLS handshake" in line
     assert "This port seems not to use TLS" in line
@@ -90,7 +90,7 @@ def test_tls_where_none_is_expected_is_warned_of(make: MakeConsumer, servers: st
 @pytest.mark.parametrize(
     ("protocol", "advice"), [("PLAINTEXT", "security.protocol=SSL"), ("SASL_PLAINTEXT", "security.protocol=SASL_SSL")]
 )
-def test_no_tls_where_it_is_expected_is_warned_of(
+def test_an_error_and_a_warning_say_that_a_port_expects_tls(
     make_sync: MakeConsumer, secured: SecuredBroker, protocol: str, advice: str, caplog: Any
 ) -> None:
     """This one can be told for sure, so polls raise it, too."""
@@ -105,7 +105,7 @@ def test_no_tls_where_it_is_expected_is_warned_of(
     assert f"The broker seems to expect TLS: set {advice}" in line
 
 
-def test_no_login_where_one_is_expected_is_warned_of(
+def test_a_warning_says_that_a_port_may_expect_a_login(
     make_sync: MakeConsumer, secured: SecuredBroker, caplog: Any
 ) -> None:
     """The connection can be made, and is closed at the first request."""
@@ -123,7 +123,7 @@ def test_a_share_consumer_warns_of_an_unreachable_broker(caplog: Any) -> None:
         assert "connection refused" in poll_until_warned(consumer, caplog)
 
 
-def test_a_broker_that_comes_later_is_read(make_sync: MakeConsumer, caplog: Any) -> None:
+def test_a_broker_that_starts_after_the_consumer_is_read(make_sync: MakeConsumer, caplog: Any) -> None:
     port = free_ports(1)[0]
     consumer = reader(make_sync, f"127.0.0.1:{port}")
     poll_until_warned(consumer, caplog)

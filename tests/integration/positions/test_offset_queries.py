@@ -74,7 +74,7 @@ def test_a_topic_that_does_not_exist_has_no_partitions(make: MakeConsumer, serve
     assert missing not in consumer.list_topics()
 
 
-def test_metrics_count_what_was_read(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_metrics_count_polls_fetches_and_returned_records(make: MakeConsumer, topic: str, servers: str) -> None:
     consumer = assigned(make, servers, topic, 2)
     records = poll_until(consumer, 10)
     metrics = consumer.metrics()

@@ -29,7 +29,7 @@ def offsets(consumer: AnyConsumer, count: int) -> list[int]:
     return [record.offset for record in poll_until(consumer, count)]
 
 
-def test_assigned_partitions_are_read_until_unsubscribe(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_assign_replaces_the_partitions_that_are_read(make: MakeConsumer, topic: str, servers: str) -> None:
     consumer = assigned(make, servers, topic, 2, max_poll_records=10)
     first, second, third = (TopicPartition(topic, number) for number in range(3))
     assert consumer.assignment() == {first, second}
@@ -82,7 +82,7 @@ def test_a_seek_moves_the_position(make: MakeConsumer, topic: str, servers: str)
         consumer.seek((topic, 2), 0)
 
 
-def test_position_moves_with_what_poll_returns(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_the_position_follows_the_records_that_poll_returns(make: MakeConsumer, topic: str, servers: str) -> None:
     tp = TopicPartition(topic, 0)
     consumer = assigned(make, servers, topic, max_poll_records=7)
     assert consumer.position(tp) == 0
@@ -148,7 +148,9 @@ def test_without_reset_policy_and_position_a_poll_raises(make: MakeConsumer, top
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_an_offset_outside_of_the_log_is_reset(make: MakeConsumer, topic: str, servers: str, policy: str) -> None:
+def test_an_offset_outside_of_the_log_applies_the_reset_policy(
+    make: MakeConsumer, topic: str, servers: str, policy: str
+) -> None:
     tp = TopicPartition(topic, 0)
     consumer = assigned(make, servers, topic, auto_offset_reset=policy)
     consumer.seek(tp, 5000)
@@ -161,7 +163,9 @@ def test_an_offset_outside_of_the_log_is_reset(make: MakeConsumer, topic: str, s
     assert time.monotonic() - began < 30
 
 
-def test_an_offset_outside_of_the_log_without_a_policy_is_raised(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_an_offset_outside_of_the_log_without_a_reset_policy_raises(
+    make: MakeConsumer, topic: str, servers: str
+) -> None:
     tp = TopicPartition(topic, 0)
     consumer = assigned(make, servers, topic, 2, auto_offset_reset="none")
     consumer.seek(tp, 5000)
@@ -181,7 +185,7 @@ def test_an_offset_outside_of_the_log_without_a_policy_is_raised(make: MakeConsu
     assert offsets(consumer, 100) == list(range(100))
 
 
-def test_a_reset_by_duration_starts_at_the_first_record_as_young(
+def test_a_reset_by_duration_starts_at_the_first_record_within_it(
     make: MakeConsumer, admin: Admin, servers: str
 ) -> None:
     """From the first record of the last two hours on; from the end, where none is as young."""
@@ -198,13 +202,13 @@ def test_a_reset_by_duration_starts_at_the_first_record_as_young(
     assert offsets(consumer, 1) == [4]
 
 
-def test_no_assigned_partition_is_left_out(make: MakeConsumer, topic: str, servers: str) -> None:
+def test_all_records_of_all_assigned_partitions_are_returned(make: MakeConsumer, topic: str, servers: str) -> None:
     consumer = assigned(make, servers, topic, 3)
     rows = read_rows(consumer, consumer.assignment())
     assert [(each.partition, each.offset) for each in rows] == [(p, o) for p in range(3) for o in range(100)]
 
 
-def test_a_seek_while_answers_are_on_their_way_drops_them(make_sync: MakeConsumer, admin: Admin, servers: str) -> None:
+def test_a_seek_drops_responses_that_are_under_way(make_sync: MakeConsumer, admin: Admin, servers: str) -> None:
     """Answers that nobody wants any more give their memory back, and only once: else two answers would share it."""
     topic = admin.create("restless", 2)
     for partition in range(2):

@@ -145,7 +145,7 @@ def _check_letters(servers: str, letters: str, topic: str, group: str, count: in
         reader.close()
 
 
-def test_a_slow_partition_leaves_room_for_the_others(kind: Kind, servers: str, many_keys: str) -> None:
+def test_a_slow_partition_does_not_block_the_others_in_run(kind: Kind, servers: str, many_keys: str) -> None:
     """In order by partition, the first of one takes long. What the others have is handled meanwhile, within the bounds;
     what the user has paused stays so."""
     consumer = kind.member(servers, unique("g"), many_keys)
@@ -179,7 +179,7 @@ def test_a_slow_partition_leaves_room_for_the_others(kind: Kind, servers: str, m
     assert progress.handled == sum(started.values())
 
 
-def test_run_polls_at_a_bearable_pace_while_there_is_no_room(kind: Kind, servers: str, many_keys: str) -> None:
+def test_run_polls_at_a_limited_rate_while_max_in_flight_is_reached(kind: Kind, servers: str, many_keys: str) -> None:
     """Polls go on, for the group, but not one after the other."""
     consumer = kind.member(servers, unique("g"), many_keys)
     polls: list[int] = []
@@ -253,7 +253,7 @@ def test_partitions_move_between_runs_without_repeats(
     assert set(handled.values()) == {1}, "handled twice"
 
 
-def test_the_work_of_a_lost_partition_counts_for_nothing_and_others_do_it_again(
+def test_work_on_a_lost_partition_is_dropped_and_repeated_by_the_next_owner(
     kind: Kind, servers: str, topic: str
 ) -> None:
     """Work that takes longer than the group waits for: it goes on, but counts for nothing; others do it again. Its

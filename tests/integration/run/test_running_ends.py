@@ -84,7 +84,7 @@ def test_without_a_dead_letter_topic_a_failure_ends_run(kind: Kind, servers: str
     assert not set(again) & set(handled)
 
 
-def test_what_it_gives_back_is_not_in_flight(kind: Kind, servers: str, topic: str) -> None:
+def test_records_that_run_did_not_handle_are_not_in_flight_after_it(kind: Kind, servers: str, topic: str) -> None:
     """Else close(drain=…) would wait for work that nobody has."""
     consumer = kind.member(servers, unique("g"), topic)
     handled: list[tuple[int, int]] = []
@@ -103,7 +103,9 @@ class Interrupted(BaseException):
     """As KeyboardInterrupt is."""
 
 
-def test_after_a_second_interrupt_what_was_not_done_comes_again(kind: Kind, servers: str, topic: str) -> None:
+def test_after_a_second_interrupt_of_run_unhandled_records_are_delivered_again(
+    kind: Kind, servers: str, topic: str
+) -> None:
     """It does not wait for the work under way, nor for the last commit."""
     consumer = kind.member(servers, unique("g"), topic)
     handled: set[tuple[int, int]] = set()
@@ -132,7 +134,7 @@ def test_after_a_second_interrupt_what_was_not_done_comes_again(kind: Kind, serv
 
 
 @pytest.mark.parametrize("step", ["_take_in", "_block"])
-def test_an_interrupt_between_its_steps_loses_nothing(
+def test_an_interrupt_between_the_steps_of_run_loses_nothing(
     kind: Kind, servers: str, topic: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With records that were polled and not looked at yet, or partitions that are silent for the length of a poll."""
@@ -157,7 +159,7 @@ def test_an_interrupt_between_its_steps_loses_nothing(
         handled |= {(record.partition, record.offset) for record in consumer.poll(1.0)}
 
 
-def test_a_function_gets_what_keeps_failing(kind: Kind, servers: str, topic: str) -> None:
+def test_a_dead_letter_function_gets_records_that_keep_failing(kind: Kind, servers: str, topic: str) -> None:
     """It is tried again like a handler, and run() ends with what it raises at last."""
     consumer = kind.member(servers, unique("g"), topic)
     buried: list[tuple[int, str]] = []
@@ -205,7 +207,7 @@ def test_a_dead_letter_that_cannot_be_written_ends_run(kind: Kind, admin: Admin,
     assert done(consumer, topic) == set()
 
 
-def test_run_refuses_to_start_without_what_it_needs(kind: Kind, servers: str, topic: str) -> None:
+def test_run_refuses_missing_subscriptions_and_wrong_options(kind: Kind, servers: str, topic: str) -> None:
     consumer = KINDS[kind.name](bootstrap_servers=servers, group_id=unique("g"), commit_mode="done")
     kind.made.append(consumer)
     with pytest.raises(StateError, match=r"subscribe\(\)"):
@@ -235,7 +237,7 @@ def test_a_run_on_threads_refuses_coroutines(servers: str, topic: str) -> None:
         assert done(consumer, topic) == set()
 
 
-def test_a_cancelled_run_ends_its_tasks(servers: str, topic: str) -> None:
+def test_a_cancelled_run_finishes_and_commits_started_records(servers: str, topic: str) -> None:
     """And says so: run() raises CancelledError, when what was begun is done and committed."""
     started: list[tuple[int, int]] = []
     handled: list[tuple[int, int]] = []
@@ -306,7 +308,9 @@ print("ended", progress.handled, progress.running)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_end_run_in_order(kind: Kind, servers: str, topic: str, number: signal.Signals) -> None:
+def test_a_signal_ends_run_after_handled_records_are_committed(
+    kind: Kind, servers: str, topic: str, number: signal.Signals
+) -> None:
     group = unique("g")
     command = [sys.executable, "-c", INTERRUPTIBLE + CHILD, kind.name, servers, group, topic]
     with (

@@ -117,7 +117,7 @@ class Handling:
             self._end(place, is_stuck)
 
 
-def test_a_handler_that_is_over_its_time_is_tried_again(
+def test_a_handler_past_its_timeout_is_retried(
     kind: Kind, servers: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A coroutine at once. Of a thread the record waits until the call has ended, and only its key waits with it."""
@@ -149,7 +149,7 @@ def test_a_handler_that_is_over_its_time_is_tried_again(
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_a_record_whose_handler_never_ends_is_among_the_dead_letters(
+def test_a_record_whose_handler_never_returns_becomes_a_dead_letter(
     kind: Kind, servers: str, topic: str, stubborn: bool
 ) -> None:
     """And run() ends without waiting for it; its late result changes nothing."""
@@ -187,7 +187,9 @@ def test_a_record_whose_handler_never_ends_is_among_the_dead_letters(
     assert time.monotonic() - began < 5
 
 
-def test_without_a_dead_letter_topic_a_handler_that_never_ends_ends_run(kind: Kind, servers: str, topic: str) -> None:
+def test_without_a_dead_letter_topic_a_handler_that_never_returns_ends_run(
+    kind: Kind, servers: str, topic: str
+) -> None:
     """Nothing is skipped: the next run begins with it."""
     consumer = kind.member(servers, unique("g"), topic)
     work = Handling(kind, lambda place, _: place == BAD, stubborn=True)
@@ -205,7 +207,7 @@ def test_without_a_dead_letter_topic_a_handler_that_never_ends_ends_run(kind: Ki
     assert not set(again) & set(work.handled)
 
 
-def test_too_many_handlers_that_do_not_end_end_run(kind: Kind, servers: str, topic: str) -> None:
+def test_run_raises_when_too_many_handlers_never_return(kind: Kind, servers: str, topic: str) -> None:
     """Each gets a place of its own for as long as there are not too many of them."""
     consumer = kind.member(servers, unique("g"), topic)
     work = Handling(kind, lambda *_: True, stubborn=True)
@@ -218,7 +220,7 @@ def test_too_many_handlers_that_do_not_end_end_run(kind: Kind, servers: str, top
         work.let_go()
 
 
-def test_run_refuses_timeouts_that_make_no_sense(kind: Kind, servers: str, topic: str) -> None:
+def test_run_refuses_invalid_timeouts(kind: Kind, servers: str, topic: str) -> None:
     consumer = kind.member(servers, unique("g"), topic)
     for wrong, error in ((0, ConfigError), (-1.0, ConfigError), ("1", TypeError)):
         with pytest.raises(error, match="timeout"):
@@ -231,7 +233,7 @@ INTERVAL = 2.0
 
 
 @pytest.mark.parametrize(("way", "auto_commit"), [*((way, True) for way in WAYS), ("eager", False)])
-def test_a_stuck_handler_does_not_keep_its_partition(
+def test_a_stuck_handler_s_partition_moves_to_another_member(
     kind: Kind, admin: Admin, servers: str, way: str, auto_commit: bool
 ) -> None:
     """Nobody asks for it back: the member leaves, in order, and the other takes over. Then it comes back."""
@@ -281,7 +283,7 @@ def owned(kind: Kind, consumer: Any) -> set[Any]:
 
 
 @pytest.mark.parametrize("ends_by", ["wakeup", "signal"])
-def test_run_can_be_ended_while_it_is_out_of_its_group(
+def test_run_can_be_ended_while_its_consumer_has_left_the_group(
     kind: Kind, servers: str, topic: str, caplog: pytest.LogCaptureFixture, ends_by: str
 ) -> None:
     """And the consumer is subscribed afterwards, as it was."""
@@ -314,7 +316,7 @@ def test_run_can_be_ended_while_it_is_out_of_its_group(
     work.let_go()
 
 
-def test_a_partition_that_is_asked_back_is_given_up_alone(kind: Kind, servers: str, topic: str) -> None:
+def test_only_the_revoked_partition_of_stuck_handlers_is_given_up(kind: Kind, servers: str, topic: str) -> None:
     """The group asks for it while its handler is stuck: this member stays, and keeps the others."""
     group, diary = unique("g"), RecordingListener()
     work = Handling(kind, lambda place, _: place[1] == 0, stubborn=True)

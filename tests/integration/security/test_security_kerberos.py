@@ -97,28 +97,28 @@ def keytab_of_both(kerberos: Kerberos) -> str:
 # -- right -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_of_the_environment_gets_in(
+def test_kerberos_authenticates_with_a_keytab_of_the_environment(
     make: MakeConsumer, kerberos: Kerberos, config: dict[str, Any], topic: str, enter: Enter
 ) -> None:
     enter({"KRB5_CLIENT_KTNAME": kerberos.keytab("admin")})
     reads(make, topic, config)
 
 
-def test_a_ticket_of_the_environment_gets_in(
+def test_kerberos_authenticates_with_a_ticket_of_the_environment(
     make_sync: MakeConsumer, kerberos: Kerberos, config: dict[str, Any], topic: str, enter: Enter
 ) -> None:
     enter({"KRB5CCNAME": f"FILE:{ticket_cache(kerberos)[0]}"})
     reads(make_sync, topic, config)
 
 
-def test_librdkafka_s_settings_of_kerberos_get_in(
+def test_kerberos_authenticates_with_librdkafka_s_settings(
     make: MakeConsumer, kerberos: Kerberos, config: dict[str, Any], topic: str
 ) -> None:
     config |= {"sasl.kerberos.keytab": keytab_of_both(kerberos), "sasl.kerberos.principal": f"admin@{REALM}"}
     reads(make, topic, config)
 
 
-def test_the_documentation_s_settings_of_kerberos_get_in(
+def test_kerberos_authenticates_with_the_documented_settings(
     make_sync: MakeConsumer, kerberos: Kerberos, config: dict[str, Any], topic: str
 ) -> None:
     (text,) = re.findall(r"```ini\n(.*?)```", _DOCUMENTATION.read_text(), re.DOTALL)
@@ -134,7 +134,7 @@ def test_the_documentation_s_settings_of_kerberos_get_in(
 
 
 @pytest.mark.parametrize("way", ["keytab", "ticket cache"])
-def test_a_java_client_s_settings_of_kerberos_get_in(
+def test_kerberos_authenticates_with_a_java_client_s_settings(
     make_sync: MakeConsumer, kerberos: Kerberos, config: dict[str, Any], topic: str, way: str
 ) -> None:
     options = {
@@ -156,7 +156,7 @@ def test_the_first_principal_of_a_keytab_logs_in_unless_one_is_named(
         poll_until(consumer, 1)
 
 
-def test_logins_and_tickets_that_end_are_renewed(
+def test_kerberos_logins_and_tickets_are_renewed_before_they_expire(
     make_async: MakeConsumer,
     kerberos: Kerberos,
     config: dict[str, Any],
@@ -182,13 +182,13 @@ def refusal(make: MakeConsumer, config: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-def test_without_a_ticket_the_error_says_what_to_do(make: MakeConsumer, config: dict[str, Any]) -> None:
+def test_without_a_kerberos_ticket_the_error_says_what_to_do(make: MakeConsumer, config: dict[str, Any]) -> None:
     said = refusal(make, config)
     assert "cannot get a Kerberos ticket for kafka/127.0.0.1: No Kerberos credentials available" in said
     assert "run kinit, or set a keytab" in said
 
 
-def test_a_ticket_that_has_expired_is_refused(
+def test_an_expired_kerberos_ticket_is_refused(
     make_sync: MakeConsumer, kerberos: Kerberos, config: dict[str, Any], enter: Enter
 ) -> None:
     enter({"KRB5_CONFIG": kerberos.settings("ticket_lifetime = 1s")})
@@ -212,7 +212,7 @@ def ends_at(ticket: Any) -> float:
         ({"sasl.kerberos.principal": f"guest@{REALM}"}, "the keytab has no key for this user"),
     ],
 )
-def test_a_wrong_principal_or_service_name_is_told(
+def test_the_error_names_a_wrong_kerberos_principal_or_service_name(
     make_sync: MakeConsumer, kerberos: Kerberos, config: dict[str, Any], settings: dict[str, str], said: str
 ) -> None:
     config |= {"sasl.kerberos.keytab": kerberos.keytab("admin"), **settings}
@@ -223,7 +223,7 @@ def test_a_wrong_principal_or_service_name_is_told(
 @pytest.mark.parametrize(
     ("name", "said"), [(b"admin", "wrong or outdated for this user"), (b"nobod", "does not know this user")]
 )
-def test_a_wrong_key_is_refused(
+def test_a_wrong_kerberos_key_is_refused(
     make_sync: MakeConsumer, kerberos: Kerberos, config: dict[str, Any], name: bytes, said: str
 ) -> None:
     forged = Path(kerberos.keytab("guest")).read_bytes().replace(b"guest", name)
@@ -238,7 +238,7 @@ def test_a_keytab_that_does_not_exist_is_refused_at_once(
         make_sync(config | {"sasl.kerberos.keytab": kerberos.file(".keytab")})
 
 
-def test_a_kerberos_server_that_is_away_is_named(
+def test_an_unreachable_kerberos_server_is_logged_and_retried(
     make: MakeConsumer,
     kerberos: Kerberos,
     config: dict[str, Any],
@@ -274,7 +274,7 @@ def exchange_with(kerberos: Kerberos) -> tuple[Exchange, Any]:
 
 
 @pytest.mark.parametrize("offered", [b"\1\0\0\0", b"\7\0\0\x40"])
-def test_no_security_layer_is_negotiated(kerberos: Kerberos, offered: bytes) -> None:
+def test_kerberos_negotiates_no_security_layer(kerberos: Kerberos, offered: bytes) -> None:
     ours, broker = exchange_with(kerberos)
     assert ours.answer(broker.step(ours.first())) == b""
     assert broker.unwrap(ours.answer(broker.wrap(offered, False).message)).message == b"\1\0\0\0"
@@ -282,14 +282,14 @@ def test_no_security_layer_is_negotiated(kerberos: Kerberos, offered: bytes) -> 
 
 
 @pytest.mark.parametrize("offered", [b"\6\0\0\x40", b"\1", b""])
-def test_a_broker_that_demands_a_security_layer_is_refused(kerberos: Kerberos, offered: bytes) -> None:
+def test_a_broker_that_requires_a_kerberos_security_layer_is_refused(kerberos: Kerberos, offered: bytes) -> None:
     ours, broker = exchange_with(kerberos)
     ours.answer(broker.step(ours.first()))
     with pytest.raises(Rejected, match="requires a security layer"):
         ours.answer(broker.wrap(offered, False).message)
 
 
-def test_a_server_that_is_not_the_broker_is_refused(kerberos: Kerberos) -> None:
+def test_a_server_that_cannot_prove_its_kerberos_identity_is_refused(kerberos: Kerberos) -> None:
     ours, broker = exchange_with(kerberos)
     proof = broker.step(ours.first())
     with pytest.raises(Rejected, match="did not prove that the ticket is meant for it"):

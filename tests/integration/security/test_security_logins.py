@@ -55,23 +55,25 @@ def what_it_tries_again(consumer: AnyConsumer, said: str) -> str:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_password_gets_in_by_each_mechanism(
+def test_each_sasl_mechanism_authenticates_with_a_password(
     make: MakeConsumer, secured: SecuredBroker, topic: str, mechanism: str
 ) -> None:
     reads(make, topic, secured.broker.config_of("admin", mechanism))
 
 
-def test_a_client_s_certificate_gets_in(make: MakeConsumer, secured: SecuredBroker, topic: str) -> None:
+def test_mutual_tls_authenticates_with_a_client_certificate(
+    make: MakeConsumer, secured: SecuredBroker, topic: str
+) -> None:
     reads(make, topic, secured.broker.mutual_config)
 
 
-def test_a_java_client_s_settings_get_in(make_sync: MakeConsumer, secured: SecuredBroker, topic: str) -> None:
+def test_a_java_client_s_settings_authenticate(make_sync: MakeConsumer, secured: SecuredBroker, topic: str) -> None:
     config = read_properties(secured.broker.client_properties)
     assert "ScramLoginModule" in config["sasl.jaas.config"]
     reads(make_sync, topic, config)
 
 
-def test_a_password_with_every_special_character_gets_in(make_sync: MakeConsumer, secured: SecuredBroker) -> None:
+def test_a_password_with_every_special_character_authenticates(make_sync: MakeConsumer, secured: SecuredBroker) -> None:
     for mechanism in ("PLAIN", "SCRAM-SHA-512"):
         consumer = make_sync(secured.broker.config_of("reader", mechanism))
         consumer.list_topics(timeout=60)
@@ -82,7 +84,9 @@ def test_a_password_with_every_special_character_gets_in(make_sync: MakeConsumer
     make_sync(config, sasl_jaas_config=login).list_topics(timeout=60)
 
 
-def test_pkcs12_stores_get_in(make_sync: MakeConsumer, secured: SecuredBroker, topic: str, tmp_path: Path) -> None:
+def test_pkcs12_stores_authenticate(
+    make_sync: MakeConsumer, secured: SecuredBroker, topic: str, tmp_path: Path
+) -> None:
     """As Spark's connector is configured for mutual TLS."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
@@ -112,25 +116,25 @@ def test_pkcs12_stores_get_in(make_sync: MakeConsumer, secured: SecuredBroker, t
     )
 
 
-def test_a_token_of_the_user_s_function_gets_in(make: MakeConsumer, secured: SecuredBroker, topic: str) -> None:
+def test_a_token_of_the_user_s_function_authenticates(make: MakeConsumer, secured: SecuredBroker, topic: str) -> None:
     reads(make, topic, secured.oauth_config | {"sasl.oauthbearer.token.callback": lambda: unsigned_token("admin")})
 
 
-def test_a_token_of_a_coroutine_gets_in(make_async: MakeConsumer, secured: SecuredBroker, topic: str) -> None:
+def test_a_token_of_a_coroutine_authenticates(make_async: MakeConsumer, secured: SecuredBroker, topic: str) -> None:
     async def token() -> OAuthToken:
         return OAuthToken(unsigned_token("admin"), time.time() + 60, {"traceId": "123"})
 
     reads(make_async, topic, secured.oauth_config | {"sasl.oauthbearer.token.callback": token})
 
 
-def test_a_token_of_an_endpoint_gets_in(
+def test_one_token_of_an_endpoint_authenticates_all_connections(
     make: MakeConsumer, secured: SecuredBroker, topic: str, token_server: TokenServer
 ) -> None:
     reads(make, topic, secured.oauth_config | token_server.config)
     assert token_server.asked == [{"grant_type": "client_credentials", "scope": "kafka"}], "one for all connections"
 
 
-def test_a_java_client_s_settings_of_an_endpoint_get_in(
+def test_a_java_client_s_settings_of_a_token_endpoint_authenticate(
     make_sync: MakeConsumer, secured: SecuredBroker, topic: str, token_server: TokenServer
 ) -> None:
     login = (
@@ -149,7 +153,7 @@ def test_a_java_client_s_settings_of_an_endpoint_get_in(
     reads(make_sync, topic, config | {"sasl.oauthbearer.header.urlencode": "true"})
 
 
-def test_a_share_consumer_gets_in(secured: SecuredBroker) -> None:
+def test_a_share_consumer_authenticates(secured: SecuredBroker) -> None:
     topic = secured.create("shared")
     with ShareConsumer(secured.broker.client_config, group_id=unique("shares")) as consumer:
         consumer.subscribe([topic])
@@ -190,7 +194,9 @@ def test_dead_letters_are_written_with_the_consumer_s_login(
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_wrong_password_is_tried_once(make: MakeConsumer, secured: SecuredBroker, topic: str, mechanism: str) -> None:
+def test_a_wrong_password_is_sent_once_and_fails_every_call(
+    make: MakeConsumer, secured: SecuredBroker, topic: str, mechanism: str
+) -> None:
     before = secured.log().count("Failed authentication")
     config = secured.broker.config_of("admin", mechanism) | {"sasl.password": "not-the-one-9"}
     consumer = make(config, group_id="g", default_api_timeout_ms=60_000)
@@ -234,14 +240,18 @@ def test_a_token_that_has_expired_is_refused(make: MakeConsumer, secured: Secure
     assert (error.step, str(error)) == ("token", "the new token has already expired")
 
 
-def test_a_token_that_the_broker_refuses_is_an_authentication_error(make: MakeConsumer, secured: SecuredBroker) -> None:
+def test_a_token_that_the_broker_rejects_raises_authentication_error(
+    make: MakeConsumer, secured: SecuredBroker
+) -> None:
     consumer = make(secured.oauth_config, sasl_oauthbearer_token_callback=lambda: "opaque-token-1234")
     error = refusal(lambda: consumer.list_topics(timeout=60))
     assert error.step == "authenticate"
     assert "opaque-token-1234" not in str(error)
 
 
-def test_a_token_function_that_fails_is_told(make: MakeConsumer, secured: SecuredBroker) -> None:
+def test_an_error_of_a_token_function_is_the_cause_of_the_raised_error(
+    make: MakeConsumer, secured: SecuredBroker
+) -> None:
     def token() -> str:
         raise LookupError("vault is sealed")
 
@@ -250,7 +260,7 @@ def test_a_token_function_that_fails_is_told(make: MakeConsumer, secured: Secure
     assert (error.step, isinstance(error.__cause__, LookupError)) == ("token", True)
 
 
-def test_a_token_function_that_fails_for_a_moment_is_called_again(
+def test_a_token_function_that_raises_a_transient_error_is_retried(
     make: MakeConsumer, secured: SecuredBroker, topic: str
 ) -> None:
     failures = [ConnectionError("vault is restarting"), TimeoutError("vault is busy")]
@@ -263,14 +273,16 @@ def test_a_token_function_that_fails_for_a_moment_is_called_again(
     reads(make, topic, secured.oauth_config | {"sasl.oauthbearer.token.callback": token})
 
 
-def test_a_token_function_that_ends_its_thread_is_told(make: MakeConsumer, secured: SecuredBroker) -> None:
+def test_a_token_function_that_calls_sys_exit_raises_authentication_error(
+    make: MakeConsumer, secured: SecuredBroker
+) -> None:
     """That is no reason to end the event loop, nor for close() to hang, which the fixture calls."""
     consumer = make(secured.oauth_config, sasl_oauthbearer_token_callback=lambda: sys.exit(3))
     error = refusal(lambda: consumer.list_topics(timeout=60))
     assert (error.step, str(error)) == ("token", "sasl.oauthbearer.token.callback failed: SystemExit")
 
 
-def test_a_client_that_the_token_endpoint_refuses_is_told(
+def test_a_rejection_by_the_token_endpoint_raises_its_answer(
     make: MakeConsumer, secured: SecuredBroker, token_server: TokenServer
 ) -> None:
     config = secured.oauth_config | token_server.config | {"sasl.oauthbearer.client.secret": "wrong-one-5"}
@@ -280,7 +292,7 @@ def test_a_client_that_the_token_endpoint_refuses_is_told(
     assert len(token_server.asked) == 1
 
 
-def test_a_token_endpoint_that_is_down_for_a_moment_is_asked_again(
+def test_a_token_endpoint_that_answers_503_is_retried(
     make_sync: MakeConsumer, secured: SecuredBroker, token_server: TokenServer, topic: str
 ) -> None:
     token_server.answers = [(503, b"busy")] * 2
@@ -288,7 +300,7 @@ def test_a_token_endpoint_that_is_down_for_a_moment_is_asked_again(
     assert len(token_server.asked) == 3
 
 
-def test_the_client_secret_follows_no_redirect(
+def test_the_client_secret_is_not_sent_to_a_redirect(
     make_sync: MakeConsumer, secured: SecuredBroker, token_server: TokenServer
 ) -> None:
     token_server.answers = [(302, token_server.url.encode())]
@@ -309,7 +321,7 @@ def test_a_broker_with_an_unknown_ca_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["none", "of another CA", "expired"])
-def test_a_client_s_certificate_that_the_broker_refuses_is_told(
+def test_a_client_certificate_that_the_broker_rejects_raises_authentication_error(
     make_sync: MakeConsumer, secured: SecuredBroker, tmp_path: Path, kind: str
 ) -> None:
     config = secured.broker.mutual_config
@@ -333,19 +345,21 @@ def test_a_client_s_certificate_that_the_broker_refuses_is_told(
         ("SSL", "it may expect a login (see security.protocol)"),
     ],
 )
-def test_the_wrong_security_protocol_for_a_port_is_told(
+def test_the_error_of_a_wrong_security_protocol_says_which_one_to_set(
     make_sync: MakeConsumer, secured: SecuredBroker, protocol: str, said: str
 ) -> None:
     consumer = make_sync(secured.broker.client_config | {"security.protocol": protocol})
     assert said in what_it_tries_again(consumer, said)
 
 
-def test_tls_at_a_plain_port_is_told(make_sync: MakeConsumer, servers: str, secured: SecuredBroker) -> None:
+def test_the_error_of_tls_at_a_plaintext_port_names_tls(
+    make_sync: MakeConsumer, servers: str, secured: SecuredBroker
+) -> None:
     consumer = make_sync(secured.broker.client_config | {"bootstrap.servers": servers})
     assert "TLS" in what_it_tries_again(consumer, "TLS")
 
 
-def test_a_login_at_a_port_without_logins_is_told(
+def test_a_login_at_a_port_without_sasl_raises_authentication_error(
     make_sync: MakeConsumer, servers: str, secured: SecuredBroker
 ) -> None:
     config = secured.broker.client_config | {"bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT"}

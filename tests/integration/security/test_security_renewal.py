@@ -20,7 +20,7 @@ def test_a_login_by_password_is_renewed_without_a_gap(
     reads_on(make_async, secured.broker.config_of("admin", "SCRAM-SHA-256"), steady, caplog)
 
 
-def test_a_token_that_lives_for_seconds_is_renewed_without_a_gap(
+def test_a_short_lived_token_is_renewed_without_a_gap(
     make_sync: MakeConsumer,
     secured: SecuredBroker,
     steady: tuple[str, list[int]],
@@ -35,7 +35,7 @@ def test_a_token_that_lives_for_seconds_is_renewed_without_a_gap(
         server.close()
 
 
-def test_a_renewal_that_is_refused_is_raised(make_sync: MakeConsumer, secured: SecuredBroker) -> None:
+def test_a_rejected_login_renewal_raises_authentication_error(make_sync: MakeConsumer, secured: SecuredBroker) -> None:
     """The user is somebody else by then, which a broker does not allow.
 
     On a machine that is busy for as long as a login lasts the connection may be lost: on a new one somebody else is let

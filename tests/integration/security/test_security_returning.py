@@ -59,7 +59,7 @@ def topic(secured: SecuredBroker) -> str:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_member_joins_when_its_group_s_right_is_given_later(
+def test_a_member_joins_once_its_group_is_authorized(
     make: MakeConsumer, secured: SecuredBroker, topic: str, protocol: str
 ) -> None:
     group = unique("later")
@@ -77,7 +77,7 @@ def test_a_member_joins_when_its_group_s_right_is_given_later(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_member_rejoins_when_its_group_s_right_comes_back(
+def test_a_member_rejoins_once_its_group_is_authorized_again(
     make_sync: MakeConsumer, secured: SecuredBroker, topic: str, protocol: str
 ) -> None:
     group = unique("back")
@@ -101,7 +101,7 @@ def test_a_member_rejoins_when_its_group_s_right_comes_back(
     assert seconds < SOON
 
 
-def test_a_denied_classic_member_can_subscribe_again(
+def test_a_denied_classic_member_can_resubscribe_before_its_session_expires(
     make_sync: MakeConsumer, secured: SecuredBroker, topic: str
 ) -> None:
     """It could not leave: the coordinator would make a new member wait until the old one's session ends."""
@@ -120,7 +120,7 @@ def test_a_denied_classic_member_can_subscribe_again(
     assert loop.until("the records again", lambda: len(loop.values) >= 40, SOON) < 15
 
 
-def test_a_share_member_joins_when_its_group_s_right_is_given_later(secured: SecuredBroker, topic: str) -> None:
+def test_a_share_member_joins_once_its_group_is_authorized(secured: SecuredBroker, topic: str) -> None:
     group = unique("shared")
     with ShareConsumer(secured.broker.config_of("reader"), group_id=group) as consumer:
         consumer.subscribe([topic])
@@ -141,7 +141,7 @@ def test_a_share_member_joins_when_its_group_s_right_is_given_later(secured: Sec
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_forbidden_topics_do_not_starve_the_others(
+def test_denied_topics_do_not_starve_the_others(
     make: MakeConsumer, secured: SecuredBroker, topic: str, protocol: str
 ) -> None:
     """Whoever rests after an error, as programs do, still gets nearly all polls."""
@@ -168,7 +168,7 @@ def test_forbidden_topics_do_not_starve_the_others(
     loop.until("the other topic", lambda: len(loop.values) >= 385, SOON + 30)
 
 
-def test_forbidden_topics_do_not_starve_the_others_of_a_share_group(secured: SecuredBroker, topic: str) -> None:
+def test_denied_topics_do_not_starve_the_others_of_a_share_group(secured: SecuredBroker, topic: str) -> None:
     group, denied = unique("shared"), [secured.create("denied", 5), secured.create("denied", 5)]
     secured.allow("reader", "group", group, "read")
     with ShareConsumer(secured.broker.config_of("reader"), group_id=group) as consumer:
@@ -188,7 +188,7 @@ def test_forbidden_topics_do_not_starve_the_others_of_a_share_group(secured: Sec
         assert len(loop.errors) <= 4
 
 
-def test_assigned_partitions_that_are_denied_are_read_when_they_may_be(
+def test_denied_partitions_are_read_once_they_are_authorized(
     make_sync: MakeConsumer, secured: SecuredBroker, topic: str
 ) -> None:
     """Metadata, positions and fetches are refused: whichever it is, once in a while."""

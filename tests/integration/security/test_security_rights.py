@@ -71,7 +71,7 @@ def test_a_denied_topic_is_named_and_the_others_are_read(
         assert closed_topic in str(denial(call))
 
 
-def test_a_denial_is_told_although_others_have_records(
+def test_a_denied_topic_raises_although_others_have_records(
     make_sync: MakeConsumer, secured: SecuredBroker, open_topic: str, closed_topic: str
 ) -> None:
     """With a steady stream of them there would never be a poll without."""
@@ -112,9 +112,7 @@ def test_a_denied_group_is_named(make: MakeConsumer, secured: SecuredBroker, ope
         assert (error.name, foreign in str(error)) == ("GROUP_AUTHORIZATION_FAILED", True)
 
 
-def test_a_denied_group_of_the_newer_protocol_is_named(
-    make: MakeConsumer, secured: SecuredBroker, open_topic: str
-) -> None:
+def test_a_denied_kip_848_group_is_named(make: MakeConsumer, secured: SecuredBroker, open_topic: str) -> None:
     foreign = unique("others")
     consumer = make(secured.broker.config_of("reader"), group_id=foreign, group_protocol="consumer")
     consumer.subscribe([open_topic])
@@ -122,7 +120,7 @@ def test_a_denied_group_of_the_newer_protocol_is_named(
     assert (error.name, foreign in str(error)) == ("GROUP_AUTHORIZATION_FAILED", True)
 
 
-def test_a_commit_without_a_group_s_right_leaves_reading_alone(
+def test_a_denied_group_fails_the_commit_and_not_the_poll(
     make: MakeConsumer, secured: SecuredBroker, open_topic: str
 ) -> None:
     """A consumer that only seeks needs no right to its group."""
@@ -141,14 +139,16 @@ def test_a_denied_share_group_is_named(secured: SecuredBroker, open_topic: str) 
         assert (error.name, foreign in str(error)) == ("GROUP_AUTHORIZATION_FAILED", True)
 
 
-def test_somebody_without_any_right_sees_nothing(make: MakeConsumer, secured: SecuredBroker, open_topic: str) -> None:
+def test_a_user_without_any_permission_sees_no_topics(
+    make: MakeConsumer, secured: SecuredBroker, open_topic: str
+) -> None:
     consumer = make(secured.broker.config_of("stranger"), auto_offset_reset="earliest")
     assert consumer.list_topics() == {}
     consumer.assign([(open_topic, 0)])
     assert open_topic in str(denial(lambda: [consumer.poll(20) for _ in range(3)]))
 
 
-def test_a_topic_is_read_when_the_right_is_given_later(make_sync: MakeConsumer, secured: SecuredBroker) -> None:
+def test_a_denied_topic_is_read_once_it_is_authorized(make_sync: MakeConsumer, secured: SecuredBroker) -> None:
     topic = secured.create("later", 5)
     consumer = make_sync(secured.broker.config_of("reader"), auto_offset_reset="earliest")
     consumer.assign([(topic, 0)])
@@ -169,7 +169,9 @@ def _despite(consumer: AnyConsumer, count: int) -> Iterable[Record]:
     return records
 
 
-def test_the_command_line_names_what_it_may_not_do(secured: SecuredBroker, closed_topic: str, tmp_path: Path) -> None:
+def test_the_command_line_names_denied_topics_and_unknown_ages(
+    secured: SecuredBroker, closed_topic: str, tmp_path: Path
+) -> None:
     """Who watches a group need not be allowed to read its topics; what is denied is not passed over."""
     seen, group = secured.create("seen", 20), unique("watched")
     secured.allow("reader", "topic", seen, "describe")

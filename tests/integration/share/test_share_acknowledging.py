@@ -38,7 +38,7 @@ def topic(servers: str, admin: Admin) -> str:
     return name
 
 
-def test_each_record_is_acknowledged_in_its_own_way(
+def test_each_record_can_be_acknowledged_with_its_own_type(
     make_share: MakeShareConsumer, servers: str, admin: Admin, topic: str
 ) -> None:
     consumer = explicit(make_share, servers, share_group(servers), topic)
@@ -65,7 +65,7 @@ def test_each_record_is_acknowledged_in_its_own_way(
         consumer.acknowledge(again[0])
 
 
-def test_an_explicit_poll_wants_everything_acknowledged(
+def test_an_explicit_poll_raises_while_records_are_unacknowledged(
     make_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
     consumer = explicit(make_share, servers, share_group(servers), topic)
@@ -77,14 +77,14 @@ def test_an_explicit_poll_wants_everything_acknowledged(
     poll_nothing(consumer, 0.2)
 
 
-def test_only_explicit_consumers_acknowledge(make_share: MakeShareConsumer, servers: str, topic: str) -> None:
+def test_acknowledge_in_implicit_mode_raises(make_share: MakeShareConsumer, servers: str, topic: str) -> None:
     consumer = make_share(bootstrap_servers=servers, group_id=share_group(servers), topics=[topic])
     records = poll_some(consumer)
     with pytest.raises(StateError, match="explicit"):
         consumer.acknowledge(records)
 
 
-def test_a_million_acknowledgements_are_ranges(
+def test_twenty_thousand_acknowledgements_are_sent_as_few_ranges(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[int] = []
@@ -110,7 +110,7 @@ def test_a_million_acknowledgements_are_ranges(
     assert len(sent) < 50
 
 
-def test_a_lock_that_ends_gives_the_record_to_others_and_refuses_late_acknowledgements(
+def test_an_expired_lock_gives_records_to_others_and_rejects_late_acknowledgements(
     make_sync_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
     group = share_group(servers, share_record_lock_duration_ms=round(LOCK * 1000))
@@ -132,7 +132,7 @@ def test_a_lock_that_ends_gives_the_record_to_others_and_refuses_late_acknowledg
     assert slow.metrics()["refused"] == 10
 
 
-def test_a_lock_that_has_ended_does_not_take_others_with_it(
+def test_an_expired_lock_does_not_fail_the_acknowledgements_of_other_records(
     make_sync_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
     """The broker refuses all that one request says of a partition; so what is still locked is sent by itself."""
@@ -159,7 +159,9 @@ def test_a_lock_that_has_ended_does_not_take_others_with_it(
     patiently(scenario)
 
 
-def test_a_renewed_lock_lasts(make_sync_share: MakeShareConsumer, servers: str, topic: str) -> None:
+def test_records_stay_locked_while_their_locks_are_renewed(
+    make_sync_share: MakeShareConsumer, servers: str, topic: str
+) -> None:
     def scenario(scale: float) -> None:
         lock = scale * LOCK
         group = share_group(servers, share_record_lock_duration_ms=round(lock * 1000))
@@ -179,7 +181,9 @@ def test_a_renewed_lock_lasts(make_sync_share: MakeShareConsumer, servers: str, 
     patiently(scenario)
 
 
-def test_locks_are_renewed_in_the_background(make_sync_share: MakeShareConsumer, servers: str, topic: str) -> None:
+def test_renew_auto_keeps_locks_up_to_max_poll_interval(
+    make_sync_share: MakeShareConsumer, servers: str, topic: str
+) -> None:
     """renew=auto: work may take longer than a lock, and polls may go on meanwhile; but not for ever."""
 
     def scenario(scale: float) -> None:
@@ -211,7 +215,7 @@ def test_locks_are_renewed_in_the_background(make_sync_share: MakeShareConsumer,
     patiently(scenario)
 
 
-def test_implicit_work_is_renewed_too(make_sync_share: MakeShareConsumer, servers: str, topic: str) -> None:
+def test_renew_auto_keeps_locks_in_implicit_mode(make_sync_share: MakeShareConsumer, servers: str, topic: str) -> None:
     def scenario(scale: float) -> None:
         lock = scale * LOCK
         group = share_group(servers, share_record_lock_duration_ms=round(lock * 1000))
@@ -226,7 +230,7 @@ def test_implicit_work_is_renewed_too(make_sync_share: MakeShareConsumer, server
     patiently(scenario)
 
 
-def test_what_waits_in_the_buffer_keeps_its_locks(make_sync_share: MakeShareConsumer, servers: str, topic: str) -> None:
+def test_buffered_share_records_keep_their_locks(make_sync_share: MakeShareConsumer, servers: str, topic: str) -> None:
     def scenario(scale: float) -> None:
         lock = scale * LOCK
         group = share_group(servers, share_record_lock_duration_ms=round(lock * 1000))
@@ -245,7 +249,7 @@ def test_what_waits_in_the_buffer_keeps_its_locks(make_sync_share: MakeShareCons
     patiently(scenario)
 
 
-def test_what_a_poll_accepts_is_sent_soon_also_if_nothing_is_fetched(
+def test_acknowledgements_are_sent_soon_although_nothing_is_fetched(
     make_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
     """The next poll finds its records in the buffer, and the work on them may take longer than a lock."""
@@ -256,7 +260,9 @@ def test_what_a_poll_accepts_is_sent_soon_also_if_nothing_is_fetched(
     wait_for("the acknowledgement", lambda: consumer.metrics()["acknowledgements"], timeout=5)
 
 
-def test_the_delivery_count_has_a_limit(make_sync_share: MakeShareConsumer, servers: str, topic: str) -> None:
+def test_a_released_record_is_dropped_at_the_delivery_count_limit(
+    make_sync_share: MakeShareConsumer, servers: str, topic: str
+) -> None:
     """Released again and again, a record is given up by the broker."""
     group = share_group(servers, share_delivery_count_limit=3)
     consumer = explicit(make_sync_share, servers, group, topic)
@@ -273,7 +279,7 @@ def test_the_delivery_count_has_a_limit(make_sync_share: MakeShareConsumer, serv
     poll_nothing(consumer, 0.5)
 
 
-def test_closing_acknowledges_what_was_decided_and_releases_the_rest(
+def test_close_sends_acknowledgements_and_releases_the_other_records(
     make_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
     group = share_group(servers)

@@ -13,7 +13,7 @@ from support.harness.retries import patiently
 from support.harness.share_consumers import share_group
 
 
-def test_a_blocked_loop_keeps_its_membership(admin: Admin, servers: str) -> None:
+def test_a_blocked_event_loop_keeps_a_share_membership(admin: Admin, servers: str) -> None:
     """Heartbeats go on while the loop is blocked for longer than the group's session."""
 
     def scenario(second: float) -> None:
@@ -37,7 +37,7 @@ def test_a_blocked_loop_keeps_its_membership(admin: Admin, servers: str) -> None
     patiently(scenario)
 
 
-def test_a_blocked_loop_keeps_the_locks_of_a_share_group(admin: Admin, servers: str) -> None:
+def test_a_blocked_event_loop_keeps_the_locks_of_a_share_group(admin: Admin, servers: str) -> None:
     """With renew=auto they are renewed while the loop is blocked: the acknowledgement is not too late."""
 
     def scenario(second: float) -> None:

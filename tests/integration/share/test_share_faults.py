@@ -19,7 +19,7 @@ from support.harness.waiting import wait_for
 TESTS = Path(__file__).parents[2]
 
 
-def test_records_of_a_killed_consumer_come_to_another(
+def test_records_of_a_killed_share_consumer_are_delivered_to_another(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
     """With its connection the broker releases what it held, long before the locks would have ended."""
@@ -41,7 +41,9 @@ def test_records_of_a_killed_consumer_come_to_another(
     assert list(other.commit().values()) == [None]
 
 
-def test_a_session_out_of_step_is_opened_again(make_sync_share: MakeShareConsumer, servers: str, admin: Admin) -> None:
+def test_a_share_session_with_a_wrong_epoch_is_reopened_without_loss(
+    make_sync_share: MakeShareConsumer, servers: str, admin: Admin
+) -> None:
     """On a connection that lives on the locks stay: nothing is lost, nothing comes twice."""
     topic = admin.create("step")
     put(servers, topic, numbered(20))
@@ -61,7 +63,9 @@ def test_a_session_out_of_step_is_opened_again(make_sync_share: MakeShareConsume
     assert (numbers["acknowledged"], numbers["refused"]) == (20, 0)
 
 
-def test_a_connection_that_breaks_is_told_of(make_sync_share: MakeShareConsumer, servers: str, admin: Admin) -> None:
+def test_a_broken_connection_is_reported_to_the_acknowledgement_callback(
+    make_sync_share: MakeShareConsumer, servers: str, admin: Admin
+) -> None:
     topic = admin.create("broken")
     put(servers, topic, numbered(10))
     consumer = make_sync_share(bootstrap_servers=servers, group_id=share_group(servers), topics=[topic])
@@ -108,7 +112,7 @@ def _leader(address: str, tp: TopicPartition) -> int | None:
         return None if leader is None else leader.id
 
 
-def test_share_groups_survive_a_leader_that_is_killed_and_comes_back(
+def test_a_share_group_loses_nothing_when_a_leader_is_killed_and_restarted(
     make_sync_share: MakeShareConsumer, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
     """Leaders, coordinators and locks move; members go on, and every record is delivered. When in the end the old

@@ -67,7 +67,7 @@ class Signals:
 # A signal that comes in a callback of the garbage collector has nowhere to go.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1], ids=["SIGINT", "a handler that raises"])
-def test_interrupted_polls_lose_nothing(
+def test_interrupted_share_polls_lose_no_record(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin, number: int
 ) -> None:
     topic = admin.create("interrupted", 2)
@@ -106,7 +106,7 @@ def test_interrupted_polls_lose_nothing(
 @pytest.mark.parametrize("form", ["poll", "iteration"])
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_with_left_by_an_exception_accepts_nothing_that_was_not_processed(
+def test_an_exception_accepts_no_share_record_that_was_not_processed(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin, kind: str, mode: str, form: str
 ) -> None:
     """The third of ten records fails: in explicit mode two are accepted, in implicit mode none of this poll."""
@@ -181,7 +181,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[LateAnswers]:
 
 @pytest.mark.parametrize("mode", ["batch_optimized", "record_limit"])
 @pytest.mark.parametrize("timeout", [0.0, 0.2])
-def test_records_that_come_after_their_poll_wait_for_the_next_one(
+def test_share_records_that_arrive_after_their_poll_wait_for_the_next_one(
     make_sync_share: MakeShareConsumer,
     servers: str,
     admin: Admin,
@@ -225,7 +225,7 @@ def test_records_that_come_after_their_poll_wait_for_the_next_one(
     patiently(scenario)
 
 
-def test_short_polls_hold_no_more_than_the_limit(
+def test_short_share_polls_acquire_no_more_than_max_poll_records(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
     """record_limit, with polls that are shorter than a round trip, of any limit up to max.poll.records."""
@@ -272,7 +272,7 @@ def test_short_polls_hold_no_more_than_the_limit(
 
 @pytest.mark.parametrize("delay", [0.0, 0.001, 0.003, 0.01, 0.03])
 @pytest.mark.parametrize("call", ["unsubscribe", "commit", "close"])
-def test_other_calls_interrupted_leave_it_usable_or_closed(
+def test_an_interrupted_share_call_leaves_a_usable_or_closed_consumer(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin, call: str, delay: float
 ) -> None:
     topic = admin.create("others")

@@ -40,7 +40,7 @@ def batches_of_five(servers: str, topic: str, count: int = 3) -> None:
         put(servers, topic, numbered(5, start=5 * number))
 
 
-def test_record_limit_acquires_as_in_the_example_of_the_proposal(
+def test_both_acquire_modes_acquire_as_in_the_example_of_kip_1206(
     make_share: MakeShareConsumer, servers: str, admin: Admin, acquired: Acquired
 ) -> None:
     """Batches of five, max.poll.records=6: 0 to 9 are acquired, or exactly 0 to 5; then the rest."""
@@ -70,7 +70,7 @@ def test_record_limit_acquires_as_in_the_example_of_the_proposal(
         consumer.close()
 
 
-def test_batch_size_decides_the_ranges_as_in_the_proposal(
+def test_batch_size_decides_the_acquired_ranges_as_in_kip_1206(
     make_sync_share: MakeShareConsumer,
     servers: str,
     admin: Admin,
@@ -98,7 +98,7 @@ def test_batch_size_decides_the_ranges_as_in_the_proposal(
     assert found == {"batch_optimized": [(0, 4), (5, 9)], "record_limit": [(0, 5)]}
 
 
-def test_the_first_of_two_consumers_gets_ten_of_five_hundred(
+def test_with_record_limit_a_poll_locks_no_more_than_max_poll_records(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
     topic = admin.create("waiting")
@@ -123,7 +123,7 @@ def test_the_first_of_two_consumers_gets_ten_of_five_hundred(
     assert sorted(found) == list(range(20, 500))
 
 
-def test_a_poll_may_have_a_limit_of_its_own(
+def test_a_share_poll_acquires_no_more_than_its_own_max_records(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin, acquired: Acquired
 ) -> None:
     topic = admin.create("once")
@@ -141,7 +141,7 @@ def test_a_poll_may_have_a_limit_of_its_own(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_poll_and_no_acquisition_passes_the_limit(
+def test_no_share_poll_and_no_acquisition_exceeds_max_records(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin, acquired: Acquired, seed: int
 ) -> None:
     """Batches, codecs, limits, partitions and acknowledgements at random; every record is delivered in the end."""

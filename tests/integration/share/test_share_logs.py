@@ -24,7 +24,7 @@ def read_all(consumer: object, count: int) -> list[int]:
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("mode", ["batch_optimized", "record_limit"])
-def test_transaction_markers_are_gaps_that_hold_nothing_up(
+def test_a_share_group_skips_transaction_markers_and_keeps_its_isolation_level(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin, isolation: str, mode: str
 ) -> None:
     """Markers are gaps that nobody sees and that hold nothing up; aborted records are as the group wants them."""
@@ -53,7 +53,7 @@ def test_transaction_markers_are_gaps_that_hold_nothing_up(
     assert consumer.metrics()["refused"] == 0
 
 
-def test_compacted_offsets_are_acknowledged_as_gaps(
+def test_a_compacted_topic_is_shared_without_rejected_acknowledgements(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
     """Offsets that are gone are acknowledged as gaps, so the group's start goes on over them."""
@@ -81,7 +81,7 @@ def test_compacted_offsets_are_acknowledged_as_gaps(
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_records_of_ten_megabytes_are_shared(
+def test_a_share_consumer_reads_records_of_ten_megabytes(
     make_share: MakeShareConsumer, servers: str, admin: Admin, codec: str
 ) -> None:
     topic = admin.create("large", max_message_bytes=2 * LARGE)

@@ -40,7 +40,9 @@ class Confluent:
         self._thread.join(60)
 
 
-def test_three_clients_share_one_group(make_sync_share: MakeShareConsumer, servers: str, admin: Admin) -> None:
+def test_headrace_java_and_confluent_kafka_share_one_share_group(
+    make_sync_share: MakeShareConsumer, servers: str, admin: Admin
+) -> None:
     """Each gets some, all get everything, and nothing is delivered twice while everyone is well."""
     topic, group = admin.create("mixed", PARTITIONS), share_group(servers)
     ours: list[tuple[int, int]] = []
@@ -86,7 +88,9 @@ def _all_have_partitions(members: list[dict[str, str]]) -> bool:
     return len(members) == 3 and all(int(row["#PARTITIONS"]) for row in members)
 
 
-def test_kafka_share_groups_shows_the_group(make_sync_share: MakeShareConsumer, servers: str, admin: Admin) -> None:
+def test_kafka_share_groups_shows_state_lag_and_members(
+    make_sync_share: MakeShareConsumer, servers: str, admin: Admin
+) -> None:
     topic, group = admin.create("shown"), share_group(servers)
     put(servers, topic, numbered(30))
     consumer = make_sync_share(

@@ -15,7 +15,9 @@ from support.harness.share_consumers import MakeShareConsumer, offsets, poll_not
 from support.harness.waiting import wait_for
 
 
-def test_all_is_read_once_and_accepted_by_polls(make_share: MakeShareConsumer, servers: str, admin: Admin) -> None:
+def test_a_share_consumer_reads_all_records_once_and_polls_accept_them(
+    make_share: MakeShareConsumer, servers: str, admin: Admin
+) -> None:
     topic = admin.create("queue", 2)
     for number in range(2):
         put(servers, topic, numbered(1000, partition=number))
@@ -39,7 +41,7 @@ def test_all_is_read_once_and_accepted_by_polls(make_share: MakeShareConsumer, s
     poll_nothing(successor, 1.5)
 
 
-def test_what_was_not_committed_at_the_end_comes_again(
+def test_share_records_not_accepted_at_close_are_delivered_again(
     make_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
     topic = admin.create("again")
@@ -57,7 +59,9 @@ def test_what_was_not_committed_at_the_end_comes_again(
     assert second.commit() == {}
 
 
-def test_two_members_share_one_partition(make_sync_share: MakeShareConsumer, servers: str, admin: Admin) -> None:
+def test_two_members_of_a_share_group_read_from_one_partition(
+    make_sync_share: MakeShareConsumer, servers: str, admin: Admin
+) -> None:
     topic = admin.create("shared")
     group = share_group(servers)
     settings = {"bootstrap_servers": servers, "group_id": group, "max_poll_records": 10, "topics": [topic]}
@@ -76,7 +80,7 @@ def test_two_members_share_one_partition(make_sync_share: MakeShareConsumer, ser
     assert all(found), "both have some"
 
 
-def test_a_group_without_a_start_begins_at_the_end(
+def test_a_new_share_group_starts_at_the_end_of_the_log(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
     topic = admin.create("late")
@@ -95,7 +99,7 @@ def test_a_group_without_a_start_begins_at_the_end(
     assert found == list(range(found[0], found[0] + len(found)))
 
 
-def test_iteration_gives_back_what_it_did_not_hand_out(
+def test_a_share_iteration_keeps_records_it_did_not_return(
     make_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
     topic = admin.create("iterated")
@@ -111,7 +115,9 @@ def test_iteration_gives_back_what_it_did_not_hand_out(
     assert consumer.metrics()["acknowledged"] == 10
 
 
-def test_topics_can_be_changed_and_given_up(make_share: MakeShareConsumer, servers: str, admin: Admin) -> None:
+def test_a_share_subscription_can_be_changed_and_dropped(
+    make_share: MakeShareConsumer, servers: str, admin: Admin
+) -> None:
     one, two = admin.create("one"), admin.create("two")
     for topic in (one, two):
         put(servers, topic, numbered(5))
@@ -129,7 +135,7 @@ def test_topics_can_be_changed_and_given_up(make_share: MakeShareConsumer, serve
     assert offsets(poll_some(consumer)) == [5, 6, 7, 8, 9]
 
 
-def test_wakeup_ends_a_poll_and_close_the_consumer(
+def test_wakeup_ends_a_waiting_share_poll_and_close_is_quick(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
     topic = admin.create("woken")
@@ -148,7 +154,9 @@ def test_wakeup_ends_a_poll_and_close_the_consumer(
         consumer.poll(0)
 
 
-def test_a_group_of_another_kind_is_refused(make_sync_share: MakeShareConsumer, servers: str, admin: Admin) -> None:
+def test_a_share_consumer_refuses_a_consumer_group(
+    make_sync_share: MakeShareConsumer, servers: str, admin: Admin
+) -> None:
     from headrace import Consumer
 
     topic, group = admin.create("kinds"), unique("consumers")

@@ -34,7 +34,7 @@ def number_of(record: Record) -> int:
     return int(record.value or b"")
 
 
-def test_threads_process_every_record_with_releases_and_rejects(
+def test_a_share_run_handles_every_record_with_releases_and_rejects(
     make_sync_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
     """Every tenth fails at first, every fiftieth is rejected."""
@@ -74,7 +74,7 @@ def test_threads_process_every_record_with_releases_and_rejects(
     assert consumer.metrics()["refused"] == 0
 
 
-def test_tasks_that_outlast_a_lock_keep_their_records(servers: str, topic: str) -> None:
+def test_share_handlers_that_outlast_a_lock_keep_their_records(servers: str, topic: str) -> None:
     """Work that takes longer than a lock is not given to others."""
     patiently(lambda scale: _outlast_locks(servers, topic, scale))
 
@@ -110,7 +110,9 @@ def _outlast_locks(servers: str, topic: str, lock: float) -> None:
     assert sum(each.released for each in progress) == 0
 
 
-def test_a_signal_ends_a_share_run_in_order(make_sync_share: MakeShareConsumer, servers: str, topic: str) -> None:
+def test_a_signal_ends_a_share_run_after_started_records_are_accepted(
+    make_sync_share: MakeShareConsumer, servers: str, topic: str
+) -> None:
     consumer = make_sync_share(bootstrap_servers=servers, group_id=share_group(servers), topics=[topic])
     begun = threading.Event()
     done: list[int] = []
@@ -128,7 +130,7 @@ def test_a_signal_ends_a_share_run_in_order(make_sync_share: MakeShareConsumer, 
     assert consumer.metrics()["in_hand"] == 0
 
 
-def test_a_cancelled_run_releases_its_records(servers: str, topic: str) -> None:
+def test_a_cancelled_share_run_keeps_no_record_in_hand(servers: str, topic: str) -> None:
     group = share_group(servers)
 
     async def work() -> int:
@@ -183,7 +185,7 @@ class Stuck:
 
 
 @pytest.mark.parametrize("timeout", [0.5, None], ids=["timeout", "max.poll.interval.ms"])
-def test_a_handler_that_does_not_end_loses_its_record(
+def test_a_record_whose_share_handler_never_returns_is_released(
     make_share: MakeShareConsumer, servers: str, topic: str, timeout: float | None
 ) -> None:
     """It is released, though its lock could be renewed, and its place is free: here for the same record."""
@@ -214,7 +216,7 @@ def test_a_handler_that_does_not_end_loses_its_record(
     assert work.is_free.is_set()
 
 
-def test_handlers_that_do_not_end_do_not_keep_a_run_from_ending(
+def test_a_share_run_raises_when_too_many_handlers_never_return(
     make_sync_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
     """One place and one more may be taken by them: the next ends run()."""
@@ -228,7 +230,9 @@ def test_handlers_that_do_not_end_do_not_keep_a_run_from_ending(
     is_free.set()
 
 
-def test_run_of_a_share_consumer_refuses_what_it_cannot_do(make_sync_share: MakeShareConsumer, servers: str) -> None:
+def test_a_share_run_refuses_missing_subscriptions_and_wrong_options(
+    make_sync_share: MakeShareConsumer, servers: str
+) -> None:
     consumer: ShareConsumer = make_sync_share(bootstrap_servers=servers, group_id="g")
     with pytest.raises(StateError, match="subscribe"):
         consumer.run(print)
