@@ -59,7 +59,7 @@ def member_of(query: Run) -> QueryMember:
     return member
 
 
-def test_partitions_of_an_absent_query_go_to_another_member_and_it_resumes_behind_it(
+def test_a_query_past_max_poll_interval_resumes_behind_the_member_that_took_over(
     query: Run, servers: str, topic: str
 ) -> None:
     query.begin()
@@ -84,7 +84,7 @@ def test_partitions_of_an_absent_query_go_to_another_member_and_it_resumes_behin
     assert shown["headrace:metrics"]["readOfLost"] == 200
 
 
-def test_a_call_that_comes_while_a_query_leaves_brings_it_back(query: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trigger_while_a_query_leaves_its_group_makes_it_rejoin(query: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the next trigger: there may not be another one for hours."""
     query.begin()
     read_all(query, 200)
@@ -110,7 +110,7 @@ def test_a_call_that_comes_while_a_query_leaves_brings_it_back(query: Run, monke
     wait_for("it is back", is_back, 30)
 
 
-def test_a_query_can_end_while_it_is_absent(query: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_query_can_end_after_it_has_left_its_group(query: Run, caplog: pytest.LogCaptureFixture) -> None:
     query.begin()
     read_all(query, 200)
     wait_for("it leaves", lambda: "The query leaves its group" in caplog.text, 30)

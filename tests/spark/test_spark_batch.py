@@ -39,7 +39,9 @@ def topic(admin: Admin, servers: str) -> str:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])  # all of them are in test_spark_beside_jvm.py
-def test_every_column_is_as_it_was_written(spark: SparkSession, admin: Admin, servers: str, codec: str) -> None:
+def test_every_column_of_a_batch_has_the_written_values(
+    spark: SparkSession, admin: Admin, servers: str, codec: str
+) -> None:
     topic = admin.create("columns", 2, retention_ms=-1)
     records = [
         Outgoing(b"value", b"key", 0, 1_700_000_000_123, [("a", b"1"), ("a", None), ("b", b"")]),
@@ -129,14 +131,16 @@ class TestWhatIsRead:
         assert kafka(spark, servers, topic).count() == 15
         assert kafka(spark, servers, topic, kafka__isolation__level="read_committed").count() == 10
 
-    def test_options_decide_the_number_of_tasks(self, spark: SparkSession, servers: str, topic: str) -> None:
+    def test_partition_options_decide_the_number_of_spark_tasks(
+        self, spark: SparkSession, servers: str, topic: str
+    ) -> None:
         assert kafka(spark, servers, topic).rdd.getNumPartitions() == 3
         assert kafka(spark, servers, topic, minPartitions=6).rdd.getNumPartitions() == 6
         split = kafka(spark, servers, topic, maxRecordsPerPartition=50)
         assert split.rdd.getNumPartitions() == 12
         assert split.count() == 600
 
-    def test_an_empty_topic_has_no_rows(self, spark: SparkSession, servers: str, admin: Admin) -> None:
+    def test_a_batch_of_an_empty_topic_has_no_rows(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         assert kafka(spark, servers, admin.create("empty")).count() == 0
 
 
@@ -160,7 +164,7 @@ class TestRefusals:
         with pytest.raises(PySparkException, match="topics that do not exist: nowhere"):
             kafka(spark, servers, "nowhere").count()
 
-    def test_a_batch_without_a_broker_fails_in_time(self, spark: SparkSession, topic: str) -> None:
+    def test_a_batch_without_a_broker_fails_within_the_api_timeout(self, spark: SparkSession, topic: str) -> None:
         began = time.monotonic()
         with pytest.raises(PySparkException, match=r"127\.0\.0\.1:9"):
             kafka(spark, "127.0.0.1:9", topic, kafka__default__api__timeout__ms=1000).count()

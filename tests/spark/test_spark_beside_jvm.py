@@ -210,6 +210,6 @@ def test_both_sources_refuse_the_same_options(found: dict[str, Any]) -> None:
     assert found["refusals"] == {name: [True, True] for name in REFUSED_BY_BOTH}
 
 
-def test_in_both_sources_each_action_reads_what_there_is_then(found: dict[str, Any]) -> None:
+def test_in_both_sources_each_action_reads_the_records_of_its_time(found: dict[str, Any]) -> None:
     uses = ("count", "filter", "same plan", "view", "union")
     assert found["reuse"] == {source: {use: [100, 150] for use in uses} for source in spark_compare.SOURCES}

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_two_queries_of_one_group_have_client_ids_of_their_own(servers: str, admin: Admin, protocol: str) -> None:
+def test_queries_of_one_group_have_distinct_client_ids(servers: str, admin: Admin, protocol: str) -> None:
     """`headrace lag` and `kafka-consumer-groups` show it beside each partition, and the query's progress has it."""
     topic, group = admin.create("told-apart", 2), unique("told-apart")
     given = {"subscribe": topic, "group.membership": "true", "kafka.group.id": group, "kafka.group.protocol": protocol}
@@ -49,7 +49,7 @@ async def clients(servers: str, group: str) -> set[str]:
     return set() if found is None else {member.client_id for member in found.members}
 
 
-def test_a_query_of_a_share_group_has_a_client_id_of_its_own(servers: str) -> None:
+def test_queries_of_one_share_group_have_distinct_client_ids(servers: str) -> None:
     given = {"kafka.bootstrap.servers": servers, "subscribe": "t", "share.group.id": "s"}
     names = set()
     for _ in range(2):

@@ -42,7 +42,7 @@ def committed(servers: str, group: str, topic: str) -> list[int | None]:
     return [each and each.offset for each in found.values()]
 
 
-def test_tools_see_the_lag_of_a_query(stream: Stream, servers: str, topic: str) -> None:
+def test_kafka_consumer_groups_shows_the_lag_of_a_query(stream: Stream, servers: str, topic: str) -> None:
     group = stream.options["kafka.group.id"]
     stream.run()
     # Spark does not wait for the process of the reader, which may be about to commit when the query has ended.
@@ -70,9 +70,7 @@ def test_the_last_batch_of_a_query_that_waits_for_records_is_committed(
         query.awaitTermination(DEADLINE)
 
 
-def test_while_commits_fail_the_query_goes_on_and_they_are_tried_again(
-    stream: Stream, servers: str, topic: str
-) -> None:
+def test_a_query_continues_while_its_commits_fail_and_retries_them(stream: Stream, servers: str, topic: str) -> None:
     """A member of the group keeps others from committing to it."""
     group = stream.options["kafka.group.id"]
     query = None
@@ -95,7 +93,7 @@ def test_while_commits_fail_the_query_goes_on_and_they_are_tried_again(
             query.awaitTermination(DEADLINE)
 
 
-def test_nothing_is_committed_of_a_batch_that_failed(stream: Stream, servers: str, topic: str) -> None:
+def test_offsets_of_a_failed_batch_are_not_committed(stream: Stream, servers: str, topic: str) -> None:
     group = stream.options["kafka.group.id"]
     stream.run()
     write(servers, topic, numbered(10, 0))
@@ -116,14 +114,14 @@ def test_wrong_commit_options_are_refused_at_the_start(spark: SparkSession, serv
         query.awaitTermination(DEADLINE)
 
 
-def test_a_batch_query_commits_nothing(spark: SparkSession, servers: str, topic: str) -> None:
+def test_a_batch_query_refuses_commit_offsets(spark: SparkSession, servers: str, topic: str) -> None:
     reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
     with pytest.raises(PySparkException, match="is only for streaming queries"):
         reader.option("commitOffsets", "true").option("kafka.group.id", "g").load().count()
 
 
 @pytest.mark.soak
-def test_a_first_batch_from_the_end_is_the_same_when_it_is_run_again(stream: Stream, servers: str, topic: str) -> None:
+def test_a_first_batch_from_latest_reads_the_same_when_it_is_rerun(stream: Stream, servers: str, topic: str) -> None:
     """The end of a log moves, and Spark keeps only where a batch ends: so the first one only says where it starts."""
     stream.options["startingOffsets"] = "latest"
     stream.run()

@@ -62,7 +62,9 @@ def test_a_topic_is_read_through_spark_connect(servers: str, topic: str, tmp_pat
         assert "did you mean startingOffsets" in driver.told("refusal")
 
 
-def test_a_pipeline_resumes_where_it_was(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> None:
+def test_a_declarative_pipeline_resumes_where_it_stopped(
+    spark: SparkSession, servers: str, topic: str, tmp_path: Path
+) -> None:
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     (tmp_path / "spark-pipeline.yml").write_text(SPEC.format(directory=tmp_path))
     (tmp_path / "transformations").mkdir()

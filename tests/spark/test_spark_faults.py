@@ -87,7 +87,7 @@ class TestRetentionOvertakesATask:
         with pytest.raises(PySparkException, match="are no longer in the log"):
             query.rows()
 
-    def test_a_task_that_retention_overtakes_goes_on_without_fail_on_data_loss(
+    def test_a_task_that_retention_overtakes_continues_without_fail_on_data_loss(
         self, spark: SparkSession, servers: str, admin: Admin, gate: Gate
     ) -> None:
         topic = long_topic(servers, admin.create)
@@ -101,7 +101,7 @@ class TestRetentionOvertakesATask:
 
 
 @pytest.mark.soak
-def test_a_task_says_when_no_records_come(
+def test_a_task_fails_when_no_records_arrive_within_the_poll_timeout(
     spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, gate: Gate
 ) -> None:
     """The only broker that has the partition is gone: the task says so after kafkaConsumer.pollTimeoutMs."""

@@ -40,7 +40,7 @@ def query(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Batc
     return query
 
 
-def test_a_query_that_comes_back_reads_the_newest_records_first(query: Batches, topic: str) -> None:
+def test_a_restarted_query_with_lanes_reads_the_newest_records_first(query: Batches, topic: str) -> None:
     run = query.run()
     ends = query.ends()
     assert ends[1] == {topic: {str(number): {"frontier": 500, "holes": {"75": 425}} for number in range(2)}}
@@ -67,7 +67,7 @@ def test_a_query_stopped_in_the_middle_of_its_backlog_resumes_it(query: Batches,
     assert query.places() == sorted(grid(2, 500) + [(0, offset) for offset in range(500, 800)])
 
 
-def test_a_query_with_lanes_switched_off_works_off_what_is_open_first(query: Batches, servers: str, topic: str) -> None:
+def test_a_query_with_lanes_switched_off_reads_its_open_ranges_first(query: Batches, servers: str, topic: str) -> None:
     query.break_off(after=1)
     write(servers, topic, numbered(100, 1))
     del query.stream.options["enable.parallel.rebalance"]
@@ -96,7 +96,7 @@ def test_a_backlog_that_retention_shortens_is_worked_off(query: Batches, admin: 
     assert query.ends()[max(query.ends())] == {topic: {"0": 500, "1": 500}}
 
 
-def test_commits_say_where_the_backlog_is(query: Batches, servers: str, topic: str) -> None:
+def test_commits_of_a_query_contain_the_open_ranges_of_its_backlog(query: Batches, servers: str, topic: str) -> None:
     """The lowest open offset, with what is done beyond it beside it: whoever goes on from there misses nothing."""
     group = unique("laned")
     query.stream.options |= {"commitOffsets": "true", "kafka.group.id": group}

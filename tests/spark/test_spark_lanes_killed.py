@@ -41,7 +41,7 @@ MEMBERS = {
 
 @pytest.mark.soak
 @pytest.mark.timeout(400 + 100 * ROUNDS)
-def test_queries_of_all_kinds_lose_nothing_when_drivers_are_killed(
+def test_lane_member_and_share_queries_lose_nothing_when_drivers_are_killed(
     spark: SparkSession, admin: Admin, servers: str, tmp_path: Path
 ) -> None:
     seed = random.randrange(10**6)

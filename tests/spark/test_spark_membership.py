@@ -173,7 +173,9 @@ def test_two_queries_and_a_java_member_share_a_group(
     assert second.places()
 
 
-def test_a_long_batch_keeps_its_partitions(queries: Queries, servers: str, topic: str) -> None:
+def test_a_batch_longer_than_the_session_timeout_keeps_its_partitions(
+    queries: Queries, servers: str, topic: str
+) -> None:
     """It takes longer than the session timeout. What another member asks for meanwhile it gets when it is complete."""
     short = FAST | {"kafka.session.timeout.ms": int(1000 * SESSION)}
     batches = queries.new(topic, **short, **{"kafka.partition.assignment.strategy": "cooperative-sticky"})
@@ -212,7 +214,7 @@ def test_a_long_batch_keeps_its_partitions(queries: Queries, servers: str, topic
 
 
 @pytest.mark.parametrize("protocol", [pytest.param(SHORT, id="classic"), pytest.param(MODERN, id="consumer")])
-def test_a_batch_that_is_too_long_loses_its_partitions(
+def test_a_batch_longer_than_max_poll_interval_loses_its_partitions(
     queries: Queries, servers: str, topic: str, protocol: dict[str, Any]
 ) -> None:
     """Within max.poll.interval.ms, and not only within the session timeout of Kafka's defaults, 45 s."""

@@ -84,7 +84,7 @@ def _make_again(admin: Admin, topic: str, partitions: int) -> bool:
 
 
 class TestLogsThatEndBeforeTheQuery:
-    def test_a_few_lost_records_do_not_bring_back_the_others(self, run: Runs, topic: str) -> None:
+    def test_a_log_that_ends_before_the_checkpoint_is_not_read_again(self, run: Runs, topic: str) -> None:
         ahead = {topic: {"0": 105, "1": 100}}
         with pytest.raises(DataLossError, match=r"read to offset 105, but its log ends at 100: records were lost"):
             run(ahead).to_the_end()
@@ -92,7 +92,9 @@ class TestLogsThatEndBeforeTheQuery:
         assert query.to_the_end() == []
         assert query.at == {topic: {"0": 100, "1": 100}}, "it goes on at the end of the log, in Spark's own form"
 
-    def test_open_transactions_are_no_loss(self, run: Runs, servers: str, admin: Admin, topic: str) -> None:
+    def test_an_open_transaction_at_the_end_of_a_log_is_no_data_loss(
+        self, run: Runs, servers: str, admin: Admin, topic: str
+    ) -> None:
         writer = Writer(servers, transactional_id=unique("tx"))
         writer.producer.begin_transaction()
         writer.send(topic, numbered(5))
@@ -107,7 +109,7 @@ class TestLogsThatEndBeforeTheQuery:
         assert query.at == uncommitted.at
         assert run(query.at, kafka__isolation__level="read_committed").to_the_end() == [(0, 106)]
 
-    def test_a_topic_that_is_made_again_is_a_loss(self, run: Runs, servers: str, admin: Admin, topic: str) -> None:
+    def test_a_recreated_topic_is_data_loss(self, run: Runs, servers: str, admin: Admin, topic: str) -> None:
         before = {topic: {"0": 100, "1": 100}}
         deleted(admin, topic, again=2)
         write(servers, topic, numbered(5))
@@ -120,7 +122,7 @@ class TestLogsThatEndBeforeTheQuery:
         assert again.to_the_end() == [(0, offset) for offset in range(5)]
         assert again.at == {topic: {"0": 5, "1": 0}}
 
-    def test_a_topic_that_is_gone_is_a_loss(self, run: Runs, admin: Admin, topic: str) -> None:
+    def test_a_deleted_topic_is_data_loss(self, run: Runs, admin: Admin, topic: str) -> None:
         other = admin.create("stays")
         before = {topic: {"0": 100, "1": 100}, other: {"0": 0}}
         deleted(admin, topic)
@@ -138,7 +140,7 @@ class TestLogsThatEndBeforeTheQuery:
 
 
 class TestMembersAndDataLoss:
-    def test_a_topic_that_is_made_again_is_a_loss_of_a_member(
+    def test_a_recreated_topic_is_data_loss_for_a_member(
         self, member: Runs, servers: str, admin: Admin, topic: str
     ) -> None:
         first = member()
@@ -153,7 +155,7 @@ class TestMembersAndDataLoss:
         query = member(first.at, failOnDataLoss="false")
         assert query.to_the_end() == [(0, offset) for offset in range(5)]
 
-    def test_a_topic_that_is_gone_is_a_loss_of_a_member(
+    def test_a_deleted_topic_is_data_loss_for_a_member(
         self, member: Runs, servers: str, admin: Admin, topic: str
     ) -> None:
         """While the query is a member, and still has its partitions. The other topic is read on."""
@@ -172,7 +174,9 @@ class TestMembersAndDataLoss:
         write(servers, other, numbered(3))
         assert goes_on.trigger() == [(0, offset) for offset in range(5, 8)]
 
-    def test_what_a_query_had_completed_is_committed_to_the_group(self, member: Runs, servers: str, topic: str) -> None:
+    def test_a_member_without_new_records_commits_the_offsets_of_its_checkpoint(
+        self, member: Runs, servers: str, topic: str
+    ) -> None:
         """A query that was killed before it could commit, and that finds nothing new."""
         query = member({topic: {"0": 100, "1": 100}})
         assert query.to_the_end() == []
@@ -194,7 +198,7 @@ def _until_read(query: Run, count: int) -> None:
 
 
 class TestMembers:
-    def test_the_least_of_a_batch_does_not_hold_up_partitions_that_arrive(
+    def test_min_offsets_per_trigger_does_not_delay_newly_assigned_partitions(
         self, member: Runs, servers: str, topic: str
     ) -> None:
         query = member(minOffsetsPerTrigger=1000, maxTriggerDelay="10m")
@@ -208,7 +212,7 @@ class TestMembers:
         assert query.at is not None
         assert [query.at[topic][number]["frontier"] for number in "01"] == [30, 31], "they have arrived"
 
-    def test_available_now_waits_for_what_a_cooperative_group_gives(
+    def test_available_now_waits_for_the_partitions_of_a_cooperative_group(
         self, member: Runs, servers: str, topic: str
     ) -> None:
         """A newcomer's first assignment is empty, until others have given up what it gets."""
@@ -236,7 +240,7 @@ class TestMembers:
             other.join()
 
     @pytest.mark.parametrize("change", [str.upper, lambda topic: topic[1:]])
-    def test_a_member_s_pattern_is_searched_for_and_may_have_flags(
+    def test_a_member_s_pattern_may_match_a_part_of_the_name_and_have_flags(
         self, member: Runs, topic: str, change: Callable[[str], str]
     ) -> None:
         assert member(subscribePattern=f"(?i){change(topic)}$").to_the_end() == grid(2, 100)
@@ -261,7 +265,7 @@ class TestMembers:
 
 
 class TestTheLeastOfABatch:
-    def test_the_first_batch_does_not_wait_for_its_least_and_the_next_does(
+    def test_later_batches_wait_for_min_offsets_per_trigger_and_the_first_does_not(
         self, run: Runs, servers: str, topic: str
     ) -> None:
         """As in Spark. And the progress shows how far behind it is while it waits."""
@@ -279,7 +283,7 @@ class TestTheLeastOfABatch:
         write(servers, topic, numbered(1000, 0))
         assert len(query.trigger() or []) == 1000
 
-    def test_a_new_partition_whose_beginning_is_gone_when_its_batch_is_run_again(
+    def test_a_rerun_batch_fails_when_the_start_of_its_new_partition_is_deleted(
         self, run: Runs, admin: Admin, topic: str
     ) -> None:
         query, end = run({topic: {"0": 100}}), {topic: {"0": 100, "1": 100}}
@@ -290,7 +294,7 @@ class TestTheLeastOfABatch:
 
 
 class TestPatterns:
-    def test_patterns_are_searched_for_and_leave_out_internal_topics(
+    def test_patterns_may_match_a_part_of_the_name_and_exclude_internal_topics(
         self, servers: str, admin: Admin, topic: str
     ) -> None:
         with Consumer(bootstrap_servers=servers, group_id=unique("any")) as consumer:
@@ -308,14 +312,14 @@ class TestPatterns:
 
 
 class TestRangesThatAreNotThere:
-    def test_a_batch_to_an_end_beyond_the_log_is_a_loss(self, servers: str, topic: str) -> None:
+    def test_an_ending_offset_beyond_the_log_is_data_loss(self, servers: str, topic: str) -> None:
         ends = f'{{"{topic}":{{"0":50,"1":120}}}}'
         with pytest.raises(DataLossError, match=r"should be read to offset 120, but its log ends at 100"):
             planned(servers, topic, endingOffsets=ends)
         assert planned(servers, topic, endingOffsets=ends, failOnDataLoss="false") == [(0, 0, 50), (1, 0, 100)]
 
     @pytest.mark.parametrize("fails", [True, False])
-    def test_a_log_that_ends_inside_of_a_task_s_range_is_a_loss(
+    def test_a_log_that_ends_inside_of_a_task_s_range_is_data_loss(
         self, servers: str, topic: str, fails: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As after an election that has lost records, since the batch was planned."""
@@ -338,7 +342,7 @@ class TestRangesThatAreNotThere:
         assert found == list(range(90, 100))
 
     @pytest.mark.parametrize("fails", [True, False])
-    def test_a_topic_deleted_before_its_task_is_a_loss(
+    def test_a_topic_deleted_before_its_task_is_data_loss(
         self, servers: str, admin: Admin, topic: str, fails: bool
     ) -> None:
         options = options_of(servers, topic, failOnDataLoss=fails, **{"kafkaConsumer.pollTimeoutMs": 300})
@@ -350,7 +354,9 @@ class TestRangesThatAreNotThere:
         else:
             assert rows(wanted, options) == []
 
-    def test_a_broker_that_is_not_there_is_no_loss(self, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_unreachable_broker_is_a_timeout_and_no_data_loss(
+        self, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(reading, "_STALL_CHECK_TIMEOUT", 0.3)
         given = {"kafkaConsumer.pollTimeoutMs": 300, "kafka.default.api.timeout.ms": 300}
         options = options_of("localhost:9", topic, failOnDataLoss="false", **given)
@@ -380,7 +386,9 @@ def rows(wanted: OffsetRange, options: SourceOptions) -> list[int]:
 class TestBatchTasks:
     """Tasks that are planned once and run later: Spark keeps them for all actions of a DataFrame."""
 
-    def test_an_open_transaction_is_no_loss(self, servers: str, admin: Admin, topic: str) -> None:
+    def test_an_open_transaction_before_a_task_s_range_is_no_data_loss(
+        self, servers: str, admin: Admin, topic: str
+    ) -> None:
         writer = Writer(servers, transactional_id=unique("tx"))
         writer.producer.begin_transaction()
         writer.send(topic, numbered(5))
@@ -392,7 +400,7 @@ class TestBatchTasks:
         admin.wait_end(topic, 106)
         assert query.offsets(0) == [102, 103, 104]
 
-    def test_a_log_that_ends_before_a_task_s_range_is_a_loss(self, servers: str, admin: Admin, topic: str) -> None:
+    def test_a_log_that_ends_before_a_task_s_range_is_data_loss(self, servers: str, admin: Admin, topic: str) -> None:
         starts = f'{{"{topic}":{{"0":60,"1":-2}}}}'
         query = BatchQuery(servers, topic, startingOffsets=starts)
         assert len(query.offsets(0)) == 40
@@ -401,7 +409,7 @@ class TestBatchTasks:
         with pytest.raises(DataLossError, match=r"should be read from offset 60, but its log ends at 5\."):
             query.offsets(0)
 
-    def test_an_end_by_time_before_the_start_reads_nothing(self, servers: str, topic: str) -> None:
+    def test_an_ending_timestamp_before_the_start_reads_nothing(self, servers: str, topic: str) -> None:
         starts = f'{{"{topic}":{{"0":60,"1":60}}}}'
         assert BatchQuery(servers, topic, startingOffsets=starts, endingTimestamp="1").offsets(0) == []
 
@@ -426,7 +434,7 @@ class BatchQuery:
 
 
 class TestConnections:
-    def test_a_worker_keeps_its_connections(self, servers: str, topic: str) -> None:
+    def test_a_worker_reuses_consumers_and_closes_the_least_recently_used(self, servers: str, topic: str) -> None:
         options = options_of(servers, topic)
         own = reading._key(options.settings)
         wanted = OffsetRange(TopicPartition(topic, 0), 0, 10)
@@ -441,7 +449,7 @@ class TestConnections:
         with pytest.raises(ClosedError):
             kept.poll(0.0)
 
-    def test_a_connection_that_failed_is_not_used_again(self, servers: str, topic: str) -> None:
+    def test_a_consumer_whose_range_was_not_read_to_the_end_is_not_reused(self, servers: str, topic: str) -> None:
         options = options_of(servers, topic)
         found = reading.read_range(OffsetRange(TopicPartition(topic, 0), 0, 100), options, ["offset"])
         next(found)

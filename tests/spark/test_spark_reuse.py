@@ -75,7 +75,7 @@ class TestFilters:
         assert count("") == 200
         assert count(f"where topic = '{a}' and offset > (select max(offset) from reused where topic = '{b}')") == 40
 
-    def test_filters_one_after_the_other_do_not_add_up(
+    def test_filters_of_one_action_do_not_affect_the_next(
         self, spark: SparkSession, servers: str, two: tuple[str, str]
     ) -> None:
         frame, (a, b) = loaded(spark, servers, *two), two
@@ -97,7 +97,7 @@ class TestFilters:
             ("partition in (0, 2) and offset <= 1", 4),
         ],
     )
-    def test_filtered_rows_are_those_that_pass(
+    def test_a_filter_returns_exactly_the_rows_that_match(
         self, spark: SparkSession, servers: str, two: tuple[str, str], condition: str, expected: int
     ) -> None:
         assert loaded(spark, servers, *two).filter(condition).count() == expected
@@ -138,7 +138,7 @@ class TestLaterActions:
         write(servers, topic, numbered(50))
         assert [row.offset for row in frame.orderBy("offset").collect()] == list(range(150))
 
-    def test_later_actions_do_not_miss_records_that_are_gone(
+    def test_later_actions_start_at_the_new_beginning_of_the_log(
         self, spark: SparkSession, servers: str, admin: Admin
     ) -> None:
         topic = admin.create("shrinks", 1)
@@ -164,9 +164,7 @@ class TestLaterActions:
         write(servers, admin.create("", 2, name=f"{prefix}.two"), numbered(5, 1))
         assert (by_name.count(), by_pattern.count()) == (17, 22)
 
-    def test_later_actions_keep_the_offsets_that_are_given(
-        self, spark: SparkSession, servers: str, admin: Admin
-    ) -> None:
+    def test_later_actions_keep_given_ending_offsets(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         topic = admin.create("grows", 2)
         write(servers, topic, [*numbered(100, 0), *numbered(100, 1)])
         reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers)
@@ -176,7 +174,7 @@ class TestLaterActions:
         write(servers, topic, [*numbered(10, 0), *numbered(10, 1)])
         assert frame.count() == 160, "one partition has an end, the other one has not"
 
-    def test_later_actions_keep_the_times_that_are_given(self, spark: SparkSession, servers: str, admin: Admin) -> None:
+    def test_later_actions_keep_given_timestamps(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         topic = admin.create("times", retention_ms=-1)
         write(servers, topic, [Outgoing(b"x", timestamp=1000 * number) for number in range(1, 11)])
         reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers)

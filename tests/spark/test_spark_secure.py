@@ -48,14 +48,16 @@ def places(frame: DataFrame) -> list[tuple[int, int]]:
     return sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
 
 
-def test_a_batch_and_a_stream_get_in(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
+def test_a_batch_and_a_stream_authenticate_with_java_s_options(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
     assert places(batch(spark, options)) == grid(2, 100)
     query = stream(spark, options, tmp_path)
     query.run()
     assert query.places() == grid(2, 100)
 
 
-def test_other_names_of_settings_and_a_certificate_get_in(
+def test_a_batch_authenticates_with_librdkafka_s_settings_and_a_certificate(
     spark: SparkSession, secured: SecuredBroker, topic: str
 ) -> None:
     for config in (secured.broker.config_of("admin", "PLAIN"), secured.broker.mutual_config):
@@ -88,7 +90,7 @@ def event_log(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
     listener.stop()
 
 
-def test_no_secret_in_plans_and_event_logs(
+def test_plans_event_logs_and_checkpoints_contain_no_secret(
     spark: SparkSession,
     options: dict[str, str],
     password: str,
@@ -135,7 +137,9 @@ def test_the_error_of_a_wrong_password_does_not_show_it(
     assert "wr0ng-secret" not in str(failed.value)
 
 
-def test_a_wrong_setting_is_told_without_secrets(spark: SparkSession, options: dict[str, str], password: str) -> None:
+def test_the_error_of_a_wrong_security_option_contains_no_secret(
+    spark: SparkSession, options: dict[str, str], password: str
+) -> None:
     for name in ("kafka.sasl.jaas.config", "kafka.ssl.truststore.location"):
         with pytest.raises(PySparkException) as caught:
             batch(spark, options | {name: options[name].replace(";", "").replace("ca.pem", "missing.pem")}).collect()

@@ -96,7 +96,7 @@ def next_batch(reader: ShareReader, start: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_records_that_come_late_belong_to_the_same_batch(
+def test_share_records_that_arrive_late_belong_to_the_same_batch(
     reader: ShareReader,
     fetches: SlowFetches,
     servers: str,
@@ -141,7 +141,7 @@ def test_records_that_come_late_belong_to_the_same_batch(
     assert locks_held(reader) == 0
 
 
-def test_a_batch_never_has_more_records_than_its_limit(
+def test_a_share_batch_never_exceeds_max_offsets_per_trigger(
     reader: ShareReader, fetches: SlowFetches, servers: str, topic: str
 ) -> None:
     """Also if every answer is late."""
@@ -157,7 +157,7 @@ def test_a_batch_never_has_more_records_than_its_limit(
     assert seen == list(range(120))
 
 
-def test_figures_count_all_locks(reader: ShareReader, servers: str, topic: str) -> None:
+def test_locks_held_includes_records_that_no_batch_has_yet(reader: ShareReader, servers: str, topic: str) -> None:
     """Also of records that the member has and no batch."""
     put(servers, topic, numbered(30))
     start = reader.initialOffset()

@@ -94,7 +94,7 @@ def test_batches_of_a_share_group_stay_within_the_limit(shared: Shared, servers:
     assert shared.batches.places()[200:] == [(1, offset) for offset in range(100, 105)], "the rest was accepted"
 
 
-def test_a_batch_that_fails_is_released(shared: Shared) -> None:
+def test_records_of_a_failed_share_batch_are_read_by_a_later_batch(shared: Shared) -> None:
     """What it had comes again, in the batch that follows: at least once. Its number is run again, empty."""
     shared.options["maxOffsetsPerTrigger"] = 50
     shared.batches.break_off(after=1, processingTime="50 milliseconds")
@@ -107,7 +107,7 @@ def test_a_batch_that_fails_is_released(shared: Shared) -> None:
 
 
 @pytest.mark.soak
-def test_a_batch_longer_than_a_lock_keeps_its_records(shortly_shared: Shared, servers: str, topic: str) -> None:
+def test_a_share_batch_longer_than_a_lock_keeps_its_records(shortly_shared: Shared, servers: str, topic: str) -> None:
     """Its records are not given to anybody else, and are accepted when it is complete."""
     shared = shortly_shared
     begun, may_end = threading.Event(), threading.Event()
@@ -172,7 +172,7 @@ def test_a_query_shares_records_with_another_share_consumer(shared: Shared, serv
     assert max(sizes(query)) <= 40
 
 
-def test_a_checkpoint_without_a_share_group_is_refused(
+def test_a_share_group_query_refuses_a_checkpoint_of_another_query(
     spark: SparkSession, servers: str, topic: str, shared: Shared
 ) -> None:
     Batches(Stream(spark, servers, topic, shared.batches.stream.where)).run()

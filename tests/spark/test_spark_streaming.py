@@ -29,7 +29,7 @@ def stream(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Str
     return Stream(spark, servers, topic, tmp_path)
 
 
-def test_each_run_reads_what_is_new_and_no_more(stream: Stream, servers: str, topic: str) -> None:
+def test_each_run_of_a_query_reads_only_new_records(stream: Stream, servers: str, topic: str) -> None:
     stream.run()
     assert stream.places() == grid(2, 100)
     stream.run()
@@ -39,7 +39,7 @@ def test_each_run_reads_what_is_new_and_no_more(stream: Stream, servers: str, to
     assert stream.places() == sorted(grid(2, 100) + [(0, offset) for offset in range(100, 120)])
 
 
-def test_the_cap_holds_and_is_shared_fairly(stream: Stream, servers: str, topic: str) -> None:
+def test_max_offsets_per_trigger_is_divided_equally_among_partitions(stream: Stream, servers: str, topic: str) -> None:
     write(servers, topic, numbered(300, 0))
     stream.options["maxOffsetsPerTrigger"] = 120
     query = stream.run()
@@ -51,20 +51,22 @@ def test_the_cap_holds_and_is_shared_fairly(stream: Stream, servers: str, topic:
     assert len(stream.places()) == len(set(stream.places())) == 500
 
 
-def test_the_progress_tells_how_far_behind_it_is(stream: Stream, topic: str) -> None:
+def test_the_progress_of_a_query_has_the_latest_offsets(stream: Stream, topic: str) -> None:
     stream.options["maxOffsetsPerTrigger"] = 50
     query = stream.run()
     source = query.recentProgress[0]["sources"][0]
     assert json.loads(source["latestOffset"]) == {topic: {"0": 100, "1": 100}}
 
 
-def test_a_checkpoint_is_spark_s(stream: Stream, topic: str) -> None:
+def test_a_checkpoint_has_the_form_of_spark_s_own_source(stream: Stream, topic: str) -> None:
     stream.run()
     lines = (stream.where / "checkpoint" / "offsets" / "0").read_text().splitlines()
     assert json.loads(lines[2]) == {topic: {"0": 100, "1": 100}}
 
 
-def test_new_partitions_are_read_from_their_beginning(stream: Stream, servers: str, admin: Admin, topic: str) -> None:
+def test_a_restarted_query_reads_new_partitions_from_their_beginning(
+    stream: Stream, servers: str, admin: Admin, topic: str
+) -> None:
     stream.run()
     admin.add_partitions(topic, 3)
     write(servers, topic, numbered(7, 2))
@@ -73,7 +75,9 @@ def test_new_partitions_are_read_from_their_beginning(stream: Stream, servers: s
 
 
 @pytest.mark.soak
-def test_new_topics_of_a_pattern_are_read(spark: SparkSession, servers: str, admin: Admin, tmp_path: Path) -> None:
+def test_a_restarted_query_reads_new_topics_of_its_pattern(
+    spark: SparkSession, servers: str, admin: Admin, tmp_path: Path
+) -> None:
     first = admin.create("growing")
     stream = Stream(spark, servers, "", tmp_path)
     stream.options["subscribePattern"] = f"{first}.*"
@@ -87,7 +91,7 @@ def test_new_topics_of_a_pattern_are_read(spark: SparkSession, servers: str, adm
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fails", [True, False])
-def test_retention_that_overtakes_a_query_fails_it_or_is_skipped(
+def test_records_deleted_before_a_query_read_them_fail_it_or_are_skipped(
     stream: Stream, servers: str, admin: Admin, topic: str, fails: bool
 ) -> None:
     stream.run()
@@ -103,7 +107,9 @@ def test_retention_that_overtakes_a_query_fails_it_or_is_skipped(
 
 
 @pytest.mark.soak
-def test_a_deleted_topic_fails_a_query(stream: Stream, servers: str, admin: Admin, topic: str) -> None:
+def test_a_topic_of_the_checkpoint_that_is_no_longer_subscribed_fails_a_query(
+    stream: Stream, servers: str, admin: Admin, topic: str
+) -> None:
     other = admin.create("other")
     write(servers, other, numbered(5))
     stream.options["subscribe"] = f"{topic},{other}"
@@ -116,7 +122,7 @@ def test_a_deleted_topic_fails_a_query(stream: Stream, servers: str, admin: Admi
     assert stream.table().count() == 205
 
 
-def test_a_running_query_follows_the_topic(stream: Stream, servers: str, topic: str) -> None:
+def test_a_running_query_reads_new_records(stream: Stream, servers: str, topic: str) -> None:
     stream.options["startingOffsets"] = "latest"
     query = stream.start(processingTime="100 milliseconds")
     try:
@@ -129,7 +135,7 @@ def test_a_running_query_follows_the_topic(stream: Stream, servers: str, topic: 
         query.awaitTermination(DEADLINE)
 
 
-def test_a_batch_waits_for_its_least(stream: Stream, servers: str, topic: str) -> None:
+def test_a_later_batch_waits_for_min_offsets_per_trigger(stream: Stream, servers: str, topic: str) -> None:
     """But the first does not, as in Spark. (What comes after the delay is in test_spark_readers.py.)"""
     stream.options |= {"minOffsetsPerTrigger": 250, "maxTriggerDelay": "10m"}
     query = stream.start(processingTime="100 milliseconds")

@@ -49,21 +49,21 @@ def test_a_table_is_read_by_sql(spark: SparkSession, servers: str, admin: Admin)
     spark.sql(f"DROP TABLE {name}")
 
 
-def test_a_view_of_one_statement_is_read(spark: SparkSession, servers: str, topic: str) -> None:
+def test_a_temporary_view_is_read_by_sql(spark: SparkSession, servers: str, topic: str) -> None:
     name = unique("view").replace("-", "_")
     options = f"'kafka.bootstrap.servers' '{servers}', subscribe '{topic}'"
     spark.sql(f"CREATE TEMPORARY VIEW {name} USING headrace OPTIONS ({options})")
     assert spark.table(name).count() == 100
 
 
-def test_a_table_takes_no_secrets(spark: SparkSession, servers: str, topic: str) -> None:
+def test_a_table_refuses_secret_options(spark: SparkSession, servers: str, topic: str) -> None:
     given = {"kafka.bootstrap.servers": servers, "subscribe": topic, "kafka.sasl.password": "hunter2"}
     with pytest.raises(PySparkException, match=r"kafka\.sasl\.password cannot be an option of a table") as caught:
         create(spark, **given)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_table_with_columns_of_ones_own_is_refused(spark: SparkSession, servers: str, topic: str) -> None:
+def test_a_table_with_user_defined_columns_is_refused(spark: SparkSession, servers: str, topic: str) -> None:
     name = unique("own").replace("-", "_")
     options = f"'kafka.bootstrap.servers' '{servers}', subscribe '{topic}'"
     spark.sql(f"CREATE TABLE {name} (value BINARY) USING headrace OPTIONS ({options})")

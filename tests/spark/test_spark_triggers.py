@@ -37,7 +37,7 @@ def ends(query: Any) -> list[dict[str, int]]:
     return [next(iter(json.loads(each["endOffset"]).values())) for each in done]
 
 
-def test_available_now_ends_at_what_was_there_at_its_start(stream: Stream, servers: str, topic: str) -> None:
+def test_available_now_ends_at_the_end_offsets_of_its_start(stream: Stream, servers: str, topic: str) -> None:
     stream.options["maxOffsetsPerTrigger"] = 50
     read: list[tuple[int, int]] = []
 
@@ -57,14 +57,16 @@ def test_available_now_ends_at_what_was_there_at_its_start(stream: Stream, serve
     assert run() == [(0, offset) for offset in range(100, 140)]
 
 
-def test_trigger_once_reads_everything(stream: Stream) -> None:
+def test_trigger_once_reads_everything_in_one_batch(stream: Stream) -> None:
     stream.options["maxOffsetsPerTrigger"] = 50
     query = stream.run(once=True)
     assert stream.places() == grid(2, 100), "once is everything, whatever the cap"
     assert len(ends(query)) == 1
 
 
-def test_the_cap_is_shared_in_proportion(stream: Stream, servers: str, topic: str) -> None:
+def test_max_offsets_per_trigger_can_be_divided_in_proportion_to_the_lag(
+    stream: Stream, servers: str, topic: str
+) -> None:
     write(servers, topic, numbered(800, 0))
     stream.options |= {"maxOffsetsPerTrigger": 500, "maxOffsetsPerTriggerShares": "proportional"}
     query = stream.run()
@@ -72,7 +74,7 @@ def test_the_cap_is_shared_in_proportion(stream: Stream, servers: str, topic: st
     assert len(stream.places()) == len(set(stream.places())) == 1000
 
 
-def test_a_query_that_runs_sees_new_partitions(stream: Stream, servers: str, admin: Admin, topic: str) -> None:
+def test_a_running_query_reads_new_partitions(stream: Stream, servers: str, admin: Admin, topic: str) -> None:
     query = stream.start(processingTime="100 milliseconds")
     try:
         query.processAllAvailable()
@@ -106,7 +108,7 @@ def test_a_query_that_runs_sees_new_partitions(stream: Stream, servers: str, adm
         ),
     ],
 )
-def test_a_query_starts_where_its_options_say(
+def test_a_query_starts_at_the_offsets_or_timestamps_of_its_options(
     stream: Stream, servers: str, admin: Admin, tmp_path: Path, options: dict[str, Any], expected: range
 ) -> None:
     topic = admin.create("timed", retention_ms=-1)
@@ -136,7 +138,7 @@ def test_a_query_reads_only_assigned_partitions(stream: Stream, topic: str) -> N
         ({"subscribe": "TOPIC", "startingTimestamp": "99999999999999"}, "no record at or after"),
     ],
 )
-def test_a_missing_topic_or_partition_is_an_error_at_the_start(
+def test_a_missing_topic_partition_or_timestamp_fails_a_query_at_its_start(
     stream: Stream, topic: str, options: dict[str, str], says: str
 ) -> None:
     del stream.options["subscribe"]

@@ -37,7 +37,7 @@ def topic(admin: Admin, servers: str) -> str:
     return topic
 
 
-def test_the_progress_counts_as_many_as_the_watermark_drops(
+def test_late_records_equals_the_number_that_the_watermark_drops(
     spark: SparkSession, servers: str, topic: str, tmp_path: Path
 ) -> None:
     """1,800 records were written while the query was away."""
@@ -102,7 +102,7 @@ def test_late_records_are_counted_behind_a_transaction_marker(
         query.stop()
 
 
-def test_a_figure_that_cannot_be_had_does_not_stop_the_query(servers: str, topic: str, admin: Admin) -> None:
+def test_a_deleted_watermark_record_does_not_stop_the_query(servers: str, topic: str, admin: Admin) -> None:
     write(servers, topic, each_second(0, 50, 500))
     query = Run(servers, {"subscribe": topic, "failOnDataLoss": "false", **LANES}, {topic: {"0": 50, "1": 50}})
     try:

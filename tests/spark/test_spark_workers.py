@@ -43,7 +43,7 @@ def test_a_pickled_reader_arrives_at_a_worker(packed: bytes) -> None:
     assert isinstance(cloudpickle.loads(packed), BatchReader)
 
 
-def test_a_worker_without_headrace_says_so(packed: bytes, other_python: str) -> None:
+def test_a_worker_without_headrace_raises_an_error_that_says_so(packed: bytes, other_python: str) -> None:
     program = "import sys; from pyspark import cloudpickle; cloudpickle.loads(sys.stdin.buffer.read())"
     done = subprocess.run([other_python, "-c", program], input=packed, capture_output=True, check=False)
     last = done.stderr.decode().strip().splitlines()[-1]
@@ -51,14 +51,14 @@ def test_a_worker_without_headrace_says_so(packed: bytes, other_python: str) -> 
     assert "cannot import headrace (No module named 'headrace'): install it there, or set PYSPARK_PYTHON" in last
 
 
-def test_a_worker_with_another_version_says_so(packed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_with_another_version_of_headrace_raises(packed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headrace, "__version__", "0.0.1")
     with pytest.raises(RuntimeError, match=r"has headrace 0\.0\.1, but the driver has "):
         cloudpickle.loads(packed)
 
 
 @pytest.mark.soak
-def test_spark_shows_what_the_worker_says(other_python: str, tmp_path: Path) -> None:
+def test_spark_shows_the_error_of_a_worker_without_headrace(other_python: str, tmp_path: Path) -> None:
     with Driver("spark_without_headrace.py", {"python": other_python}, tmp_path / "driver.log") as driver:
         assert "cannot import headrace" in driver.told("error")
         assert "set PYSPARK_PYTHON" in driver.told("error")
@@ -66,7 +66,7 @@ def test_spark_shows_what_the_worker_says(other_python: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 50_000_000), (3, 20_000_000), (1000, 100_000), (10, 10)])
-def test_arrow_batches_are_bounded(rows: int, size: int) -> None:
+def test_arrow_batches_are_split_by_bytes(rows: int, size: int) -> None:
     values = [b"x" * (size + number) for number in range(rows)]
     whole = pyarrow.record_batch({"value": pyarrow.array(values, pyarrow.binary())})
     pieces = list(reading._split_by_bytes(whole))
