@@ -49,7 +49,7 @@ def test_a_summary_has_the_median_rate_the_extremes_and_the_highest_peak() -> No
     assert summarize([]) is None
 
 
-def test_cpu_is_that_of_the_loop_where_it_is_known() -> None:
+def test_a_summary_has_the_cpu_of_the_loop_if_it_is_known() -> None:
     known, unknown = summarize([measured(1e6, loop=0.5)]), summarize([measured(1e6, loop=None)])
     assert known is not None
     assert unknown is not None
@@ -64,7 +64,7 @@ def test_the_limit_and_confluent_are_the_faster_of_their_two_rows() -> None:
     assert table(CONFLUENT=1e6, CONFLUENT_TUNED=2e6).confluent == pytest.approx(2e6)
 
 
-def test_a_ratio_needs_both_sides() -> None:
+def test_a_ratio_is_none_unless_both_sides_are_known() -> None:
     assert ratio(3.0, 2.0) == 1.5
     assert ratio(None, 2.0) is None
     assert ratio(3.0, None) is None
@@ -84,33 +84,33 @@ def test_targets_are_met_at_their_bound_and_missed_below_it() -> None:
     }
 
 
-def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
+def test_targets_without_measurements_are_neither_met_nor_missed() -> None:
     assert set(verdicts(table(JAVA=1e6)).values()) == {None}
 
 
-def test_memory_counts_by_headraces_worst_row() -> None:
+def test_the_memory_target_uses_headraces_highest_peak() -> None:
     outcomes = {who.COLUMNAR.name: Outcome((measured(1e6),)), who.BY_RECORD.name: Outcome((measured(1e6, peak=201e6),))}
     assert verdicts(Table(PLAIN, 0, outcomes))["peak memory of headrace, MB"] is False
 
 
-def test_compressed_data_has_no_target_for_the_limit() -> None:
+def test_compressed_datasets_have_no_target_for_the_limit() -> None:
     assert "columnar, % of the limit" not in verdicts(table(Dataset(100, "zstd", 1000), COLUMNAR=1e6))
 
 
-def test_a_failure_stands_in_the_report_with_its_last_line() -> None:
+def test_the_benchmark_report_has_the_error_of_a_failed_client() -> None:
     outcomes = {who.JAVA.name: Outcome((), ("no such topic",)), who.COLUMNAR.name: Outcome((measured(2e6),))}
     text = results(Found({}, 0.0, "", 1, [Table(PLAIN, 0, outcomes)], {}, {}))
     assert "Java failed 1 of 1 times: no such topic" in text
     assert "2.00 M" in text
 
 
-def test_a_table_is_aligned_and_its_short_rows_are_filled() -> None:
+def test_a_markdown_table_is_aligned_and_its_short_rows_are_filled() -> None:
     drawn = markdown_table(("name", "n"), [["a", "1,000"], ["b|c"]]).splitlines()
     assert drawn == ["| name |     n |", "| ---- | ----: |", "| a    | 1,000 |", "| b\\|c |     – |"]
 
 
 @pytest.mark.parametrize("contender", who.CONTENDERS, ids=lambda contender: contender.name)
-def test_every_command_line_names_the_broker_the_topic_and_the_count(contender: who.Contender) -> None:
+def test_every_benchmark_command_names_the_broker_the_topic_and_the_count(contender: who.Contender) -> None:
     command = contender.command(JOB)
     assert all(isinstance(word, str) and word for word in command)
     assert os.access(command[0], os.X_OK)
@@ -120,24 +120,24 @@ def test_every_command_line_names_the_broker_the_topic_and_the_count(contender: 
 
 @pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarning")  # kafka-python, as it is imported
 @pytest.mark.parametrize("contender", [c for c in who.CONTENDERS if c is not who.JAVA], ids=lambda c: c.name)
-def test_every_python_contender_has_its_reader(contender: who.Contender) -> None:
+def test_every_python_contender_of_the_benchmark_has_its_reader(contender: who.Contender) -> None:
     *_, what, job = contender.command(JOB)
     assert Job(**json.loads(job)) == JOB
     assert list(inspect.signature(find(what)).parameters) == ["job", "meter"]
 
 
 @pytest.mark.parametrize("module", [polling, latency, joining, rebalancing], ids=lambda module: module.__name__)
-def test_the_smaller_measurements_have_their_clients(module: Any) -> None:
+def test_every_client_of_the_smaller_benchmarks_has_its_function(module: Any) -> None:
     for client in module.CLIENTS:
         assert list(inspect.signature(find(f"{module.__name__.rpartition('.')[2]}.{client}")).parameters) == ["job"]
 
 
-def test_contenders_are_told_apart_by_their_names() -> None:
+def test_contenders_of_the_benchmark_have_distinct_names() -> None:
     names = [contender.name for contender in who.CONTENDERS]
     assert len(set(names)) == len(names)
 
 
-def test_javas_line_is_read_without_the_time_of_the_rebalance() -> None:
+def test_java_s_benchmark_rate_excludes_the_time_of_the_rebalance() -> None:
     times = "2026-01-01 10:00:00:000, 2026-01-01 10:00:03:000"
     line = f"{times}, 476.8372, 158.9, 5000000, 1666666.7, 500, 2500, 190.7, 2000000.0"
     assert who.reading_of_java(f"a warning\n{line}\n") == Reading(5_000_000, 500_000_044, 2.5, None)
@@ -145,12 +145,12 @@ def test_javas_line_is_read_without_the_time_of_the_rebalance() -> None:
         who.reading_of_java("nothing of use")
 
 
-def test_javas_latencies_are_read() -> None:
+def test_java_s_benchmark_latencies_are_parsed() -> None:
     output = "0\t12.3\nAvg latency: 0.6147 ms\nPercentiles: 50th = 0, 99th = 2, 99.9th = 9\n"
     assert latency.figures_of_java(output) == {"mean": 0.6147, "p50": 0.0, "p99": 2.0}
 
 
-def test_every_row_of_headrace_has_its_target_of_what_a_poll_costs() -> None:
+def test_every_row_of_headrace_has_a_target_for_the_cost_of_a_poll() -> None:
     costs: Figures = {
         "headrace, assigned": {"poll": 49.0},
         "headrace, subscribed": {"poll": 51.0},
@@ -160,11 +160,11 @@ def test_every_row_of_headrace_has_its_target_of_what_a_poll_costs() -> None:
     assert [target.met for target in found] == [True, False, None]
 
 
-def test_percentiles_of_latencies() -> None:
+def test_latency_figures_are_mean_p50_and_p99() -> None:
     assert latency.figures([float(n) for n in range(101)]) == {"mean": 50.0, "p50": 50.0, "p99": 99.0}
 
 
-def test_slow_contenders_read_less_but_never_next_to_nothing() -> None:
+def test_slow_contenders_read_fewer_records_but_at_least_ten_thousand() -> None:
     assert who.KAFKA_PYTHON.records_of(5_000_000) == 150_000
     assert who.KAFKA_PYTHON.records_of(50_000) == 10_000
     assert who.KAFKA_PYTHON.records_of(5_000) == 5_000
@@ -172,13 +172,13 @@ def test_slow_contenders_read_less_but_never_next_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", [100, 1024])
-def test_lines_are_json_of_exactly_their_size(size: int) -> None:
+def test_benchmark_records_are_json_of_exactly_their_size(size: int) -> None:
     made = list(itertools.islice(lines(size), 500))
     assert {len(line) for line in made} == {size}
     assert len({json.loads(line)["id"] for line in made}) == len(made)
 
 
-def test_datasets_have_names_and_topics_of_their_own() -> None:
+def test_benchmark_datasets_have_distinct_names_and_topics() -> None:
     every = datasets(1000)
     assert [dataset.name for dataset in every] == ["100B", "100B-zstd", "1KB", "1KB-zstd"]
     assert [dataset.records for dataset in every] == [1000, 1000, 100, 100]
@@ -198,7 +198,7 @@ def test_the_meter_stops_at_the_last_record() -> None:
     assert meter.reading.seconds >= 0.01
 
 
-def test_a_command_is_charged_with_its_own_cpu_and_memory() -> None:
+def test_a_benchmark_command_is_charged_with_its_own_cpu_and_memory() -> None:
     work = "import time; x = b'x' * 150_000_000\nwhile time.process_time() < 0.3: pass\nprint('done')"
     finished = run([sys.executable, "-c", work], timeout=60)
     assert finished.output == "done\n"
@@ -206,11 +206,11 @@ def test_a_command_is_charged_with_its_own_cpu_and_memory() -> None:
     assert finished.peak_bytes > 150_000_000
 
 
-def test_a_command_that_fails_says_why_with_its_last_line() -> None:
+def test_a_failed_benchmark_command_raises_its_last_line() -> None:
     with pytest.raises(CommandFailed, match=r"^ValueError: too bad$"):
         run([sys.executable, "-c", "raise ValueError('too bad')"], timeout=60)
 
 
-def test_a_command_that_hangs_is_ended() -> None:
+def test_a_benchmark_command_past_its_timeout_fails() -> None:
     with pytest.raises(CommandFailed, match="not done in 1 s"):
         run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=1)  # longer than the timeout

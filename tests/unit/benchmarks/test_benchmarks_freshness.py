@@ -30,7 +30,7 @@ def test_targets_of_freshness_use_the_slowest_live_run_and_the_median_backlog(
     assert [target.reached for target in found] == [first_live, pytest.approx(done / 4.0)]
 
 
-def test_the_page_has_a_row_for_each_client() -> None:
+def test_the_freshness_page_has_a_row_for_each_client() -> None:
     text = page(results(0.2, 4.4), "picture.png")
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
     assert set(CLIENTS.values()) < set(rows)
@@ -39,6 +39,6 @@ def test_the_page_has_a_row_for_each_client() -> None:
     assert "](picture.png)" in text
 
 
-def test_the_picture_is_a_png(tmp_path: Path) -> None:
+def test_the_freshness_picture_is_a_png(tmp_path: Path) -> None:
     draw(results(0.2, 4.4), tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -37,13 +37,13 @@ def ledger(*shares: set[int], partitions: int = 4) -> Ledger:
         ([set()], 0, False),
     ],
 )
-def test_a_group_is_at_rest_when_all_is_owned_once_and_evenly(
+def test_a_benchmark_group_is_at_rest_when_all_is_owned_once_and_evenly(
     shares: list[set[int]], members: int, at_rest: bool
 ) -> None:
     assert ledger(*shares).at_rest(members) is at_rest
 
 
-def test_a_share_given_up_is_free() -> None:
+def test_partitions_dropped_by_a_benchmark_member_can_be_taken_by_another() -> None:
     made = ledger({0, 1, 2, 3})
     assert made.at_rest(1)
     made.drop(0, {2, 3})
@@ -52,7 +52,7 @@ def test_a_share_given_up_is_free() -> None:
     assert made.at_rest(2)
 
 
-def test_the_ledger_tells_when_the_group_came_to_rest() -> None:
+def test_the_benchmark_ledger_waits_until_the_group_is_at_rest() -> None:
     made = ledger({0, 1})
     late = threading.Timer(0.05, made.take, (1, {2, 3}))
     late.start()
@@ -73,7 +73,7 @@ class Alone:
         self.ledger.drop(self, range(4))
 
 
-def test_a_member_polls_until_it_leaves() -> None:
+def test_a_benchmark_member_polls_until_it_leaves() -> None:
     made = Ledger(4)
     member = Member(Alone, "a-topic", made)
     at_rest = made.wait(1)
@@ -84,12 +84,12 @@ def test_a_member_polls_until_it_leaves() -> None:
     assert member.subscribed_at < member.closed_at
 
 
-def test_figures_of_python_and_java_are_made_alike() -> None:
+def test_java_s_group_figures_are_summarized_like_python_s() -> None:
     assert joining.figures_of_java("[100.0, 3.0, 1.0, 2.0]") == {"first": 100.0, "later": 2.0, "slowest": 3.0}
     assert rebalancing.figures_of_java("[[5.0, 1.0, 2.0], [4.0, 4.0, 9.0]]") == {"join": 2.0, "close": 4.0}
 
 
-def test_java_is_told_what_python_is() -> None:
+def test_java_s_group_benchmarks_get_the_same_parameters_as_python_s() -> None:
     *_, source, what, servers, topic, protocol, samples = joining.java_command_line(JOB)
     assert (what, servers, topic, protocol) == ("joining", JOB.servers, JOB.topic, "consumer")
     assert int(samples) == joining.SAMPLES
@@ -104,7 +104,7 @@ def measured(rate: float) -> Outcome:
     return Outcome((Measurement(1_000_000, 1_000_000 / rate, 0.5, 2.0, 100),))
 
 
-def test_the_report_compares_each_way_with_assignment() -> None:
+def test_the_group_report_compares_each_protocol_with_assignment() -> None:
     read = {style: {"": measured(2e6), "classic": measured(1.9e6)} for style in consumption.STYLES}
     read["columnar"]["consumer"] = Outcome((), ("no coordinator",))
     times = {
@@ -126,7 +126,7 @@ def test_the_report_compares_each_way_with_assignment() -> None:
     assert text.count("7.00") == len(times)
 
 
-def test_a_job_in_a_group_goes_to_its_process_as_a_whole() -> None:
+def test_a_group_benchmark_job_survives_its_command_line() -> None:
     from benchmarks.child import command
 
     assert Job(**json.loads(command("joining.headrace", JOB)[-1])) == JOB

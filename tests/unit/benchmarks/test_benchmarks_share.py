@@ -15,7 +15,7 @@ def figure(rate: float) -> Figure:
     return {"rate": rate, "polls": 1.0, "records": 10.0}
 
 
-def test_the_time_of_a_share_benchmark_runs_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_benchmark_measures_only_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.5, 1.0, *(1.0 + 0.1 * step for step in range(100))])
     monkeypatch.setattr(share.time, "perf_counter", lambda: next(clock))
     answers = iter([0, 2, 3, 10, 0, 10])
@@ -33,12 +33,12 @@ def test_a_share_benchmark_without_records_fails_in_time() -> None:
             share._timed(lambda: next(answers), 25)
 
 
-def test_medians_are_of_the_runs_that_did_not_fail() -> None:
+def test_share_medians_are_of_the_runs_that_did_not_fail() -> None:
     assert _median([figure(1), "failed: no", figure(9), figure(5)]) == figure(5)
     assert _median(["failed: no"]) == "failed: no"
 
 
-def test_java_s_share_benchmark_is_called_and_read() -> None:
+def test_java_s_share_benchmark_command_and_output_are_understood() -> None:
     command = share.java_command_line(Job("b:1", "t", 6, 100, protocol=share.words("record_limit", 500, "g")))
     assert command[-8:] == ["b:1", "g", "t", "record_limit", "500", "100", "1500", "3000"]
     assert share.figures_of_java('warning\n{"rate": 5.0, "polls": 1.0, "records": 3}\n')["rate"] == 5.0

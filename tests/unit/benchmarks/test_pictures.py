@@ -21,7 +21,7 @@ from benchmarks.scenes import Life, Look, spans
         (["out", None, "out"], [(1, 2, None)]),
     ],
 )
-def test_a_member_is_there_until_a_look_finds_it_changed(counts: list[int | str | None], found: object) -> None:
+def test_spans_of_a_member_end_when_an_observation_differs(counts: list[int | str | None], found: object) -> None:
     looks = [
         Look(at, {"other": 4} if isinstance(count, str) else {"slow": count, "other": 4})
         for at, count in enumerate(counts)
@@ -29,7 +29,7 @@ def test_a_member_is_there_until_a_look_finds_it_changed(counts: list[int | str 
     assert spans(looks, "slow") == found
 
 
-def test_the_same_picture_is_the_same_file(tmp_path: Path) -> None:
+def test_drawing_the_same_picture_twice_makes_the_same_file(tmp_path: Path) -> None:
     life = Life([(0.0, 0.1), (4.1, 4.2)], [(0.1, 4.1), (4.2, 5.0)], [Look(0.0, {"slow": 2}), Look(5.0, {"slow": 2})])
     first, second = tmp_path / "first.svg", tmp_path / "second.svg"
     draw_heartbeats(life, first)

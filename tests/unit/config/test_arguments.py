@@ -52,20 +52,20 @@ class Index:
         *((0, 0.0), (-1, 0.0), (-math.inf, 0.0)),
     ],
 )
-def test_seconds_may_be_any_number(given: Any, found: float) -> None:
+def test_timeouts_may_be_any_number_and_negative_ones_are_zero(given: Any, found: float) -> None:
     assert seconds_of(given) == optional_seconds_of(given) == found
     assert type(seconds_of(given)) is float
     assert optional_seconds_of(None) is None
 
 
-def test_whole_numbers_may_be_any_index() -> None:
+def test_whole_numbers_may_be_any_object_with_index() -> None:
     assert (whole_number_of("n", 5), whole_number_of("n", -(2**70))) == (5, -(2**70))
     assert type(whole_number_of("n", Index(5))) is int
     assert (limit_of(-1), limit_of(1), limit_of(2**70)) == (-1, 1, 2**70)
 
 
 @pytest.mark.parametrize("given", [("t", 0), ["t", 0], TP, ("t", Index(0))])
-def test_partitions_may_be_tuples(given: Any) -> None:
+def test_partitions_may_be_tuples_or_lists(given: Any) -> None:
     found = partition_of(given)
     assert found == TP
     assert (type(found), type(found.partition)) == (TopicPartition, int)
@@ -80,7 +80,7 @@ def test_topic_names_that_kafka_takes_are_accepted() -> None:
     assert topics_in(name for name in ("a", "b", "a")) == {"a", "b"}
 
 
-def test_offsets_may_have_metadata_and_epochs() -> None:
+def test_offsets_may_be_numbers_or_have_metadata_and_epochs() -> None:
     assert offset_of(2**63 - 1) == OffsetAndMetadata(2**63 - 1, "", None)
     assert offset_of(OffsetAndMetadata(5, "ü" * 16383, 0)) == OffsetAndMetadata(5, "ü" * 16383, 0)
     assert offset_of(OffsetAndMetadata(5, "", -1)) == OffsetAndMetadata(5, "", None), "as records say it"
@@ -90,7 +90,7 @@ def test_offsets_may_have_metadata_and_epochs() -> None:
     assert timestamps_in({("t", 0): 2**63 - 1}) == {TP: 2**63 - 1}
 
 
-def test_patterns_and_functions_are_accepted() -> None:
+def test_patterns_callbacks_and_texts_are_accepted() -> None:
     compiled = re.compile("t.*")
     assert (pattern_of("t.*"), pattern_of(compiled)) == ("t.*", compiled)
     assert callback_of("callback", print) is print
@@ -114,7 +114,7 @@ CHECKS: list[tuple[Any, list[wrong.Wrong]]] = [
 
 
 @pytest.mark.parametrize(("check", "values"), CHECKS)
-def test_wrong_values_are_refused_in_one_line(check: Any, values: list[wrong.Wrong]) -> None:
+def test_wrong_arguments_raise_an_error_of_one_line(check: Any, values: list[wrong.Wrong]) -> None:
     for value, error in values:
         with pytest.raises(error) as caught:
             check(value)
@@ -147,7 +147,7 @@ def test_wrong_values_are_refused_in_one_line(check: Any, values: list[wrong.Wro
         ),
     ],
 )
-def test_refusals_say_what_is_wrong(call: Any, message: str) -> None:
+def test_errors_of_wrong_arguments_say_what_is_wrong(call: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError)) as caught:
         call()
     assert str(caught.value) == message

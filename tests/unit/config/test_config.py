@@ -33,7 +33,7 @@ def test_settings_are_a_mapping_keywords_or_both() -> None:
     assert by_mapping.max_poll_records == 7
 
 
-def test_strings_as_they_come_from_files_and_options() -> None:
+def test_settings_are_parsed_from_strings() -> None:
     found = parsed(max_poll_records=" 7 ", check_crcs="False", client_id=" me ", isolation_level="READ_COMMITTED")
     assert (found.max_poll_records, found.check_crcs, found.client_id) == (7, False, "me")
     assert found.isolation_level == "read_committed"
@@ -70,7 +70,7 @@ def test_the_defaults_are_java_s() -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
-def test_every_setting_says_what_it_means(field: dataclasses.Field[Any]) -> None:
+def test_every_setting_has_a_meaning_and_a_valid_default(field: dataclasses.Field[Any]) -> None:
     assert field.metadata["meaning"]
     assert callable(field.metadata["parse"])
     if field.default is not dataclasses.MISSING and field.name != "bootstrap_servers":
@@ -130,7 +130,7 @@ def test_a_server_that_is_not_host_and_port_is_refused(given: Any) -> None:
         ConsumerConfig.parse(bootstrap_servers=given)
 
 
-def test_a_url_is_not_a_broker() -> None:
+def test_a_url_as_bootstrap_server_is_refused_as_such() -> None:
     with pytest.raises(
         ConfigError, match=r"^bootstrap\.servers='http://b1:80': 'http://b1:80' is a URL: .* host:port$"
     ):
@@ -230,7 +230,7 @@ def test_an_unknown_setting_is_refused_with_a_suggestion(given: str, meant: str)
         ConsumerConfig.parse({**SERVERS, given: "x"})
 
 
-def test_an_unknown_setting_that_is_like_nothing_is_refused() -> None:
+def test_an_unknown_setting_without_a_similar_name_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^unknown setting zzz: see docs/configuration\.md"):
         parsed(zzz=1)
 
@@ -257,7 +257,7 @@ def test_a_setting_that_is_given_twice_is_refused(value: str) -> None:
 # -- auto-commit and the group -----------------------------------------------------------------------------------
 
 
-def test_without_a_group_there_is_no_auto_commit() -> None:
+def test_without_a_group_id_auto_commit_is_off() -> None:
     found = parsed(group_id=None)
     assert (found.group_id, found.enable_auto_commit) == (None, False)
     assert parsed(group_id=None, enable_auto_commit=False).enable_auto_commit is False
@@ -265,7 +265,7 @@ def test_without_a_group_there_is_no_auto_commit() -> None:
         parsed(group_id=None, enable_auto_commit="true")
 
 
-def test_with_a_group_there_is_auto_commit() -> None:
+def test_with_a_group_id_auto_commit_is_on_by_default() -> None:
     assert parsed(group_id="g").enable_auto_commit is True
     assert parsed(group_id="g", enable_auto_commit=False).enable_auto_commit is False
 
@@ -296,7 +296,7 @@ def test_reset_durations_are_iso_8601(text: str, ms: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "P1DT", "1D", "-P1D", "P-1D", "P1H", "PT1D", "P1DT1.5H", "P1W", "1000", "P1D2"]
 )
-def test_a_reset_by_what_is_no_duration_is_refused(text: str) -> None:
+def test_a_reset_by_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^auto\.offset\.reset=.*by_duration"):
         parsed(auto_offset_reset=f"by_duration:{text}")
 
@@ -312,13 +312,13 @@ class WithSecret:
     sasl_password: str = _parsers.setting(_parsers.parse_text, "", "What only the user knows.", secret=True)
 
 
-def test_a_secret_is_not_shown() -> None:
+def test_the_repr_of_settings_does_not_show_secrets() -> None:
     shown = repr(WithSecret(user="me", sasl_password="hunter2"))
     assert "me" in shown
     assert "hunter2" not in shown
 
 
-def test_a_secret_is_not_shown_in_an_error_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_an_invalid_secret_does_not_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {field.name: field for field in dataclasses.fields(WithSecret)}
     monkeypatch.setattr(config_module, "_FIELDS", {**config_module._FIELDS, **fields})
     with pytest.raises(ConfigError, match=r"^sasl\.password=\(secret\): must be a string$") as caught:

@@ -20,7 +20,7 @@ KINDS = pytest.mark.parametrize("kind", [AsyncConsumer, AsyncShareConsumer])
 
 
 @KINDS
-def test_a_second_close_does_not_end_what_the_first_one_sends(kind: Any) -> None:
+def test_a_second_close_waits_for_the_first(kind: Any) -> None:
     async def main() -> None:
         consumer = kind(**NOBODY)
         consumer._parts.lifecycle.start()
@@ -45,7 +45,7 @@ def test_a_second_close_does_not_end_what_the_first_one_sends(kind: Any) -> None
     asyncio.run(main())
 
 
-def test_an_interrupted_unsubscribe_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_unsubscribe_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next call makes new ones."""
 
     async def main() -> None:
@@ -67,7 +67,7 @@ def test_an_interrupted_unsubscribe_leaves_no_task_behind(monkeypatch: pytest.Mo
     asyncio.run(main())
 
 
-def test_the_end_of_a_share_engine_does_not_disturb_the_next_one() -> None:
+def test_stopping_a_share_runtime_does_not_disturb_the_next_one() -> None:
     async def main() -> None:
         consumer = AsyncShareConsumer(**NOBODY)
         parts = consumer._parts
@@ -86,7 +86,7 @@ def test_the_end_of_a_share_engine_does_not_disturb_the_next_one() -> None:
     asyncio.run(main())
 
 
-def test_a_closed_consumer_gets_no_other_thread() -> None:
+def test_a_portal_that_is_shut_starts_no_other_thread() -> None:
     """A task that was in a listener while another one closed the consumer still has steps to do."""
     portal = Portal("test")
     assert portal.call(threading.current_thread) is not threading.current_thread()
@@ -98,7 +98,7 @@ def test_a_closed_consumer_gets_no_other_thread() -> None:
 
 
 @KINDS
-def test_the_child_of_a_fork_closes_without_a_lock_that_may_be_held(kind: Any) -> None:
+def test_a_forked_child_closes_while_its_parent_holds_the_buffer_lock(kind: Any) -> None:
     consumer = kind(**NOBODY)
     with consumer._parts.buffer.lock:
         child = os.fork()

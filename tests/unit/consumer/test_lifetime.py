@@ -53,7 +53,7 @@ def test_errors_can_be_pickled(error):
     assert vars(again) == vars(error)
 
 
-def test_a_task_that_ends_by_a_bug_of_ours_is_told_by_poll(caplog):
+def test_an_unexpected_error_of_a_background_task_is_raised_by_poll(caplog):
     async def main():
         async with AsyncConsumer(bootstrap_servers="127.0.0.1:1") as consumer:
             consumer.assign([TP])
@@ -69,7 +69,7 @@ def test_a_task_that_ends_by_a_bug_of_ours_is_told_by_poll(caplog):
     run(main())
 
 
-def test_auto_commit_after_unsubscribe_does_not_use_the_loop_of_before():
+def test_an_auto_commit_after_unsubscribe_does_not_use_the_old_event_loop():
     with Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", auto_commit_interval_ms=1) as consumer:
         consumer.assign([TP])
         consumer.poll(0.0)
@@ -80,7 +80,7 @@ def test_auto_commit_after_unsubscribe_does_not_use_the_loop_of_before():
         assert not consumer.poll(0.0)
 
 
-def test_a_consumer_belongs_to_no_loop_of_the_user():
+def test_an_async_consumer_can_be_used_from_several_event_loops():
     consumer = AsyncConsumer(bootstrap_servers="127.0.0.1:1")
     consumer.assign([TP])
     assert len(asyncio.run(consumer.poll(0.0))) == 0

@@ -24,7 +24,7 @@ LONG = 50.0  # nobody waits that long unless something is broken
 # -- the poll signal ------------------------------------------------------------------------------------------------
 
 
-def test_a_ring_wakes_a_waiting_thread() -> None:
+def test_a_notification_wakes_a_waiting_thread() -> None:
     bell = PollSignal()
     threading.Timer(0.02, bell.notify).start()
     started = time.monotonic()
@@ -32,7 +32,7 @@ def test_a_ring_wakes_a_waiting_thread() -> None:
     assert time.monotonic() - started < LONG / 2
 
 
-def test_a_ring_before_the_wait_is_remembered_until_it_is_cleared() -> None:
+def test_a_notification_before_the_wait_is_remembered_until_it_is_cleared() -> None:
     bell = PollSignal()
     bell.notify()
     bell.wait(LONG)
@@ -44,7 +44,7 @@ def test_a_ring_before_the_wait_is_remembered_until_it_is_cleared() -> None:
 
 
 @pytest.mark.parametrize("late", [-0.3, -1.0, -1e9])
-def test_a_deadline_that_has_passed_is_not_waited_for(late: float) -> None:
+def test_a_poll_signal_does_not_wait_for_a_deadline_that_has_passed(late: float) -> None:
     """It can pass between the look at the clock and the wait. A lock takes -1 for no limit, and refuses the rest."""
     bell = PollSignal()
     started = time.monotonic()
@@ -52,7 +52,7 @@ def test_a_deadline_that_has_passed_is_not_waited_for(late: float) -> None:
     assert time.monotonic() - started < LONG / 2
 
 
-def test_a_ring_from_a_thread_wakes_a_waiting_task() -> None:
+def test_a_notification_from_a_thread_wakes_a_waiting_task() -> None:
     async def main() -> None:
         bell = PollSignal()
         waiting = asyncio.create_task(bell.wait_async(LONG))
@@ -64,7 +64,7 @@ def test_a_ring_from_a_thread_wakes_a_waiting_task() -> None:
     run(main())
 
 
-def test_a_task_remembers_a_ring_too_and_gives_up_in_time() -> None:
+def test_a_waiting_task_sees_an_earlier_notification_and_its_timeout() -> None:
     async def main() -> None:
         bell = PollSignal()
         bell.notify()
@@ -76,7 +76,7 @@ def test_a_task_remembers_a_ring_too_and_gives_up_in_time() -> None:
     run(main())
 
 
-def test_a_ring_for_a_loop_that_is_gone_does_no_harm() -> None:
+def test_a_notification_for_a_closed_event_loop_still_wakes_threads() -> None:
     bell = PollSignal()
     loop = asyncio.new_event_loop()
     bell._task_side = (loop, asyncio.Event())
@@ -84,7 +84,7 @@ def test_a_ring_for_a_loop_that_is_gone_does_no_harm() -> None:
     bell.notify()
 
 
-def test_no_ring_is_lost_between_the_look_and_the_wait() -> None:
+def test_no_notification_is_lost_between_a_check_and_the_wait() -> None:
     """As poll() does it: clear, look, wait. Whoever adds something rings afterwards."""
     bell, things, seen = PollSignal(), [], 0
     total = 2000
@@ -136,7 +136,7 @@ def test_a_guard_refuses_calls_in_a_forked_child() -> None:
     gate.check()
 
 
-def test_a_wakeup_is_raised_once() -> None:
+def test_two_wakeups_are_raised_once() -> None:
     gate = CallGuard()
     gate.consume_wakeup()
     gate.wakeup()
@@ -146,7 +146,7 @@ def test_a_wakeup_is_raised_once() -> None:
     gate.consume_wakeup()
 
 
-def test_a_wakeup_ends_what_a_task_waits_for() -> None:
+def test_a_wakeup_from_a_thread_ends_the_wait_of_a_task() -> None:
     async def main() -> None:
         gate = CallGuard()
         inside = asyncio.Event()
@@ -166,7 +166,7 @@ def test_a_wakeup_ends_what_a_task_waits_for() -> None:
     run(main())
 
 
-def test_two_wakeups_at_once_are_no_cancellation() -> None:
+def test_two_wakeups_at_once_do_not_cancel_the_task() -> None:
     gate = CallGuard()
 
     async def main() -> None:
@@ -182,7 +182,7 @@ def test_two_wakeups_at_once_are_no_cancellation() -> None:
     run(main())
 
 
-def test_a_wakeup_before_the_wait_ends_it_at_once() -> None:
+def test_a_wakeup_before_an_interruptible_wait_ends_it_at_once() -> None:
     async def main() -> None:
         gate = CallGuard()
         gate.wakeup()
@@ -193,7 +193,7 @@ def test_a_wakeup_before_the_wait_ends_it_at_once() -> None:
     run(main())
 
 
-def test_a_cancellation_is_not_taken_for_a_wakeup() -> None:
+def test_a_cancellation_of_an_interruptible_wait_is_not_a_wakeup() -> None:
     async def main() -> None:
         gate = CallGuard()
         inside = asyncio.Event()
@@ -212,7 +212,7 @@ def test_a_cancellation_is_not_taken_for_a_wakeup() -> None:
     run(main())
 
 
-def test_a_wakeup_after_the_wait_disturbs_nobody() -> None:
+def test_a_wakeup_after_the_wait_is_kept_for_the_next_call() -> None:
     async def main() -> None:
         gate = CallGuard()
         async with gate.interruptible():
@@ -235,7 +235,7 @@ def portal() -> Iterator[Portal]:
     portal.close(LONG)
 
 
-def test_the_thread_of_a_portal_is_made_when_it_is_needed(portal: Portal) -> None:
+def test_a_portal_starts_its_thread_with_the_first_call(portal: Portal) -> None:
     assert not portal.is_open
 
     async def where() -> str:
@@ -246,12 +246,12 @@ def test_the_thread_of_a_portal_is_made_when_it_is_needed(portal: Portal) -> Non
     assert portal.call(lambda: threading.current_thread().daemon)
 
 
-def test_errors_of_a_call_come_through_the_portal(portal: Portal) -> None:
+def test_a_portal_raises_the_errors_of_its_calls(portal: Portal) -> None:
     with pytest.raises(ZeroDivisionError):
         portal.call(lambda: 1 // 0)
 
 
-def test_closing_a_portal_ends_its_thread_and_what_runs_on_it(portal: Portal) -> None:
+def test_closing_a_portal_ends_its_thread_and_cancels_its_tasks(portal: Portal) -> None:
     ended = threading.Event()
 
     async def forever() -> None:
@@ -277,7 +277,7 @@ def test_closing_a_portal_ends_its_thread_and_what_runs_on_it(portal: Portal) ->
     assert not portal.is_open
 
 
-def test_an_interrupted_caller_cancels_its_coroutine(portal: Portal) -> None:
+def test_an_interrupted_portal_call_cancels_its_coroutine(portal: Portal) -> None:
     cancelled = threading.Event()
     started = threading.Event()
 
@@ -299,7 +299,7 @@ def test_an_interrupted_caller_cancels_its_coroutine(portal: Portal) -> None:
     assert cancelled.wait(LONG)
 
 
-def test_closing_a_portal_can_be_interrupted(portal: Portal) -> None:
+def test_an_interrupted_close_of_a_portal_still_ends_its_thread(portal: Portal) -> None:
     """Also when the thread has been told to end, and nobody has noted that: the next call starts another one."""
     thread = portal.call(threading.current_thread)
     loop = portal.loop()

@@ -10,7 +10,7 @@ from headrace._aio.portal import Portal
 
 
 @pytest.mark.timeout(20)
-def test_an_interrupt_while_the_thread_starts_is_raised_and_the_next_call_works(
+def test_an_interrupt_while_a_portal_starts_is_raised_and_the_next_call_works(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Inside of Thread.start(), it ends as the RuntimeError of a lock that is not held."""
@@ -32,7 +32,7 @@ def test_an_interrupt_while_the_thread_starts_is_raised_and_the_next_call_works(
     portal.close(10.0)
 
 
-def test_a_thread_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_portal_whose_thread_cannot_start_raises_and_can_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

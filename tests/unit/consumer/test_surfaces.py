@@ -105,14 +105,14 @@ def test_both_consumers_have_the_same_parameters(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_both_consumers_return_the_same(name: str) -> None:
+def test_both_consumers_have_the_same_return_types(name: str) -> None:
     asynchronous, synchronous = getattr(AsyncConsumer, name), getattr(Consumer, name)
     assert typing.get_type_hints(asynchronous)["return"] == typing.get_type_hints(synchronous)["return"]
     assert not inspect.iscoroutinefunction(synchronous)
     assert inspect.iscoroutinefunction(asynchronous) is (name not in NOT_AWAITED)
 
 
-def test_both_are_iterated_record_by_record() -> None:
+def test_both_consumers_are_iterated_record_by_record() -> None:
     assert typing.get_type_hints(AsyncConsumer.__aiter__)["return"] == AsyncIterator[headrace.Record]
     assert typing.get_type_hints(Consumer.__iter__)["return"] == Iterator[headrace.Record]
 
@@ -125,18 +125,18 @@ def test_both_consumers_have_the_same_documentation(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
-def test_the_classes_say_how_they_are_used(kind: type[Any]) -> None:
+def test_the_docstrings_of_both_consumers_say_how_they_are_used(kind: type[Any]) -> None:
     assert "bootstrap_servers" in (kind.__doc__ or "")
     assert "wakeup()" in (kind.__doc__ or "")
 
 
 @pytest.mark.parametrize("name", headrace.__all__)
-def test_what_is_exported_exists(name: str) -> None:
+def test_every_exported_name_exists(name: str) -> None:
     assert getattr(headrace, name) is not None
     assert name in dir(headrace)
 
 
-def test_what_is_not_exported_does_not() -> None:
+def test_a_name_that_is_not_exported_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         headrace.nonsense  # noqa: B018
 
@@ -194,7 +194,7 @@ def test_assign_seek_and_pause_need_no_broker(both: Both) -> None:
     assert both.assignment() == set()
 
 
-def test_all_or_none_are_paused(both: Both) -> None:
+def test_a_pause_with_an_unassigned_partition_pauses_none(both: Both) -> None:
     both.assign([TP])
     with pytest.raises(headrace.errors.StateError, match="t-9 is not assigned"):
         both.pause([TP, ("t", 9)])
@@ -202,19 +202,19 @@ def test_all_or_none_are_paused(both: Both) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[("t", -1)], [("", 0)], [("t", "0")], [(5, 0)]])
-def test_what_is_not_a_partition_is_refused(both: Both, wrong: Any) -> None:
+def test_assign_refuses_invalid_partitions(both: Both, wrong: Any) -> None:
     with pytest.raises(ValueError, match="is not a valid partition"):
         both.assign(wrong)
 
 
 @pytest.mark.parametrize("wrong", ["t-0", TP])
-def test_a_single_partition_is_not_a_list(both: Both, wrong: Any) -> None:
+def test_assign_refuses_a_single_partition(both: Both, wrong: Any) -> None:
     with pytest.raises(TypeError, match="a list of partitions"):
         both.assign(wrong)
 
 
 @pytest.mark.parametrize("limit", [0, -2])
-def test_a_poll_with_a_limit_that_makes_no_sense_is_refused(both: Both, limit: int) -> None:
+def test_a_poll_with_an_invalid_max_records_is_refused(both: Both, limit: int) -> None:
     both.assign([TP])
     with pytest.raises(ValueError, match="max_records"):
         both.poll(0.0, max_records=limit)
@@ -226,7 +226,7 @@ def test_a_seek_to_a_negative_offset_is_refused(both: Both) -> None:
         both.seek(TP, -1)
 
 
-def test_commits_need_a_group(both: Both) -> None:
+def test_a_commit_without_a_group_id_is_refused(both: Both) -> None:
     both.assign([TP])
     with pytest.raises(headrace.errors.ConfigError, match=r"group\.id"):
         both.commit({TP: 5})
@@ -240,7 +240,7 @@ def test_calls_of_a_closed_consumer_raise_closed_error(both: Both, name: str) ->
         getattr(both, name)()
 
 
-def test_wrong_settings_are_refused_at_once() -> None:
+def test_both_consumers_refuse_unknown_settings_at_once() -> None:
     for kind in (Consumer, AsyncConsumer):
         with pytest.raises(headrace.errors.ConfigError, match=r"did you mean group\.id"):
             kind(bootstrap_servers="b:1", grup_id="g")

@@ -18,7 +18,7 @@ from support.brokers.fake_broker import run
 TP = TopicPartition("t", 0)
 
 
-def test_a_wakeup_that_was_taken_does_not_cancel_a_later_task():
+def test_a_wakeup_after_one_was_raised_cancels_no_task():
     async def main():
         gate = CallGuard()
         gate.wakeup()
@@ -33,7 +33,7 @@ def test_a_wakeup_that_was_taken_does_not_cancel_a_later_task():
     run(main())
 
 
-def test_wakeup_in_a_signal_handler_ends_the_poll_that_it_interrupts():
+def test_wakeups_in_a_signal_handler_are_raised_by_polls():
     consumer = Consumer(bootstrap_servers="127.0.0.1:1")
     consumer.assign([TP])
     before = signal.signal(signal.SIGALRM, lambda *_: consumer.wakeup())

@@ -46,7 +46,7 @@ def counts(assignment: Assignment, limit: int) -> dict[TopicPartition, int]:
 # -- who is assigned ---------------------------------------------------------------------------------------------
 
 
-def test_partitions_that_stay_assigned_keep_everything() -> None:
+def test_partitions_that_stay_assigned_keep_their_state() -> None:
     assignment = assigned(A, B)
     fill(assignment, {A: 5})
     kept = assignment.state(A)
@@ -60,7 +60,7 @@ def test_partitions_that_stay_assigned_keep_everything() -> None:
         assignment.state(B)
 
 
-def test_a_partition_given_up_and_assigned_again_starts_anew() -> None:
+def test_a_reassigned_partition_has_a_new_position_version() -> None:
     assignment = assigned(A)
     position_version = assignment.state(A).position_version
     assignment.assign([])
@@ -68,7 +68,7 @@ def test_a_partition_given_up_and_assigned_again_starts_anew() -> None:
     assert assignment.state(A).position_version != position_version, "late answers are known as such"
 
 
-def test_positions_are_told_where_there_are_some() -> None:
+def test_positions_contains_only_partitions_that_have_one() -> None:
     assignment = assigned(A, B)
     assignment.state(B).await_reset("latest")
     assert assignment.positions() == {A: Position(0)}
@@ -78,19 +78,19 @@ def test_positions_are_told_where_there_are_some() -> None:
 # -- polls (KIP-41) ----------------------------------------------------------------------------------------------
 
 
-def test_a_fair_poll_has_the_proposal_s_numbers() -> None:
+def test_a_fair_poll_takes_equal_numbers_as_in_kip_41() -> None:
     assignment = assigned(A, B, C)
     fill(assignment, {A: 500, B: 500, C: 500})
     assert counts(assignment, 300) == {A: 100, B: 100, C: 100}
 
 
-def test_a_fair_poll_has_the_proposal_s_numbers_when_one_partition_has_nothing() -> None:
+def test_a_fair_poll_divides_the_quota_of_an_empty_partition_as_in_kip_41() -> None:
     assignment = assigned(A, B, C)
     fill(assignment, {A: 500, B: 500})
     assert counts(assignment, 300) == {A: 150, B: 150}
 
 
-def test_the_next_poll_starts_after_where_the_last_one_stopped() -> None:
+def test_the_next_fair_poll_starts_after_the_last_partition_served() -> None:
     assignment = assigned(A, B, C)
     fill(assignment, {A: 500, B: 500, C: 500})
     assert counts(assignment, 100) == {A: 34, B: 33, C: 33}
@@ -101,7 +101,7 @@ def test_the_next_poll_starts_after_where_the_last_one_stopped() -> None:
     assert counts(assignment, 1) == {B: 1}
 
 
-def test_greedy_takes_one_after_the_other() -> None:
+def test_a_greedy_poll_takes_one_partition_after_the_other() -> None:
     assignment = assigned(A, B, C, strategy="greedy")
     fill(assignment, {A: 500, B: 500, C: 500})
     assert counts(assignment, 300) == {A: 300}
@@ -111,14 +111,14 @@ def test_greedy_takes_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, 1500, 9999])
-def test_a_poll_without_a_limit_takes_all_that_is_there(limit: int) -> None:
+def test_a_poll_with_a_large_or_no_limit_takes_all_buffered_records(limit: int) -> None:
     assignment = assigned(A, B, C)
     fill(assignment, {A: 500, B: 500, C: 500})
     assert counts(assignment, limit) == {A: 500, B: 500, C: 500}
     assert assignment.take(limit, []) == []
 
 
-def test_a_paused_partition_keeps_its_records_and_its_turn_does_not_matter() -> None:
+def test_a_paused_partition_keeps_its_records_and_does_not_block_others() -> None:
     assignment = assigned(A, B)
     fill(assignment, {A: 500, B: 500})
     assignment.state(A).paused = True
@@ -132,7 +132,7 @@ def many(count: int) -> list[TopicPartition]:
     return [TopicPartition("t", number) for number in range(count)]
 
 
-def test_with_more_partitions_than_records_the_next_few_give_a_handful() -> None:
+def test_with_more_partitions_than_records_a_poll_takes_from_the_next_few() -> None:
     partitions = many(100)
     assignment = assigned(*partitions)
     fill(assignment, dict.fromkeys(partitions, 9))
@@ -145,7 +145,7 @@ def test_with_more_partitions_than_records_the_next_few_give_a_handful() -> None
     assert counts(assignment, 15) == dict.fromkeys(partitions[:15], 1), "behind the last comes the first"
 
 
-def test_with_many_partitions_and_more_records_the_next_few_give_a_handful() -> None:
+def test_a_poll_of_over_24_partitions_takes_from_the_next_few() -> None:
     few, partitions = many(24), many(25)
     assignment = assigned(*few)
     fill(assignment, dict.fromkeys(few, 90))
@@ -157,7 +157,7 @@ def test_with_many_partitions_and_more_records_the_next_few_give_a_handful() -> 
     assert sum(counts(assignment, 2000).values()) == 2000
 
 
-def test_with_many_partitions_the_next_few_give_what_they_have() -> None:
+def test_a_poll_of_many_partitions_fills_up_from_the_following_ones() -> None:
     partitions = many(100)
     assignment = assigned(*partitions)
     fill(assignment, dict(zip(partitions, [1, 9] * 50, strict=True)))
@@ -166,7 +166,7 @@ def test_with_many_partitions_the_next_few_give_what_they_have() -> None:
     assert counts(assignment, 24) == dict(zip(partitions[12:24], [1, 3] * 6, strict=True)), "who was served waits"
 
 
-def test_greedy_with_more_partitions_than_records() -> None:
+def test_a_greedy_poll_of_many_partitions_takes_one_after_the_other() -> None:
     partitions = many(100)
     assignment = assigned(*partitions, strategy="greedy")
     fill(assignment, dict.fromkeys(partitions, 30))
@@ -175,7 +175,7 @@ def test_greedy_with_more_partitions_than_records() -> None:
     assert counts(assignment, 24) == {partitions[3]: 24}
 
 
-def test_paused_ones_among_many_are_passed_over() -> None:
+def test_a_poll_of_many_partitions_skips_paused_and_withheld_ones() -> None:
     partitions = many(100)
     assignment = assigned(*partitions)
     fill(assignment, dict.fromkeys(partitions, 90))
@@ -189,7 +189,7 @@ def test_paused_ones_among_many_are_passed_over() -> None:
     assert counts(assignment, 25) == {partitions[98]: 12, partitions[99]: 13}, "equal shares, as there are so few"
 
 
-def test_nothing_of_a_buffer_that_was_dropped_or_given_up_is_taken() -> None:
+def test_a_poll_takes_nothing_from_before_a_seek_or_of_unassigned_partitions() -> None:
     assignment = assigned(A, B, C)
     fill(assignment, {A: 5, B: 5, C: 5})
     assignment.state(A).seek(Position(100))
@@ -200,7 +200,7 @@ def test_nothing_of_a_buffer_that_was_dropped_or_given_up_is_taken() -> None:
     assert counts(assignment, -1) == {A: 1, C: 3}
 
 
-def test_what_was_given_back_is_taken_again() -> None:
+def test_records_given_back_to_the_assignment_are_taken_again() -> None:
     assignment = assigned(A)
     fill(assignment, {A: 5})
     state = assignment.state(A)
@@ -214,7 +214,7 @@ def test_what_was_given_back_is_taken_again() -> None:
 
 
 @pytest.mark.parametrize(("size", "limit"), [(60, 1), (60, 7), (60, 9), (60, 59), (60, 60), (60, 70), (3, 2), (23, 15)])
-def test_nobody_waits_for_longer_than_all_others_need_for_a_turn(size: int, limit: int) -> None:
+def test_no_partition_waits_longer_than_one_round_of_all_others(size: int, limit: int) -> None:
     """Some are always full, others have a record now and then."""
     dice = Random(size * limit)
     partitions = many(size)
@@ -235,7 +235,7 @@ def test_nobody_waits_for_longer_than_all_others_need_for_a_turn(size: int, limi
 @pytest.mark.parametrize("strategy", ["fair", "greedy"])
 @settings(deadline=None, derandomize=True, max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 20), min_size=4, max_size=4), min_size=1, max_size=10), st.integers(1, 25))
-def test_every_record_comes_once_and_in_order(strategy: str, refills: list[list[int]], limit: int) -> None:
+def test_polls_take_every_record_once_and_in_order(strategy: str, refills: list[list[int]], limit: int) -> None:
     partitions = [TopicPartition("t", number) for number in range(4)]
     assignment = assigned(*partitions, strategy=strategy)
     seen: dict[TopicPartition, list[int]] = {tp: [] for tp in partitions}
@@ -266,7 +266,7 @@ def test_every_record_comes_once_and_in_order(strategy: str, refills: list[list[
 
 
 @pytest.mark.parametrize("strategy", ["fair", "greedy"])
-def test_one_that_is_always_full_starves_nobody(strategy: str) -> None:
+def test_a_partition_that_is_always_full_starves_no_other(strategy: str) -> None:
     assignment = assigned(A, B, C, strategy=strategy)
     served = dict.fromkeys((A, B, C), 0)
     for _ in range(30):
@@ -276,7 +276,7 @@ def test_one_that_is_always_full_starves_nobody(strategy: str) -> None:
     assert min(served.values()) >= 9
 
 
-def test_a_poll_that_leaves_too_little_makes_an_appetite() -> None:
+def test_a_poll_that_leaves_too_few_buffered_bytes_needs_a_fetch() -> None:
     assignment = assigned(A)
     fill(assignment, {A: 150})  # 1500 bytes
     counts(assignment, 40)
@@ -285,7 +285,7 @@ def test_a_poll_that_leaves_too_little_makes_an_appetite() -> None:
     assert assignment.needs_fetch
 
 
-def test_no_appetite_while_a_fetch_is_on_its_way() -> None:
+def test_no_fetch_is_needed_while_one_is_in_flight() -> None:
     assignment = assigned(A)
     fill(assignment, {A: 10})
     assignment.state(A).in_flight = True
@@ -293,7 +293,7 @@ def test_no_appetite_while_a_fetch_is_on_its_way() -> None:
     assert not assignment.needs_fetch
 
 
-def test_markers_that_were_kept_back_are_passed_by_the_next_poll() -> None:
+def test_the_next_poll_moves_the_position_past_pending_markers() -> None:
     """They came while a poll's records were handed out one by one, so the position could not move past them."""
     assignment = assigned(A)
     state = assignment.state(A)
@@ -314,7 +314,7 @@ def pending(assignment: Assignment, *, news: bool = False) -> HeadraceError | No
     return assignment.pending_error(ErrorPacing(), 0.0, news=news)
 
 
-def test_news_are_told_once_and_the_rest_when_there_is_nothing_else() -> None:
+def test_a_new_fault_is_raised_once_and_later_when_there_is_nothing_else() -> None:
     assignment = assigned(A, B)
     assignment.state(A).fault = stays = CorruptRecordError("bad", A, 0)
     assert pending(assignment, news=True) is stays
@@ -328,7 +328,7 @@ def test_news_are_told_once_and_the_rest_when_there_is_nothing_else() -> None:
 @pytest.mark.parametrize(
     "error", [CorruptRecordError("bad", A, 0), OffsetResetError("none", {A})], ids=["corrupt", "reset"]
 )
-def test_other_faults_stay_until_the_user_seeks(error: Exception) -> None:
+def test_a_fault_stays_until_the_user_seeks(error: Exception) -> None:
     assignment = assigned(A)
     assignment.state(A).fault = error
     assert pending(assignment) is error
@@ -337,7 +337,7 @@ def test_other_faults_stay_until_the_user_seeks(error: Exception) -> None:
     assert pending(assignment) is None
 
 
-def test_a_fault_waits_for_what_is_buffered_before_it_and_for_the_end_of_a_pause() -> None:
+def test_a_fault_waits_for_the_records_before_it_and_for_the_end_of_a_pause() -> None:
     assignment = assigned(A, B)
     fill(assignment, {A: 3})
     assignment.state(A).fault = error = CorruptRecordError("bad", A, 3)
@@ -349,7 +349,7 @@ def test_a_fault_waits_for_what_is_buffered_before_it_and_for_the_end_of_a_pause
     assert pending(assignment) is error
 
 
-def test_a_fault_waits_for_what_is_still_being_decoded() -> None:
+def test_a_fault_waits_for_records_that_are_being_decoded() -> None:
     assignment = assigned(A)
     assignment.state(A).arrived(100, 5)
     assignment.state(A).fault = OutOfRange(5)
@@ -357,7 +357,7 @@ def test_a_fault_waits_for_what_is_still_being_decoded() -> None:
     assert pending(assignment) is None
 
 
-def test_out_of_range_resets_when_all_before_it_is_handed_out() -> None:
+def test_out_of_range_resets_after_all_records_before_it_are_taken() -> None:
     assignment = assigned(A, reset="earliest")
     fill(assignment, {A: 3})
     assignment.state(A).fault = OutOfRange(3)
@@ -415,7 +415,7 @@ def ready(epoch: int = -1, leader_epoch: int = -1) -> tuple[Assignment, Partitio
         pytest.param(3, 5, 5, Phase.READY, 5, id="checked already"),
     ],
 )
-def test_a_new_leader_epoch_has_positions_validated_where_records_were_read(
+def test_a_new_leader_epoch_validates_positions_of_records_read_under_an_older_one(
     fetched: int, known: int, now: int, phase: Phase, leader_epoch: int
 ) -> None:
     assignment, state = ready(fetched, known)
@@ -425,14 +425,14 @@ def test_a_new_leader_epoch_has_positions_validated_where_records_were_read(
 
 
 @pytest.mark.parametrize("phase", [Phase.UNKNOWN, Phase.RESET, Phase.VALIDATE])
-def test_a_new_leader_epoch_does_not_disturb_who_has_no_position_yet(phase: Phase) -> None:
+def test_a_new_leader_epoch_does_not_change_the_phase_of_unready_partitions(phase: Phase) -> None:
     assignment, state = ready(3)
     state.phase = phase
     assignment.follow(cluster_of(topic(partition(epoch=5))))
     assert state.phase is phase
 
 
-def test_the_replica_that_the_old_leader_named_is_forgotten_with_it() -> None:
+def test_a_preferred_replica_is_dropped_with_a_new_leader_epoch() -> None:
     assignment, state = ready(-1, 4)
     state.preferred = PreferredReplica(2, 100.0)
     assignment.follow(cluster_of(topic(partition(epoch=4))))
@@ -441,7 +441,7 @@ def test_the_replica_that_the_old_leader_named_is_forgotten_with_it() -> None:
     assert state.preferred is None
 
 
-def test_nothing_happens_without_a_leader_or_without_news() -> None:
+def test_metadata_without_a_leader_or_without_the_topic_changes_nothing() -> None:
     assignment, state = ready(3, 4)
     assignment.follow(cluster_of(topic(partition(leader=-1, epoch=9))))
     assert (state.phase, state.leader_epoch) == (Phase.READY, 4)
@@ -453,7 +453,7 @@ def test_nothing_happens_without_a_leader_or_without_news() -> None:
     ("reset", "phase", "fails"),
     [("latest", Phase.RESET, False), ("earliest", Phase.RESET, False), ("none", Phase.UNKNOWN, True)],
 )
-def test_a_topic_made_again_is_not_read_at_the_old_offsets(reset: str, phase: Phase, fails: bool) -> None:
+def test_a_recreated_topic_is_reset_to_its_beginning_or_faults(reset: str, phase: Phase, fails: bool) -> None:
     assignment = assigned(A, B, reset=reset)
     cluster = cluster_of(topic(partition(0, epoch=9), partition(1, epoch=9)))
     assert assignment.follow(cluster) == []

@@ -58,7 +58,7 @@ def test_greedy_quotas_take_one_partition_after_the_other(
 @pytest.mark.parametrize("strategy", [fair_quotas, greedy_quotas])
 @STEADY
 @given(available=AVAILABLE, limit=LIMIT)
-def test_quotas_add_up_to_what_there_is_and_no_more(strategy, available: list[int], limit: int) -> None:
+def test_quotas_add_up_to_the_limit_or_to_all_available_records(strategy, available: list[int], limit: int) -> None:
     shares, start = strategy(available, limit)
     assert sum(shares) == min(limit, sum(available))
     assert all(0 <= share <= have for share, have in zip(shares, available, strict=True))
@@ -67,7 +67,7 @@ def test_quotas_add_up_to_what_there_is_and_no_more(strategy, available: list[in
 
 @STEADY
 @given(available=AVAILABLE, limit=LIMIT)
-def test_fair_shares_are_equal_among_those_who_could_take_more(available: list[int], limit: int) -> None:
+def test_fair_quotas_are_equal_among_partitions_with_more_records(available: list[int], limit: int) -> None:
     shares, _ = fair_quotas(available, limit)
     pairs = list(zip(shares, available, strict=True))
     unfilled = [share for share, have in pairs if share < have]
@@ -81,7 +81,9 @@ def test_fair_shares_are_equal_among_those_who_could_take_more(available: list[i
 @pytest.mark.parametrize("strategy", [fair_quotas, greedy_quotas])
 @STEADY
 @given(others=st.integers(1, 8), limit=st.integers(1, 20), rounds=st.just(40))
-def test_nobody_starves_beside_partitions_that_are_always_full(strategy, others: int, limit: int, rounds: int) -> None:
+def test_partitions_that_are_always_full_get_equal_quotas_over_time(
+    strategy, others: int, limit: int, rounds: int
+) -> None:
     order = list(range(others + 1))
     taken = dict.fromkeys(order, 0)
     for _ in range(rounds):

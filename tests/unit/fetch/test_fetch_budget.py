@@ -12,12 +12,12 @@ from support.harness.fetch_planner import KB, Scene, data, fetched
 from support.harness.machine_inputs import FakeChunk
 
 
-def test_a_fetch_asks_for_what_its_partitions_can_use() -> None:
+def test_a_fetch_requests_as_many_bytes_as_its_partitions_can_use() -> None:
     assert Scene([1, 1]).plan().max_bytes == 200 * KB
     assert Scene([1] * 30).plan().max_bytes <= 1000 * KB
 
 
-def test_what_is_held_and_reserved_comes_off_the_budget() -> None:
+def test_buffered_and_reserved_bytes_reduce_the_fetch_budget() -> None:
     scene = Scene([1, 1, 2], queued_max_bytes=600 * KB)
     scene.state(0).retained = 150 * KB
     scene.state(1).undecoded = 150 * KB
@@ -27,7 +27,7 @@ def test_what_is_held_and_reserved_comes_off_the_budget() -> None:
     assert scene.fetching.is_over_budget
 
 
-def test_a_budget_measures_how_much_records_expand() -> None:
+def test_the_fetch_budget_follows_the_measured_expansion_of_records() -> None:
     scene = Scene([1, 1], queued_max_bytes=300 * KB)
     assert scene.plan().max_bytes == 100 * KB
     scene = Scene([1, 1], queued_max_bytes=300 * KB)
@@ -40,7 +40,7 @@ def test_a_budget_measures_how_much_records_expand() -> None:
 
 
 @pytest.mark.parametrize(("expansion", "numbers"), [(1.0, [0]), (3.0, [])])
-def test_what_is_not_decoded_yet_counts_with_what_it_will_take(expansion: float, numbers: list[int]) -> None:
+def test_undecoded_records_count_with_their_expanded_size(expansion: float, numbers: list[int]) -> None:
     """100 KB of a compressed topic are more than the 200 KB that are kept ahead of the user; of others they are not."""
     scene = Scene([1])
     scene.fetching._expansion = expansion
@@ -51,7 +51,7 @@ def test_what_is_not_decoded_yet_counts_with_what_it_will_take(expansion: float,
     assert (scene.state().undecoded, scene.state().retained) == (0, expansion * 100 * KB)
 
 
-def test_room_for_records_is_twice_the_budget_without_what_is_held() -> None:
+def test_room_for_records_is_twice_the_budget_minus_buffered_bytes() -> None:
     scene = Scene([1, 1], queued_max_bytes=300 * KB)
     scene.state(0).retained = 250 * KB
     assert scene.fetching.room_for_records == 350 * KB
@@ -59,7 +59,7 @@ def test_room_for_records_is_twice_the_budget_without_what_is_held() -> None:
     assert scene.fetching.room_for_records == 0
 
 
-def test_one_fetch_goes_out_however_small_the_budget() -> None:
+def test_one_fetch_is_sent_however_small_the_budget() -> None:
     scene = Scene([1, 2], queued_max_bytes=10)
     plan = scene.plan(1)
     assert plan.max_bytes == 10
@@ -68,7 +68,7 @@ def test_one_fetch_goes_out_however_small_the_budget() -> None:
     assert scene.plan(2).max_bytes == 10
 
 
-def test_paused_partitions_make_room_when_nothing_else_is_left() -> None:
+def test_buffers_of_paused_partitions_are_dropped_when_the_budget_is_used_up() -> None:
     scene = Scene([1, 1], queued_max_bytes=300 * KB)
     feed(scene.state(0), 300 * KB)
     scene.state(0).paused = True
@@ -82,7 +82,7 @@ def feed(state: PartitionState, size: int) -> None:
     state.decoded(start, size, FakeChunk((start,), start + 1, -1, size), start + 1)
 
 
-def test_idle_partitions_of_one_broker_do_not_keep_another_from_its_share() -> None:
+def test_a_parked_fetch_of_one_broker_leaves_budget_for_another() -> None:
     """A fetch of partitions without news lies at the broker, is answered with nothing and sent again at once: it
     always holds what it has reserved."""
     scene = Scene([1] * 40 + [2], queued_max_bytes=3000 * KB)
@@ -91,7 +91,7 @@ def test_idle_partitions_of_one_broker_do_not_keep_another_from_its_share() -> N
     assert scene.asked(2) == [40]
 
 
-def test_who_was_held_back_comes_before_who_had_its_turn() -> None:
+def test_a_broker_held_back_by_the_budget_is_fetched_from_first() -> None:
     scene = Scene([1, 2, 2], queued_max_bytes=500 * KB)
     first = scene.plan(1)
     assert scene.fetching.plan(2, 0.0) is None
@@ -102,7 +102,7 @@ def test_who_was_held_back_comes_before_who_had_its_turn() -> None:
     assert scene.fetching.is_over_budget, "and now broker 1 waits"
 
 
-def test_who_wants_nothing_any_more_does_not_stand_in_line() -> None:
+def test_a_broker_without_wanted_partitions_gives_up_its_priority() -> None:
     scene = Scene([1, 2], queued_max_bytes=400 * KB)
     first = scene.plan(1)
     assert scene.asked(2) == []
@@ -123,7 +123,9 @@ STEP = st.tuples(
 
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(st.integers(1, 2000), st.lists(STEP, max_size=60))
-def test_the_budget_holds_whatever_happens(budget_kb: int, steps: list[tuple[str, int, int, float]]) -> None:
+def test_buffered_and_reserved_bytes_never_exceed_the_budget(
+    budget_kb: int, steps: list[tuple[str, int, int, float]]
+) -> None:
     """What is buffered and what may still arrive, at the expansion that is measured (here the true one, 1), never
     passes the budget, but for the one fetch that goes out when there is nothing else."""
     scene = Scene([1, 2, 3] * 4, queued_max_bytes=budget_kb * KB)

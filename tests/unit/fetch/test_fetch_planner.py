@@ -14,7 +14,7 @@ from support.harness.fetch_planner import KB, TOPIC, Scene, data
 from support.harness.machine_inputs import metadata, partition, topic
 
 
-def test_each_broker_is_asked_for_what_it_leads() -> None:
+def test_each_broker_is_asked_for_the_partitions_it_leads() -> None:
     scene = Scene([1, 2, 1])
     assert scene.fetching.nodes(0.0) == {1, 2}
     plan = scene.plan(1)
@@ -70,7 +70,7 @@ def test_the_partition_that_waited_longest_is_fetched_first() -> None:
     assert scene.asked() == [2, 1, 0]
 
 
-def test_a_broker_has_at_most_one_fetch_at_a_time() -> None:
+def test_a_partition_in_flight_is_not_fetched_again() -> None:
     scene = Scene([1])
     plan = scene.plan()
     assert scene.asked() == []
@@ -78,7 +78,7 @@ def test_a_broker_has_at_most_one_fetch_at_a_time() -> None:
     assert scene.asked() == [0], "an answer that leaves it out has no news of it"
 
 
-def test_a_plan_knows_whether_its_answer_will_come_at_once() -> None:
+def test_a_fetch_plan_is_parked_unless_a_partition_has_known_records() -> None:
     scene = Scene([1, 1])
     plan = scene.plan()
     assert plan.parked, "nothing is known of the log's end"

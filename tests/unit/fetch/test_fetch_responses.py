@@ -14,7 +14,7 @@ from support.harness.fetch_planner import KB, TOPIC, Scene, data
 from support.harness.machine_inputs import metadata, partition, topic
 
 
-def test_records_go_to_be_decoded_and_what_follows_can_be_asked_for() -> None:
+def test_arrived_records_are_decoded_while_the_next_offset_is_fetched() -> None:
     scene = Scene([1])
     plan = scene.plan()
     aborted = [{"producer_id": 7, "first_offset": 3}]
@@ -28,7 +28,7 @@ def test_records_go_to_be_decoded_and_what_follows_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("level", "lag"), [("read_uncommitted", 50), ("read_committed", 40)])
-def test_a_response_tells_the_end_that_can_be_read(level: str, lag: int) -> None:
+def test_the_lag_uses_the_readable_end_of_a_response(level: str, lag: int) -> None:
     scene = Scene([1], isolation_level=level)
     scene.answered(scene.plan(), data())
     assert scene.state().lag == lag
@@ -40,7 +40,7 @@ def test_a_response_without_records_has_nothing_to_decode(records: bytes | None)
     assert scene.answered(scene.plan(), data(records=records)) == ([], False)
 
 
-def test_a_closer_replica_is_fetched_from() -> None:
+def test_a_preferred_read_replica_is_fetched_from() -> None:
     now = 10.0
     scene = Scene([1], metadata_max_age_ms=60_000)
     arrivals, stale = scene.answered(scene.plan(), data(preferred_read_replica=2), now=now)
@@ -51,7 +51,7 @@ def test_a_closer_replica_is_fetched_from() -> None:
 
 
 @pytest.mark.parametrize("why", ["too old", "offline", "broken connection"])
-def test_a_replica_that_fails_is_left_for_the_leader(why: str) -> None:
+def test_an_expired_or_failed_replica_is_replaced_by_the_leader(why: str) -> None:
     scene = Scene([1])
     scene.state().preferred = PreferredReplica(2, 60.0)
     if why == "offline":
@@ -61,7 +61,7 @@ def test_a_replica_that_fails_is_left_for_the_leader(why: str) -> None:
     assert scene.asked(1, now=60.0 if why == "too old" else 0.0) == [0]
 
 
-def test_out_of_range_on_a_follower_is_the_leader_s_to_tell() -> None:
+def test_out_of_range_from_a_follower_is_checked_with_the_leader() -> None:
     scene = Scene([1])
     scene.state().preferred = PreferredReplica(2, 60.0)
     plan = scene.plan(2)
@@ -69,7 +69,7 @@ def test_out_of_range_on_a_follower_is_the_leader_s_to_tell() -> None:
     assert (scene.state().fault, scene.asked(1)) == (None, [0])
 
 
-def test_out_of_range_on_a_follower_whose_time_was_up_meanwhile() -> None:
+def test_out_of_range_from_an_expired_follower_is_no_fault() -> None:
     scene = Scene([1])
     scene.state().preferred = PreferredReplica(2, 60.0)
     plan = scene.plan(2)
@@ -78,7 +78,7 @@ def test_out_of_range_on_a_follower_whose_time_was_up_meanwhile() -> None:
     assert scene.state().fault is None
 
 
-def test_out_of_range_on_the_leader_is_a_fault() -> None:
+def test_out_of_range_from_the_leader_is_a_fault() -> None:
     scene = Scene([1])
     assert scene.answered(scene.plan(), data(code=ErrorCode.offset_out_of_range)) == ([], False)
     assert scene.state().fault == OutOfRange(0)
@@ -103,7 +103,7 @@ REFRESH = [
     [(code, True) for code in REFRESH]
     + [(ErrorCode.unknown_leader_epoch, False), (ErrorCode.unknown_server_error, False)],
 )
-def test_errors_that_pass_are_waited_out(code: ErrorCode, stale: bool) -> None:
+def test_retriable_fetch_errors_back_off_their_partition_only(code: ErrorCode, stale: bool) -> None:
     scene = Scene([1, 1], retry_backoff_ms=100)
     plan = scene.plan(now=5.0)
     assert scene.answered(plan, data(code=code), data(1), now=5.0) == ([], stale)
@@ -112,7 +112,7 @@ def test_errors_that_pass_are_waited_out(code: ErrorCode, stale: bool) -> None:
     assert scene.asked(now=5.1) == [0]
 
 
-def test_errors_that_do_not_pass_are_waited_out_for_longer_and_longer() -> None:
+def test_repeated_fetch_errors_back_off_exponentially() -> None:
     scene = Scene([1], retry_backoff_ms=100, retry_backoff_max_ms=1000)
     now, pauses = 0.0, []
     for _ in range(6):
@@ -132,7 +132,7 @@ def test_errors_that_do_not_pass_are_waited_out_for_longer_and_longer() -> None:
         (999, "UNKNOWN_ERROR_999"),
     ],
 )
-def test_errors_that_stay_are_faults_for_the_user(code: int, name: str) -> None:
+def test_fatal_fetch_errors_are_faults_of_the_partition(code: int, name: str) -> None:
     scene = Scene([1])
     assert scene.answered(scene.plan(), data(code=code), now=3.0) == ([], False)
     error = scene.state().fault
@@ -162,14 +162,14 @@ def test_a_leader_hint_is_followed_at_once(code: ErrorCode) -> None:
         pytest.param({"leader_id": 9, "leader_epoch": 9}, id="nobody knows where"),
     ],
 )
-def test_a_leader_hint_that_does_not_help_is_waited_out(hint: dict[str, int]) -> None:
+def test_a_useless_leader_hint_backs_off(hint: dict[str, int]) -> None:
     scene = Scene([1])
     scene.answered(scene.plan(), data(code=ErrorCode.not_leader_or_follower, current_leader=hint))
     assert scene.asked() == []
     assert scene.asked(now=1.0) == [0]
 
 
-def test_a_leader_hint_with_a_new_epoch_has_the_position_validated() -> None:
+def test_a_leader_hint_with_a_new_epoch_validates_the_position() -> None:
     scene = Scene([1])
     scene.state().fetch_epoch = 5
     hint = {"leader_id": 2, "leader_epoch": 6}
@@ -178,7 +178,7 @@ def test_a_leader_hint_with_a_new_epoch_has_the_position_validated() -> None:
 
 
 @pytest.mark.parametrize("code", [0, ErrorCode.offset_out_of_range, ErrorCode.topic_authorization_failed])
-def test_an_answer_for_what_the_user_has_left_means_nothing(code: int) -> None:
+def test_a_fetch_response_from_before_a_seek_is_dropped(code: int) -> None:
     scene = Scene([1])
     plan = scene.plan()
     scene.state().seek(Position(33))
@@ -187,7 +187,7 @@ def test_an_answer_for_what_the_user_has_left_means_nothing(code: int) -> None:
     assert scene.asked() == [0]
 
 
-def test_responses_for_partitions_that_were_given_up_or_not_asked_for_are_ignored() -> None:
+def test_responses_for_unassigned_or_unrequested_partitions_are_ignored() -> None:
     scene = Scene([1, 1])
     plan = scene.plan()
     scene.assignment.assign([scene.partitions[1]])
@@ -195,13 +195,13 @@ def test_responses_for_partitions_that_were_given_up_or_not_asked_for_are_ignore
     assert arrival[0].tp == scene.partitions[1]
 
 
-def test_a_partition_that_is_answered_twice_counts_once() -> None:
+def test_a_partition_twice_in_one_response_counts_once() -> None:
     scene = Scene([1])
     arrivals, _ = scene.answered(scene.plan(), data(records=b"x"), data(records=b"y"))
     assert [item.records for _, item in arrivals] == [b"x"]
 
 
-def test_a_new_leader_is_asked_although_the_old_one_has_not_answered() -> None:
+def test_a_new_leader_is_fetched_from_before_the_old_one_has_responded() -> None:
     """Its machine may be gone: then the fetch ends only with its deadline."""
     scene = Scene([1])
     old = scene.plan(1)
@@ -214,7 +214,7 @@ def test_a_new_leader_is_asked_although_the_old_one_has_not_answered() -> None:
     assert (scene.state().fetch_offset, scene.fetching._reserved) == (12, 0)
 
 
-def test_an_old_leader_that_answers_after_all_is_welcome() -> None:
+def test_a_late_response_of_the_old_leader_is_used_if_it_comes_first() -> None:
     scene = Scene([1])
     old = scene.plan(1)
     scene.cluster.apply(metadata(topic(partition(0, leader=2, epoch=6))))
@@ -225,7 +225,7 @@ def test_an_old_leader_that_answers_after_all_is_welcome() -> None:
     assert scene.answered(new, data(records=b"new"), node=2) == ([], False)
 
 
-def test_a_failed_fetch_is_asked_for_again() -> None:
+def test_partitions_of_a_failed_fetch_are_fetched_again() -> None:
     scene = Scene([1, 1])
     plan = scene.plan()
     scene.state(1).seek(Position(5))

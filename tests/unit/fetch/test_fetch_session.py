@@ -25,13 +25,13 @@ def opened(*slots: TopicIdPartition) -> FetchSession:
     return session
 
 
-def test_the_first_request_is_full_and_opens_a_session() -> None:
+def test_the_first_fetch_request_is_full_and_opens_a_session() -> None:
     session = FetchSession()
     assert not session.is_incremental
     assert session.request({A: AT_0, B: AT_0}) == SessionRequest(0, 0, {A: AT_0, B: AT_0}, ())
 
 
-def test_later_requests_of_a_session_have_only_changes() -> None:
+def test_later_requests_of_a_fetch_session_have_only_changes() -> None:
     session = opened(A, B)
     assert session.is_incremental
     moved = AT_0._replace(offset=10)
@@ -41,13 +41,13 @@ def test_later_requests_of_a_session_have_only_changes() -> None:
 
 
 @pytest.mark.parametrize("change", [{"offset": 1}, {"leader_epoch": 6}, {"max_bytes": 1001}])
-def test_every_part_of_a_want_is_told_when_it_changes(change: dict[str, int]) -> None:
+def test_a_fetch_session_sends_partitions_whose_request_changed(change: dict[str, int]) -> None:
     session = opened(A)
     changed = AT_0._replace(**change)
     assert session.request({A: changed}).send == {A: changed}
 
 
-def test_a_topic_made_again_is_another_one() -> None:
+def test_a_fetch_session_replaces_a_recreated_topic() -> None:
     session = opened(A)
     again = TopicIdPartition(uuid.UUID(int=2), 0)
     assert session.request({again: AT_0}) == SessionRequest(77, 1, {again: AT_0}, (A,))
@@ -62,14 +62,14 @@ def test_a_topic_made_again_is_another_one() -> None:
         pytest.param(TOPIC_ID_ERROR, 0, 77, id="a topic id that changed: close it, open another"),
     ],
 )
-def test_a_session_error_makes_the_next_request_full(code: int, session_id: int, next_id: int) -> None:
+def test_a_fetch_session_error_makes_the_next_request_full(code: int, session_id: int, next_id: int) -> None:
     session = opened(A, B)
     session.request({A: AT_0, B: AT_0})
     session.answered(code, session_id)
     assert session.request({A: AT_0, B: AT_0}) == SessionRequest(next_id, 0, {A: AT_0, B: AT_0}, ())
 
 
-def test_a_session_without_an_answer_is_opened_again() -> None:
+def test_a_fetch_session_is_reopened_after_a_lost_response() -> None:
     session = opened(A)
     session.request({A: AT_0._replace(offset=9)})
     session.broken()
@@ -78,7 +78,7 @@ def test_a_session_without_an_answer_is_opened_again() -> None:
     assert session.request({A: AT_0}) == SessionRequest(78, 1, {}, ())
 
 
-def test_the_epoch_wraps_to_one() -> None:
+def test_the_fetch_session_epoch_wraps_to_one() -> None:
     session = opened(A)
     session._epoch = 2**31 - 1
     assert session.request({A: AT_0}).epoch == 2**31 - 1
@@ -86,7 +86,7 @@ def test_the_epoch_wraps_to_one() -> None:
     assert session.request({A: AT_0}).epoch == 1
 
 
-def test_only_an_open_session_has_a_close_request() -> None:
+def test_only_an_open_fetch_session_has_a_close_request() -> None:
     assert FetchSession().close_request() is None
     assert opened(A).close_request() == SessionRequest(77, -1, {}, ())
     without = opened(A)
@@ -137,7 +137,7 @@ FATE = st.sampled_from(["answered"] * 6 + ["no room", "request lost", "answer lo
 
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.lists(st.tuples(WANTS, FATE), max_size=20))
-def test_the_broker_always_knows_what_is_wanted(
+def test_the_broker_s_fetch_session_always_matches_the_requested_partitions(
     steps: list[tuple[dict[TopicIdPartition, PartitionRequest], str]],
 ) -> None:
     session, broker = FetchSession(), BrokerSide()

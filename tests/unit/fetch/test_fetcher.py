@@ -74,7 +74,7 @@ class ScriptedCluster:
         }
 
 
-def test_records_of_a_throttled_answer_do_not_wait_for_the_throttle():
+def test_records_of_a_throttled_response_do_not_wait_for_the_throttle():
     records = encode_batch([Entry(value=b"x" * 100) for _ in range(1000)], base_offset=0, leader_epoch=1)
     fetched = {
         "partition_index": 0,
@@ -99,7 +99,7 @@ def test_records_of_a_throttled_answer_do_not_wait_for_the_throttle():
     run(main())
 
 
-def test_a_fetch_beside_one_that_waits_at_the_broker_waits_only_shortly_itself():
+def test_a_second_fetch_to_a_broker_has_a_short_max_wait():
     """Both could lie there else, with nobody left to ask for a third partition."""
     asked = asyncio.Queue()
 
@@ -120,7 +120,7 @@ def test_a_fetch_beside_one_that_waits_at_the_broker_waits_only_shortly_itself()
     run(main())
 
 
-def test_a_frame_goes_back_once_when_nobody_wants_its_records_any_more():
+def test_a_frame_without_wanted_records_is_recycled_once():
     class Receiving:
         def __init__(self):
             self.given = []

@@ -19,13 +19,13 @@ from support.harness.machine_inputs import TP, FakeChunk, at, chunk, feed, offse
 # -- phases ------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_partition_knows_nothing() -> None:
+def test_a_new_partition_has_no_position() -> None:
     state = PartitionState(TP)
     assert (state.phase, state.position, state.lag) == (Phase.UNKNOWN, None, None)
     assert state.is_drained
 
 
-def test_a_reset_waits_for_the_log_s_offsets() -> None:
+def test_a_reset_has_no_position_until_its_seek() -> None:
     state = at(5)
     state.await_reset("latest")
     assert (state.phase, state.reset_to, state.position) == (Phase.RESET, "latest", None)
@@ -33,14 +33,14 @@ def test_a_reset_waits_for_the_log_s_offsets() -> None:
     assert (state.phase, state.reset_to, state.position, state.fetch_offset) == (Phase.READY, None, (9, -1), 9)
 
 
-def test_a_position_with_an_epoch_is_checked_before_it_is_used() -> None:
+def test_a_position_with_an_epoch_is_validated_before_it_is_used() -> None:
     state = at(5, epoch=2)
     assert (state.phase, state.position, state.fetch_epoch) == (Phase.VALIDATE, (5, 2), 2)
     state.validated(leader_epoch=4)
     assert (state.phase, state.leader_epoch) == (Phase.READY, 4)
 
 
-def test_a_position_that_is_given_up_is_unknown() -> None:
+def test_awaiting_a_position_makes_it_unknown() -> None:
     state = at(5)
     state.await_position()
     assert (state.phase, state.position) == (Phase.UNKNOWN, None)
@@ -55,7 +55,7 @@ def test_a_position_that_is_given_up_is_unknown() -> None:
         pytest.param(lambda state: state.refetch(), id="refetch"),
     ],
 )
-def test_starting_anew_leaves_nothing_behind(move) -> None:
+def test_a_moved_position_drops_buffers_faults_and_backoffs(move) -> None:
     state = at(0)
     feed(state, chunk(0, 5))
     state.arrived(100, 9)
@@ -69,7 +69,7 @@ def test_starting_anew_leaves_nothing_behind(move) -> None:
     assert (state.fault, state.failures, state.backoff_until) == (None, 0, 0.0)
 
 
-def test_a_refetch_goes_back_to_the_position_and_not_further() -> None:
+def test_a_refetch_restarts_at_the_position() -> None:
     state = at(0)
     feed(state, chunk(0, 5))
     state.take(2)
@@ -80,7 +80,7 @@ def test_a_refetch_goes_back_to_the_position_and_not_further() -> None:
     assert state.phase is Phase.VALIDATE, "one that is not known to be valid is not made so"
 
 
-def test_continuities_are_never_used_twice() -> None:
+def test_position_versions_are_never_reused() -> None:
     one, other = at(0), at(0)
     assert len({one.position_version, other.position_version, at(0).position_version}) == 3
 
@@ -88,7 +88,7 @@ def test_continuities_are_never_used_twice() -> None:
 # -- the buffer --------------------------------------------------------------------------------------------------
 
 
-def test_records_come_out_as_they_went_in() -> None:
+def test_a_partition_buffer_returns_records_in_order() -> None:
     state = at(0)
     feed(state, chunk(0, 5), chunk(5, 8))
     assert (state.available, state.retained, state.fetch_offset) == (8, 80, 8)
@@ -99,7 +99,7 @@ def test_records_come_out_as_they_went_in() -> None:
     assert (state.position, state.available, state.retained, state.is_drained) == ((8, 3), 0, 0, True)
 
 
-def test_the_position_goes_behind_the_gap_that_compaction_left() -> None:
+def test_the_position_moves_past_a_compacted_gap() -> None:
     state = at(0)
     feed(state, FakeChunk((1, 4), 10))
     state.take(1)
@@ -108,13 +108,13 @@ def test_the_position_goes_behind_the_gap_that_compaction_left() -> None:
     assert state.position == (10, 3)
 
 
-def test_markers_move_the_position_although_nobody_gets_them() -> None:
+def test_markers_move_the_position_without_being_returned() -> None:
     state = at(0)
     feed(state, FakeChunk((), 2))
     assert (state.position, state.is_drained) == ((2, 3), True)
 
 
-def test_markers_behind_records_move_the_position_with_the_last_of_these() -> None:
+def test_markers_behind_records_move_the_position_with_the_last_record() -> None:
     state = at(0)
     feed(state, chunk(0, 2), FakeChunk((), 4, bytes_each=7))
     state.take(1)
@@ -123,7 +123,7 @@ def test_markers_behind_records_move_the_position_with_the_last_of_these() -> No
     assert (state.position, state.is_drained, state.retained) == ((4, 3), True, 0)
 
 
-def test_markers_do_not_move_a_position_that_records_are_still_handed_out_from() -> None:
+def test_markers_do_not_move_the_position_during_an_iteration() -> None:
     """As an iteration does it: it takes a poll's records, and sets the position back to where it is in them."""
     state = at(0)
     feed(state, chunk(0, 5))
@@ -136,7 +136,7 @@ def test_markers_do_not_move_a_position_that_records_are_still_handed_out_from()
     assert (state.position, state.is_drained) == ((7, 3), True)
 
 
-def test_given_back_records_come_first_again() -> None:
+def test_records_given_back_to_a_partition_are_returned_first() -> None:
     state = at(0)
     feed(state, chunk(0, 5), chunk(5, 9))
     taken = state.take(7)
@@ -150,7 +150,7 @@ def test_given_back_records_come_first_again() -> None:
     assert (state.available, state.retained, state.position) == (0, 0, (9, 3))
 
 
-def test_bytes_add_up_although_shares_of_a_chunk_are_rounded() -> None:
+def test_retained_bytes_add_up_despite_rounded_slices() -> None:
     state = at(0)
     feed(state, FakeChunk(tuple(range(6)), 6, bytes_each=3.3))
     taken = state.take(3)
@@ -161,7 +161,7 @@ def test_bytes_add_up_although_shares_of_a_chunk_are_rounded() -> None:
     assert state.retained == 0
 
 
-def test_what_is_decoded_early_waits_for_its_predecessor() -> None:
+def test_records_decoded_early_wait_for_their_predecessors() -> None:
     state = at(0)
     state.arrived(100, 5)
     state.arrived(60, 8)
@@ -176,7 +176,7 @@ def test_what_is_decoded_early_waits_for_its_predecessor() -> None:
 DAMAGE = CorruptRecordError("bad CRC", TP, 5)
 
 
-def test_a_damaged_batch_is_a_fault_behind_what_came_before() -> None:
+def test_a_damaged_batch_is_a_fault_behind_the_records_before_it() -> None:
     state = at(0)
     feed(state, chunk(0, 5))
     state.arrived(60, 8)
@@ -186,7 +186,7 @@ def test_a_damaged_batch_is_a_fault_behind_what_came_before() -> None:
     assert (state.is_drained, state.position, state.fetch_offset) == (True, (5, 3), 5)
 
 
-def test_damage_found_early_does_not_cost_the_records_before_it() -> None:
+def test_damage_decoded_early_does_not_drop_the_records_before_it() -> None:
     """The damaged one is decoded first, on another thread than its predecessor."""
     state = at(0)
     position_version = state.position_version
@@ -201,7 +201,7 @@ def test_damage_found_early_does_not_cost_the_records_before_it() -> None:
     assert (state.fetch_offset, state.undecoded, state.is_drained) == (5, 0, True)
 
 
-def test_decoding_that_stopped_short_voids_what_was_asked_for_behind_it() -> None:
+def test_partly_decoded_records_drop_the_fetches_behind_them() -> None:
     state = at(0)
     position_version = state.position_version
     state.arrived(100, 8)
@@ -213,7 +213,7 @@ def test_decoding_that_stopped_short_voids_what_was_asked_for_behind_it() -> Non
     assert offsets(state.take(100)) == [0, 1, 2, 3, 4]
 
 
-def test_decoding_that_stopped_short_early_does_not_cost_the_records_before_it() -> None:
+def test_partly_decoded_records_do_not_drop_the_records_before_them() -> None:
     state = at(0)
     position_version = state.position_version
     for start, end in ((0, 5), (5, 10), (10, 15)):
@@ -227,7 +227,7 @@ def test_decoding_that_stopped_short_early_does_not_cost_the_records_before_it()
     assert (state.fetch_offset, state.position_version == position_version) == (7, False)
 
 
-def test_what_finds_no_room_is_asked_for_again() -> None:
+def test_postponed_records_are_fetched_again() -> None:
     state = at(0)
     position_version = state.position_version
     for end in (5, 10, 15):
@@ -383,7 +383,7 @@ TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(deadline=None, derandomize=True, max_examples=120, stateful_step_count=40)
 
 
-def test_an_interrupted_refetch_keeps_what_is_known() -> None:
+def test_an_interrupted_refetch_keeps_the_offsets_that_are_already_done() -> None:
     known = OffsetSet(200, [(10, 20), (50, 60)])
 
     def is_interrupted(at: int) -> bool:

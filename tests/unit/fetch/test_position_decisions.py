@@ -57,9 +57,7 @@ def machine(policy: str = "latest") -> tuple[Positions, PartitionState]:
         (EpochEnd(-1, 200), True, Verdict.RESET),
     ],
 )
-def test_the_verdict_on_a_position_at_100_with_records_fetched_up_to_150(
-    end: EpochEnd, may_reset: bool, verdict: Verdict
-) -> None:
+def test_a_position_is_judged_by_the_end_of_its_epoch(end: EpochEnd, may_reset: bool, verdict: Verdict) -> None:
     assert judge(end, 100, 150, may_reset=may_reset) is verdict
 
 
@@ -73,7 +71,7 @@ def test_the_verdict_on_a_position_at_100_with_records_fetched_up_to_150(
         (Verdict.RAISE, "none", EpochEnd(3, 90), Phase.VALIDATE, 100, 150),
     ],
 )
-def test_what_a_verdict_does_to_the_partition(
+def test_each_verdict_moves_resets_or_faults_the_partition(
     verdict: Verdict, policy: str, end: EpochEnd, phase: Phase, position: int | None, fetch_offset: int
 ) -> None:
     positions, state = machine(policy)
@@ -100,7 +98,7 @@ def test_what_a_verdict_does_to_the_partition(
     ],
     ids=["plain", "with an epoch", "done beyond it", "open below it: the epoch is not that of the lower offset"],
 )
-def test_where_a_commit_is_resumed(committed: CommittedOffset, position: Position) -> None:
+def test_a_commit_is_resumed_at_its_first_open_offset(committed: CommittedOffset, position: Position) -> None:
     assert resume_position(committed) == position
 
 
@@ -114,7 +112,7 @@ def test_where_a_commit_is_resumed(committed: CommittedOffset, position: Positio
         (NetworkError("gone"), True, False),
     ],
 )
-def test_which_commits_are_compared_with_the_log_before_a_start(
+def test_commits_with_an_epoch_and_ranges_are_compared_with_the_log(
     committed: CommittedOffset | HeadraceError, even_plain: bool, is_compared: bool
 ) -> None:
     positions, _ = machine()
@@ -136,7 +134,7 @@ GONE = NetworkError("gone")
         (GONE, GONE),
     ],
 )
-def test_what_is_left_of_a_commit_in_a_truncated_log(
+def test_a_commit_is_cut_at_the_end_of_its_epoch_in_a_truncated_log(
     end: EpochEnd | HeadraceError, kept: CommittedOffset | HeadraceError | None
 ) -> None:
     positions, _ = machine()
@@ -144,7 +142,9 @@ def test_what_is_left_of_a_commit_in_a_truncated_log(
 
 
 @pytest.mark.parametrize(("end", "divergence"), [(EpochEnd(3, 130), 130), (UNKNOWN, None)])
-def test_without_a_reset_policy_the_user_decides_about_a_truncated_log(end: EpochEnd, divergence: int | None) -> None:
+def test_without_a_reset_policy_a_truncated_log_is_an_error_with_the_divergence(
+    end: EpochEnd, divergence: int | None
+) -> None:
     positions, _ = machine("none")
     error = positions.compare_with_log({TP: RANGES}, {TP: end})[TP]
     assert isinstance(error, LogTruncationError)
@@ -162,7 +162,7 @@ def test_without_a_reset_policy_the_user_decides_about_a_truncated_log(end: Epoc
     ],
     ids=["a commit", "none", "one that is void", "none, and no policy", "one that is void, and no policy"],
 )
-def test_starts_from_commits(
+def test_a_partition_starts_at_its_commit_or_by_the_reset_policy(
     kept: CommittedOffset | None,
     read: CommittedOffset | None,
     policy: str,
@@ -189,7 +189,9 @@ def test_starts_from_commits(
     ],
     ids=["a first start", "retention", "a log that was cut", "further back", "the same offset"],
 )
-def test_what_a_reset_loses(reset_from: int | None, log_start: int | None, offset: int, lost: LostRange | None) -> None:
+def test_a_reset_reports_the_offsets_that_it_skips(
+    reset_from: int | None, log_start: int | None, offset: int, lost: LostRange | None
+) -> None:
     positions, state = machine()
     state.await_reset("latest")
     state.reset_from = reset_from
@@ -207,7 +209,9 @@ def test_what_a_reset_loses(reset_from: int | None, log_start: int | None, offse
         (OffsetResetError("the user decides", {TP}), False, False, True),
     ],
 )
-def test_errors(error: HeadraceError, is_repeated: bool, is_refused: bool, has_fault: bool) -> None:
+def test_only_fatal_errors_of_position_requests_become_faults(
+    error: HeadraceError, is_repeated: bool, is_refused: bool, has_fault: bool
+) -> None:
     _, state = machine()
     assert refuse(state, error, 0.0) is (error if is_repeated else None)
     assert (state.is_refused, state.fault is error) == (is_refused, has_fault)
@@ -223,7 +227,7 @@ def test_errors(error: HeadraceError, is_repeated: bool, is_refused: bool, has_f
     ],
     ids=["nothing", "seek", "seek to the beginning", "assigned again"],
 )
-def test_late_answers_are_dropped(change: object, is_current: bool) -> None:
+def test_position_responses_from_before_a_move_are_dropped(change: object, is_current: bool) -> None:
     positions, state = machine()
     asked = positions.unsettled(0.0)
     assert asked == {Phase.UNKNOWN: {TP: state.position_version}, Phase.RESET: {}, Phase.VALIDATE: {}}

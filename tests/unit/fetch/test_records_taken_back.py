@@ -9,7 +9,7 @@ from headrace._machines.fetch.positions import EpochEnd, Positions
 from support.harness.buffer_in_memory import TP, batch, buffer, delivered, position_of
 
 
-def test_records_can_be_taken_back_after_their_buffer_was_dropped():
+def test_records_of_an_interrupted_poll_can_be_taken_back_after_a_refetch():
     """As that of a paused partition is if others need the room."""
     made = buffer()
     delivered(made, 0, 10)
@@ -18,7 +18,7 @@ def test_records_can_be_taken_back_after_their_buffer_was_dropped():
     assert position_of(made) == 0
 
 
-def test_the_last_record_of_an_iteration_can_be_taken_back_after_its_buffer_was_dropped():
+def test_the_last_record_of_an_iteration_can_be_taken_back_after_a_refetch():
     made = buffer()
     state = made.assignment.state(TP)
     state.seek(Position(0))
@@ -33,7 +33,7 @@ def test_the_last_record_of_an_iteration_can_be_taken_back_after_its_buffer_was_
 
 
 @pytest.mark.parametrize("end", [15, 7])
-def test_records_can_be_taken_back_after_their_log_was_cut_off(end):
+def test_records_of_an_interrupted_poll_are_taken_back_up_to_a_truncation(end):
     """Those that are gone are not: their offsets are not those of the same records any more."""
     made = buffer()
     positions = Positions(made.assignment, made.cluster)
@@ -46,7 +46,7 @@ def test_records_can_be_taken_back_after_their_log_was_cut_off(end):
 
 
 @pytest.mark.parametrize("end", [3, 1])
-def test_the_last_record_of_an_iteration_can_be_taken_back_after_its_log_was_cut_off(end):
+def test_taking_back_an_iteration_stops_at_a_truncation(end):
     made = buffer()
     positions = Positions(made.assignment, made.cluster)
     state = made.assignment.state(TP)
@@ -61,7 +61,7 @@ def test_the_last_record_of_an_iteration_can_be_taken_back_after_its_log_was_cut
     assert position_of(made) == end
 
 
-def test_records_are_not_taken_back_after_a_seek():
+def test_records_of_an_interrupted_poll_are_not_taken_back_after_a_seek():
     made = buffer()
     delivered(made, 0, 10)
     made.move([TP], lambda state: state.seek(Position(50)))

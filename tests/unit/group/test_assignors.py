@@ -65,7 +65,7 @@ def shown(shares: Mapping[str, list[TopicPartition]]) -> dict[str, str]:
         ),
     ],
 )
-def test_range_assigns_as_java_s_examples(
+def test_range_assigns_as_in_java_s_examples(
     members: dict[str, GroupMember], partitions: dict[str, int], shares: dict[str, str]
 ) -> None:
     assert shown(RangeAssignor().assign(members, partitions)) == shares
@@ -94,7 +94,7 @@ def test_range_assigns_as_java_s_examples(
         ),
     ],
 )
-def test_round_robin_assigns_as_java_s_examples(
+def test_round_robin_assigns_as_in_java_s_examples(
     members: dict[str, GroupMember], partitions: dict[str, int], shares: dict[str, str]
 ) -> None:
     assert shown(RoundRobinAssignor().assign(members, partitions)) == shares
@@ -111,7 +111,7 @@ PARTITIONS = st.dictionaries(st.sampled_from("tuvwxyz"), st.integers(0, 9))
 @pytest.mark.parametrize("kind", OWN)
 @STEADY
 @given(members=MEMBERS, partitions=PARTITIONS)
-def test_a_new_group_reads_everything_once(
+def test_every_assignor_assigns_a_new_group_everything_once(
     kind: type[Assignor], members: dict[str, GroupMember], partitions: dict[str, int]
 ) -> None:
     shares = kind().assign(members, partitions)
@@ -127,14 +127,14 @@ def test_a_new_group_reads_everything_once(
 @pytest.mark.parametrize("kind", OWN)
 @STEADY
 @given(members=MEMBERS, partitions=PARTITIONS)
-def test_the_order_in_which_members_are_listed_does_not_matter(
+def test_assignments_do_not_depend_on_the_order_of_members(
     kind: type[Assignor], members: dict[str, GroupMember], partitions: dict[str, int]
 ) -> None:
     backwards = dict(reversed(members.items()))
     assert kind().assign(backwards, dict(reversed(partitions.items()))) == kind().assign(members, partitions)
 
 
-def test_a_member_is_its_subscription_with_an_instance_id() -> None:
+def test_a_group_member_has_its_subscription_and_instance_id() -> None:
     subscription = MemberSubscription(frozenset("t"), frozenset({TopicPartition("t", 0)}), 3, "rack", b"data")
     member = GroupMember.of(subscription, "one")
     assert (member.topics, member.owned, member.generation) == (frozenset("t"), {("t", 0)}, 3)
@@ -183,7 +183,7 @@ def test_assignors_can_be_names_separated_by_commas() -> None:
     assert [each.name for each in chosen] == ["range", "cooperative-sticky"]
 
 
-def test_a_user_s_assignor_needs_only_a_name_and_assign() -> None:
+def test_assignors_of_the_user_may_be_classes_or_objects() -> None:
     mine, duck = assignors_of([Mine, Duck()])
     assert (mine.name, mine.cooperative, mine.user_data(frozenset(), frozenset(), 3)) == ("mine", False, None)
     assert (duck.name, duck.user_data(frozenset(), frozenset(), 3)) == ("duck", b"quack")
@@ -202,7 +202,7 @@ def test_a_user_s_assignor_needs_only_a_name_and_assign() -> None:
         ([dict], "is no assignor"),
     ],
 )
-def test_strategies_that_do_not_exist_are_refused(choice: list[str | type[Assignor]], message: str) -> None:
+def test_invalid_assignment_strategies_are_refused(choice: list[str | type[Assignor]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         assignors_of(choice)
 
@@ -217,5 +217,5 @@ def test_strategies_that_do_not_exist_are_refused(choice: list[str | type[Assign
         ("roundrobin", False),
     ],
 )
-def test_a_list_is_cooperative_if_all_strategies_are(choice: str, cooperative: bool) -> None:
+def test_a_list_of_strategies_is_cooperative_if_all_of_them_are(choice: str, cooperative: bool) -> None:
     assert is_cooperative(assignors_of(choice)) is cooperative

@@ -124,7 +124,7 @@ def existing(members: Mapping[str, GroupMember], partitions: Mapping[str, int]) 
         ),
     ],
 )
-def test_sticky_assignors_follow_java_s_examples(
+def test_sticky_assignors_assign_as_in_java_s_examples(
     assignor: Assignor,
     member: MakeMember,
     topics: dict[str, str],
@@ -138,7 +138,7 @@ def test_sticky_assignors_follow_java_s_examples(
     assert assigned(assignor, members, partitions) == {each: named(share) - left_out for each, share in shares.items()}
 
 
-def test_a_newcomer_does_not_get_one_topic_from_everybody() -> None:
+def test_sticky_gives_a_new_member_partitions_of_many_topics() -> None:
     topics = frozenset("tuvwxyz")
     partitions = dict.fromkeys(topics, 6)
     first = assigned(STICKY, {each: eager(topics, named(""), -1) for each in "abcdef"}, partitions)
@@ -152,7 +152,7 @@ def test_a_newcomer_does_not_get_one_topic_from_everybody() -> None:
 
 
 @both
-def test_the_higher_generation_keeps_a_partition(assignor: Assignor, member: MakeMember) -> None:
+def test_a_partition_claimed_twice_is_kept_by_the_higher_generation(assignor: Assignor, member: MakeMember) -> None:
     members = {
         "a": member(frozenset("t"), named("t0 t1"), 4),
         "b": member(frozenset("t"), named("t0 t1 t2 t3"), 5),
@@ -193,7 +193,9 @@ def test_a_partition_claimed_twice_in_one_generation_is_kept_by_nobody(
         pytest.param(-1, b"\x00\x01", False, id="or damaged"),
     ],
 )
-def test_where_a_cooperative_member_has_its_generation(generation: int, user_data: bytes, keeps: bool) -> None:
+def test_a_cooperative_generation_is_in_the_subscription_or_the_user_data(
+    generation: int, user_data: bytes, keeps: bool
+) -> None:
     members = {
         "a": GroupMember(frozenset("t"), named("t0"), generation, user_data=user_data),
         "b": GroupMember(frozenset("t"), named("t0"), 6),
@@ -211,7 +213,7 @@ def test_where_a_cooperative_member_has_its_generation(generation: int, user_dat
         pytest.param(_DAMAGED, False, id="damaged: it is not the group's fault"),
     ],
 )
-def test_where_a_sticky_member_has_what_it_owned(
+def test_the_owned_partitions_of_a_sticky_member_are_in_its_user_data(
     user_data: bytes | None, keeps: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The partitions in the subscription are not those: the member gave them up before it joined."""
@@ -225,7 +227,7 @@ def test_where_a_sticky_member_has_what_it_owned(
     )
 
 
-def test_user_data_has_what_a_member_owned_and_when() -> None:
+def test_sticky_user_data_has_owned_partitions_and_generation() -> None:
     owned = named("t0 t1")
     assert STICKY.user_data(frozenset("t"), named(""), -1) is None
     assert STICKY.user_data(frozenset("t"), named(""), 4) == write_sticky_data([], 4)
@@ -302,7 +304,9 @@ def settled_in_two_rounds(members: Mapping[str, GroupMember], partitions: Mappin
 
 @STEADY
 @given(members=groups(UNEQUAL), partitions=PARTITIONS)
-def test_everything_once_and_as_balanced_as_can_be(members: dict[str, GroupMember], partitions: dict[str, int]) -> None:
+def test_sticky_assigns_everything_once_and_balanced(
+    members: dict[str, GroupMember], partitions: dict[str, int]
+) -> None:
     complete_and_balanced(members, partitions)
 
 
@@ -314,7 +318,7 @@ def test_cooperative_groups_are_balanced_after_two_rounds(
     settled_in_two_rounds(members, partitions)
 
 
-def test_groups_in_which_relief_is_hard_to_find() -> None:
+def test_sticky_balances_members_with_few_common_topics() -> None:
     """Many members with few topics each, and claims that are far from balanced."""
     chance = random.Random(41)
     for _ in range(300):
@@ -336,7 +340,7 @@ def test_groups_in_which_relief_is_hard_to_find() -> None:
     partitions=st.fixed_dictionaries({topic: st.integers(0, 2) for topic in "tuv"}),
     data=st.data(),
 )
-def test_no_assignment_at_all_is_more_balanced(
+def test_no_possible_assignment_is_more_balanced_than_sticky_s(
     topics: dict[str, frozenset[str]], partitions: dict[str, int], data: st.DataObject
 ) -> None:
     members = {each: eager(wanted, data.draw(ANYTHING), 1) for each, wanted in topics.items()}
@@ -354,7 +358,7 @@ def test_no_assignment_at_all_is_more_balanced(
 
 @STEADY
 @given(members=groups(EQUAL), partitions=PARTITIONS)
-def test_with_equal_subscriptions_as_much_as_possible_stays(
+def test_with_equal_subscriptions_sticky_keeps_as_many_partitions_as_possible(
     members: dict[str, GroupMember], partitions: dict[str, int]
 ) -> None:
     shares = assigned(STICKY, as_eager(members), partitions)
@@ -376,7 +380,7 @@ def test_with_equal_subscriptions_as_much_as_possible_stays(
 @both
 @STEADY
 @given(topics=UNEQUAL, partitions=PARTITIONS)
-def test_nothing_moves_when_nothing_changed(
+def test_sticky_moves_nothing_when_nothing_changed(
     assignor: Assignor, member: MakeMember, topics: dict[str, frozenset[str]], partitions: dict[str, int]
 ) -> None:
     first = assigned(assignor, in_peace(topics, {}, member), partitions)
@@ -386,7 +390,7 @@ def test_nothing_moves_when_nothing_changed(
 @both
 @STEADY
 @given(topics=EQUAL, partitions=PARTITIONS, data=st.data())
-def test_who_leaves_moves_only_its_own(
+def test_sticky_moves_only_the_partitions_of_a_member_that_left(
     assignor: Assignor,
     member: MakeMember,
     topics: dict[str, frozenset[str]],
@@ -403,7 +407,9 @@ def test_who_leaves_moves_only_its_own(
 
 @STEADY
 @given(members=groups(UNEQUAL), partitions=PARTITIONS)
-def test_only_what_changes_hands_is_withheld(members: dict[str, GroupMember], partitions: dict[str, int]) -> None:
+def test_cooperative_sticky_withholds_only_partitions_that_change_owners(
+    members: dict[str, GroupMember], partitions: dict[str, int]
+) -> None:
     shares = assigned(COOPERATIVE, members, partitions)
     for name, share in shares.items():
         for partition in share - members[name].owned:
@@ -418,7 +424,7 @@ def test_only_what_changes_hands_is_withheld(members: dict[str, GroupMember], pa
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5], ids=["equal", "unequal"])
-def test_large_groups_are_assigned_in_little_time(share: float) -> None:
+def test_sticky_assigns_a_thousand_members_within_seconds(share: float) -> None:
     """1,000 members, 50 topics, 10,000 partitions: first all of it at once, then moved from few members to all."""
     chance = random.Random(4)
     partitions = {f"topic-{number:02}": 200 for number in range(50)}

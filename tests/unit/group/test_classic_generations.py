@@ -25,7 +25,7 @@ def some(*partitions: TopicPartition) -> frozenset[TopicPartition]:
 # -- heartbeats ------------------------------------------------------------------------------------------------------
 
 
-def test_heartbeats_go_out_from_the_answer_to_the_join_on() -> None:
+def test_a_classic_member_sends_heartbeats_once_it_has_joined() -> None:
     seat = ClassicMemberDriver()
     sync = seat.syncing()
     heartbeat = seat.request(HEARTBEAT, 3.0)
@@ -41,7 +41,7 @@ def test_heartbeats_go_out_from_the_answer_to_the_join_on() -> None:
     assert seat.request(HEARTBEAT, 3.0)
 
 
-def test_heartbeats_go_on_while_the_group_rebalances_until_the_poll_that_joins() -> None:
+def test_a_classic_member_sends_heartbeats_until_the_poll_that_rejoins() -> None:
     seat = ClassicMemberDriver()
     seat.stable(T0)
     for _ in range(3):
@@ -53,7 +53,7 @@ def test_heartbeats_go_on_while_the_group_rebalances_until_the_poll_that_joins()
     assert seat.sent(3.0) == [], "no heartbeats while the join is parked"
 
 
-def test_a_heartbeat_that_reports_a_rebalance_before_the_assignment_is_taken_is_followed_later() -> None:
+def test_a_rebalance_reported_before_the_assignment_is_taken_is_joined_after_it() -> None:
     seat = ClassicMemberDriver("cooperative-sticky")
     seat.answer(seat.syncing(), assignment=write_assignment([T0]))
     seat.refused_heartbeat(E.rebalance_in_progress)
@@ -62,7 +62,7 @@ def test_a_heartbeat_that_reports_a_rebalance_before_the_assignment_is_taken_is_
 
 
 @pytest.mark.parametrize("code", [E.coordinator_not_available, E.not_coordinator, E.coordinator_load_in_progress])
-def test_a_coordinator_that_has_moved_costs_nothing(code: E) -> None:
+def test_a_moved_coordinator_costs_a_classic_member_nothing(code: E) -> None:
     seat = ClassicMemberDriver()
     seat.stable(T0)
     seat.refused_heartbeat(code)
@@ -77,7 +77,7 @@ def test_a_coordinator_that_has_moved_costs_nothing(code: E) -> None:
 
 @pytest.mark.parametrize(("code", "member_id"), [(E.unknown_member_id, ""), (E.illegal_generation, "m")])
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_generation_that_is_lost_takes_everything_with_it(strategy: str, code: E, member_id: str) -> None:
+def test_a_lost_generation_loses_all_partitions_before_the_rejoin(strategy: str, code: E, member_id: str) -> None:
     seat = ClassicMemberDriver(strategy)
     seat.stable(T0, T1)
     seat.refused_heartbeat(code)
@@ -90,7 +90,7 @@ def test_a_generation_that_is_lost_takes_everything_with_it(strategy: str, code:
     assert (subscription_in(request).owned, subscription_in(request).generation) == (NOTHING, -1)
 
 
-def test_a_refusal_of_an_older_generation_means_nothing() -> None:
+def test_a_rejection_of_an_older_generation_s_heartbeat_is_ignored() -> None:
     seat = ClassicMemberDriver()
     seat.stable(T0)
     old = seat.request(HEARTBEAT, 3.0)
@@ -104,7 +104,7 @@ def test_a_refusal_of_an_older_generation_means_nothing() -> None:
 
 
 @pytest.mark.parametrize(("instance_id", "generation"), [("i", 2), (None, 3)])
-def test_a_join_that_is_answered_by_the_next_generation_or_whose_answer_was_lost(
+def test_a_cooperative_member_keeps_its_partitions_in_the_next_generation(
     instance_id: str | None, generation: int
 ) -> None:
     seat = ClassicMemberDriver("cooperative-sticky", instance_id=instance_id)
@@ -117,7 +117,7 @@ def test_a_join_that_is_answered_by_the_next_generation_or_whose_answer_was_lost
     assert seat.member.owned == some(T0)
 
 
-def test_a_static_member_loses_everything_when_a_generation_has_passed_without_it() -> None:
+def test_a_static_member_that_missed_a_generation_loses_its_partitions() -> None:
     """Kafka keeps its place, but not what it owns."""
     seat = ClassicMemberDriver("cooperative-sticky", instance_id="i")
     seat.stable(T0)
@@ -134,7 +134,7 @@ def test_a_static_member_loses_everything_when_a_generation_has_passed_without_i
 # -- what others shall have ------------------------------------------------------------------------------------------
 
 
-def test_an_eager_member_gives_everything_up_before_it_joins() -> None:
+def test_an_eager_member_revokes_everything_before_it_rejoins() -> None:
     seat = ClassicMemberDriver("sticky")
     seat.stable(T0, U0)
     seat.member.rejoin("wanted")
@@ -148,7 +148,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins() -> None:
     assert seat.sent() == []
 
 
-def test_a_cooperative_member_keeps_what_it_has_and_joins_again_if_it_gave_something_up() -> None:
+def test_a_cooperative_member_rejoins_only_after_it_revoked_something() -> None:
     seat = ClassicMemberDriver("cooperative-sticky")
     seat.stable(T0, T1, U0)
     seat.member.rejoin("wanted")
@@ -166,7 +166,7 @@ def test_a_cooperative_member_keeps_what_it_has_and_joins_again_if_it_gave_somet
     assert seat.sent() == [], "nothing was given up"
 
 
-def test_a_cooperative_member_gives_up_what_it_no_longer_subscribes_before_it_joins() -> None:
+def test_a_cooperative_member_revokes_unsubscribed_topics_before_it_rejoins() -> None:
     seat = ClassicMemberDriver("cooperative-sticky")
     seat.stable(T0, U0)
     seat.member.subscribe(Subscription(frozenset({"t"})))
@@ -175,14 +175,14 @@ def test_a_cooperative_member_gives_up_what_it_no_longer_subscribes_before_it_jo
     assert (subscription_in(request).topics, subscription_in(request).owned) == ({"t"}, some(T0))
 
 
-def test_a_list_with_a_strategy_that_is_not_cooperative_is_eager() -> None:
+def test_a_member_with_one_eager_strategy_revokes_everything() -> None:
     seat = ClassicMemberDriver("cooperative-sticky,range")
     seat.stable(T0)
     seat.member.rejoin("wanted")
     assert seat.poll() == [Revoke(some(T0))]
 
 
-def test_a_subscription_that_changes_while_the_join_is_out_is_followed_after_it() -> None:
+def test_a_subscription_changed_during_a_join_rejoins_after_it() -> None:
     seat = ClassicMemberDriver()
     request = seat.joining()
     seat.member.subscribe(Subscription(frozenset({"t"})))
@@ -194,7 +194,7 @@ def test_a_subscription_that_changes_while_the_join_is_out_is_followed_after_it(
     assert subscription_in(seat.request(JOIN_GROUP)).topics == {"t"}
 
 
-def test_a_static_member_that_returns_with_another_subscription_asks_for_a_rebalance() -> None:
+def test_a_returning_static_member_with_another_subscription_rejoins() -> None:
     """Kafka makes none of its own accord: it hands out what the predecessor had."""
     seat = ClassicMemberDriver("cooperative-sticky", instance_id="i", topics=frozenset({"t"}))
     assert seat.stable(T0, U0, generation=7) == [AssignPartitions(some(T0), some(T0))]
@@ -206,7 +206,7 @@ def test_a_static_member_that_returns_with_another_subscription_asks_for_a_rebal
 
 
 @pytest.mark.parametrize("assigned", [some(T0), NOTHING], ids=["something", "nothing"])
-def test_the_generation_is_lost_while_the_assignment_is_taken(assigned: frozenset[TopicPartition]) -> None:
+def test_a_generation_lost_during_an_assignment_loses_its_partitions(assigned: frozenset[TopicPartition]) -> None:
     seat = ClassicMemberDriver()
     seat.answer(seat.syncing(), assignment=write_assignment(assigned))
     seat.member.poll_begins()
@@ -220,7 +220,7 @@ def test_the_generation_is_lost_while_the_assignment_is_taken(assigned: frozense
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_the_generation_is_lost_while_something_is_given_up(strategy: str) -> None:
+def test_a_generation_lost_during_a_revoke_loses_the_other_partitions(strategy: str) -> None:
     seat = ClassicMemberDriver(strategy)
     seat.stable(T0, U0)
     seat.member.subscribe(Subscription(frozenset({"t"})))
@@ -237,7 +237,7 @@ def test_the_generation_is_lost_while_something_is_given_up(strategy: str) -> No
 # -- KIP-62 ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_away_for_too_long_leaves_and_loses_its_partitions() -> None:
+def test_a_classic_member_past_max_poll_interval_leaves_and_loses_its_partitions() -> None:
     seat = ClassicMemberDriver()
     seat.stable(T0)
     for _ in range(6):
@@ -258,7 +258,7 @@ def test_a_member_away_for_too_long_leaves_and_loses_its_partitions() -> None:
     assert seat.request(JOIN_GROUP).fields["member_id"] == ""
 
 
-def test_a_static_member_that_is_away_for_too_long_just_falls_silent() -> None:
+def test_a_static_member_past_max_poll_interval_stops_heartbeats_without_leaving() -> None:
     seat = ClassicMemberDriver(instance_id="i")
     seat.stable(T0)
     seat.member.tick(seat.now + 3.0)
@@ -269,7 +269,7 @@ def test_a_static_member_that_is_away_for_too_long_just_falls_silent() -> None:
     assert (request.fields["member_id"], request.fields["group_instance_id"]) == ("", "i")
 
 
-def test_inside_of_poll_no_time_passes() -> None:
+def test_max_poll_interval_does_not_expire_inside_of_poll() -> None:
     seat = ClassicMemberDriver()
     seat.stable(T0)
     seat.member.poll_begins()
@@ -277,7 +277,7 @@ def test_inside_of_poll_no_time_passes() -> None:
     assert not seat.member.is_expired
 
 
-def test_a_member_away_for_too_long_while_joining_leaves() -> None:
+def test_a_classic_member_past_max_poll_interval_leaves_while_joining() -> None:
     seat = ClassicMemberDriver()
     join = seat.joining()
     assert seat.request(LEAVE_GROUP, 20.0)
@@ -286,7 +286,7 @@ def test_a_member_away_for_too_long_while_joining_leaves() -> None:
     assert seat.sent() == []
 
 
-def test_who_is_not_away_for_longer_than_the_session_is_not_away_for_too_long() -> None:
+def test_a_classic_member_does_not_expire_before_its_session_timeout() -> None:
     seat = ClassicMemberDriver(max_poll_interval=5.0)
     seat.stable(T0)
     seat.answer(seat.request(HEARTBEAT, 9.9))
@@ -316,7 +316,7 @@ def led(seat: ClassicMemberDriver, layout: dict[str, int]) -> None:
     ],
     ids=["the same", "a topic of nobody", "more partitions", "a topic of another member", "a topic less"],
 )
-def test_a_leader_joins_again_when_topics_change(now: dict[str, int], joins: bool) -> None:
+def test_a_leader_rejoins_when_topics_of_its_group_change(now: dict[str, int], joins: bool) -> None:
     seat = ClassicMemberDriver("cooperative-sticky")
     led(seat, {"t": 2, "u": 1, "x": 9})
     seat.member.update_partition_counts(now)
@@ -324,7 +324,7 @@ def test_a_leader_joins_again_when_topics_change(now: dict[str, int], joins: boo
     assert [each.api for each in seat.sent()] == ([JOIN_GROUP] if joins else [])
 
 
-def test_topics_that_change_while_the_assignor_is_at_work_are_noticed() -> None:
+def test_topics_that_change_during_the_assignment_make_the_leader_rejoin() -> None:
     seat = ClassicMemberDriver("cooperative-sticky")
     (assign,) = leads(seat)
     seat.member.update_partition_counts({"t": 3})
@@ -354,7 +354,7 @@ def test_a_follower_does_not_rejoin_when_topics_change() -> None:
         (E.not_coordinator, []),
     ],
 )
-def test_what_a_refused_commit_says_of_the_membership(code: E, poll_actions: list[Lose | Revoke]) -> None:
+def test_a_rejected_commit_loses_or_revokes_by_its_error_code(code: E, poll_actions: list[Lose | Revoke]) -> None:
     seat = ClassicMemberDriver()
     seat.stable(T0)
     seat.member.commit_refused(code, MemberIdentity(0, "m", None))
@@ -363,14 +363,14 @@ def test_what_a_refused_commit_says_of_the_membership(code: E, poll_actions: lis
     assert seat.poll() == poll_actions
 
 
-def test_a_refused_commit_that_ends_the_membership() -> None:
+def test_a_commit_rejected_as_fenced_ends_the_membership() -> None:
     seat = ClassicMemberDriver(instance_id="i")
     seat.stable(T0)
     seat.member.commit_refused(E.fenced_instance_id, seat.member.identity)
     assert isinstance(seat.member.failure, KafkaError)
 
 
-def test_a_commit_refused_by_the_next_generation_that_this_member_has_joined() -> None:
+def test_a_commit_rejected_during_a_join_does_not_lose_the_next_generation() -> None:
     """A commit can overtake the answer to JoinGroup, which is on another connection."""
     seat = ClassicMemberDriver("cooperative-sticky")
     seat.stable(T0)
@@ -386,7 +386,7 @@ def test_a_commit_refused_by_the_next_generation_that_this_member_has_joined() -
 # -- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_leaving_revokes_first_and_then_sends_a_leave_request() -> None:
+def test_a_classic_member_that_leaves_revokes_and_sends_a_leave_request() -> None:
     seat = ClassicMemberDriver()
     seat.stable(T0)
     revoke = seat.member.final_revoke()
@@ -401,7 +401,7 @@ def test_leaving_revokes_first_and_then_sends_a_leave_request() -> None:
     assert seat.member.next_tick() == math.inf
 
 
-def test_leaving_after_the_generation_was_lost() -> None:
+def test_leaving_after_a_lost_generation_loses_and_sends_no_request() -> None:
     seat = ClassicMemberDriver()
     seat.stable(T0)
     seat.refused_heartbeat(E.unknown_member_id)
@@ -409,13 +409,13 @@ def test_leaving_after_the_generation_was_lost() -> None:
     assert seat.member.leave("closed") is None, "the group does not know it any more"
 
 
-def test_a_static_member_leaves_without_a_word() -> None:
+def test_a_static_classic_member_leaves_without_a_request() -> None:
     seat = ClassicMemberDriver(instance_id="i")
     seat.stable(T0)
     assert seat.member.leave("closed") is None
 
 
-def test_a_member_that_left_can_subscribe_again() -> None:
+def test_a_classic_member_that_left_can_subscribe_again() -> None:
     seat = ClassicMemberDriver("sticky")
     seat.stable(T0)
     seat.member.leave("unsubscribed")

@@ -26,7 +26,7 @@ from simulation.classic_member import PAUSE, T0, TOPICS, U0, ClassicMemberDriver
 # -- joining ---------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_sent_before_a_poll() -> None:
+def test_a_classic_member_sends_nothing_before_a_poll() -> None:
     seat = ClassicMemberDriver()
     assert seat.sent() == []
     assert seat.member.next_tick() == math.inf
@@ -52,7 +52,7 @@ def test_the_first_join_has_all_strategies_and_no_member_id() -> None:
     assert (request.parks, request.timeout) == (True, 25.0), "longer than the coordinator may keep it"
 
 
-def test_the_member_id_that_is_required_is_used_at_once_and_kept() -> None:
+def test_a_required_member_id_is_used_at_once_and_kept() -> None:
     seat = ClassicMemberDriver()
     seat.poll()
     seat.answer(seat.request(JOIN_GROUP), error_code=E.member_id_required, member_id="m")
@@ -63,7 +63,7 @@ def test_the_member_id_that_is_required_is_used_at_once_and_kept() -> None:
     assert seat.request(JOIN_GROUP, PAUSE).fields["member_id"] == "m"
 
 
-def test_an_id_that_nobody_waits_for_any_more_is_given_back() -> None:
+def test_a_member_id_granted_after_expiry_is_left_again() -> None:
     seat = ClassicMemberDriver()
     seat.poll()
     request = seat.request(JOIN_GROUP)
@@ -73,7 +73,7 @@ def test_an_id_that_nobody_waits_for_any_more_is_given_back() -> None:
     assert [each["member_id"] for each in leave_request.fields["members"]] == ["ghost"]
 
 
-def test_a_follower_syncs_without_assignments() -> None:
+def test_a_follower_syncs_without_assignments_and_takes_its_own() -> None:
     seat = ClassicMemberDriver()
     sync = seat.syncing()
     assert dict(sync.fields) == {
@@ -94,7 +94,7 @@ def test_a_follower_syncs_without_assignments() -> None:
     assert seat.member.identity == MemberIdentity(1, "m", None)
 
 
-def test_a_leader_computes_the_assignments() -> None:
+def test_a_leader_computes_and_sends_the_assignments() -> None:
     seat = ClassicMemberDriver()
     (assign,) = leads(seat)
     assert isinstance(assign, ComputeAssignment)
@@ -112,7 +112,7 @@ def test_a_leader_computes_the_assignments() -> None:
     ]
 
 
-def test_a_returning_static_leader_does_not_share_out_but_watches() -> None:
+def test_a_returning_static_leader_watches_topics_without_assigning() -> None:
     seat = ClassicMemberDriver(instance_id="i")
     (sync,) = leads(seat, generation=7, skip_assignment=True)
     assert (sync.api, sync.fields["assignments"]) == (SYNC_GROUP, [])
@@ -125,13 +125,13 @@ def test_a_returning_static_leader_does_not_share_out_but_watches() -> None:
     assert seat.request(JOIN_GROUP).fields["reason"] == "the topics have changed"
 
 
-def test_a_leader_of_nobody_as_classic_members_of_a_kip_848_group_are() -> None:
+def test_a_join_without_a_leader_is_synced() -> None:
     seat = ClassicMemberDriver()
     seat.joined(seat.joining(), 9, leader="")
     assert seat.request(SYNC_GROUP).fields["generation_id"] == 9
 
 
-def test_an_assignor_that_raises_is_complained_of_and_tried_again() -> None:
+def test_an_assignor_that_raises_sets_a_pending_error_and_rejoins() -> None:
     seat = ClassicMemberDriver()
     (assign,) = leads(seat)
     seat.fail(assign, StateError("bad assignor"))
@@ -140,7 +140,7 @@ def test_an_assignor_that_raises_is_complained_of_and_tried_again() -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0", b"\0\x01\xff\xff", b"\xff\xff", b"\0\0\x7f\xff\xff\xff"])
-def test_a_member_whose_subscription_cannot_be_read_gets_nothing_and_the_group_goes_on(
+def test_a_leader_assigns_nothing_to_an_unparseable_subscription(
     metadata: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Any client may join under the name of a strategy, and the coordinator does not look at what it says."""
@@ -161,7 +161,7 @@ def test_a_member_whose_subscription_cannot_be_read_gets_nothing_and_the_group_g
     assert warning.startswith("group g: cannot parse the subscription of member evil CRITICAL all is lost  [31m")
 
 
-def test_a_strategy_that_was_not_offered_ends_the_membership_with_a_leave_request() -> None:
+def test_an_unknown_strategy_ends_the_membership_with_a_leave_request() -> None:
     seat = ClassicMemberDriver()
     seat.joined(seat.joining(), protocol_name="unheard-of\n" * 1000)
     assert isinstance(seat.member.failure, ProtocolError)
@@ -170,7 +170,7 @@ def test_a_strategy_that_was_not_offered_ends_the_membership_with_a_leave_reques
     assert seat.request(LEAVE_GROUP).fields["members"][0]["member_id"] == "m"
 
 
-def test_no_bytes_are_an_assignment_of_nothing() -> None:
+def test_empty_bytes_are_an_assignment_without_partitions() -> None:
     seat = ClassicMemberDriver()
     seat.answer(seat.syncing(), assignment=b"")
     assert seat.poll() == [AssignPartitions(frozenset(), frozenset())]
@@ -191,7 +191,7 @@ FATAL = [
 
 
 @pytest.mark.parametrize("code", AGAIN)
-def test_join_is_tried_again_after_a_pause(code: E) -> None:
+def test_a_rejected_join_is_retried_after_a_backoff(code: E) -> None:
     seat = ClassicMemberDriver()
     seat.answer(seat.joining(), error_code=code)
     assert seat.sent(PAUSE / 2) == []
@@ -199,14 +199,14 @@ def test_join_is_tried_again_after_a_pause(code: E) -> None:
 
 
 @pytest.mark.parametrize(("code", "member_id"), [(E.unknown_member_id, ""), (E.illegal_generation, "m")])
-def test_a_join_with_an_unknown_member_id_is_sent_again_without_it(code: E, member_id: str) -> None:
+def test_a_join_with_an_unknown_member_id_is_retried_without_it(code: E, member_id: str) -> None:
     seat = ClassicMemberDriver()
     seat.answer(seat.joining(), error_code=code)
     assert seat.request(JOIN_GROUP, PAUSE).fields["member_id"] == member_id
 
 
 @pytest.mark.parametrize(("code", "member_id"), [(E.unknown_member_id, ""), (E.illegal_generation, "m")])
-def test_a_sync_with_an_unknown_member_id_joins_again_without_it(code: E, member_id: str) -> None:
+def test_a_sync_with_an_unknown_member_id_rejoins_without_it(code: E, member_id: str) -> None:
     seat = ClassicMemberDriver()
     seat.answer(seat.syncing(), error_code=code)
     request = seat.request(JOIN_GROUP, PAUSE)
@@ -214,14 +214,14 @@ def test_a_sync_with_an_unknown_member_id_joins_again_without_it(code: E, member
     assert subscription_in(request).generation == -1
 
 
-def test_sync_while_the_next_rebalance_has_begun_joins_at_once() -> None:
+def test_a_sync_during_the_next_rebalance_rejoins_at_once() -> None:
     seat = ClassicMemberDriver()
     seat.answer(seat.syncing(), error_code=E.rebalance_in_progress)
     assert subscription_in(seat.request(JOIN_GROUP)).generation == 1
 
 
 @pytest.mark.parametrize("code", AGAIN[:3])
-def test_sync_that_finds_no_coordinator_joins_after_a_pause(code: E) -> None:
+def test_a_sync_without_a_coordinator_rejoins_after_a_backoff(code: E) -> None:
     seat = ClassicMemberDriver()
     seat.answer(seat.syncing(), error_code=code)
     assert seat.sent() == []
@@ -252,14 +252,14 @@ def test_fatal_errors_end_a_classic_membership(api: Api, code: E) -> None:
 
 
 @pytest.mark.parametrize("api", [JOIN_GROUP, SYNC_GROUP])
-def test_a_join_or_sync_without_an_answer_joins_again_after_a_pause(api: Api) -> None:
+def test_a_join_or_sync_without_a_response_rejoins_after_a_backoff(api: Api) -> None:
     seat = ClassicMemberDriver()
     seat.fail(seat.joining() if api is JOIN_GROUP else seat.syncing())
     assert seat.sent() == []
     assert seat.request(JOIN_GROUP, PAUSE).fields["member_id"] == "m"
 
 
-def test_pauses_grow_and_a_success_ends_that() -> None:
+def test_backoffs_of_a_classic_member_grow_until_a_success() -> None:
     seat = ClassicMemberDriver()
     request = seat.joining()
     for pause in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0):

@@ -31,7 +31,7 @@ from support.harness.consumer_protocol_member import (
 # -- what is said ----------------------------------------------------------------------------------------------------
 
 
-def test_the_first_heartbeat_says_everything_and_owns_nothing() -> None:
+def test_the_first_kip_848_heartbeat_has_all_fields_and_no_partitions() -> None:
     seat = ConsumerProtocolDriver(rack="r", remote_assignor="range")
     assert seat.sent() == [], "nothing before a poll"
     assert seat.poll() == []
@@ -49,7 +49,7 @@ def test_the_first_heartbeat_says_everything_and_owns_nothing() -> None:
     }
 
 
-def test_later_heartbeats_have_only_what_has_changed() -> None:
+def test_later_kip_848_heartbeats_have_only_changed_fields() -> None:
     seat = ConsumerProtocolDriver(instance_id="i")
     seat.joined({T: (0,)})
     request = seat.request(INTERVAL)
@@ -66,7 +66,7 @@ def test_later_heartbeats_have_only_what_has_changed() -> None:
     assert request.fields["topic_partitions"] is None
 
 
-def test_what_changes_while_a_heartbeat_is_out_is_said_by_the_next() -> None:
+def test_changes_during_a_heartbeat_are_sent_with_the_next() -> None:
     seat = ConsumerProtocolDriver()
     seat.joined()
     request = seat.request(INTERVAL)
@@ -77,7 +77,7 @@ def test_what_changes_while_a_heartbeat_is_out_is_said_by_the_next() -> None:
 
 
 @pytest.mark.parametrize("code", [0, E.coordinator_load_in_progress, E.not_coordinator], ids=["no answer", "14", "16"])
-def test_after_an_error_the_heartbeat_has_everything_again(code: int) -> None:
+def test_after_an_error_a_kip_848_heartbeat_has_all_fields_again(code: int) -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0, 1)})
     request = seat.request(INTERVAL)
@@ -92,7 +92,7 @@ def test_after_an_error_the_heartbeat_has_everything_again(code: int) -> None:
     assert request.fields["topic_partitions"] == listed(t=(0, 1))
 
 
-def test_the_interval_is_the_coordinators_but_not_that_of_an_error() -> None:
+def test_the_heartbeat_interval_is_not_taken_from_an_error_response() -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0,)})
     for _ in range(5):  # looks sooner after a change
@@ -109,7 +109,7 @@ def test_the_interval_is_the_coordinators_but_not_that_of_an_error() -> None:
         ({T: (0,)}, [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]),  # the first look was told what it has taken
     ],
 )
-def test_after_a_change_the_next_heartbeats_come_sooner(
+def test_after_a_change_the_next_kip_848_heartbeats_are_sent_sooner(
     target: dict[Any, tuple[int, ...]], expected: list[float]
 ) -> None:
     seat = ConsumerProtocolDriver()
@@ -125,7 +125,7 @@ def test_after_a_change_the_next_heartbeats_come_sooner(
     ("wanted", "kept"),
     [(-(2**31) / 1000, INTERVAL), (-0.001, INTERVAL), (0, INTERVAL), (0.001, 0.05), (0.2, 0.2), (7.0, 7.0)],
 )
-def test_an_interval_that_cannot_be_meant_makes_no_flood_of_heartbeats(wanted: float, kept: float) -> None:
+def test_an_invalid_heartbeat_interval_is_replaced_or_raised(wanted: float, kept: float) -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0,)})
 
@@ -145,7 +145,7 @@ def test_an_interval_that_cannot_be_meant_makes_no_flood_of_heartbeats(wanted: f
 # -- patterns --------------------------------------------------------------------------------------------------------
 
 
-def test_a_pattern_is_removed_by_an_empty_one() -> None:
+def test_a_subscription_pattern_is_removed_by_an_empty_one() -> None:
     seat = ConsumerProtocolDriver(pattern="t.*")
     seat.poll()
     request = seat.request()
@@ -159,7 +159,7 @@ def test_a_pattern_is_removed_by_an_empty_one() -> None:
     assert seat.request(PAUSE).fields["subscribed_topic_regex"] is None, "it is gone"
 
 
-def test_a_pattern_is_removed_also_when_nobody_knows_what_the_coordinator_has_heard() -> None:
+def test_a_pattern_is_removed_again_after_a_heartbeat_without_a_response() -> None:
     seat = ConsumerProtocolDriver(pattern="t.*")
     seat.poll()
     seat.answer(seat.request(), 1, {})
@@ -180,7 +180,7 @@ def test_a_static_member_does_not_inherit_the_pattern_of_its_predecessor() -> No
 # -- towards the target ----------------------------------------------------------------------------------------------
 
 
-def test_partitions_are_taken_by_a_poll_and_told_at_once() -> None:
+def test_partitions_taken_by_a_poll_are_reported_at_once() -> None:
     seat = ConsumerProtocolDriver()
     seat.poll()
     seat.answer(seat.request(), 3, {T: (0, 1), U: (0,)})
@@ -190,7 +190,7 @@ def test_partitions_are_taken_by_a_poll_and_told_at_once() -> None:
     assert seat.request().fields["topic_partitions"] == listed(t=(0, 1), u=(0,))
 
 
-def test_what_is_gone_is_revoked_before_anything_is_taken_and_told_at_once() -> None:
+def test_revoked_partitions_are_reported_before_new_ones_are_taken() -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0, 1)})
     seat.answer(seat.request(INTERVAL), 2, {T: (0,)})
@@ -202,7 +202,7 @@ def test_what_is_gone_is_revoked_before_anything_is_taken_and_told_at_once() -> 
     assert seat.request().fields["topic_partitions"] == listed(t=(0, 2))
 
 
-def test_nothing_is_not_the_same_as_unchanged() -> None:
+def test_an_empty_assignment_revokes_and_a_missing_one_does_not() -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0,)})
     seat.answer(seat.request(INTERVAL), 3)
@@ -211,7 +211,7 @@ def test_nothing_is_not_the_same_as_unchanged() -> None:
     assert seat.poll() == [Revoke(some(T0))]
 
 
-def test_a_topic_whose_name_is_not_known_is_taken_later() -> None:
+def test_partitions_of_an_unknown_topic_id_are_taken_once_it_is_known() -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0,), AGAIN: (0,)})
     assert seat.member.owned == some(T0)
@@ -222,7 +222,7 @@ def test_a_topic_whose_name_is_not_known_is_taken_later() -> None:
     assert seat.poll() == [AssignPartitions(some(T0, TopicPartition("v", 0)), some(TopicPartition("v", 0)))]
 
 
-def test_a_topic_made_again_under_its_name_is_revoked_and_taken_anew() -> None:
+def test_a_recreated_topic_is_revoked_and_taken_anew() -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0,), U: (0,)})
     seat.member.update_topic_names({AGAIN: "t", U: "u"})
@@ -246,7 +246,7 @@ def taking(seat: ConsumerProtocolDriver, assigned: Any) -> AssignPartitions:
     return take
 
 
-def test_what_is_being_taken_is_owned_in_the_eyes_of_the_group() -> None:
+def test_partitions_that_are_being_taken_are_reported_as_owned() -> None:
     """A target without it may come meanwhile: the coordinator would take a list without it for a release."""
     seat = ConsumerProtocolDriver()
     take = taking(seat, {T: (0, 1)})
@@ -260,7 +260,7 @@ def test_what_is_being_taken_is_owned_in_the_eyes_of_the_group() -> None:
 
 
 @pytest.mark.parametrize("code", [E.fenced_member_epoch, E.unknown_member_id])
-def test_fenced_while_the_first_partitions_are_taken(code: E) -> None:
+def test_a_member_fenced_during_its_first_assignment_loses_it_before_rejoining(code: E) -> None:
     seat = ConsumerProtocolDriver()
     take = taking(seat, {T: (0,)})
     seat.answer(seat.request(), code=code)
@@ -273,7 +273,7 @@ def test_fenced_while_the_first_partitions_are_taken(code: E) -> None:
     assert (request.fields["member_epoch"], request.fields["topic_partitions"]) == (0, [])
 
 
-def test_fenced_while_something_is_revoked() -> None:
+def test_a_member_fenced_during_a_revoke_loses_the_other_partitions() -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0, 1)})
     seat.answer(seat.request(INTERVAL), 2, {T: (0,)})
@@ -292,7 +292,7 @@ def test_fenced_while_something_is_revoked() -> None:
 
 
 @pytest.mark.parametrize("code", [E.fenced_member_epoch, E.unknown_member_id])
-def test_a_fenced_member_loses_its_partitions_and_joins_again(code: E) -> None:
+def test_a_fenced_member_loses_its_partitions_and_rejoins(code: E) -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0,)})
     seat.answer(seat.request(INTERVAL), code=code)
@@ -304,7 +304,7 @@ def test_a_fenced_member_loses_its_partitions_and_joins_again(code: E) -> None:
     assert (request.fields["topic_partitions"], request.fields["rebalance_timeout"]) == ([], 60_000)
 
 
-def test_fenced_without_partitions_joins_at_once_but_not_again_and_again() -> None:
+def test_a_fenced_member_without_partitions_rejoins_at_once_then_backs_off() -> None:
     seat = ConsumerProtocolDriver()
     seat.joined()
     seat.answer(seat.request(INTERVAL), code=E.fenced_member_epoch)
@@ -316,7 +316,7 @@ def test_fenced_without_partitions_joins_at_once_but_not_again_and_again() -> No
 
 
 @pytest.mark.parametrize("code", [E.not_coordinator, E.coordinator_not_available])
-def test_a_coordinator_that_has_moved_is_asked_at_once_and_then_after_pauses(code: E) -> None:
+def test_a_moved_coordinator_is_retried_at_once_and_then_after_backoffs(code: E) -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0,)})
     seat.answer(seat.request(INTERVAL), code=code)
@@ -363,7 +363,7 @@ def test_a_cluster_without_the_consumer_protocol_ends_the_membership() -> None:
     assert "group.protocol=classic" in str(seat.member.failure)
 
 
-def test_a_topic_that_may_not_be_seen_is_complained_of_and_the_member_stays() -> None:
+def test_a_denied_topic_sets_a_pending_error_and_keeps_the_member() -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0,)})
     seat.answer(seat.request(INTERVAL), code=E.topic_authorization_failed)
@@ -375,7 +375,7 @@ def test_a_topic_that_may_not_be_seen_is_complained_of_and_the_member_stays() ->
     assert isinstance(seat.member.pending_error, KafkaError)
 
 
-def test_an_answer_to_an_older_request_means_nothing() -> None:
+def test_a_response_to_an_older_heartbeat_is_ignored() -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0,)})
     old = seat.request(INTERVAL)
@@ -388,7 +388,7 @@ def test_an_answer_to_an_older_request_means_nothing() -> None:
     ("code", "poll_actions"),
     [(E.unknown_member_id, [Lose(some(T0))]), (E.stale_member_epoch, []), (E.not_coordinator, [])],
 )
-def test_what_a_refused_commit_says_of_the_membership(code: E, poll_actions: list[Lose]) -> None:
+def test_a_commit_rejected_for_an_unknown_member_loses_the_partitions(code: E, poll_actions: list[Lose]) -> None:
     seat = ConsumerProtocolDriver()
     seat.joined({T: (0,)})
     seat.member.commit_refused(code, MemberIdentity(1, "me", None))

@@ -14,7 +14,7 @@ from support.harness.consumer_protocol_member import INTERVAL, PAUSE, T0, Consum
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
-def test_leaving_revokes_first_and_then_sends_a_last_heartbeat(instance_id: str | None, epoch: int) -> None:
+def test_a_kip_848_member_that_leaves_revokes_and_sends_a_last_heartbeat(instance_id: str | None, epoch: int) -> None:
     seat = ConsumerProtocolDriver(instance_id=instance_id)
     seat.joined({T: (0,)})
     assert seat.member.final_revoke() == Revoke(some(T0))
@@ -28,7 +28,7 @@ def test_leaving_revokes_first_and_then_sends_a_last_heartbeat(instance_id: str 
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
-def test_a_member_away_for_too_long_leaves_and_comes_back(instance_id: str | None, epoch: int) -> None:
+def test_a_kip_848_member_past_max_poll_interval_leaves_and_rejoins(instance_id: str | None, epoch: int) -> None:
     seat = ConsumerProtocolDriver(instance_id=instance_id)
     seat.joined({T: (0,)})
     for _ in range(11):
@@ -45,7 +45,7 @@ def test_a_member_away_for_too_long_leaves_and_comes_back(instance_id: str | Non
     assert (request.fields["member_id"], request.fields["member_epoch"]) == ("me", 0)
 
 
-def test_a_static_member_releases_a_place_that_is_still_its_own_first() -> None:
+def test_a_static_member_releases_its_own_instance_id_before_it_rejoins() -> None:
     """The answer to a join was lost: the coordinator has this member in, and lets nobody in with its instance id."""
     seat = ConsumerProtocolDriver(instance_id="i")
     seat.poll()
@@ -63,7 +63,7 @@ def test_a_static_member_releases_a_place_that_is_still_its_own_first() -> None:
     assert seat.poll() == [AssignPartitions(some(T0), some(T0))]
 
 
-def test_a_static_place_that_is_anothers_ends_the_membership() -> None:
+def test_an_instance_id_of_another_member_ends_the_membership() -> None:
     seat = ConsumerProtocolDriver(instance_id="i")
     seat.poll()
     seat.answer(seat.request(), code=E.unreleased_instance_id)

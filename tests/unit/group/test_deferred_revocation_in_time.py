@@ -202,7 +202,9 @@ steps = st.lists(
 @given(steps)
 @example([(1000.0, frozenset(), frozenset()), (30.0, ALL, frozenset())])
 @example([(30.0, frozenset(), ALL), (400.0, ALL, ALL), (30.0, ALL, frozenset())])
-def test_revokes_end_and_nothing_else_is_lost(kind: str, steps: list[tuple[float, Partitions, Partitions]]) -> None:
+def test_delayed_revokes_end_in_time_and_no_others_are_lost(
+    kind: str, steps: list[tuple[float, Partitions, Partitions]]
+) -> None:
     seat = GroupDriver(kind)
     with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
         seat.rest(30)
@@ -216,7 +218,7 @@ def test_revokes_end_and_nothing_else_is_lost(kind: str, steps: list[tuple[float
         assert not seat.group.revocations.pending
 
 
-def test_the_group_s_patience_counts_from_when_it_was_last_at_rest() -> None:
+def test_the_deadline_of_a_delayed_revoke_counts_from_the_last_stable_heartbeat() -> None:
     seat = GroupDriver("eager")
     with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
         seat.rest(400)
@@ -234,7 +236,7 @@ def test_the_group_s_patience_counts_from_when_it_was_last_at_rest() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25, deadline=None)
 @given(st.floats(0, 1), st.integers(1, 4))
-def test_a_user_who_delays_nothing_has_all_of_the_interval(
+def test_a_user_who_delays_no_revoke_has_all_of_max_poll_interval(
     kind: str, static: bool, part: float, moment: float, polls_before: int
 ) -> None:
     """KIP-62 beside KIP-983: work of nearly max.poll.interval.ms after each poll with records, and a rebalance at any
@@ -273,7 +275,7 @@ def test_a_user_who_delays_nothing_has_all_of_the_interval(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_poll_that_raises_has_told_nothing(kind: str) -> None:
+def test_a_poll_that_raises_reports_no_revoke(kind: str) -> None:
     """Whatever it raises (a damaged record of another partition, for example): the next one must not give up what the
     user has not heard of yet, and may be working on."""
     seat = GroupDriver(kind)
@@ -302,7 +304,7 @@ def test_a_poll_that_raises_has_told_nothing(kind: str) -> None:
         assert ("revoked", ALL) in seat.diary.events
 
 
-def test_a_loss_that_only_the_background_knows_of() -> None:
+def test_a_revoke_cannot_be_delayed_after_the_membership_was_lost() -> None:
     seat = GroupDriver("eager")
     with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
         seat.rest(30)
@@ -314,7 +316,7 @@ def test_a_loss_that_only_the_background_knows_of() -> None:
         assert not seat.group.delay(ALL)
 
 
-def test_what_ended_a_membership_stays_until_subscribe() -> None:
+def test_the_failure_of_a_membership_stays_until_subscribe() -> None:
     """New metadata is matched against a pattern, and is no new subscription."""
     seat = GroupDriver("eager")
     seat.group.subscribe(None, "t.*", seat.diary)
@@ -326,7 +328,7 @@ def test_what_ended_a_membership_stays_until_subscribe() -> None:
 
 
 @pytest.mark.parametrize(("kind", "absence"), [("eager", 45.0), ("cooperative", 45.0), ("epoch", 10.0)])
-def test_the_longest_absence_is_the_interval_where_the_coordinator_has_the_session(kind: str, absence: float) -> None:
+def test_the_longest_absence_is_at_least_the_classic_session_timeout(kind: str, absence: float) -> None:
     """A classic member has at least its session timeout; in a KIP-848 group that is no setting of members."""
     config = ConsumerConfig.parse(
         {"bootstrap.servers": "x:1", "group.id": "g", "max.poll.interval.ms": 10_000, **KINDS[kind]}

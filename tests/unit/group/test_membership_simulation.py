@@ -34,7 +34,7 @@ def test_a_simulated_group_of_a_thousand_members_keeps_all_invariants() -> None:
     assert outcome.takes >= 1000
 
 
-def test_a_run_is_a_function_of_its_seed() -> None:
+def test_a_simulated_run_is_a_function_of_its_seed() -> None:
     """Also of another process, where sets of strings are in another order."""
     program = f"from simulation.chaos import *; print([run(Scenario(kind, 3, 6, 10)) for kind in {KINDS}])"
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONHASHSEED": "1"}
@@ -78,7 +78,7 @@ def does_not_look_at_topics(self: ClassicMember, layout: Any) -> None:
         ("cooperative", ClassicMember, "update_partition_counts", does_not_look_at_topics, "held by nobody"),
     ],
 )
-def test_the_simulation_finds_a_mistake(
+def test_the_simulation_finds_an_injected_mistake(
     kind: str, member: type[Any], method: str, mistake: Any, pending_error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(member, method, mistake)

@@ -36,7 +36,7 @@ def assigned(*partitions: TopicPartition) -> Assignment:
 # -- how often it is raised --------------------------------------------------------------------------------------
 
 
-def test_the_same_error_is_raised_after_a_pause_and_another_one_at_once() -> None:
+def test_the_same_error_is_raised_after_an_interval_and_another_one_at_once() -> None:
     pace = ErrorPacing()
     first, second = (kafka_error(DENIED, f"Heartbeat of group {name}") for name in "gh")
     assert [pace.admits(first, now, RETRIED) for now in (50.0, 50.0, 59.9, 60.0)] == [True, False, False, True]
@@ -47,7 +47,7 @@ def test_the_same_error_is_raised_after_a_pause_and_another_one_at_once() -> Non
     assert pace.admits(first, 60.1, RETRIED)
 
 
-def test_an_error_that_stays_is_raised_when_a_poll_s_time_is_up_but_not_at_once() -> None:
+def test_a_lasting_error_is_raised_at_the_end_of_polls_of_a_tenth_of_a_second() -> None:
     pace, error = ErrorPacing(), OffsetResetError("none", {A})
     assert pace.admits(error, 5.0, STAYS, is_late=True)
     assert not pace.admits(error, 5.09, STAYS, is_late=True)
@@ -56,7 +56,7 @@ def test_an_error_that_stays_is_raised_when_a_poll_s_time_is_up_but_not_at_once(
     assert pace.next_due(5.2) == 6.2
 
 
-def test_denied_topics_are_news_one_by_one() -> None:
+def test_an_error_with_another_denied_topic_is_raised_at_once() -> None:
     pace = ErrorPacing()
     assert pace.admits(topics_denied("ab"), 0.0, RETRIED)
     assert not pace.admits(topics_denied("a"), 1.0, RETRIED)
@@ -68,14 +68,14 @@ def refusal() -> KafkaError:
     return KafkaError(-1, "UNKNOWN_SERVER_ERROR", False, "no")
 
 
-def test_a_broker_s_refusal_is_raised_again_after_a_while() -> None:
+def test_a_repeated_rejection_is_raised_every_ten_seconds() -> None:
     assignment, pace = assigned(A), ErrorPacing()
     for now, is_raised in [(10.0, True), (10.1, False), (19.9, False), (20.0, True), (20.1, False)]:
         assignment.state(A).refuse(error := refusal(), now)  # each try brings a new one
         assert assignment.pending_error(pace, now, news=True) is (error if is_raised else None), now
 
 
-def test_what_stopped_all_is_raised_for_all() -> None:
+def test_an_error_of_several_partitions_is_raised_once() -> None:
     assignment, pace, error = assigned(A, B), ErrorPacing(), refusal()
     for tp in (A, B):
         assignment.state(tp).refuse(error, 0.0)
@@ -83,14 +83,14 @@ def test_what_stopped_all_is_raised_for_all() -> None:
     assert assignment.pending_error(pace, 1.0) is None
 
 
-def test_topics_that_are_denied_are_left_to_an_error_for_all_of_them() -> None:
+def test_a_denied_partition_is_reported_with_its_topic_and_not_alone() -> None:
     assignment = assigned(A, B)
     assignment.state(A).refuse(kafka_error(29, "Fetch of t-0 at offset 0"), 0.0)
     assert assignment.pending_error(ErrorPacing(), 1.0) is None
     assert assignment.denied_topics() == {"t"}
 
 
-def test_a_fault_that_stays_is_raised_once_a_second_whoever_has_it() -> None:
+def test_lasting_faults_of_partitions_are_raised_in_turn_once_a_second() -> None:
     assignment, pace = assigned(A, B), ErrorPacing()
     for tp in (A, B):
         assignment.state(tp).fault = CorruptRecordError("bad", tp, 0)
@@ -106,7 +106,7 @@ def test_a_fault_that_stays_is_raised_once_a_second_whoever_has_it() -> None:
 # -- partitions ---------------------------------------------------------------------------------------------------
 
 
-def test_a_refused_partition_is_asked_for_again_with_growing_pauses() -> None:
+def test_a_rejected_partition_is_retried_with_growing_backoffs() -> None:
     state = assigned(A).state(A)
     now = 0.0
     for pause in (0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
@@ -118,14 +118,14 @@ def test_a_refused_partition_is_asked_for_again_with_growing_pauses() -> None:
     assert state.fault is None
 
 
-def test_what_the_user_has_to_mend_is_not_asked_for_again() -> None:
+def test_a_fault_that_needs_a_seek_is_not_retried() -> None:
     state = assigned(A).state(A)
     state.fault = OffsetResetError("none", {A})
     state.answered()
     assert not state.may_be_asked_for(1e9)
 
 
-def test_a_partition_without_a_position_has_a_time_for_its_next_try() -> None:
+def test_only_partitions_without_a_position_set_the_next_retry() -> None:
     assignment = assigned(A, B)
     assert assignment.next_retry is None
     assignment.state(A).refuse(refusal(), 7.0)
@@ -139,7 +139,7 @@ def test_a_partition_without_a_position_has_a_time_for_its_next_try() -> None:
 
 
 @pytest.mark.parametrize("api", [JOIN_GROUP, SYNC_GROUP, HEARTBEAT])
-def test_a_classic_member_joins_again_until_it_may(api: Api) -> None:
+def test_a_denied_classic_member_retries_to_join_with_its_id(api: Api) -> None:
     seat = ClassicMemberDriver("cooperative-sticky")
     member = seat.member
     if api is JOIN_GROUP:
@@ -164,7 +164,7 @@ def test_a_classic_member_joins_again_until_it_may(api: Api) -> None:
     assert member.state is ClassicState.JOINING
 
 
-def test_a_classic_member_that_may_not_leave_comes_back_under_its_id() -> None:
+def test_a_classic_member_that_could_not_leave_rejoins_with_its_id() -> None:
     seat = ClassicMemberDriver()
     seat.stable(T0)
     name = seat.member.identity.member_id
@@ -177,7 +177,7 @@ def test_a_classic_member_that_may_not_leave_comes_back_under_its_id() -> None:
     assert seat.request(JOIN_GROUP).fields["member_id"] == name
 
 
-def test_a_coordinator_that_may_not_be_looked_up_is_looked_up_again() -> None:
+def test_a_denied_coordinator_lookup_is_retried() -> None:
     seat = ConsumerProtocolDriver()
     seat.poll()
     seat.member.failed(seat.request(), kafka_error(DENIED, "FindCoordinator of group g"), seat.now)
@@ -186,7 +186,7 @@ def test_a_coordinator_that_may_not_be_looked_up_is_looked_up_again() -> None:
     seat.request(0.01)
 
 
-def test_a_member_by_the_newer_protocol_joins_again_until_it_may() -> None:
+def test_a_denied_kip_848_member_loses_its_partitions_and_retries_to_join() -> None:
     seat = ConsumerProtocolDriver()
     (take,) = seat.joined({T: (0,)})
     seat.answer(seat.request(INTERVAL), code=DENIED)
@@ -202,7 +202,7 @@ def test_a_member_by_the_newer_protocol_joins_again_until_it_may() -> None:
     assert seat.poll() == [take]
 
 
-def test_denied_topics_are_left_out_of_heartbeats() -> None:
+def test_denied_topics_are_excluded_from_kip_848_heartbeats() -> None:
     """The coordinator refuses the whole heartbeat for one of them."""
     seat = ConsumerProtocolDriver()
     seat.member.deny(frozenset({"u"}))
@@ -215,14 +215,14 @@ def test_denied_topics_are_left_out_of_heartbeats() -> None:
     assert seat.request().fields["subscribed_topic_names"] == ("t", "u")
 
 
-def test_if_all_topics_are_denied_the_coordinator_says_so() -> None:
+def test_if_all_topics_are_denied_the_heartbeat_has_all_of_them() -> None:
     seat = ConsumerProtocolDriver()
     seat.member.deny(frozenset({"u", "t"}))
     seat.poll()
     assert seat.request().fields["subscribed_topic_names"] == ("t", "u")
 
 
-def test_a_member_of_a_share_group_joins_again_until_it_may() -> None:
+def test_a_denied_share_member_retries_to_join() -> None:
     member = ShareMember("g", "me", Backoff(100, 1000), lambda: 0.5)
     member.subscribe(frozenset({"t", "u"}))
     member.denied = frozenset({"u"})
@@ -247,7 +247,7 @@ def test_a_member_of_a_share_group_joins_again_until_it_may() -> None:
     assert action.fields["subscribed_topic_names"] == ("t", "u")
 
 
-def test_a_share_member_that_cannot_reach_its_coordinator_just_retries() -> None:
+def test_a_share_member_without_a_connection_retries_without_an_error() -> None:
     member = ShareMember("g", "me", Backoff(100, 1000), lambda: 0.5)
     member.subscribe(frozenset({"t"}))
     (action,) = member.tick(100.0)

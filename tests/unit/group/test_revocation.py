@@ -79,7 +79,7 @@ MOVES: list[tuple[str, list[Callable[[Revocations], object]], tuple[Partitions, 
 
 
 @pytest.mark.parametrize(("steps", "expected"), [pytest.param(s, e, id=name) for name, s, e in MOVES])
-def test_partitions_move_between_the_three_lists_as_in_the_proposal(
+def test_partitions_move_between_the_revocation_lists_as_in_kip_983(
     steps: list[Callable[[Revocations], object]], expected: tuple[Partitions, ...]
 ) -> None:
     it = Revocations()
@@ -88,7 +88,7 @@ def test_partitions_move_between_the_three_lists_as_in_the_proposal(
     assert lists(it) == expected
 
 
-def test_delaying_says_whether_all_partitions_could_be_delayed() -> None:
+def test_delay_returns_whether_all_partitions_could_be_delayed() -> None:
     it = Revocations()
     it.request(some(A, B), 9)
     assert it.delay([A], owned=ALL)

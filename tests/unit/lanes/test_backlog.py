@@ -20,7 +20,7 @@ from support.harness.two_lanes_in_memory import TP, fill, scene
 
 
 class TestBacklog:
-    def test_the_log_tells_how_much_of_a_backlog_is_open(
+    def test_log_lines_report_the_begin_progress_losses_and_end_of_a_backlog(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(backlog, "_LOG_EVERY", 0.0)
@@ -47,7 +47,7 @@ class TestBacklog:
         ]
         assert done == "the backlog of t-0 is done"
 
-    def test_what_was_handed_out_is_told_while_something_is_open(self) -> None:
+    def test_handed_out_has_the_delivered_offsets_while_a_backlog_is_open(self) -> None:
         async def main() -> None:
             async with scene() as at:
                 at.read(125, 85)
@@ -58,7 +58,7 @@ class TestBacklog:
 
         run(main())
 
-    def test_a_log_that_was_cut_off_before_the_lane(self) -> None:
+    def test_a_log_truncated_before_the_backlog_lane_loses_its_undelivered_offsets(self) -> None:
         """What is lost is what was not handed out; from there on come others, until the live lane takes it over."""
 
         async def main() -> None:
@@ -75,7 +75,7 @@ class TestBacklog:
 
         run(main())
 
-    def test_a_backlog_portion_that_could_not_be_used_is_not_owed(self) -> None:
+    def test_an_unused_backlog_portion_is_not_made_up_for(self) -> None:
         async def main() -> None:
             async with scene(parallel_rebalance_backlog_share=0.25) as at:
                 beside = at.backlog.assignment.state(TP)
@@ -90,7 +90,7 @@ class TestBacklog:
 
         run(main())
 
-    def test_damage_in_the_backlog_is_raised_once_although_the_live_lane_has_records(self) -> None:
+    def test_damage_in_the_backlog_is_raised_although_the_live_lane_has_records(self) -> None:
         async def main() -> None:
             async with scene() as at:
                 at.backlog.assignment.state(TP).fault = CorruptRecordError("damaged", TP, 80)
@@ -108,7 +108,7 @@ class TestBacklog:
 
         run(main())
 
-    def test_a_lane_that_cannot_even_be_stopped_comes_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_backlog_lane_whose_stop_fails_is_restarted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def main() -> None:
             async with scene() as at:
                 lane = at.engine.source_tasks

@@ -66,7 +66,7 @@ class TestTruncation:
             ),
         ],
     )
-    def test_what_has_taken_the_place_of_the_old_records_is_read(
+    def test_records_written_after_a_truncation_are_part_of_the_backlog(
         self, first: CommitMark, second: CommitMark | None, holes: list[tuple[int, int]]
     ) -> None:
         at, again = self.start(first, second, Log(190, EpochEnd(5, 100)))
@@ -76,21 +76,21 @@ class TestTruncation:
             "its epoch is in the token, and the final commit"
         )
 
-    def test_a_log_that_was_not_truncated_keeps_its_ranges(self) -> None:
+    def test_a_log_that_was_not_truncated_keeps_its_backlog_range(self) -> None:
         at, _ = self.start(CommitMark(140, OffsetSet(140), "", "", 5), None, Log(190, EpochEnd(5, 150)))
         assert at.lanes.open == [(140, 190)]
 
-    def test_an_epoch_that_nobody_knows_is_left_to_the_reset_policy(self) -> None:
+    def test_a_commit_with_an_unknown_epoch_applies_the_reset_policy(self) -> None:
         at, _ = self.start(CommitMark(140, OffsetSet(140), "", "", 5), None, Log(190, EpochEnd(-1, -1)))
         assert (at.state.phase, at.state.reset_to) == (Phase.RESET, "latest")
 
-    def test_an_unknown_epoch_without_a_reset_policy_is_left_to_the_user(self) -> None:
+    def test_a_truncated_log_without_a_reset_policy_is_a_fault_with_the_divergence(self) -> None:
         log = Log(190, EpochEnd(5, 100))
         at, _ = self.start(CommitMark(140, OffsetSet(140), "", "", 5), None, log, auto_offset_reset="none")
         assert isinstance(at.state.fault, LogTruncationError)
         assert at.state.fault.divergence == {TP: 100}
 
-    def test_a_leader_that_does_not_answer_is_asked_again(self) -> None:
+    def test_a_failed_lookup_of_an_epoch_s_end_is_retried(self) -> None:
         gone = NetworkError("gone")
         at, again = self.start(CommitMark(140, OffsetSet(140), "", "", 5), None, Log(190, gone))
         assert again is gone

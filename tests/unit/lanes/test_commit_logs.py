@@ -20,7 +20,7 @@ from support.harness.two_lanes_in_memory import TP, scene
 
 
 class TestCommits:
-    def test_the_live_lane_does_not_wait_for_a_second_log_that_does_not_answer(
+    def test_commits_of_the_live_lane_do_not_wait_for_a_stalled_backlog_group(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def main() -> None:
@@ -46,7 +46,7 @@ class TestCommits:
         monkeypatch.setattr(two_logs, "_LAST_PATIENCE", 0.01)
         run(main())
 
-    def test_an_offset_in_a_range_that_is_worked_off_is_a_plain_one(self) -> None:
+    def test_a_commit_inside_of_a_closed_range_is_a_plain_one(self) -> None:
         async def main() -> None:
             async with scene() as at:
                 at.read(125, 120)
@@ -58,7 +58,7 @@ class TestCommits:
 
         run(main())
 
-    def test_metadata_that_leaves_no_room_for_the_ranges(self) -> None:
+    def test_metadata_that_leaves_no_room_for_the_ranges_fails_its_commit(self) -> None:
         async def main() -> None:
             async with scene() as at:
                 at.read(125, 85)
@@ -83,7 +83,7 @@ class TestCommits:
             CommitMark(7, OffsetSet(9, [(7, 8)]), "t").commit.metadata,
         ],
     )
-    def test_texts_that_say_nothing_of_their_commit_are_reported(
+    def test_commit_metadata_that_does_not_fit_its_offset_is_logged_and_read_as_plain(
         self, text: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         async def main() -> None:
@@ -97,7 +97,7 @@ class TestCommits:
         assert "t-0 at 9" in said
 
     @pytest.mark.parametrize("mark", [CommitMark(9, OffsetSet(9), "", "mine"), CommitMark(9, OffsetSet(12, [(9, 10)]))])
-    def test_texts_that_speak_of_their_commit_are_not_reported_as_plain(
+    def test_commit_metadata_that_fits_its_offset_is_not_logged_as_plain(
         self, mark: CommitMark, caplog: pytest.LogCaptureFixture
     ) -> None:
         async def main() -> None:
@@ -109,7 +109,7 @@ class TestCommits:
         run(main())
         assert not [each for each in caplog.messages if "read as a plain one" in each]
 
-    def test_partitions_without_ranges_do_not_wait_for_the_second_log(self) -> None:
+    def test_partitions_without_ranges_are_read_although_the_backlog_group_fails(self) -> None:
         async def main() -> None:
             async with scene() as at:
                 plain = TopicPartition("t", 1)

@@ -28,7 +28,7 @@ def _begin_anew(at: Scene) -> None:
 
 
 class TestFarewell:
-    def test_a_commit_that_is_under_way_does_not_bring_the_token_back(self) -> None:
+    def test_a_commit_under_way_at_the_final_commit_does_not_restore_the_token(self) -> None:
         """A member that gives a partition up does not wait for asynchronous commits, unless this does."""
 
         async def main() -> None:
@@ -46,7 +46,7 @@ class TestFarewell:
 
         run(main())
 
-    def test_records_that_could_not_be_taken_back_do_not_pass_for_a_gap(self) -> None:
+    def test_records_that_could_not_be_taken_back_are_not_committed_as_a_gap(self) -> None:
         """The live lane went back between the poll and the error that ended its `with` statement."""
 
         async def main() -> None:
@@ -63,7 +63,7 @@ class TestFarewell:
 
         run(main())
 
-    def test_no_final_commit_is_needed_when_a_commit_under_way_closes_the_range(self) -> None:
+    def test_a_commit_under_way_that_closes_the_range_is_the_final_commit(self) -> None:
         async def main() -> None:
             async with scene() as at:
                 at.read(125, 120)
@@ -73,7 +73,7 @@ class TestFarewell:
 
         run(main())
 
-    def test_a_token_that_is_on_its_way_is_taken_back_by_the_final_commit(self) -> None:
+    def test_the_final_commit_replaces_a_token_that_is_under_way(self) -> None:
         async def main() -> None:
             async with scene() as at:
                 _begin_anew(at)
@@ -100,7 +100,7 @@ class TestFarewell:
         run(main())
 
     @pytest.mark.parametrize("is_raised", [False, True])
-    def test_the_final_commit_is_sent_also_when_the_listener_fails(self, is_raised: bool) -> None:
+    def test_the_final_commit_is_sent_even_if_the_listener_raises(self, is_raised: bool) -> None:
         class Listener(RebalanceListener):
             def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
                 if is_raised:

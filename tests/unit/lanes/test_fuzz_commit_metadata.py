@@ -56,7 +56,7 @@ def offset_in(text: str, chance: random.Random) -> int:
     return chance.choice((own, own, own, own + 1, 0, 2**62))
 
 
-def test_a_damaged_token_says_nothing() -> None:
+def test_damaged_offset_metadata_is_read_as_a_plain_commit() -> None:
     whole = 0
     for chance in rounds(8_000, seed=4):
         good, text = damaged(chance)
@@ -71,7 +71,7 @@ def test_a_damaged_token_says_nothing() -> None:
     assert whole > 40
 
 
-def test_a_damaged_mark_is_an_error_and_never_skips() -> None:
+def test_a_damaged_commit_mark_raises_and_never_skips_offsets() -> None:
     refused = kept = 0
     marked = {
         CommitMark.read(OffsetAndMetadata(int(text.split(" ")[1]), text)).done
@@ -97,7 +97,7 @@ def test_a_damaged_mark_is_an_error_and_never_skips() -> None:
     assert kept > 40
 
 
-def test_a_compression_bomb_in_a_token_is_ignored() -> None:
+def test_a_compression_bomb_in_commit_metadata_is_ignored() -> None:
     body = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     packed = body.compress(b"\x01" * 20_000_000) + body.flush()
     text = f"headrace/1 7 {base64.b85encode(_checksum(packed, 7) + packed).decode()}"

@@ -44,7 +44,7 @@ def polled(at: Scene, limit: int = -1) -> list[int]:
 
 
 class TestCommits:
-    def test_a_commit_behind_the_last_record_closes_a_range_that_ends_with_a_marker(self) -> None:
+    def test_a_commit_behind_the_last_record_closes_a_range_that_ends_in_a_marker(self) -> None:
         async def main() -> None:
             async with scene() as at:
                 fetched(beside(at), range(70, 119), 120)
@@ -68,7 +68,7 @@ class TestCommits:
 
         run(main())
 
-    def test_a_range_is_closed_when_its_marker_comes_after_the_commit(self) -> None:
+    def test_the_next_commit_closes_a_range_whose_marker_arrived_late(self) -> None:
         """The next commit, whichever it is of, closes the range."""
 
         async def main() -> None:
@@ -112,7 +112,7 @@ class TestCommits:
 
         run(main())
 
-    def test_commit_mode_done_while_live_records_are_in_flight(self) -> None:
+    def test_a_done_backlog_is_closed_while_live_records_are_in_flight(self) -> None:
         async def main() -> None:
             async with scene(commit_mode="done") as at:
                 at.state.seek(Position(120))
@@ -131,7 +131,7 @@ class TestCommits:
 
         run(main())
 
-    def test_records_that_are_handed_out_again_are_not_done(self) -> None:
+    def test_records_that_a_restarted_backlog_lane_repeats_are_not_done(self) -> None:
         """The lane resumes from its last commit after a failure: what it had handed out counts for nothing."""
 
         async def main() -> None:
@@ -211,7 +211,7 @@ class User:
 
 @settings(max_examples=300, deadline=None)
 @given(logs(), st.data())
-def test_whatever_the_gaps_a_commit_behind_the_last_record_closes_a_range(log: Log, data: st.DataObject) -> None:
+def test_a_commit_behind_the_last_record_closes_a_range_with_any_gaps(log: Log, data: st.DataObject) -> None:
     user = User(log)
     wanted = [offset for offset in sorted(log.present) if any(start <= offset < end for start, end in log.ranges)]
     committed = 0
@@ -238,7 +238,7 @@ def test_whatever_the_gaps_a_commit_behind_the_last_record_closes_a_range(log: L
 
 
 @pytest.mark.parametrize("position", [0, 75, 100, 120, 1000])
-def test_only_what_the_lane_is_past_has_no_records(position: int) -> None:
+def test_only_offsets_behind_the_backlog_position_count_as_empty(position: int) -> None:
     lanes = Lanes("t", LaneStart(120, OffsetSet(120), ((70, 80), (100, 120))))
     lanes.handed_out(73)
     found = lanes.without_records(OffsetSet(70), position)

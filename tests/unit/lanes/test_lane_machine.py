@@ -80,7 +80,7 @@ def lanes(live: int, *holes: tuple[int, int], beyond: OffsetSet | None = None) -
         ),
     ],
 )
-def test_where_the_lanes_start(
+def test_lanes_start_at_the_end_of_the_log_and_at_all_open_ranges(
     first: CommitMark, second: CommitMark | None, end: int, min_lag: int, live: int, holes: list[tuple[int, int]]
 ) -> None:
     start = lane_start(committed_offset(first, second), end, min_lag)
@@ -89,7 +89,7 @@ def test_where_the_lanes_start(
 
 
 class TestCommits:
-    def test_the_first_log_has_the_live_offset_and_the_token_until_all_of_it_is_done(self) -> None:
+    def test_the_live_mark_has_the_token_until_all_ranges_are_done(self) -> None:
         two = lanes(120, (70, 120))
         mark = two.live_mark(OffsetSet(131), "mine", 5)
         assert (mark.offset, mark.token, mark.note, mark.leader_epoch) == (131, "token", "mine", 5)
@@ -100,12 +100,12 @@ class TestCommits:
         assert two.is_closed
         assert two.live_mark(OffsetSet(131)).commit == OffsetAndMetadata(131)
 
-    def test_the_second_log_ends_with_the_last_range(self) -> None:
+    def test_the_backlog_mark_ends_with_the_last_range(self) -> None:
         two = lanes(190, (70, 120), (140, 190))
         assert two.backlog_mark(OffsetSet(85)).commit.offset == 85
         assert two.backlog_mark(OffsetSet(2**63 - 1)).commit.offset == 190
 
-    def test_what_is_done_out_of_order_is_noted_in_its_own_log(self) -> None:
+    def test_offsets_done_out_of_order_are_in_the_mark_of_their_lane(self) -> None:
         two = lanes(120, (70, 120))
         done = OffsetSet(140, [(70, 75), (80, 120), (123, 130)])
         live, beside = two.live_mark(done | OffsetSet(120)), two.backlog_mark(done)
@@ -139,7 +139,7 @@ class TestCommits:
 
 
 class TestLogs:
-    def test_retention_takes_what_was_not_handed_out(self) -> None:
+    def test_retention_loses_only_offsets_that_were_not_delivered(self) -> None:
         two = lanes(190, (70, 120), (140, 190))
         assert two.log_begins(100, 80) == [(80, 100)]
         assert two.log_begins(150, 100) == [(100, 120), (140, 150)]
@@ -148,7 +148,7 @@ class TestLogs:
         assert two.log_begins(500, 150) == [(150, 190)]
         assert two.is_closed
 
-    def test_a_live_lane_that_goes_back_takes_over_the_rest(self) -> None:
+    def test_a_live_lane_that_goes_back_takes_over_the_ranges_behind_it(self) -> None:
         two = lanes(190, (70, 120), (140, 190))
         two.cut(100)
         assert (two.open, two.stop) == ([(70, 100)], 100)
@@ -163,7 +163,7 @@ class TestLogs:
             pytest.param([(70, 120)], 0, 3, (3, []), (0, 0), id="all of it is the live lane's"),
         ],
     )
-    def test_what_a_live_lane_that_went_back_has_not_read_again_is_not_committed(
+    def test_offsets_that_a_rewound_live_lane_has_not_reread_are_not_committed(
         self,
         holes: list[tuple[int, int]],
         cut: int,
@@ -194,7 +194,7 @@ notes = st.text(max_size=200).filter(lambda text: "\x00" not in text)
 
 class TestMarks:
     @given(ranges, st.integers(0, 6000), tokens, notes)
-    def test_a_mark_is_read_as_it_was_written(
+    def test_a_commit_mark_is_read_as_it_was_written(
         self, holes: list[tuple[int, int]], offset: int, token: str, note: str
     ) -> None:
         done = OffsetSet(offset, [(start, start + length) for start, length in holes])
@@ -203,7 +203,7 @@ class TestMarks:
 
     @given(st.integers(), st.integers(2000, 3000))
     @settings(max_examples=20, deadline=None)
-    def test_too_many_ranges_are_joined_and_none_is_forgotten(self, seed: int, count: int) -> None:
+    def test_too_many_ranges_of_a_commit_mark_are_merged_and_none_is_lost(self, seed: int, count: int) -> None:
         done = OffsetSet.from_bounds(sorted(random.Random(seed).sample(range(2**40), 2 * count + 1)))
         mark = CommitMark(done.frontier, done, "token", "a note")
         assert len(mark.commit.metadata.encode()) <= 4096
@@ -212,34 +212,34 @@ class TestMarks:
         assert found.done.low == done.low
         assert found.note == "a note"
 
-    def test_a_note_that_leaves_no_room_for_ranges_is_refused(self) -> None:
+    def test_a_commit_mark_refuses_a_note_that_leaves_no_room_for_ranges(self) -> None:
         with pytest.raises(ValueError, match="leaves no room"):
             _ = CommitMark(9, OffsetSet(9), "token", "x" * 4090).commit
 
-    def test_a_mark_with_another_offset_was_set_by_hand(self) -> None:
+    def test_a_commit_mark_of_another_offset_is_read_as_plain(self) -> None:
         commit = CommitMark(120, OffsetSet(70), "token").commit
         assert CommitMark.read(commit._replace(offset=50)).token == ""
         assert CommitMark.read(commit._replace(offset=50)).done == OffsetSet(50)
 
     @pytest.mark.parametrize("damage", ["headrace/2 120", "headrace/2 120 token 70 !!", "headrace/2 120 token 71 {}"])
-    def test_a_mark_that_cannot_be_read_is_not_taken_for_a_plain_commit(self, damage: str) -> None:
+    def test_a_commit_mark_that_cannot_be_parsed_raises(self, damage: str) -> None:
         packed = CommitMark(120, OffsetSet(70), "token").commit.metadata.split(" ")[4]
         with pytest.raises(ValueError, match=r"mark|damaged|base85|cut off|b85"):
             CommitMark.read(OffsetAndMetadata(120, damage.format(packed)))
 
-    def test_anybody_else_s_text_is_a_note(self) -> None:
+    def test_commit_metadata_of_the_user_is_a_note(self) -> None:
         found = CommitMark.read(OffsetAndMetadata(7, "mine", 3))
         assert found == CommitMark(7, OffsetSet(7), "", "mine", 3)
         assert found.commit == OffsetAndMetadata(7, "mine", 3)
 
 
 @pytest.mark.parametrize("first", range(0, 2000, 500))
-def test_simulated_crashes_lose_nothing(first: int) -> None:
+def test_simulated_crashes_of_two_lanes_lose_nothing(first: int) -> None:
     for seed in range(first, first + 500):
         run(seed)
 
 
-def test_twenty_crashes_in_a_row_leave_a_small_token() -> None:
+def test_the_metadata_stays_small_after_twenty_crashes_in_a_row() -> None:
     first: CommitMark = plain(70)
     for number in range(20):
         end = first.offset + 1_000_003 * (number + 1)

@@ -29,7 +29,7 @@ from support.brokers.fake_connections import received as received  # a fixture, 
 # -- the beginning -----------------------------------------------------------------------------------------------
 
 
-def test_versions_are_learned_first() -> None:
+def test_a_connection_negotiates_versions_first() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
@@ -46,9 +46,7 @@ def test_versions_are_learned_first() -> None:
 
 
 @pytest.mark.parametrize(("told", "second"), [({18: (0, 3)}, 3), ({18: (0, 0)}, 0), ({}, 0)])
-def test_a_broker_that_does_not_know_the_version_answers_in_version_0(
-    told: dict[int, tuple[int, int]], second: int
-) -> None:
+def test_api_versions_is_retried_with_the_broker_s_version(told: dict[int, tuple[int, int]], second: int) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
@@ -70,7 +68,7 @@ def test_a_broker_that_does_not_know_the_version_answers_in_version_0(
         pytest.param(4, {}, 999, "UNKNOWN_ERROR_999", id="refused for a reason from the future"),
     ],
 )
-def test_a_broker_that_refuses_api_versions_is_an_error(
+def test_a_broker_that_rejects_api_versions_is_an_error(
     version: int, told: dict[int, tuple[int, int]], code: int, name: str
 ) -> None:
     async def main() -> None:
@@ -95,7 +93,7 @@ def test_a_broker_that_refuses_api_versions_is_an_error(
         pytest.param(b"\xff\xff\xff\xff", id="a negative length"),
     ],
 )
-def test_a_server_that_is_no_broker_is_an_error(first_bytes: bytes) -> None:
+def test_a_connection_to_a_server_that_is_no_broker_is_a_protocol_error(first_bytes: bytes) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
@@ -110,7 +108,7 @@ def test_a_server_that_is_no_broker_is_an_error(first_bytes: bytes) -> None:
     run(main())
 
 
-def test_a_request_that_cannot_be_written_changes_nothing() -> None:
+def test_a_request_that_cannot_be_encoded_leaves_the_connection_usable() -> None:
     """Those before it and those after it are answered, over the same connection."""
 
     async def main() -> None:
@@ -133,7 +131,7 @@ def test_a_request_that_cannot_be_written_changes_nothing() -> None:
     run(main())
 
 
-def test_a_broker_that_never_answers_is_a_timeout() -> None:
+def test_a_broker_that_never_responds_is_a_timeout() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             error = await failure(Connection.open(broker.host, broker.port, config(request_timeout_ms=50), 30.0))
@@ -146,7 +144,7 @@ def test_a_broker_that_never_answers_is_a_timeout() -> None:
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", None), ("no..such", 9092), ("127.0.0.1", 99_999)])
-def test_a_port_where_nobody_listens_is_a_network_error(host: str, port: int | None) -> None:
+def test_an_unreachable_host_or_port_is_a_network_error(host: str, port: int | None) -> None:
     async def main() -> None:
         with socket.socket() as silent:  # it has the port, lest another process takes it, and does not listen
             silent.bind(("127.0.0.1", 0))
@@ -159,7 +157,7 @@ def test_a_port_where_nobody_listens_is_a_network_error(host: str, port: int | N
     run(main())
 
 
-def test_an_opening_that_is_cancelled_leaves_no_connection_behind() -> None:
+def test_a_cancelled_connect_leaves_no_connection_open() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
@@ -173,7 +171,7 @@ def test_an_opening_that_is_cancelled_leaves_no_connection_behind() -> None:
     run(main())
 
 
-def test_socket_buffers_have_the_configured_sizes() -> None:
+def test_the_receive_buffer_has_the_configured_size() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             connection, _ = await connect(broker, receive_buffer_bytes=10_000)
@@ -205,7 +203,7 @@ def test_requests_are_pipelined() -> None:
     run(main())
 
 
-def test_what_a_newer_broker_sends_does_no_harm() -> None:
+def test_unknown_tags_and_error_codes_of_a_newer_broker_are_accepted() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
@@ -220,7 +218,7 @@ def test_what_a_newer_broker_sends_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 65_000, 65_532, 65_533, 70_000, 524_200, 524_288, 5_000_000])
-def test_answers_of_any_size_arrive(size: int) -> None:
+def test_responses_of_any_size_are_received(size: int) -> None:
     """Within the staging buffer, just above it, and large enough for the receiving thread."""
 
     async def main() -> None:
@@ -242,7 +240,7 @@ def test_answers_of_any_size_arrive(size: int) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"receive_buffer_bytes": 65_536}], ids=["tuned", "small"])
-def test_a_large_answer_whose_end_comes_by_itself_arrives(settings: dict[str, int]) -> None:
+def test_a_large_response_whose_end_arrives_separately_is_received(settings: dict[str, int]) -> None:
     """The receiving thread waits for large parts, and nothing follows the last one that would make it large."""
 
     async def main() -> None:
@@ -261,7 +259,7 @@ def test_a_large_answer_whose_end_comes_by_itself_arrives(settings: dict[str, in
     run(main())
 
 
-def test_many_answers_in_one_read_arrive() -> None:
+def test_many_responses_in_one_read_are_received() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
@@ -285,7 +283,7 @@ def feed(connection: Connection, data: bytes) -> None:
         data = data[count:]
 
 
-def test_answers_split_anywhere_arrive() -> None:
+def test_responses_split_anywhere_are_received() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
@@ -307,7 +305,7 @@ def test_answers_split_anywhere_arrive() -> None:
     st.lists(st.sampled_from([0, 10, 1000, 40_000, 65_400, 65_480, 65_500, 80_000, 120_000]), max_size=6),
     st.lists(st.sampled_from([1, 2, 3, 5, 100, 10_000, 65_536, 100_000])),
 )
-def test_frames_of_any_sizes_in_pieces_of_any_sizes_arrive(sizes: list[int], pieces: list[int]) -> None:
+def test_frames_of_any_size_in_pieces_of_any_size_are_received(sizes: list[int], pieces: list[int]) -> None:
     async def main() -> None:
         connection = Connection("h", 1, config(), FramePool())
         connection._transport = NoTransport()  # type: ignore[assignment]
@@ -336,7 +334,7 @@ class NoTransport:
         return object() if name == "sslcontext" else None
 
 
-def test_a_frame_that_is_given_back_is_used_again() -> None:
+def test_a_recycled_frame_is_reused() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
@@ -357,7 +355,7 @@ def test_a_frame_that_is_given_back_is_used_again() -> None:
     run(main())
 
 
-def test_the_pool_keeps_few_frames_and_none_that_is_far_too_large() -> None:
+def test_the_frame_pool_keeps_few_frames_and_returns_none_that_is_far_too_large() -> None:
     pool = FramePool(keep=2)
     kept = [bytearray(16 * 2**20), bytearray(2 * 2**20)]
     for each in [*kept, bytearray(1)]:
@@ -366,7 +364,7 @@ def test_the_pool_keeps_few_frames_and_none_that_is_far_too_large() -> None:
     assert len(pool.take(100)) == 512 * 1024, "sixteen megabytes for a hundred bytes would be waste"
 
 
-def test_a_frame_of_the_pool_also_fits_an_answer_that_is_a_little_larger() -> None:
+def test_a_pooled_frame_also_fits_a_slightly_larger_response() -> None:
     pool = FramePool(keep=2)
     frame = pool.take(6_000_000)
     assert len(frame) >= 6_000_000
@@ -374,7 +372,7 @@ def test_a_frame_of_the_pool_also_fits_an_answer_that_is_a_little_larger() -> No
     assert pool.take(6_100_000) is frame
 
 
-def test_a_closed_pool_keeps_nothing() -> None:
+def test_a_closed_frame_pool_keeps_nothing() -> None:
     pool = FramePool()
     first, second = pool.take(1), pool.take(1)
     pool.give(first)

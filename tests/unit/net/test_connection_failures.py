@@ -54,7 +54,9 @@ async def all_fail(
         pytest.param(sized(b"x" * 90_000)[:-1], NetworkError, "closed by the broker", id="dropped in a large frame"),
     ],
 )
-def test_a_failed_stream_fails_everything_on_it(sent: bytes, kind: type[HeadraceError], reason: str) -> None:
+def test_a_malformed_or_dropped_stream_fails_all_calls_in_flight(
+    sent: bytes, kind: type[HeadraceError], reason: str
+) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker, receive_message_max_bytes=100_000)
@@ -70,7 +72,7 @@ def test_a_failed_stream_fails_everything_on_it(sent: bytes, kind: type[Headrace
     run(main())
 
 
-def test_a_connection_dropped_in_a_large_frame_fails_what_is_in_flight() -> None:
+def test_a_connection_dropped_in_a_large_frame_fails_all_calls_in_flight() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
@@ -83,7 +85,7 @@ def test_a_connection_dropped_in_a_large_frame_fails_what_is_in_flight() -> None
     run(main())
 
 
-def test_a_connection_that_was_closed_while_its_caller_waited_starts_no_thread() -> None:
+def test_a_closed_connection_starts_no_receiving_thread() -> None:
     """asyncio closes the socket one iteration after `close()`: between the two, a caller can still resume with it."""
 
     async def main() -> None:
@@ -96,7 +98,7 @@ def test_a_connection_that_was_closed_while_its_caller_waited_starts_no_thread()
     run(main())
 
 
-def test_a_connection_that_is_reset_fails_what_is_in_flight() -> None:
+def test_a_reset_connection_fails_the_call_in_flight() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
@@ -113,7 +115,7 @@ def test_a_connection_that_is_reset_fails_what_is_in_flight() -> None:
     run(main())
 
 
-def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
+def test_an_unexpected_response_closes_the_connection() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
@@ -129,7 +131,7 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
 @pytest.mark.parametrize(
     "stalled", [b"", sized(b"\0\0\0\x02" + b"x" * 900_000)[:300_000]], ids=["silent", "in a frame"]
 )
-def test_a_late_answer_ends_the_connection(stalled: bytes) -> None:
+def test_a_missed_request_deadline_closes_the_connection(stalled: bytes) -> None:
     """The broker would answer everything behind it only after it."""
 
     async def main() -> None:
@@ -143,7 +145,7 @@ def test_a_late_answer_ends_the_connection(stalled: bytes) -> None:
     run(main())
 
 
-def test_an_answer_in_time_ends_its_deadline() -> None:
+def test_a_response_in_time_cancels_its_deadline() -> None:
     async def main(scale: float) -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
@@ -159,7 +161,7 @@ def test_an_answer_in_time_ends_its_deadline() -> None:
 
 # A thread that receives is woken by an end, which the broker may see before the reset.
 @pytest.mark.parametrize("received", ["on the loop"], indirect=True)
-def test_a_broker_that_breaks_the_protocol_is_hung_up_on() -> None:
+def test_a_protocol_error_resets_the_connection() -> None:
     """Not left with an orderly end, of which one that sends and sends would hear only when its window opens."""
 
     async def main() -> None:
@@ -175,7 +177,7 @@ def test_a_broker_that_breaks_the_protocol_is_hung_up_on() -> None:
     run(main())
 
 
-def test_closing_fails_what_is_in_flight() -> None:
+def test_closing_a_connection_fails_the_call_in_flight() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
@@ -188,7 +190,7 @@ def test_closing_fails_what_is_in_flight() -> None:
     run(main())
 
 
-def test_a_request_that_the_broker_does_not_know_leaves_the_connection_alone() -> None:
+def test_a_request_unsupported_by_the_broker_leaves_the_connection_open() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
@@ -206,7 +208,7 @@ def test_a_request_that_the_broker_does_not_know_leaves_the_connection_alone() -
 # -- callers that go away ----------------------------------------------------------------------------------------
 
 
-def test_the_answer_to_a_cancelled_caller_is_dropped() -> None:
+def test_the_response_to_a_cancelled_caller_is_dropped() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
@@ -225,7 +227,7 @@ def test_the_answer_to_a_cancelled_caller_is_dropped() -> None:
     run(main())
 
 
-def test_failures_that_nobody_awaits_are_silent() -> None:
+def test_failures_of_calls_that_nobody_awaits_are_not_logged() -> None:
     async def main() -> None:
         complaints: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
@@ -247,7 +249,7 @@ def test_failures_that_nobody_awaits_are_silent() -> None:
 # -- quotas ------------------------------------------------------------------------------------------------------
 
 
-def test_a_throttled_client_sends_nothing_until_its_time_is_over() -> None:
+def test_a_throttled_connection_sends_nothing_until_the_throttle_ends() -> None:
     async def main(scale: float) -> None:
         throttle = 0.2 * scale
         async with FakeBroker() as broker:

@@ -16,7 +16,7 @@ from support.brokers.fake_connections import ALL_TOPICS, connect, metadata
 FOREVER = 2**31 - 1
 
 
-def test_a_throttle_has_a_longest_time_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_throttle_is_capped_at_30_seconds_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> str:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)

@@ -55,7 +55,7 @@ async def sent_until_closed(link: Link, piece: bytes, pause: float = 0.0) -> int
 
 
 @pytest.mark.parametrize("kind", ["plain", "tls"])
-def test_an_answer_that_drips_ends_at_its_deadline(tmp_path: Path, kind: str) -> None:
+def test_a_response_that_arrives_byte_by_byte_ends_at_its_deadline(tmp_path: Path, kind: str) -> None:
     """Each byte comes in time, and the answer never."""
 
     async def main() -> None:
@@ -83,7 +83,7 @@ def test_an_answer_that_drips_ends_at_its_deadline(tmp_path: Path, kind: str) ->
         pytest.param(b"GET / HTTP/1.1\r\n" * 4000, id="another protocol"),
     ],
 )
-def test_a_flood_of_bytes_ends_the_connection_with_little_memory(tmp_path: Path, kind: str, piece: bytes) -> None:
+def test_a_flood_of_bytes_closes_the_connection_with_little_memory(tmp_path: Path, kind: str, piece: bytes) -> None:
     async def main() -> None:
         broker, settings = server(kind, tmp_path)
         async with broker:
@@ -140,7 +140,7 @@ def test_a_large_frame_announced_again_and_again_takes_little_memory(tmp_path: P
         pytest.param({}, id="none"),
     ],
 )
-def test_impossible_versions_are_an_error(ranges: dict[int, tuple[int, int]]) -> None:
+def test_impossible_version_ranges_of_a_broker_are_an_error(ranges: dict[int, tuple[int, int]]) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 5.0))

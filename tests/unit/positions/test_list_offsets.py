@@ -70,7 +70,7 @@ def always(offset: int) -> Tell:
     ("reset", "offset"),
     [("earliest", -7), ("earliest", -1), ("latest", -(2**63)), ("latest", -1), ("by_duration:PT1H", -2)],
 )
-def test_what_is_no_offset_becomes_no_position(reset: str, offset: int) -> None:
+def test_an_invalid_offset_of_a_leader_becomes_no_position(reset: str, offset: int) -> None:
     async def main() -> None:
         async with (
             leader(always(offset)) as servers,
@@ -88,7 +88,7 @@ def test_what_is_no_offset_becomes_no_position(reset: str, offset: int) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, -7])
-def test_what_is_no_offset_is_no_answer_to_an_offset_query(offset: int) -> None:
+def test_an_invalid_offset_of_a_leader_fails_an_offset_query(offset: int) -> None:
     questions: list[Callable[[AsyncConsumer], Coroutine[Any, Any, Any]]] = [
         lambda consumer: consumer.beginning_offsets([TP], timeout=30.0),
         lambda consumer: consumer.end_offsets([TP], timeout=30.0),
@@ -110,7 +110,7 @@ def test_what_is_no_offset_is_no_answer_to_an_offset_query(offset: int) -> None:
     run(main())
 
 
-def test_a_partition_that_nobody_asked_for_is_left_alone() -> None:
+def test_offsets_of_partitions_that_were_not_requested_are_ignored() -> None:
     """Also one that is assigned, and has its position already."""
 
     def tell(asked: Any) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ from support.harness.buffer_in_memory import TP, batch, buffer
 TOPIC_ID = uuid.UUID(int=1)
 
 
-def test_an_epoch_that_moved_while_its_end_was_asked_for_is_asked_again():
+def test_the_end_of_an_epoch_is_requested_again_if_the_position_s_epoch_moved():
     """Else the end of the older epoch, which lies below the position, would be taken for a truncation."""
     shared = buffer()
     shared.cluster.brokers[1] = Node(1, "b", 1)
@@ -58,7 +58,7 @@ def test_an_epoch_that_moved_while_its_end_was_asked_for_is_asked_again():
     ],
     ids=["done beyond the position", "a range with an end", "nothing"],
 )
-def test_a_log_cut_off_behind_the_position_keeps_what_is_known_before(known, stop, still):
+def test_a_log_truncated_behind_the_position_keeps_done_offsets_before_it(known, stop, still):
     shared = buffer()
     state = shared.assignment.state(TP)
     state.seek(Position(100))
@@ -68,5 +68,5 @@ def test_a_log_cut_off_behind_the_position_keeps_what_is_known_before(known, sto
     assert (state.position, state.fetch_offset, state.already_done, state.stop) == (Position(100), 100, still, stop)
 
 
-def test_a_duration_from_before_1970_is_the_beginning():
+def test_a_reset_duration_from_before_1970_is_timestamp_zero():
     assert _timestamp("by_duration:p30000d") == 0

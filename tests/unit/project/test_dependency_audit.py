@@ -57,25 +57,25 @@ def needed_by(name: str, seen: set[str]) -> set[str]:
     return seen
 
 
-def test_every_version_is_exact() -> None:
+def test_every_dependency_is_pinned_to_an_exact_version() -> None:
     assert len(pins()) > 10
 
 
-def test_what_has_a_range_is_exact_in_development() -> None:
+def test_dependencies_with_a_range_are_pinned_in_development() -> None:
     ranged = {re.split("[<>=]", item)[0] for item in RANGES}
     assert ranged <= {_PINNED.fullmatch(item)["name"] for item in PROJECT["optional-dependencies"]["dev"]}  # type: ignore[index]
 
 
-def test_the_library_needs_one_package() -> None:
+def test_the_library_depends_on_one_package() -> None:
     assert {_PINNED.fullmatch(item)["name"] for item in PROJECT["dependencies"]} == CORE  # type: ignore[index]
 
 
-def test_what_that_package_brings_is_known() -> None:
+def test_the_dependencies_of_kio_are_known() -> None:
     assert needed_by("kio", set()) <= OF_CORE
 
 
 @pytest.mark.parametrize("name", sorted(pins()))
-def test_what_is_installed_is_what_is_pinned(name: str) -> None:
+def test_the_installed_version_is_the_pinned_one(name: str) -> None:
     try:
         installed = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -84,7 +84,7 @@ def test_what_is_installed_is_what_is_pinned(name: str) -> None:
 
 
 @pytest.mark.parametrize("manifest", sorted(ROOT.glob("rust/*/Cargo.toml")), ids=lambda path: path.parent.name)
-def test_crates_are_exact_as_well(manifest: Path) -> None:
+def test_every_crate_is_pinned_to_an_exact_version(manifest: Path) -> None:
     found = tomllib.loads(manifest.read_text())
     for kind in ("dependencies", "dev-dependencies", "build-dependencies"):
         for name, wanted in found.get(kind, {}).items():

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_settings_page_is_the_one_that_the_code_makes():
+def test_the_configuration_page_is_up_to_date():
     made = runpy.run_path(str(ROOT / ".ci" / "config_docs.py"))["render"]()
     assert (ROOT / "docs" / "configuration.md").read_text() == made, "run: python .ci/config_docs.py"
 

@@ -14,7 +14,7 @@ from headrace._protocol import _NoHypothesis
 SOURCE = Path(__file__).parents[3] / "src" / "headrace"
 
 
-def test_only_records_and_the_lock_of_calls_touch_the_native_module():
+def test_only_records_and_threaded_mention_the_native_module():
     users = {path.name for path in SOURCE.rglob("*.py") if "_native" in path.read_text()}
     assert users == {"records.py", "threaded.py"}
 
@@ -28,7 +28,7 @@ def test_importing_headrace_loads_neither_the_kernel_nor_asyncio():
     assert loaded.strip() == "[]", loaded
 
 
-def test_importing_headrace_leaves_hypothesis_alone():
+def test_importing_headrace_does_not_load_hypothesis():
     """It is installed here; kio would import it, which takes as long as the rest of the consumer."""
     for first in (
         "from headrace import Consumer, ShareConsumer, AsyncConsumer, AsyncShareConsumer",

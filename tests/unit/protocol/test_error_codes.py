@@ -22,11 +22,11 @@ from headrace.errors import AuthorizationError
         ("x" * 51, "x" * 50 + " …"),
     ],
 )
-def test_what_peers_wrote_is_on_one_line_and_short(text: str, shown: str) -> None:
+def test_text_of_peers_is_made_printable_and_short(text: str, shown: str) -> None:
     assert printable(text, 50) == shown
 
 
-def test_an_error_has_the_brokers_words_but_not_a_book_of_them() -> None:
+def test_an_error_has_a_printable_and_short_part_of_the_broker_s_message() -> None:
     remark = "no\nCRITICAL root: all is lost \x1b[31m" + "A" * 20_000
     error = kafka_error(E.invalid_request, "FindCoordinator of group größe", remark)
     assert str(error).startswith(
@@ -36,7 +36,7 @@ def test_an_error_has_the_brokers_words_but_not_a_book_of_them() -> None:
     assert len(str(error)) < 1100
 
 
-def test_names_in_an_error_are_quoted() -> None:
+def test_names_in_an_error_are_made_printable_and_short() -> None:
     error = kafka_error(E.topic_authorization_failed, "Metadata of topic t\n\x1b[2J" + "u" * 30_000)
     assert isinstance(error, AuthorizationError)
     assert str(error).isprintable()

@@ -29,7 +29,7 @@ _LONGEST = 1.0
 _LARGEST = 1_000_000
 
 
-def test_the_corpus_has_every_answer_that_is_read() -> None:
+def test_the_fuzzing_corpus_has_nearly_every_response_that_is_parsed() -> None:
     rare = {OFFSET_FOR_LEADER_EPOCH, OFFSET_DELETE}
     assert {api for api, _, _ in CORPUS} >= set(APIS) - rare
     for api, version, data in CORPUS:
@@ -52,7 +52,7 @@ def test_damaged_responses_are_protocol_errors() -> None:
     assert 0.3 < refused / count < 0.99, "mutations that are all refused, or none, test nothing"
 
 
-def test_no_announced_length_is_believed() -> None:
+def test_an_announced_length_allocates_little_memory() -> None:
     """An array of two billion, in a hundred bytes."""
     tracemalloc.start()
     try:
@@ -96,7 +96,7 @@ def feed(connection: Connection, data: bytes, size: int) -> None:
         data = data[count:]
 
 
-def test_damaged_streams_fail_for_good() -> None:
+def test_damaged_streams_are_answered_or_fail_for_good() -> None:
     """Frames with lying lengths and wrong ids, in pieces of any size: answered, or failed, and then for good."""
 
     async def main() -> None:

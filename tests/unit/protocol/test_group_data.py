@@ -50,7 +50,7 @@ def ints(*values: int) -> bytes:
     return struct.pack(f">{len(values)}i", *values)
 
 
-def test_the_bytes_of_a_subscription() -> None:
+def test_a_subscription_is_written_as_exact_bytes() -> None:
     subscription = MemberSubscription(frozenset({"b", "a"}), frozenset({B0, A1, A0}), 7, "rack", b"xy")
     parts = [
         b"\x00\x03" + ints(2) + text("a") + text("b"),
@@ -61,12 +61,12 @@ def test_the_bytes_of_a_subscription() -> None:
     assert write_subscription(subscription) == b"".join(parts)
 
 
-def test_the_bytes_of_a_first_subscription() -> None:
+def test_a_first_subscription_is_written_as_exact_bytes() -> None:
     blob = b"\x00\x03" + ints(1) + text("a") + ints(-1) + ints(0) + ints(-1) + b"\xff\xff"
     assert write_subscription(MemberSubscription(frozenset({"a"}))) == blob
 
 
-def test_the_bytes_of_an_assignment() -> None:
+def test_an_assignment_is_written_as_exact_bytes() -> None:
     assert write_assignment([B0, A1, A0]) == b"\x00\x03" + ints(2) + text("a") + ints(2, 0, 1) + text("b") + ints(
         1, 0, -1
     )
@@ -75,13 +75,13 @@ def test_the_bytes_of_an_assignment() -> None:
 
 @STEADY
 @given(SUBSCRIPTIONS)
-def test_a_subscription_is_read_as_written(subscription: MemberSubscription) -> None:
+def test_a_subscription_is_parsed_as_written(subscription: MemberSubscription) -> None:
     assert read_subscription(write_subscription(subscription)) == subscription
 
 
 @STEADY
 @given(version=st.integers(4, 2**15 - 1), subscription=SUBSCRIPTIONS, partitions=PARTITIONS, tail=st.binary(max_size=8))
-def test_what_a_later_version_adds_is_ignored(
+def test_additions_of_later_subscription_and_assignment_versions_are_ignored(
     version: int, subscription: MemberSubscription, partitions: frozenset[TopicPartition], tail: bytes
 ) -> None:
     later = struct.pack(">h", version)
@@ -120,7 +120,7 @@ def test_subscriptions_of_all_versions_are_read(version: int, subscription: Memb
 
 @STEADY
 @given(SUBSCRIPTIONS)
-def test_kio_reads_what_is_written(subscription: MemberSubscription) -> None:
+def test_kio_parses_a_written_subscription(subscription: MemberSubscription) -> None:
     blob = write_subscription(subscription)
     entity, size = entity_reader(v3.ConsumerProtocolSubscription)(blob, 2)
     assert size == len(blob) - 2
@@ -143,14 +143,14 @@ def test_assignments_of_all_versions_are_read(
 
 
 @pytest.mark.parametrize("blob", [b"", b"\x00"])
-def test_a_member_without_an_assignment_has_nothing(blob: bytes) -> None:
+def test_an_empty_assignment_is_parsed_as_no_partitions(blob: bytes) -> None:
     assert read_assignment(blob) == (frozenset(), None)
 
 
 # -- user data -----------------------------------------------------------------------------------------------------
 
 
-def test_the_bytes_of_the_sticky_assignors() -> None:
+def test_sticky_user_data_is_written_as_exact_bytes() -> None:
     assert write_sticky_data([B0, A1, A0], 7) == ints(2) + text("a") + ints(2, 0, 1) + text("b") + ints(1, 0, 7)
     assert write_generation(7) == ints(7)
 
@@ -165,7 +165,7 @@ def test_sticky_user_data_is_read_as_written(partitions: frozenset[TopicPartitio
 
 
 @pytest.mark.parametrize("blob", [None, b""])
-def test_empty_user_data_is_read_as_nothing(blob: bytes | None) -> None:
+def test_empty_sticky_user_data_is_parsed_as_no_partitions(blob: bytes | None) -> None:
     assert read_sticky_data(blob) == (frozenset(), -1)
     assert read_generation(blob) == -1
 
@@ -187,7 +187,7 @@ def nearly_right(draw: st.DrawFn) -> bytes:
 
 @settings(STEADY, max_examples=400)
 @given(st.binary(max_size=60) | nearly_right() | st.lists(SMALL).map(lambda values: ints(*values)[2:]))
-def test_whatever_the_bytes_only_a_protocol_error_is_raised(blob: bytes) -> None:
+def test_parsers_of_group_data_raise_only_protocol_errors(blob: bytes) -> None:
     for read in READERS:
         with contextlib.suppress(ProtocolError):
             read(blob)
@@ -207,14 +207,14 @@ def test_whatever_the_bytes_only_a_protocol_error_is_raised(blob: bytes) -> None
         pytest.param(b"\x00\x03" + ints(0, -1, 0, 7), id="the rack is missing"),
     ],
 )
-def test_bytes_that_are_no_subscription_are_an_error(blob: bytes) -> None:
+def test_malformed_subscriptions_are_protocol_errors(blob: bytes) -> None:
     with pytest.raises(ProtocolError):
         read_subscription(blob)
 
 
 @pytest.mark.parametrize("read", READERS[:3])
 @pytest.mark.parametrize("count", [2**31 - 1, 1 << 24])
-def test_a_count_is_not_believed(read: Any, count: int) -> None:
+def test_a_huge_count_in_group_data_allocates_little_memory(read: Any, count: int) -> None:
     blob = b"\x00\x03" + ints(count) + bytes(1000)
     if read is read_sticky_data:
         blob = blob[2:]

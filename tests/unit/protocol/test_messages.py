@@ -194,12 +194,12 @@ def sent(api: Api, version: int, fields: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     ("api", "version"), [(api, version) for api in APIS for version in range(api.lowest, api.highest + 1)], ids=str
 )
-def test_one_description_serves_every_version(api: Api, version: int) -> None:
+def test_a_request_is_encoded_in_every_version_as_kio_reads_it(api: Api, version: int) -> None:
     body = sent(api, version, FIELDS[api])
     assert body == build(load_request_schema(api.key, version), FIELDS[api])
 
 
-def test_a_fetch_has_its_settings_and_partitions() -> None:
+def test_a_fetch_request_has_its_settings_and_partitions() -> None:
     body = sent(FETCH, 18, FIELDS[FETCH])
     assert body.max_wait == datetime.timedelta(milliseconds=500)
     assert (body.session_id, body.session_epoch, body.isolation_level, body.rack_id) == (3, 4, 1, "r")
@@ -210,7 +210,7 @@ def test_a_fetch_has_its_settings_and_partitions() -> None:
     assert body.forgotten_topics_data[0].partitions == (1, 2)
 
 
-def test_the_replica_of_a_consumer_is_none_in_every_version() -> None:
+def test_requests_of_a_consumer_have_replica_id_minus_one() -> None:
     """-1 says that this is a consumer; kio's default for OffsetForLeaderEpoch is another (-2)."""
     assert sent(FETCH, 14, FIELDS[FETCH]).replica_id == -1
     assert sent(FETCH, 18, FIELDS[FETCH]).replica_state.replica_id == -1
@@ -221,7 +221,7 @@ def test_the_replica_of_a_consumer_is_none_in_every_version() -> None:
 @pytest.mark.parametrize(
     ("version", "has", "has_not"), [(9, "name", "topic_id"), (10, "topic_id", "name")], ids=["v9", "v10"]
 )
-def test_topics_go_by_name_or_by_id(version: int, has: str, has_not: str) -> None:
+def test_offset_requests_have_topic_names_or_ids_by_version(version: int, has: str, has_not: str) -> None:
     for api in (OFFSET_COMMIT, OFFSET_FETCH):
         body = sent(api, version, FIELDS[api])
         (topic,) = body.topics if api is OFFSET_COMMIT else body.groups[0].topics
@@ -229,7 +229,7 @@ def test_topics_go_by_name_or_by_id(version: int, has: str, has_not: str) -> Non
         assert not hasattr(topic, has_not)
 
 
-def test_all_topics_and_no_topics_are_different_questions() -> None:
+def test_metadata_requests_distinguish_all_topics_from_none() -> None:
     rest = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     assert sent(METADATA, 13, {"topics": None, **rest}).topics is None
     assert sent(METADATA, 13, {"topics": [], **rest}).topics == ()
@@ -256,7 +256,7 @@ def commit_of(**changes: Any) -> dict[str, Any]:
         ("committed_metadata", "m" * 2**15),
     ],
 )
-def test_a_value_that_does_not_fit_names_its_field(field: str, value: Any) -> None:
+def test_the_error_of_a_value_that_cannot_be_encoded_names_its_field(field: str, value: Any) -> None:
     for version in range(OFFSET_COMMIT.lowest, OFFSET_COMMIT.highest + 1):
         with pytest.raises(
             EncodingError, match=rf"^cannot encode the request OffsetCommit: {field} of \w+ cannot be "
@@ -268,23 +268,23 @@ def test_a_value_that_does_not_fit_names_its_field(field: str, value: Any) -> No
 
 
 @pytest.mark.parametrize("value", [5, "text", [1], None])
-def test_a_field_of_bytes_takes_only_bytes(value: Any) -> None:
+def test_a_bytes_field_refuses_other_types(value: Any) -> None:
     with pytest.raises(EncodingError, match="auth_bytes"):
         encode_request(SASL_AUTHENTICATE, 2, 1, None, {"auth_bytes": value})
 
 
 @pytest.mark.parametrize("client_id", ["c" * 2**15, "\ud800", 5])
-def test_a_client_id_that_does_not_fit_is_refused(client_id: Any) -> None:
+def test_a_client_id_that_cannot_be_encoded_is_refused(client_id: Any) -> None:
     with pytest.raises(EncodingError, match="client_id"):
         encode_request(METADATA, 13, 1, client_id, FIELDS[METADATA])
 
 
-def test_a_missing_field_is_a_type_error() -> None:
+def test_a_missing_field_of_a_request_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="topics"):
         encode_request(METADATA, 13, 1, None, {})
 
 
-def test_a_tagged_field_is_refused_and_not_left_out() -> None:
+def test_a_tagged_field_of_a_request_is_refused() -> None:
     with pytest.raises(TypeError, match="cluster_id"):
         encode_request(FETCH, 18, 1, None, {**FIELDS[FETCH], "cluster_id": "c"})
 
@@ -301,7 +301,7 @@ def test_a_response_begins_with_its_correlation_id() -> None:
 
 
 @pytest.mark.parametrize("items", [(), (1, 2)])
-def test_an_answer_about_one_thing_is_about_one(items: tuple[int, ...]) -> None:
+def test_a_response_with_none_or_several_entries_instead_of_one_is_an_error(items: tuple[int, ...]) -> None:
     assert exactly_one((7,), "FindCoordinator of group g") == 7
     with pytest.raises(
         ProtocolError, match=f"FindCoordinator of group g: the response has {len(items)} entries instead of 1"

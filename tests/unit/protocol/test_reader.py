@@ -71,7 +71,7 @@ def written_by_kio(entity: Any) -> bytes:
 
 
 @each_answer
-def test_reads_what_kio_writes_as_kio_reads_it(api: Api, version: int) -> None:
+def test_the_reader_parses_responses_as_kio_does(api: Api, version: int) -> None:
     kind = load_response_schema(api.key, version)
 
     @STEADY
@@ -107,7 +107,7 @@ def test_unknown_tagged_fields_are_skipped_at_every_level(api: Api, version: int
     check()
 
 
-def test_an_unknown_error_code_stays_the_number_that_it_is() -> None:
+def test_an_unknown_error_code_is_parsed_as_a_number() -> None:
     kind = load_response_schema(API_VERSIONS.key, 4)
     raw = encode(answer(API_VERSIONS, 4, error_code=999, api_keys=(), throttle_time=0))
     code = reader.read(kind, memoryview(raw)).error_code
@@ -116,7 +116,7 @@ def test_an_unknown_error_code_stays_the_number_that_it_is() -> None:
         entity_reader(kind)(raw, 0)
 
 
-def test_a_known_error_code_is_kio_s() -> None:
+def test_a_known_error_code_is_parsed_as_kio_s_enum() -> None:
     kind = load_response_schema(API_VERSIONS.key, 4)
     raw = encode(answer(API_VERSIONS, 4, error_code=35, api_keys=(), throttle_time=0))
     assert reader.read(kind, memoryview(raw)).error_code is ErrorCode.unsupported_version
@@ -128,7 +128,7 @@ def fetch_answer(records: bytes | None) -> Any:
     return answer(FETCH, 18, throttle_time=0, error_code=0, session_id=0, responses=[topic])
 
 
-def test_records_are_a_view_of_the_frame() -> None:
+def test_parsed_records_are_a_view_of_the_frame() -> None:
     raw = bytearray(frame(5, fetch_answer(b"x" * 1000))[4:])
     body = decode_response(FETCH, 18, memoryview(raw))
     records = body.responses[0].partitions[0].records
@@ -138,7 +138,7 @@ def test_records_are_a_view_of_the_frame() -> None:
     assert records[0] == ord("y"), "a copy would not have changed"
 
 
-def test_null_records_are_none() -> None:
+def test_null_records_of_a_fetch_response_are_none() -> None:
     body = decode_response(FETCH, 18, memoryview(frame(5, fetch_answer(None))[4:]))
     assert body.responses[0].partitions[0].records is None
 
@@ -218,7 +218,7 @@ METADATA_FIELDS = {
 
 
 @each_answer
-def test_mutated_answers_are_protocol_errors_and_nothing_else(api: Api, version: int) -> None:
+def test_mutated_responses_raise_only_protocol_errors(api: Api, version: int) -> None:
     """Cut off anywhere it is one; with bytes changed it is one, or another answer, and never another exception."""
     kind = load_response_schema(api.key, version)
 
@@ -243,13 +243,13 @@ def test_mutated_answers_are_protocol_errors_and_nothing_else(api: Api, version:
 
 
 @pytest.mark.parametrize("cut", range(40))
-def test_a_cut_off_answer_is_never_taken_for_a_whole_one(cut: int) -> None:
+def test_a_truncated_response_is_a_protocol_error(cut: int) -> None:
     raw = frame(7, answer(METADATA, 13, **METADATA_FIELDS))[4:]
     with pytest.raises(ProtocolError):
         decode_response(METADATA, 13, memoryview(raw[: min(cut, len(raw) - 1)]))
 
 
-def test_a_lying_count_allocates_nothing() -> None:
+def test_a_huge_count_in_a_response_allocates_little_memory() -> None:
     raw = memoryview(b"\0\0" + b"\xff\xff\xff\xff\x0f" + b"\0" * 100)
     kind = load_response_schema(API_VERSIONS.key, 4)
     reader.reader_of(kind)
@@ -262,6 +262,6 @@ def test_a_lying_count_allocates_nothing() -> None:
         tracemalloc.stop()
 
 
-def test_a_broken_header_is_a_protocol_error_too() -> None:
+def test_a_malformed_response_header_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="ResponseHeader"):
         decode_response(METADATA, 13, memoryview(b"\0\0\0\x01" + b"\xff" * 10))

@@ -27,7 +27,7 @@ def broker(low: int, high: int) -> BrokerVersions:
         pytest.param(4, 18, 99, 18, id="no higher than headrace knows"),
     ],
 )
-def test_the_highest_version_that_both_know_is_spoken(low: int, high: int, highest: int | None, picked: int) -> None:
+def test_the_highest_common_version_is_picked(low: int, high: int, highest: int | None, picked: int) -> None:
     assert broker(low, high).pick(FETCH, highest) == picked
 
 
@@ -38,7 +38,7 @@ def test_the_highest_version_that_both_know_is_spoken(low: int, high: int, highe
         pytest.param(19, 30, "upgrade headrace", id="too new"),
     ],
 )
-def test_no_common_version_is_an_error(low: int, high: int, advice: str) -> None:
+def test_no_common_version_is_an_error_with_advice(low: int, high: int, advice: str) -> None:
     with pytest.raises(
         UnsupportedVersionError, match=rf"kafka-1:9092 supports Fetch versions {low} to {high}"
     ) as error:
@@ -47,12 +47,12 @@ def test_no_common_version_is_an_error(low: int, high: int, advice: str) -> None
     assert not error.value.retriable
 
 
-def test_a_request_that_the_broker_does_not_know_is_an_error() -> None:
+def test_picking_a_version_of_an_unknown_request_is_an_error() -> None:
     with pytest.raises(UnsupportedVersionError, match="kafka-1:9092 does not support the request OffsetCommit"):
         broker(4, 18).pick(OFFSET_COMMIT)
 
 
-def test_version_ranges_come_from_the_response() -> None:
+def test_version_ranges_are_those_of_the_api_versions_response() -> None:
     found = BrokerVersions.from_response("h:1", api_versions(4, {1: (4, 18), 999: (0, 0)}))
     assert found.ranges == {1: (4, 18), 999: (0, 0)}
 

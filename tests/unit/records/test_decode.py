@@ -86,7 +86,7 @@ def logs(draw):
 
 
 @given(logs(), st.integers(0, 300), st.integers(0, 80))
-def test_what_is_written_is_read(log, skipped, fragment):
+def test_encoded_batches_are_decoded_as_written(log, skipped, fragment):
     data = b"".join(data for data, _, _ in log) + encode_batch(entries(9), base_offset=10**13)[:fragment]
     start = log[0][2] - 300 if log else 0
     position = max(start, 0) + skipped
@@ -98,7 +98,7 @@ def test_what_is_written_is_read(log, skipped, fragment):
 
 
 @given(logs(), st.data())
-def test_damage_is_an_error_or_leaves_what_came_before(log, data):
+def test_damaged_batches_raise_or_decode_only_records_that_were_written(log, data):
     good = b"".join(data for data, _, _ in log)
     if not good:
         return
@@ -116,7 +116,7 @@ def test_damage_is_an_error_or_leaves_what_came_before(log, data):
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_decoded_or_refused(data):
+def test_any_bytes_are_decoded_or_raise_decode_error(data):
     for check_crcs in (True, False):
         try:
             batch = decode(data, topic="t", partition=0, position=5, check_crcs=check_crcs)
@@ -125,7 +125,7 @@ def test_any_bytes_are_decoded_or_refused(data):
         assert next_offset(data, 5) >= batch.next_offset >= 5
 
 
-def test_an_error_names_topic_partition_offset_and_cause():
+def test_a_decode_error_names_topic_partition_offset_and_cause():
     bad = encode_batch(entries(2), base_offset=40, crc=1)
     with pytest.raises(DecodeError, match=r"orders-3 at offset 40: CRC-32C mismatch") as raised:
         read(bad, 41)
@@ -135,7 +135,7 @@ def test_an_error_names_topic_partition_offset_and_cause():
     assert (str(again), again.topic, again.partition, again.offset) == (str(error), "orders", 3, 40)
 
 
-def test_a_bad_batch_waits_behind_a_good_one():
+def test_a_damaged_batch_raises_only_after_the_good_ones_before_it():
     data = encode_batch(entries(2)) + encode_batch(entries(2), base_offset=2, crc=1)
     batch = decode(data, topic="t", partition=0, position=0)
     assert [r.offset for r in batch] == [0, 1]
@@ -145,16 +145,16 @@ def test_a_bad_batch_waits_behind_a_good_one():
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_formats_are_refused_in_words(magic):
+def test_old_message_formats_are_refused_by_name(magic):
     with pytest.raises(DecodeError, match=f"message format v{magic} is not supported"):
         read(encode_batch(entries(1), magic=magic))
 
 
-def test_checksums_can_be_left_unchecked():
+def test_decoding_without_check_crcs_accepts_a_wrong_checksum():
     assert len(read(encode_batch(entries(2), crc=1), check_crcs=False)) == 2
 
 
-def test_a_bomb_is_refused_and_the_limit_is_configurable():
+def test_a_batch_that_decompresses_beyond_the_limit_is_refused():
     data = encode_batch([Entry(value=bytes(1_000_000))], compressed=True)
     assert len(data) < 2_000
     assert len(read(data)) == 1
@@ -162,7 +162,7 @@ def test_a_bomb_is_refused_and_the_limit_is_configurable():
         decode(data, topic="t", partition=0, position=0, max_batch_bytes=999_999)
 
 
-def test_aborted_transactions_are_left_out():
+def test_read_committed_excludes_aborted_transactions():
     def part(base, producer):
         return encode_batch(entries(2), base_offset=base, producer_id=producer, transactional=True)
 
@@ -183,20 +183,20 @@ def test_aborted_transactions_are_left_out():
     assert [r.offset for r in read(data, aborted=aborted)] == [0, 1, 2, 3, 5, 6]
 
 
-def test_markers_alone_move_the_position():
+def test_a_batch_of_markers_has_no_records_and_a_next_offset():
     batch = read(encode_marker(COMMIT, base_offset=8, producer_id=11), 8)
     assert (len(batch), batch.next_offset, batch.leader_epoch) == (0, 9, 7)
     assert (batch.first_offset, batch.last_offset) == (None, None)
 
 
-def test_only_the_beginning_of_a_batch_has_no_records():
+def test_an_incomplete_batch_has_no_records():
     data = encode_batch(entries(5))
     for cut in (0, 5, 11, 12, 16, 60, 61, len(data) - 1):
         batch = read(data[:cut], 5)
         assert (len(batch), batch.next_offset, batch.leader_epoch) == (0, 5, -1)
 
 
-def test_header_names_that_are_not_utf8_are_read_with_replacements():
+def test_header_names_that_are_not_utf8_are_decoded_with_replacements():
     data = encode_batch([Entry(headers=((b"a\xffb", b"\xff"),))])
     assert read(data)[0].headers == (("a\ufffdb", b"\xff"),)
 
@@ -216,11 +216,11 @@ DATA = encode_batch(entries(3))
     ],
     ids=["bytes", "bytearray", "memoryview", "slice", "readonly", "array"],
 )
-def test_any_contiguous_buffer_will_do(buffer):
+def test_any_contiguous_buffer_can_be_decoded(buffer):
     assert [r.value for r in read(buffer)] == [b"v0", b"v1", b"v2"]
 
 
-def test_objects_that_are_no_buffer_are_refused():
+def test_decode_refuses_objects_that_are_no_contiguous_buffer():
     with pytest.raises(BufferError):
         decode(memoryview(DATA)[::2], topic="t", partition=0, position=0)
     for other in ("text", None, array.array("i", [1])):
@@ -228,7 +228,7 @@ def test_objects_that_are_no_buffer_are_refused():
             decode(other, topic="t", partition=0, position=0)
 
 
-def test_the_buffer_can_be_reused_at_once():
+def test_a_decoded_buffer_can_be_reused_at_once():
     buffer = bytearray(DATA)
     batch = read(buffer)
     buffer[:] = bytes(len(buffer))
@@ -236,7 +236,7 @@ def test_the_buffer_can_be_reused_at_once():
     assert [r.value for r in batch] == [b"v0", b"v1", b"v2"]
 
 
-def test_next_offset_stops_at_a_header_that_cannot_be():
+def test_next_offset_stops_at_an_impossible_batch_header():
     bad = bytearray(encode_batch(entries(2), base_offset=2))
     bad[8:12] = struct.pack(">i", -1)
     assert next_offset(DATA + bad, 0) == 3
@@ -285,12 +285,12 @@ def test_decoding_stops_at_its_limit_of_bytes(total: int, ends: list[int | None]
     assert [None if each is None else each.next_offset for each in found] == ends
 
 
-def test_several_partitions_with_objects_that_are_no_buffer_are_refused():
+def test_decode_all_refuses_objects_that_are_no_buffer():
     with pytest.raises(TypeError):
         decode_all([(7, "t", 0, 0, [])], read_committed=False, check_crcs=True, max_batch_bytes=1, max_total_bytes=1)
 
 
-def test_other_threads_run_while_it_decodes():
+def test_other_threads_run_while_a_batch_is_decoded():
     one = encode_batch([Entry(value=bytes(1000))] * 200, compressed=True)
     data = b"".join(struct.pack(">q", 200 * i) + one[8:] for i in range(200))
 
@@ -317,7 +317,7 @@ def test_other_threads_run_while_it_decodes():
     assert any(another_runs() for _ in range(5)), "other processes may have the processors once, not each time"
 
 
-def test_entries_may_share_nothing_with_the_batch_they_are_compared_to():
+def test_a_decoded_record_has_the_fields_of_its_encoded_entry():
     """The encoder and `Record`'s constructor agree, so the comparisons above mean something."""
     entry = Entry(key=b"k", value=None, headers=(("h", None), ("h", b"")), timestamp_delta=5)
     record = read(encode_batch([replace(entry, offset_delta=4)], base_offset=100))[0]

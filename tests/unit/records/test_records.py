@@ -42,7 +42,7 @@ class TestBatch:
             with pytest.raises(IndexError):
                 b[index]
 
-    def test_iterators_are_independent_and_end_for_good(self):
+    def test_iterators_of_a_batch_are_independent_and_end_for_good(self):
         b = batch(3)
         first, second = iter(b), iter(b)
         assert next(first).offset == next(second).offset == 0
@@ -71,7 +71,7 @@ class TestBatch:
         assert b.slice(2, 0).next_offset == 12
         assert b.slice(4, 0).next_offset == 20
 
-    def test_negative_slices_are_refused(self):
+    def test_negative_slices_of_a_batch_are_refused(self):
         for start, length in ((-1, 1), (0, -1)):
             with pytest.raises(ValueError, match="must not be negative"):
                 batch(3).slice(start, length)
@@ -84,7 +84,7 @@ class TestBatch:
         assert b.slice(0, 3).leader_epoch == 4
         assert [r.leader_epoch for r in b] == [3, 3, 4, 4]
 
-    def test_memory_is_shared_out_over_slices(self):
+    def test_the_bytes_of_a_batch_are_divided_among_its_slices(self):
         b = batch(1000)
         assert 1000 * (8 + 8 + 4 + 4 + 5) < b.nbytes < 80_000
         halves = b.slice(0, 500).nbytes + b.slice(500, 500).nbytes
@@ -160,7 +160,7 @@ class TestRecord:
     def test_a_record_can_be_pickled(self, protocol):
         assert pickle.loads(pickle.dumps(self.RECORD, protocol)) == self.RECORD
 
-    def test_a_pickle_holds_one_record_and_not_its_batch(self):
+    def test_a_pickled_record_does_not_contain_its_batch(self):
         assert len(pickle.dumps(batch(10_000)[0])) < 300
 
     def test_a_record_cannot_be_changed(self):
@@ -239,7 +239,7 @@ class TestRecords:
         with pytest.raises(TypeError, match=r"^records .* not .*"):
             self.records()[key]
 
-    def test_records_can_be_had_by_partition(self):
+    def test_records_can_be_indexed_by_partition(self):
         records = self.records()
         assert records.partitions == (self.A, self.B)
         assert offsets(records[self.A]) == [10, 11, 12, 14, 15, 16, 17]
@@ -255,13 +255,13 @@ class TestRecords:
         assert repr(self.records()) == "<Records: 9 (t-0: 7, u-1: 2)>"
         assert repr(Records()) == "<Records: 0>"
 
-    def test_the_batches_given_may_change_afterwards(self):
+    def test_records_do_not_change_with_the_list_they_were_made_from(self):
         batches = [batch(2)]
         records = Records(batches)
         batches.clear()
         assert len(list(records)) == len(records) == 2
 
-    def test_a_small_poll_is_cheap(self):
+    def test_making_records_of_a_slice_takes_microseconds(self):
         whole = batch(2_000)
         best = 1.0
         for _ in range(500):

@@ -81,7 +81,7 @@ def test_pyarrow_takes_records(records):
     assert pa.schema(records) == SCHEMA
 
 
-def test_one_arrow_batch_a_batch(records):
+def test_an_arrow_stream_has_one_arrow_batch_for_each_batch(records):
     reader = pa.RecordBatchReader.from_stream(records)
     assert reader.schema == SCHEMA
     assert [b.num_rows for b in reader] == [7, 4, 7]
@@ -102,7 +102,7 @@ def test_no_records_are_an_empty_arrow_table():
     assert pl.DataFrame(Records()).shape == (0, 8)
 
 
-def test_the_lane_is_a_column_when_asked_for():
+def test_an_arrow_table_has_a_lane_column_on_request():
     records = Records([batch(lane="live"), batch(lane=None), batch(lane="backlog")])
     table = records.to_arrow(lane=True)
     assert table.schema == WITH_LANE
@@ -134,7 +134,7 @@ def test_pandas_takes_records(records):
     assert list(direct["offset"]) == [r.offset for r in records]
 
 
-def test_memory_outlives_the_records(records):
+def test_arrow_memory_outlives_the_records(records):
     want = [expected(r) for r in records]
     reader = pa.RecordBatchReader.from_stream(records)
     del records
@@ -147,7 +147,7 @@ def test_memory_outlives_the_records(records):
     del noise
 
 
-def test_keys_values_and_offsets_are_not_copied():
+def test_arrow_keys_values_and_offsets_are_not_copied():
     b = batch()
     tables = [Records([b]).to_arrow() for _ in range(2)]
     for name in ("key", "value", "offset"):
@@ -170,7 +170,7 @@ def test_keys_values_and_offsets_are_not_copied():
         (-(2**63), -(2**63)),
     ],
 )
-def test_odd_timestamps_become_arrow_timestamps(milliseconds, microseconds):
+def test_extreme_timestamps_become_arrow_timestamps(milliseconds, microseconds):
     data = encode_batch([Entry()], base_timestamp=milliseconds)
     records = Records([decode(data, topic="t", partition=0, position=0)])
     assert records[0].timestamp == milliseconds
@@ -201,7 +201,7 @@ class TestRequestedSchema:
         table.validate(full=True)
         assert table.cast(WITH_LANE).equals(records.to_arrow(lane=True))
 
-    def test_a_type_without_conversion_gives_the_own_one(self, records):
+    def test_a_requested_type_without_conversion_is_ignored(self, records):
         odd = SCHEMA.set(4, pa.field("offset", pa.float64()))
         assert pa.RecordBatchReader.from_stream(records, schema=odd).schema == SCHEMA
         # pyarrow then casts by itself.
@@ -212,7 +212,7 @@ class TestRequestedSchema:
             with pytest.raises(ValueError, match="the columns are key, value, topic"):
                 pa.RecordBatchReader.from_stream(records, schema=wrong)
 
-    def test_something_else_than_a_schema_is_refused(self, records):
+    def test_a_requested_schema_of_another_type_is_refused(self, records):
         with pytest.raises(TypeError):
             records.__arrow_c_stream__(object())
         with pytest.raises(ValueError, match="name"):
@@ -220,7 +220,7 @@ class TestRequestedSchema:
 
 
 @pytest.mark.parametrize("lane", [1, None, "no"])
-def test_a_lane_column_is_wanted_or_not(records, lane):
+def test_to_arrow_refuses_a_lane_that_is_no_bool(records, lane):
     with pytest.raises(TypeError, match="lane must be True or False"):
         records.to_arrow(lane=lane)
 
@@ -248,7 +248,7 @@ def test_a_long_topic_name_with_many_records_fits_an_arrow_table():
     assert table.num_rows == 100_000
 
 
-def test_topics_are_told_apart_whatever_was_exported_before():
+def test_arrow_topic_columns_are_right_after_exports_of_other_topics():
     """The topic columns of the last few topics are kept, in the length of the longest."""
     names = [f"topic {number}" for number in range(20)] + ["", "x" * 300]
     for length in (3, 1, 0, 2, 3):

@@ -42,7 +42,7 @@ def found(calls: HandlerCalls[str], now: float) -> list[tuple[str, bool, bool]]:
         (30, 10, {}, [(110, True, True)]),
     ],
 )
-def test_a_call_is_reported_when_it_is_over_its_time(
+def test_a_handler_call_is_reported_when_it_is_overdue(
     timeout: float | None, limit: float, begun: dict[str, float], said: list[tuple[float, bool, bool]]
 ) -> None:
     calls: HandlerCalls[str] = HandlerCalls(timeout, limit)
@@ -55,7 +55,7 @@ def test_a_call_is_reported_when_it_is_over_its_time(
     assert calls.next_look == math.inf
 
 
-def test_only_calls_that_end_in_time_count() -> None:
+def test_a_handler_call_that_was_reported_does_not_count_when_it_ends() -> None:
     calls: HandlerCalls[str] = HandlerCalls(3, 10)
     first, second = begin(calls, "a", 0), begin(calls, "b", 1)
     assert found(calls, 3) == [("a", True, False)]
@@ -66,7 +66,7 @@ def test_only_calls_that_end_in_time_count() -> None:
     assert found(calls, 99) == []
 
 
-def test_a_call_whose_timeout_was_forgotten_is_reported_only_when_stuck() -> None:
+def test_a_handler_call_without_its_timeout_is_reported_only_when_stuck() -> None:
     calls: HandlerCalls[str] = HandlerCalls(3, 10)
     call = begin(calls, "a", 0)
     assert found(calls, 3) == [("a", True, False)]
@@ -76,7 +76,7 @@ def test_a_call_whose_timeout_was_forgotten_is_reported_only_when_stuck() -> Non
     assert (calls.abandoned, calls.end(call), calls.abandoned) == (1, False, 0)
 
 
-def test_the_oldest_overdue_call_is_reported_first() -> None:
+def test_the_oldest_overdue_handler_call_is_reported_first() -> None:
     calls: HandlerCalls[str] = HandlerCalls(3, 10)
     for number, job in enumerate("abcdefgh"):
         begin(calls, job, number / 10)
@@ -97,7 +97,7 @@ def test_the_oldest_overdue_call_is_reported_first() -> None:
         (True, TypeError),
     ],
 )
-def test_handler_timeouts_that_make_no_sense_are_refused(timeout: float | None, error: type[Exception] | None) -> None:
+def test_invalid_handler_timeouts_are_refused(timeout: float | None, error: type[Exception] | None) -> None:
     if error is None:
         check_timeout(timeout)
         return

@@ -31,11 +31,13 @@ from support.harness.scheduler import P, Q, Thing, add, offsets, scheduler, star
         ("none", "...", 4, [0, 1, 2]),
     ],
 )
-def test_order_and_concurrency_decide_what_begins(order: str, keys: str, concurrency: int, begin: list[int]) -> None:
+def test_order_and_concurrency_decide_which_records_start(
+    order: str, keys: str, concurrency: int, begin: list[int]
+) -> None:
     assert offsets(start_all(scheduler(keys, order=order, concurrency=concurrency))) == begin
 
 
-def test_keys_of_a_partition_take_turns() -> None:
+def test_keys_of_a_partition_are_scheduled_in_turn() -> None:
     work = scheduler("aaabbbc", concurrency=1)
     seen = []
     while (job := work.start(0)) is not None:
@@ -45,7 +47,7 @@ def test_keys_of_a_partition_take_turns() -> None:
     assert (work.handled, work.running, work.in_flight) == (7, 0, 0)
 
 
-def test_what_comes_later_waits_for_what_its_key_has() -> None:
+def test_later_records_of_a_key_wait_for_earlier_ones() -> None:
     work = scheduler("aa")
     (first,) = start_all(work)
     work.succeeded(first)
@@ -54,7 +56,7 @@ def test_what_comes_later_waits_for_what_its_key_has() -> None:
     assert work.in_flight == 5
 
 
-def test_the_same_key_in_another_partition_is_another_one() -> None:
+def test_the_same_key_in_two_partitions_runs_concurrently() -> None:
     work = scheduler("a", {P: 1, Q: 1})
     add(work, "a", Q)
     assert [job.record.tp for job in start_all(work)] == [P, Q]
@@ -63,7 +65,7 @@ def test_the_same_key_in_another_partition_is_another_one() -> None:
 # -- failures --------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_waits_while_its_record_is_tried_again() -> None:
+def test_a_key_waits_while_its_record_is_retried() -> None:
     work = scheduler("aab", retries=2)
     first, other = start_all(work)
     assert work.failed(first, ValueError(), now=10.0, dice=0.5) == (FailureAction.RETRY, True)
@@ -79,7 +81,7 @@ def test_a_key_waits_while_its_record_is_tried_again() -> None:
     assert (work.handled, work.retried) == (2, 2)
 
 
-def test_without_a_dead_letter_topic_a_failure_ends_everything() -> None:
+def test_without_dead_letters_a_failure_stops_the_scheduler() -> None:
     work = scheduler("aabb", retries=0)
     first, other = start_all(work)
     assert work.failed(first, ValueError(), now=0, dice=0) == (FailureAction.STOP, True)
@@ -89,7 +91,7 @@ def test_without_a_dead_letter_topic_a_failure_ends_everything() -> None:
     assert work.unfinished() == {P}
 
 
-def test_a_dead_letter_is_written_in_its_place() -> None:
+def test_a_key_waits_while_its_dead_letter_is_written() -> None:
     work = scheduler("aa", retries=1, has_dead_letters=True)
     (job,) = start_all(work)
     first, last = ValueError("1"), ValueError("2")
@@ -107,14 +109,14 @@ def test_a_dead_letter_is_written_in_its_place() -> None:
     assert offsets(start_all(work, 9.0)) == [1]
 
 
-def test_a_dead_letter_that_cannot_be_written_ends_everything() -> None:
+def test_a_dead_letter_that_cannot_be_written_stops_the_scheduler() -> None:
     work = scheduler("a", retries=0, has_dead_letters=True)
     (job,) = start_all(work)
     assert work.failed(job, ValueError(), 0, 0)[0] is FailureAction.DEAD_LETTER
     assert work.failed(job, OSError(), 0, 0)[0] is FailureAction.STOP
 
 
-def test_retries_may_be_without_end() -> None:
+def test_retries_may_be_unlimited() -> None:
     work = scheduler("a", retries=None)
     for attempt in range(1, 51):
         (job,) = start_all(work, now=10.0 * attempt)
@@ -122,7 +124,7 @@ def test_retries_may_be_without_end() -> None:
         assert job.attempts == attempt
 
 
-def test_what_breaks_off_was_not_handled() -> None:
+def test_an_aborted_record_is_not_handled_and_stops_the_scheduler() -> None:
     work = scheduler("ab")
     first, _ = start_all(work)
     assert work.aborted(first)
@@ -132,7 +134,7 @@ def test_what_breaks_off_was_not_handled() -> None:
 # -- partitions that go ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_held_does_not_begin_and_goes_on_when_given_back() -> None:
+def test_records_of_a_held_partition_start_only_when_it_is_released() -> None:
     work = scheduler("aab", {P: 1, Q: 1}, concurrency=2)
     add(work, "c", Q)
     jobs = start_all(work)
@@ -147,7 +149,7 @@ def test_what_is_held_does_not_begin_and_goes_on_when_given_back() -> None:
     assert offsets(start_all(work)) == [1]
 
 
-def test_what_waits_to_be_tried_again_is_held_too() -> None:
+def test_retries_of_a_held_partition_wait_until_it_is_released() -> None:
     work = scheduler("a")
     (job,) = start_all(work)
     work.hold({P})
@@ -158,7 +160,7 @@ def test_what_waits_to_be_tried_again_is_held_too() -> None:
     assert work.start(5.0) is job
 
 
-def test_records_of_a_partition_that_goes_are_dropped() -> None:
+def test_records_of_an_unassigned_partition_are_dropped() -> None:
     work = scheduler("aabc", {P: 1, Q: 1}, concurrency=2)
     jobs = start_all(work)
     work.failed(jobs[1], ValueError(), now=0, dice=0)
@@ -171,7 +173,7 @@ def test_records_of_a_partition_that_goes_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_partition_that_comes_back_begins_anew(fails: bool) -> None:
+def test_a_reassigned_partition_starts_anew_and_ignores_old_work(fails: bool) -> None:
     """Lost and given again: all that was queued is delivered again, and what runs counts for nothing."""
     before, after = object(), object()
     work = scheduler("ab", {P: before}, concurrency=1, retries=0)
@@ -193,7 +195,7 @@ def test_a_partition_that_comes_back_begins_anew(fails: bool) -> None:
 # -- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_bound_of_records_in_flight_opens_again_at_half() -> None:
+def test_max_in_flight_makes_room_again_at_half() -> None:
     work = scheduler("a" * 10, order="none", concurrency=4, max_in_flight=10)
     assert (work.room, work.full_partitions()) == (0, {P})
     news = []
@@ -206,7 +208,7 @@ def test_the_bound_of_records_in_flight_opens_again_at_half() -> None:
     assert (work.room, work.full_partitions()) == (5, set())
 
 
-def test_a_partition_has_its_portion_of_the_bound() -> None:
+def test_a_partition_gets_its_portion_of_max_in_flight() -> None:
     ownerships = {TopicPartition("t", number): 1 for number in range(10)}
     work = scheduler("", ownerships, order="none", concurrency=2, max_in_flight=100)
     assert work.room == 10, "at once no more than a partition may have"
@@ -238,7 +240,7 @@ def test_a_stopped_scheduler_starts_nothing() -> None:
         ({"backoff": Backoff(100, 50)}, "retry_backoff"),
     ],
 )
-def test_scheduler_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_scheduler_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         terms(**wrong)
 
@@ -396,7 +398,7 @@ class Chance:
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32))
-def test_a_scheduler_keeps_its_promises_in_random_runs(seed: int) -> None:
+def test_a_scheduler_keeps_order_and_bounds_in_random_runs(seed: int) -> None:
     chance = Chance(seed)
     for _ in range(150):
         chance.step()

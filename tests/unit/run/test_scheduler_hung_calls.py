@@ -8,7 +8,7 @@ from headrace._machines.run.scheduler import FailureAction
 from support.harness.scheduler import P, Q, offsets, scheduler, start_all
 
 
-def test_a_hung_call_is_not_tried_again_before_it_ends() -> None:
+def test_a_hung_call_is_not_retried_before_it_ends() -> None:
     work, call = scheduler("aab", concurrency=1, retries=2), object()
     job = work.start(0)
     assert job is not None
@@ -22,7 +22,7 @@ def test_a_hung_call_is_not_tried_again_before_it_ends() -> None:
     assert not work.returned(job, call, now=6.0, dice=0.5), "only once"
 
 
-def test_a_hung_call_fails_once_more_for_each_timeout() -> None:
+def test_each_timeout_of_a_hung_call_counts_as_an_attempt() -> None:
     work, call, last = scheduler("aa", retries=1, has_dead_letters=True), object(), TimeoutError("2")
     (job,) = start_all(work)
     assert work.overran(job, call, TimeoutError("1"))[0] is FailureAction.RETRY
@@ -37,7 +37,7 @@ def test_a_hung_call_fails_once_more_for_each_timeout() -> None:
     assert offsets(start_all(work, 99.0)) == [1]
 
 
-def test_a_dead_letter_that_hangs_ends_everything() -> None:
+def test_a_dead_letter_that_hangs_stops_the_scheduler() -> None:
     work, first, second = scheduler("a", retries=1, has_dead_letters=True), object(), object()
     (job,) = start_all(work)
     for _ in range(2):
@@ -49,7 +49,7 @@ def test_a_dead_letter_that_hangs_ends_everything() -> None:
     assert (work.is_stopped, work.running, work.in_flight, work.unfinished()) == (True, 0, 1, {P})
 
 
-def test_a_hung_call_of_a_partition_that_goes_is_dropped() -> None:
+def test_a_hung_call_of_an_unassigned_partition_is_dropped() -> None:
     work, call, other = scheduler("abc", {P: 1}, retries=None), object(), object()
     first, second, _ = start_all(work)
     work.overran(first, call, TimeoutError())
@@ -63,7 +63,7 @@ def test_a_hung_call_of_a_partition_that_goes_is_dropped() -> None:
     assert work.start(99.0) is None
 
 
-def test_a_hung_call_does_not_keep_a_partition_that_is_asked_back() -> None:
+def test_a_hung_call_does_not_keep_a_held_partition_busy() -> None:
     work, call = scheduler("aab"), object()
     first, second = start_all(work)
     work.hold({P})

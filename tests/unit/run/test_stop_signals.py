@@ -21,7 +21,7 @@ def handlers_restored() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_stops_and_the_handler_is_gone_afterwards(number: signal.Signals) -> None:
+def test_the_first_signal_stops_run_and_restores_the_usual_handler(number: signal.Signals) -> None:
     stopped = threading.Event()
     usual = signal.getsignal(number)
     with stopped_by_signals(stopped.set):
@@ -33,7 +33,7 @@ def test_the_first_signal_stops_and_the_handler_is_gone_afterwards(number: signa
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
+def test_a_signal_that_is_ignored_does_not_stop_run(number: signal.Signals) -> None:
     stopped = threading.Event()
     signal.signal(number, signal.SIG_IGN)
     with stopped_by_signals(stopped.set):
@@ -42,7 +42,7 @@ def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
     assert signal.getsignal(number) is signal.SIG_IGN
 
 
-def test_programs_of_tests_are_interrupted_whatever_the_test_run_inherited() -> None:
+def test_programs_of_tests_can_be_interrupted_although_sigint_is_ignored() -> None:
     """Else tests that send SIGINT to them fail when the run itself is in the background of a script."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = python("""

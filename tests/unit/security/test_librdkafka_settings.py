@@ -120,6 +120,6 @@ def test_kerberos_is_translated_for_librdkafka(tmp_path: Path, monkeypatch: pyte
         translated(**sasl, sasl_jaas_config="a.Krb5LoginModule required useTicketCache=true ticketCache='/tmp/it';")
 
 
-def test_settings_without_a_name_in_librdkafka_are_refused() -> None:
+def test_settings_that_librdkafka_does_not_have_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"ssl\.enabled\.protocols"):
         translated(security_protocol="SSL", ssl_enabled_protocols="TLSv1.3")

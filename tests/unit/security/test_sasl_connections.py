@@ -87,7 +87,7 @@ def test_a_login_has_handshake_authentication_and_then_requests() -> None:
         (999, (), "UNKNOWN_ERROR_999"),
     ],
 )
-def test_a_refused_handshake_names_the_mechanisms(code: int, offered: tuple[str, ...], said: str) -> None:
+def test_the_error_of_a_rejected_handshake_says_why(code: int, offered: tuple[str, ...], said: str) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             task = opening(broker)
@@ -103,7 +103,7 @@ def test_a_refused_handshake_names_the_mechanisms(code: int, offered: tuple[str,
     run(main())
 
 
-def test_a_refused_login_is_an_authentication_error() -> None:
+def test_the_error_of_a_rejected_login_is_short_and_without_the_secret() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             task = opening(broker)
@@ -152,7 +152,7 @@ def test_requests_are_held_back_while_the_login_is_renewed() -> None:
     patiently(lambda scale: run(main(scale)))
 
 
-def test_a_renewal_that_is_refused_fails_everything() -> None:
+def test_a_rejected_login_renewal_fails_all_calls() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             task = opening(broker)
@@ -172,7 +172,7 @@ def test_a_renewal_that_is_refused_fails_everything() -> None:
     run(main())
 
 
-def test_a_connection_that_ends_renews_nothing() -> None:
+def test_a_closed_connection_cancels_its_login_renewal() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             task = opening(broker)
@@ -192,7 +192,7 @@ def test_a_connection_that_ends_renews_nothing() -> None:
 # -- brokers that cheat ------------------------------------------------------------------------------------------------
 
 
-def test_challenges_without_end_are_refused() -> None:
+def test_repeated_sasl_challenges_are_refused() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             settings = {"sasl_mechanism": "OAUTHBEARER", "sasl_username": None, "sasl_password": None}
@@ -233,7 +233,7 @@ def test_a_scram_server_that_proves_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("lifetime", [2**63 - 1, -(2**63), -1, 2**53])
-def test_a_login_of_an_impossible_length_is_refused(lifetime: int) -> None:
+def test_an_impossible_login_lifetime_is_refused_or_ignored(lifetime: int) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             task = opening(broker)
@@ -266,7 +266,7 @@ def test_a_login_of_an_impossible_length_is_refused(lifetime: int) -> None:
         pytest.param(b"", NetworkError, id="hangs up"),
     ],
 )
-def test_nonsense_instead_of_a_handshake_is_refused(sent: bytes, kind: type[HeadraceError]) -> None:
+def test_a_malformed_handshake_response_closes_the_connection(sent: bytes, kind: type[HeadraceError]) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             task = opening(broker)
@@ -292,7 +292,7 @@ TOKEN = "t0ken-" + "x" * 1000
 
 
 @pytest.mark.parametrize("said", [b"[" * 100_000, b'{"status":"' + b"y" * 10_000 + b'"}'], ids=["deep", "long"])
-def test_a_challenge_that_nobody_can_read_is_refused(said: bytes) -> None:
+def test_an_unreadable_sasl_challenge_is_ignored_and_not_shown(said: bytes) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             task = opening(broker)
@@ -314,7 +314,7 @@ def test_a_challenge_that_nobody_can_read_is_refused(said: bytes) -> None:
     run(main())
 
 
-def test_a_broker_that_repeats_the_secret_does_not_bring_it_into_an_error() -> None:
+def test_an_error_hides_a_secret_that_the_broker_repeats() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             for settings, secret in ((PLAIN, "s3cret-of-me"), (OAUTH, TOKEN), (OAUTH, TOKEN[:50])):
@@ -340,7 +340,7 @@ def test_a_broker_that_repeats_the_secret_does_not_bring_it_into_an_error() -> N
     run(main())
 
 
-def test_an_unforeseen_failure_of_a_login_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_of_a_login_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(*_: Any) -> Any:
         raise RecursionError("of the test")
 

@@ -46,7 +46,7 @@ class Server:
         return b"v=" + base64.b64encode(hmac.digest(server_key, transcript, self.hash_name))
 
 
-def test_the_example_of_rfc_7677() -> None:
+def test_scram_follows_the_example_of_rfc_7677() -> None:
     scram = Scram("user", SaltedPasswords("sha256", "pencil"), NONCE)
     assert scram.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     said = rb"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
@@ -60,7 +60,7 @@ def test_the_example_of_rfc_7677() -> None:
 @given(
     st.sampled_from(["sha256", "sha512"]), st.text(min_size=1), st.text(min_size=1).filter(lambda it: "\0" not in it)
 )
-def test_any_name_and_password(hash_name: str, password: str, name: str) -> None:
+def test_scram_authenticates_any_name_and_password(hash_name: str, password: str, name: str) -> None:
     name = name.encode("utf-8", "ignore").decode() or "x"
     password = password.encode("utf-8", "ignore").decode() or "x"
     server = Server(hash_name, password)
@@ -74,7 +74,7 @@ def test_any_name_and_password(hash_name: str, password: str, name: str) -> None
     assert told.replace("=2C", ",").replace("=3D", "=") == name
 
 
-def test_a_wrong_password_is_no_proof() -> None:
+def test_scram_with_a_wrong_password_gives_no_valid_proof() -> None:
     server = Server("sha512", "right")
     scram = Scram("user", SaltedPasswords("sha512", "wrong"), NONCE)
     final = scram.answer(server.first(scram.first()))
@@ -82,7 +82,7 @@ def test_a_wrong_password_is_no_proof() -> None:
     assert server.final(final) is None
 
 
-def test_a_server_that_does_not_know_the_password_is_refused() -> None:
+def test_scram_refuses_a_server_that_does_not_know_the_password() -> None:
     """It let this client in; but it is not the broker."""
     server = Server("sha256", "right")
     scram = Scram("user", SaltedPasswords("sha256", "right"), NONCE)
@@ -109,7 +109,7 @@ def test_a_server_that_does_not_know_the_password_is_refused() -> None:
         (b"v=abc", "not a SCRAM message"),
     ],
 )
-def test_first_messages_that_are_not_acceptable_are_refused(said: bytes, reason: str) -> None:
+def test_scram_refuses_invalid_first_messages_of_a_server(said: bytes, reason: str) -> None:
     scram = Scram("user", SaltedPasswords("sha256", "the-password"), NONCE)
     scram.first()
     with pytest.raises(Rejected, match=re.escape(reason)) as caught:
@@ -120,7 +120,7 @@ def test_first_messages_that_are_not_acceptable_are_refused(said: bytes, reason:
 
 
 @pytest.mark.parametrize("said", [b"", b"v=", b"v=!!!", b"e=invalid-proof", b"\xff", b"v=" + b"A" * 5000, b"x"])
-def test_last_messages_that_are_not_acceptable_are_refused(said: bytes) -> None:
+def test_scram_refuses_invalid_last_messages_of_a_server(said: bytes) -> None:
     server = Server("sha256", "right")
     scram = Scram("user", SaltedPasswords("sha256", "right"), NONCE)
     scram.answer(server.first(scram.first()))
@@ -128,7 +128,7 @@ def test_last_messages_that_are_not_acceptable_are_refused(said: bytes) -> None:
         scram.answer(said)
 
 
-def test_the_slow_step_is_done_once() -> None:
+def test_scram_salts_a_password_once_for_each_salt_and_count() -> None:
     passwords = SaltedPasswords("sha256", "p")
     assert passwords.salted(b"salt", 4096) is passwords.salted(b"salt", 4096)
     assert passwords.salted(b"salt", 4097) != passwords.salted(b"salt", 4096)
@@ -137,12 +137,12 @@ def test_the_slow_step_is_done_once() -> None:
 # -- the others --------------------------------------------------------------------------------------------------------
 
 
-def test_plain_has_user_and_password_between_zeros() -> None:
+def test_plain_sends_user_and_password_after_zeros() -> None:
     assert Plain("me", "p wd").first() == b"\0me\0p wd"
     assert Plain("me", "p wd").answer(b"") is None
 
 
-def test_a_bearer_s_token() -> None:
+def test_oauthbearer_sends_its_token_and_extensions() -> None:
     bearer = OAuthBearer("abc.def", {"logicalCluster": "lkc-1"})
     assert bearer.first() == b"n,,\x01auth=Bearer abc.def\x01logicalCluster=lkc-1\x01\x01"
     assert bearer.answer(b"") is None
@@ -154,7 +154,7 @@ def test_a_bearer_s_token() -> None:
     assert rejection_reason(b"[]") == rejection_reason(b"\xff") == rejection_reason(b'{"status":{}}'[:-2]) == ""
 
 
-def test_extensions_of_a_token_are_read_from_text() -> None:
+def test_extensions_of_a_token_are_parsed_from_text() -> None:
     assert extensions_in("a=1, b = 2".replace(" = ", "=")) == {"a": "1", "b": "2"}
     assert extensions_in(None) == {}
     for wrong in ("a", "a=", "=1", "a1=2", "auth=x", "a=\x01"):
@@ -162,6 +162,6 @@ def test_extensions_of_a_token_are_read_from_text() -> None:
             extensions_in(wrong)
 
 
-def test_what_a_peer_wrote_is_shown_short_and_printable() -> None:
+def test_quoted_text_of_a_peer_is_short_and_printable() -> None:
     assert quoted("a\nb\x1b[31m") == "a b [31m"
     assert len(quoted("x" * 10_000)) < 250

@@ -48,7 +48,7 @@ def trusting(where: Path, authority: Authority = AUTHORITY) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("versions", ["TLSv1.2", "TLSv1.3", "TLSv1.2,TLSv1.3"])
-def test_requests_and_answers_of_any_size_pass_tls(tmp_path: Path, versions: str) -> None:
+def test_requests_and_responses_of_any_size_pass_tls(tmp_path: Path, versions: str) -> None:
     async def main() -> None:
         async with TlsBroker(tmp_path, GOOD) as broker:
             connection, link = await connect(broker, **trusting(tmp_path), ssl_enabled_protocols=versions)
@@ -79,7 +79,7 @@ def test_requests_and_answers_of_any_size_pass_tls(tmp_path: Path, versions: str
         pytest.param(AUTHORITY.issue("b", ["127.0.0.1"], client=True), None, "purpose", id="a client's"),
     ],
 )
-def test_a_wrong_certificate_is_refused(tmp_path: Path, signed: Signed, host: str | None, said: str) -> None:
+def test_a_wrong_broker_certificate_is_refused(tmp_path: Path, signed: Signed, host: str | None, said: str) -> None:
     async def main() -> None:
         async with TlsBroker(tmp_path, signed) as broker:
             error = await refused(broker, host, **trusting(tmp_path))
@@ -96,7 +96,7 @@ def test_a_wrong_certificate_is_refused(tmp_path: Path, signed: Signed, host: st
     [{"ssl_endpoint_identification_algorithm": ""}, {"enable_ssl_certificate_verification": False}],
     ids=["names unchecked", "nothing checked"],
 )
-def test_checks_can_be_switched_off(tmp_path: Path, loose: dict[str, Any]) -> None:
+def test_tls_checks_of_names_and_certificates_can_be_switched_off(tmp_path: Path, loose: dict[str, Any]) -> None:
     async def main() -> None:
         async with TlsBroker(tmp_path, AUTHORITY.issue("b", ["elsewhere.example"])) as broker:
             connection, _ = await connect(broker, **trusting(tmp_path), **loose)
@@ -134,7 +134,7 @@ def test_mutual_tls_needs_a_certificate_that_the_broker_trusts(tmp_path: Path, v
     run(main())
 
 
-def test_certificates_that_are_renewed_on_disk_are_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_ca_file_renewed_on_disk_is_loaded_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One client, as it runs: the next connection uses what is there now."""
 
     async def main() -> None:
@@ -189,7 +189,9 @@ async def serve(answer: bytes, after: int = 1) -> asyncio.Server:
         pytest.param(b"\x16\x03\x03\x00\x04\x0e\0\0\0", HeadraceError, id="the wrong message"),
     ],
 )
-def test_a_handshake_that_goes_wrong_is_an_error(tmp_path: Path, answer: bytes, kind: type[HeadraceError]) -> None:
+def test_a_failed_tls_handshake_is_an_error_that_names_the_server(
+    tmp_path: Path, answer: bytes, kind: type[HeadraceError]
+) -> None:
     async def main() -> None:
         server = await serve(answer)
         port = server.sockets[0].getsockname()[1]
@@ -203,7 +205,7 @@ def test_a_handshake_that_goes_wrong_is_an_error(tmp_path: Path, answer: bytes, 
     run(main())
 
 
-def test_a_handshake_that_never_ends_is_a_timeout(tmp_path: Path) -> None:
+def test_a_tls_handshake_that_never_ends_is_a_timeout(tmp_path: Path) -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             settings = config(security_protocol="SSL", **trusting(tmp_path))
@@ -215,7 +217,7 @@ def test_a_handshake_that_never_ends_is_a_timeout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b"\x17\x03\x03\x00\x20" + b"x" * 32, b"\x17\x03\x03\xff\xff", b"plain text"])
-def test_a_stream_that_is_torn_fails_everything_on_it(tmp_path: Path, torn: bytes) -> None:
+def test_a_corrupted_tls_stream_fails_all_calls_in_flight(tmp_path: Path, torn: bytes) -> None:
     """Bytes that somebody in between has put there, or a broker that lost its way."""
 
     async def main() -> None:
@@ -235,7 +237,7 @@ def test_a_stream_that_is_torn_fails_everything_on_it(tmp_path: Path, torn: byte
     run(main())
 
 
-def test_the_system_s_trust_is_the_default(tmp_path: Path) -> None:
+def test_tls_verifies_with_the_system_s_certificates_by_default(tmp_path: Path) -> None:
     async def main() -> None:
         async with TlsBroker(tmp_path, GOOD) as broker:
             error = await refused(broker)

@@ -43,7 +43,7 @@ def refusal(**settings: Any) -> str:
     return text
 
 
-def test_both_consumers_have_the_settings_of_security() -> None:
+def test_both_configs_accept_security_settings_and_hide_secrets() -> None:
     login = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "plain", "sasl.username": "u", "sasl.password": SECRET}
     for found in (
         ConsumerConfig.parse({"bootstrap.servers": "b:1", **login}),
@@ -132,11 +132,11 @@ def test_both_consumers_have_the_settings_of_security() -> None:
         ({"oauth_cb": print}, "sasl.oauthbearer.token.callback"),
     ],
 )
-def test_settings_of_a_login_that_make_no_sense_are_refused(settings: dict[str, Any], said: str) -> None:
+def test_invalid_login_settings_are_refused(settings: dict[str, Any], said: str) -> None:
     assert said in refusal(security_protocol="SASL_SSL", **settings)
 
 
-def test_kerberos_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kerberos_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", None)
     assert "pip install 'headrace[kerberos]'" in refusal(security_protocol="SASL_SSL")
 
@@ -154,7 +154,7 @@ def test_kerberos_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
         (f"'{PLAIN}' \"required\" password=b-1.c_$é;", {"password": "b-1.c_$é"}),
     ],
 )
-def test_java_s_login_strings(text: str, found: dict[str, str]) -> None:
+def test_java_s_login_strings_are_parsed(text: str, found: dict[str, str]) -> None:
     login = parsed(sasl_jaas_config=text).sasl_jaas_config
     assert login is not None
     assert (login.module, dict(login.options)) == ("PlainLoginModule", found)
@@ -175,12 +175,12 @@ def test_java_s_login_strings(text: str, found: dict[str, str]) -> None:
         (f"password='{SECRET}'; a.B required;", "more than one login module"),
     ],
 )
-def test_login_strings_that_cannot_be_read(options: str, said: str) -> None:
+def test_invalid_login_strings_are_refused(options: str, said: str) -> None:
     assert said in refusal(sasl_jaas_config=f"{PLAIN} required {options}")
 
 
 @pytest.mark.parametrize("package", ["", "secured."])
-def test_java_s_class_for_endpoints(package: str) -> None:
+def test_java_s_login_callback_handler_needs_an_endpoint_url(package: str) -> None:
     name = f"org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerLoginCallbackHandler"
     oauth = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
     client = {"sasl_oauthbearer_client_id": "me", "sasl_oauthbearer_client_secret": SECRET}
@@ -204,7 +204,7 @@ def test_java_s_class_for_endpoints(package: str) -> None:
         (f"https://[{SECRET}/t", "with a host"),
     ],
 )
-def test_an_impossible_token_endpoint_is_refused(url: str, said: str) -> None:
+def test_an_invalid_token_endpoint_url_is_refused_without_showing_it(url: str, said: str) -> None:
     text = refusal(sasl_oauthbearer_token_endpoint_url=url)
     assert text.startswith("sasl.oauthbearer.token.endpoint.url=(secret): must be a URL ")
     assert said in text
@@ -229,7 +229,7 @@ def encrypted_key() -> str:
 
 
 @pytest.mark.parametrize("form", ["PEM", "PKCS12", "JKS"])
-def test_stores_are_known_by_what_is_in_them(tmp_path: Path, form: str) -> None:
+def test_the_format_of_a_store_is_detected_by_its_content(tmp_path: Path, form: str) -> None:
     """Java reads PKCS12 that is called JKS."""
     pem = form == "PEM"
     store = write(tmp_path / "key", OWN.key + OWN.certificates) if pem else pkcs12_file(tmp_path / "key")
@@ -254,7 +254,7 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path) -> None:
     assert "ssl.certificate.location" in refusal(**own)
 
 
-def test_the_key_of_another_certificate(tmp_path: Path) -> None:
+def test_the_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     other = AUTHORITY.issue("other", client=True)
     own = write(tmp_path / "me.pem", OWN.certificates)
     wrong = write(tmp_path / "other.key", other.key)
@@ -263,7 +263,7 @@ def test_the_key_of_another_certificate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ssl_ca_location", "ssl_truststore_location", "ssl_keystore_location"])
-def test_files_that_are_not_what_they_should_be(tmp_path: Path, name: str) -> None:
+def test_invalid_certificate_files_are_refused_with_the_reason(tmp_path: Path, name: str) -> None:
     jks = tmp_path / "store.jks"
     jks.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\x02")
     said = refusal(security_protocol="SSL", **{name: str(jks)})
@@ -277,13 +277,13 @@ def test_files_that_are_not_what_they_should_be(tmp_path: Path, name: str) -> No
     assert "damaged" in refusal(security_protocol="SSL", **{name: str(tmp_path / "damaged.p12")})
 
 
-def test_a_store_with_a_wrong_password_or_none(tmp_path: Path) -> None:
+def test_a_store_with_a_wrong_password_or_none_is_refused(tmp_path: Path) -> None:
     store = {"security_protocol": "SSL", "ssl_keystore_location": pkcs12_file(tmp_path / "key.p12")}
     assert "cannot be opened with its password" in refusal(**store, ssl_keystore_password="wrong")
     assert "needs a password" in refusal(**store)
 
 
-def test_pkcs12_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pkcs12_without_its_package_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = pkcs12_file(tmp_path / "key.p12")
     real = builtins.__import__
 
@@ -310,11 +310,11 @@ def test_pkcs12_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"ssl_engine_factory_class": "x"}, "headrace cannot run Java classes"),
     ],
 )
-def test_settings_of_tls_that_make_no_sense_are_refused(settings: dict[str, Any], said: str) -> None:
+def test_invalid_tls_settings_are_refused(settings: dict[str, Any], said: str) -> None:
     assert said in refusal(security_protocol="SSL", **settings)
 
 
-def test_a_protocol_that_was_forgotten_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_security_settings_without_effect_and_plain_passwords_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     parsed(sasl_username="u", sasl_password=SECRET, ssl_ca_location="/no/such/file")
     assert "ssl.ca.location is set but has no effect with security.protocol=plaintext" in caplog.text
     assert "sasl.username is set" in caplog.text
@@ -332,7 +332,7 @@ def on_one_line(pem: str) -> str:
 
 
 @pytest.mark.parametrize("form", [on_one_line, lambda pem: f"# Autorité de Łódź\n{pem}\n# ende: größer\n"])
-def test_pem_as_java_takes_it(tmp_path: Path, form: Callable[[str], str]) -> None:
+def test_pem_on_one_line_or_with_comments_is_accepted(tmp_path: Path, form: Callable[[str], str]) -> None:
     trust, both = form(AUTHORITY.pem), form(OWN.certificates + encrypted_key())
     for settings in (
         {"ssl_truststore_certificates": trust, "ssl_keystore_certificate_chain": both},
@@ -351,7 +351,7 @@ def test_pem_as_java_takes_it(tmp_path: Path, form: Callable[[str], str]) -> Non
         assert make_context(found).cert_store_stats()["x509_ca"] == 1
 
 
-def test_pem_of_an_old_key_keeps_its_lines() -> None:
+def test_pem_of_a_traditional_encrypted_key_is_accepted() -> None:
     key = serialization.load_pem_private_key(OWN.key.encode(), None)
     encryption = serialization.BestAvailableEncryption(SECRET.encode())
     pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
@@ -361,7 +361,7 @@ def test_pem_of_an_old_key_keeps_its_lines() -> None:
     parsed(security_protocol="SSL", ssl_key_password=SECRET, **own)
 
 
-def test_pem_that_is_renewed_on_disk(tmp_path: Path) -> None:
+def test_a_pem_file_renewed_on_disk_is_used_once_it_is_complete(tmp_path: Path) -> None:
     """Also while it is written: half of the new file is none at all."""
     place, renewed = tmp_path / "ca.pem", on_one_line(AUTHORITY.pem + Authority().pem)
     contexts = TlsContexts(parsed(security_protocol="SSL", ssl_truststore_location=write(place, AUTHORITY.pem)))
@@ -373,7 +373,7 @@ def test_pem_that_is_renewed_on_disk(tmp_path: Path) -> None:
     assert contexts.current().cert_store_stats()["x509_ca"] == 2
 
 
-def test_a_key_beside_its_certificates_is_not_shown() -> None:
+def test_a_private_key_beside_its_certificates_is_not_shown() -> None:
     found = parsed(security_protocol="SSL", ssl_certificate_pem=OWN.certificates + OWN.key)
     key = "".join(OWN.key.splitlines()[1:-1])
     assert key[:40] not in repr(found)

@@ -100,7 +100,7 @@ def dripping() -> Iterator[Callable[[bytes], str]]:
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"400 Bad Request"])
-def test_a_token_endpoint_that_drips_is_a_timeout(
+def test_a_token_endpoint_that_responds_byte_by_byte_does_not_block(
     dripping: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch, status: bytes
 ) -> None:
     def scenario(scale: float) -> None:
@@ -145,7 +145,9 @@ def answered(status: int) -> Exception:
     ],
     ids=repr,
 )
-def test_a_token_function_that_fails_is_told_with_its_error(raised: BaseException, kind: type[HeadraceError]) -> None:
+def test_transient_errors_of_a_token_function_are_network_errors(
+    raised: BaseException, kind: type[HeadraceError]
+) -> None:
     def fails() -> str:
         raise raised
 
@@ -178,13 +180,13 @@ def test_a_token_function_that_fails_is_told_with_its_error(raised: BaseExceptio
     ],
     ids=repr,
 )
-def test_a_token_function_that_returns_no_token_is_told(given: Any, said: str) -> None:
+def test_an_invalid_token_of_a_token_function_is_an_authentication_error(given: Any, said: str) -> None:
     error = failure({"sasl.oauthbearer.token.callback": lambda: given})
     assert isinstance(error, AuthenticationError)
     assert said in str(error)
 
 
-def test_whatever_a_token_function_returns_is_awaited_if_it_can_be() -> None:
+def test_an_awaitable_of_a_token_function_is_awaited() -> None:
     class Vault:
         async def __call__(self) -> OAuthToken:
             await asyncio.sleep(0)  # it really awaits something
@@ -238,7 +240,7 @@ def once() -> Iterator[Callable[[bytes], tuple[str, list[bytes]]]]:
         (b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n", "answered 503"),
     ],
 )
-def test_an_endpoint_that_talks_nonsense(
+def test_an_invalid_response_of_a_token_endpoint_is_a_network_error(
     once: Callable[[bytes], tuple[str, list[bytes]]], answer: bytes, said: str
 ) -> None:
     """It may be a load balancer that restarts."""
@@ -248,14 +250,16 @@ def test_an_endpoint_that_talks_nonsense(
     assert str(error).startswith(f"the token endpoint at {url} {said}")
 
 
-def test_a_refusal_that_is_cut_off(once: Callable[[bytes], tuple[str, list[bytes]]]) -> None:
+def test_a_truncated_rejection_of_a_token_endpoint_is_an_authentication_error(
+    once: Callable[[bytes], tuple[str, list[bytes]]],
+) -> None:
     url, _ = once(b"HTTP/1.1 400 No\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n")
     error = failure(CLIENT | {"sasl.oauthbearer.token.endpoint.url": url})
     assert (type(error), str(error)) == (AuthenticationError, f"the token endpoint at {url} answered 400")
 
 
 @pytest.mark.parametrize(("urlencode", "sent"), [("false", "me@x:hush/h+sh="), ("true", "me%40x:hush%2Fh%2Bsh%3D")])
-def test_id_and_secret_as_java_sends_them(
+def test_client_id_and_secret_are_sent_as_java_sends_them(
     once: Callable[[bytes], tuple[str, list[bytes]]], urlencode: str, sent: str
 ) -> None:
     url, requests = once(b'HTTP/1.1 200 OK\r\n\r\n{"access_token": "t", "expires_in": 60}')

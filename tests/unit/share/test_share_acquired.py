@@ -29,7 +29,7 @@ def sent(made: AcquiredRecords) -> list[tuple[int, int, int]]:
     return [(each["first_offset"], each["last_offset"], *each["acknowledge_types"]) for each in made.send()]
 
 
-def test_decisions_about_records_are_sent_as_ranges() -> None:
+def test_acknowledgements_are_sent_as_ranges() -> None:
     made = acquired((0, 9))
     made.decide_unseen([(10, 11)], GAP, AcquisitionLock(100.0))
     assert [made.decide(0, 3, ACCEPT), made.decide(4, 4, RELEASE), made.decide(5, 9, ACCEPT)] == [4, 1, 5]
@@ -39,7 +39,7 @@ def test_decisions_about_records_are_sent_as_ranges() -> None:
     assert made.is_idle
 
 
-def test_a_decision_can_be_changed_until_it_is_sent() -> None:
+def test_an_acknowledgement_can_be_changed_until_it_is_sent() -> None:
     made = acquired((0, 2))
     made.decide_all(ACCEPT)
     assert made.decide(1, 1, REJECT) == 1
@@ -47,7 +47,7 @@ def test_a_decision_can_be_changed_until_it_is_sent() -> None:
     assert made.decide(1, 1, ACCEPT) == 0
 
 
-def test_gaps_are_not_the_users() -> None:
+def test_gaps_cannot_be_acknowledged_and_are_not_reported() -> None:
     made = acquired()
     made.decide_unseen([(0, 4)], GAP, AcquisitionLock(100.0))
     assert made.decide(0, 4, ACCEPT) == 0
@@ -55,7 +55,7 @@ def test_gaps_are_not_the_users() -> None:
     assert made.answered(0, None, 0.0) is None
 
 
-def test_what_no_user_saw_is_told_to_nobody() -> None:
+def test_records_that_were_never_returned_are_not_reported() -> None:
     made = acquired((0, 1))
     made.decide_unseen([(5, 9)], RELEASE, AcquisitionLock(100.0))
     made.decide_unseen([(10, 11)], REJECT, AcquisitionLock(100.0))
@@ -64,13 +64,13 @@ def test_what_no_user_saw_is_told_to_nobody() -> None:
     assert made.lose(NetworkError("gone")).ranges == (range(2),)  # type: ignore[union-attr]
 
 
-def test_what_is_not_held_is_not_decided() -> None:
+def test_only_acquired_records_can_be_acknowledged() -> None:
     made = acquired((5, 9))
     assert made.decide(0, 20, ACCEPT) == 5
     assert made.decide(5, 9, RENEW) == 0
 
 
-def test_acknowledgements_refused_together_are_sent_one_by_one() -> None:
+def test_acknowledgements_rejected_together_are_resent_by_lock() -> None:
     old, new = AcquisitionLock(1.0), AcquisitionLock(100.0)
     made = acquired((0, 4), lock=old)
     made.hand_out([(5, 9)], new)
@@ -92,7 +92,7 @@ def test_acknowledgements_refused_together_are_sent_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("code", "again"), [(BAD_STATE, False), (NOT_LEADER, False), (NOT_AVAILABLE, True), (-1, False)]
 )
-def test_which_refusals_are_tried_again(code: int, again: bool) -> None:
+def test_only_transient_rejections_of_acknowledgements_are_retried(code: int, again: bool) -> None:
     made = acquired((0, 4))
     made.decide_all(ACCEPT)
     made.send()
@@ -100,7 +100,7 @@ def test_which_refusals_are_tried_again(code: int, again: bool) -> None:
     assert (outcome is None, made.has_retries) == (again, again)
 
 
-def test_nothing_is_tried_again_when_the_lock_has_ended() -> None:
+def test_acknowledgements_are_not_retried_after_their_lock_expired() -> None:
     made = acquired((0, 4))
     made.decide_all(ACCEPT)
     made.send()
@@ -122,7 +122,7 @@ def test_a_renewed_record_stays_in_hand() -> None:
     ]
 
 
-def test_a_renewal_of_the_background_moves_the_lease_and_tells_nobody() -> None:
+def test_a_background_renewal_moves_the_lock_and_is_not_reported() -> None:
     lock = AcquisitionLock(100.0)
     made = acquired((0, 4), lock=lock)
     made.renew([(0, 4)], lock)
@@ -136,14 +136,14 @@ def test_a_renewal_of_the_background_moves_the_lease_and_tells_nobody() -> None:
     assert lock.is_unrenewable
 
 
-def test_a_decision_takes_the_place_of_a_renewal() -> None:
+def test_an_acknowledgement_replaces_a_renewal() -> None:
     made = acquired((0, 4))
     made.decide(0, 4, RENEW)
     made.decide(0, 2, ACCEPT)
     assert made.send_renewals() == [{"first_offset": 3, "last_offset": 4, "acknowledge_types": (RENEW,)}]
 
 
-def test_a_request_that_was_not_looked_at_is_sent_again() -> None:
+def test_acknowledgements_of_an_unprocessed_request_are_resent() -> None:
     made = acquired((0, 4))
     made.decide(0, 1, ACCEPT)
     made.decide(3, 3, RENEW)
@@ -170,7 +170,7 @@ def test_acquired_records_are_lost_with_the_connection() -> None:
     assert not made.has_decided
 
 
-def test_acquired_again_what_was_decided_before_is_void() -> None:
+def test_acknowledgements_of_records_acquired_again_are_void() -> None:
     made = acquired((0, 9))
     made.decide(0, 3, ACCEPT)
     made.decide(6, 7, RENEW)

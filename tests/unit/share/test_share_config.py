@@ -24,18 +24,18 @@ def test_a_share_consumer_has_kafka_s_defaults() -> None:
 
 
 @pytest.mark.parametrize("text", ["record_limit", "RECORD_LIMIT", " Record_Limit "])
-def test_modes_are_found_in_any_case(text: str) -> None:
+def test_acquire_modes_are_accepted_in_any_case(text: str) -> None:
     assert ShareConsumerConfig.parse(GIVEN, share_acquire_mode=text).share_acquire_mode == "record_limit"
 
 
 @pytest.mark.parametrize("value", ["strict", "", None, 5])
-def test_other_modes_are_an_error(value: object) -> None:
+def test_invalid_acquire_modes_are_refused(value: object) -> None:
     with pytest.raises(ConfigError, match=r"share\.acquire\.mode=.*must be batch_optimized or record_limit"):
         ShareConsumerConfig.parse(GIVEN, share_acquire_mode=value)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_makes_no_sense_is_refused_with_the_reason(name: str) -> None:
+def test_settings_without_meaning_for_share_groups_are_refused_with_the_reason(name: str) -> None:
     assert name in {field.name for field in dataclasses.fields(ConsumerConfig)}
     with pytest.raises(ConfigError) as caught:
         ShareConsumerConfig.parse(GIVEN | {name.replace("_", "."): "x"})
@@ -64,7 +64,7 @@ def test_a_share_setting_that_is_given_twice_is_refused() -> None:
         ShareConsumerConfig.parse(GIVEN | {"share.acquire.mode": "record_limit"}, share_acquire_mode="record_limit")
 
 
-def test_a_plain_consumer_does_not_know_share_settings() -> None:
+def test_a_plain_consumer_refuses_share_settings() -> None:
     for name in OWN:
         with pytest.raises(ConfigError):
             ConsumerConfig.parse(GIVEN, **{name: "x"})

@@ -33,7 +33,7 @@ def shown(found: Decoded) -> list[tuple[int, int | None]]:
     return [(record.offset, record.delivery_count) for each in found.batches for record in each]
 
 
-def test_what_was_not_acquired_is_cut_off() -> None:
+def test_records_that_were_not_acquired_are_not_decoded() -> None:
     """Before, between and after; as in the proposal's example and in redeliveries."""
     data = batch(0) + batch(5) + batch(10)
     found = decoded(data, (1, 2, 2), (4, 4, 2), (10, 13, 1))
@@ -42,7 +42,7 @@ def test_what_was_not_acquired_is_cut_off() -> None:
     assert [each.runs() for each in found.batches] == [[(1, 2)], [(4, 4)], [(10, 13)]]
 
 
-def test_offsets_without_a_record_are_gaps() -> None:
+def test_acquired_offsets_without_a_record_are_gaps() -> None:
     compacted = encode_batch(
         [Entry(value=b"a", offset_delta=1), Entry(value=b"b", offset_delta=3)], last_offset_delta=4
     )
@@ -57,7 +57,7 @@ def test_acquired_offsets_without_any_record_are_gaps() -> None:
     assert decoded(None, (3, 4, 1)).gaps == [(3, 4)]
 
 
-def test_a_damaged_batch_is_passed_over() -> None:
+def test_damaged_batches_of_a_share_response_are_skipped_and_reported() -> None:
     data = batch(0) + batch(5, crc=1) + batch(10) + batch(15, crc=1)
     found = decoded(data, (2, 17, 1))
     assert [offset for offset, _ in shown(found)] == [2, 3, 4, *range(10, 15)]
@@ -67,7 +67,7 @@ def test_a_damaged_batch_is_passed_over() -> None:
     assert (found.error.partition, found.error.offset) == (TP, 5)
 
 
-def test_the_first_batch_is_damaged() -> None:
+def test_a_damaged_first_batch_of_a_share_response_is_skipped_and_reported() -> None:
     found = decoded(batch(0, crc=1) + batch(5), (0, 9, 3))
     assert shown(found) == [(offset, 3) for offset in range(5, 10)]
     assert found.damaged == [(0, 4)]
@@ -75,7 +75,7 @@ def test_the_first_batch_is_damaged() -> None:
     assert "The batch was rejected" in str(found.error)
 
 
-def test_more_than_is_decoded_at_once_is_not_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_response_is_decoded_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     def one_batch(data: memoryview, **settings: Any) -> Batch:
         return decode(data[: 12 + int.from_bytes(data[8:12], "big")], **settings)
 
@@ -85,7 +85,7 @@ def test_more_than_is_decoded_at_once_is_not_damage(monkeypatch: pytest.MonkeyPa
     assert (found.damaged, found.error) == ([], None)
 
 
-def test_a_record_knows_how_often_it_was_delivered() -> None:
+def test_a_share_record_has_its_delivery_count() -> None:
     whole = decode(batch(0), topic="t", partition=0, position=0)
     assert whole.delivery_count is None
     assert whole[0].delivery_count is None

@@ -29,7 +29,7 @@ def _closing() -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
-def test_a_poll_interrupted_anywhere_loses_nothing(kind: str, mode: str) -> None:
+def test_a_share_poll_interrupted_anywhere_loses_nothing(kind: str, mode: str) -> None:
     def scenario(at: int) -> bool:
         scene = Scene(kind, share_acknowledgement_mode=mode)
         decide = scene.consumer.acknowledge if mode == "explicit" else len
@@ -48,7 +48,7 @@ def test_a_poll_interrupted_anywhere_loses_nothing(kind: str, mode: str) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_poll_interrupted_twice_loses_nothing(kind: str) -> None:
+def test_a_share_poll_interrupted_twice_loses_nothing(kind: str) -> None:
     """A second Ctrl-C comes while the records of the first are put back."""
 
     def scenario(at: int, again: int) -> tuple[bool, bool]:
@@ -77,7 +77,7 @@ def test_a_poll_interrupted_twice_loses_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_iteration_interrupted_anywhere_loses_nothing(kind: str) -> None:
+def test_a_share_iteration_interrupted_anywhere_loses_nothing(kind: str) -> None:
     def scenario(at: int) -> bool:
         scene = Scene(kind)
         with contextlib.suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
@@ -120,7 +120,7 @@ CALLS: dict[str, Callable[[Scene, Any], Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CALLS)
-def test_other_calls_interrupted_anywhere_lose_nothing(kind: str, name: str) -> None:
+def test_other_share_calls_interrupted_anywhere_lose_nothing(kind: str, name: str) -> None:
     def scenario(at: int) -> bool:
         scene = Scene(kind, share_acknowledgement_mode="explicit")
         records = scene.poll()
@@ -141,7 +141,7 @@ def test_other_calls_interrupted_anywhere_lose_nothing(kind: str, name: str) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_commit_interrupted_anywhere_loses_nothing(kind: str) -> None:
+def test_a_share_commit_interrupted_anywhere_loses_nothing(kind: str) -> None:
     def scenario(at: int) -> bool:
         scene = Scene(kind)
         _iterate(scene, 2)
@@ -162,7 +162,7 @@ def test_a_commit_interrupted_anywhere_loses_nothing(kind: str) -> None:
     ("arguments", "error"),
     [(("1",), TypeError), ((None,), TypeError), ((0, "2"), TypeError), ((0, 2.5), TypeError), ((0, -1), ValueError)],
 )
-def test_a_poll_with_a_wrong_argument_does_not_disturb_the_next(
+def test_a_share_poll_with_a_wrong_argument_does_not_affect_the_next(
     kind: str, arguments: Any, error: type[Exception]
 ) -> None:
     scene = Scene(kind)
@@ -177,7 +177,7 @@ def test_a_poll_with_a_wrong_argument_does_not_disturb_the_next(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_callback_that_raises_takes_nothing_from_the_others(kind: str) -> None:
+def test_an_acknowledgement_callback_that_raises_loses_no_later_outcome(kind: str) -> None:
     scene = Scene(kind, share_acknowledgement_mode="explicit")
     heard: list[Any] = []
 
@@ -201,7 +201,7 @@ def test_a_callback_that_raises_takes_nothing_from_the_others(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nobody_polls_in_a_callback(kind: str) -> None:
+def test_polling_in_an_acknowledgement_callback_raises(kind: str) -> None:
     scene = Scene(kind)
     errors: list[BaseException] = []
 
@@ -228,7 +228,7 @@ def test_nobody_polls_in_a_callback(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_iteration_goes_on_after_a_commit_inside_of_it(kind: str) -> None:
+def test_a_share_iteration_continues_after_a_commit_inside_of_it(kind: str) -> None:
     """What was put back by the commit comes with the next poll, once."""
     scene = Scene(kind, share_acknowledgement_mode="implicit")
     if kind == "sync":
@@ -254,7 +254,7 @@ def test_an_iteration_goes_on_after_a_commit_inside_of_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
-def test_run_interrupted_anywhere_accepts_only_what_was_worked_on(mode: str) -> None:
+def test_a_share_run_interrupted_anywhere_accepts_only_handled_records(mode: str) -> None:
     def scenario(at: int) -> bool:
         scene = Scene("sync", share_acknowledgement_mode=mode)
         decide = scene.consumer.acknowledge if mode == "explicit" else len
@@ -283,7 +283,7 @@ def test_run_interrupted_anywhere_accepts_only_what_was_worked_on(mode: str) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_run_does_not_accept_what_an_iteration_has_not_handed_out(kind: str) -> None:
+def test_a_share_run_handles_records_that_an_iteration_has_not_returned(kind: str) -> None:
     scene = Scene(kind)
     _iterate(scene, 2)
 

@@ -27,7 +27,7 @@ def test_locks_of_buffered_records_are_renewed_at_half_time() -> None:
     assert [entry.until for entry in desk.models[1].logs[0]] == [100 + LOCK] * 5 + [100 + 1.5 * LOCK] * 5
 
 
-def test_locks_of_returned_records_are_renewed_only_if_the_user_wants_it_and_not_for_ever() -> None:
+def test_renewed_locks_of_returned_records_end_with_max_poll_interval() -> None:
     desk = SharePlannerDriver(Model({0: 10}, batch=10), renews=True, max_poll_interval=100.0)
     desk.poll(10)
     renewed = []
@@ -37,7 +37,7 @@ def test_locks_of_returned_records_are_renewed_only_if_the_user_wants_it_and_not
     assert renewed == [15, 30, 45, 60, 75, 90]
 
 
-def test_the_user_s_time_for_a_record_begins_with_the_poll_that_returned_it() -> None:
+def test_the_renewals_of_a_record_count_from_the_poll_that_returned_it() -> None:
     """Also for the rest of a batch of which an earlier poll returned a part."""
     desk = SharePlannerDriver(Model({0: 10}, batch=10), is_explicit=True, renews=True, max_poll_interval=100.0)
     desk.poll(5)
@@ -52,7 +52,7 @@ def test_the_user_s_time_for_a_record_begins_with_the_poll_that_returned_it() ->
     assert [last[offset] for offset in range(10)] == [90] * 5 + [180] * 5
 
 
-def test_the_locks_of_a_session_that_was_closed_are_renewed_in_a_new_one() -> None:
+def test_locks_are_renewed_in_a_new_session_after_the_old_one_broke() -> None:
     desk = SharePlannerDriver(Model({0: 10}, batch=10), renews=True)
     desk.poll(10)
     desk.planner.sessions[1].share_session.broken()
@@ -64,7 +64,7 @@ def test_the_locks_of_a_session_that_was_closed_are_renewed_in_a_new_one() -> No
 
 @pytest.mark.parametrize("renews", [False, True], ids=["in stock", "in hand"])
 @pytest.mark.parametrize("trouble", ["partition", "session"])
-def test_a_renewal_that_fails_is_tried_again_before_the_lock_ends(renews: bool, trouble: str) -> None:
+def test_a_failed_renewal_is_retried_before_the_lock_expires(renews: bool, trouble: str) -> None:
     desk = SharePlannerDriver(Model({0: 10}, batch=10), is_explicit=True, renews=renews)
     desk.poll(10 if renews else 5)
     desk.now = desk.planner.next_wake(1, desk.now)
@@ -83,7 +83,7 @@ def test_a_renewal_that_fails_is_tried_again_before_the_lock_ends(renews: bool, 
 
 
 @pytest.mark.parametrize("renews", [False, True])
-def test_a_broker_that_cannot_renew_is_not_looked_at_all_the_time(renews: bool) -> None:
+def test_a_broker_without_renewals_does_not_wake_the_planner(renews: bool) -> None:
     desk = SharePlannerDriver(Model({0: 10}, batch=10), can_renew=False, renews=renews)
     desk.poll(5)
     desk.now += LOCK / 2
@@ -91,14 +91,14 @@ def test_a_broker_that_cannot_renew_is_not_looked_at_all_the_time(renews: bool) 
     assert desk.planner.next_wake(1, desk.now) > desk.now + LOCK
 
 
-def test_a_broker_that_is_gone_is_not_looked_at_all_the_time() -> None:
+def test_a_lost_broker_does_not_wake_the_planner() -> None:
     desk = SharePlannerDriver(Model({0: 10}), Model({1: 0}), renews=True)
     desk.planner.lose_session(2, NetworkError("gone"))
     desk.poll(10)
     assert desk.planner.next_wake(2, desk.now) == math.inf
 
 
-def test_records_whose_lock_has_ended_are_not_handed_out() -> None:
+def test_buffered_records_with_an_expired_lock_are_not_returned() -> None:
     desk = SharePlannerDriver(Model({0: 10}, batch=10), can_renew=False, is_explicit=True)
     (records,) = desk.poll(5)
     desk.planner.decide(T0, records.runs(), AcknowledgeType.ACCEPT, desk.now)
@@ -113,7 +113,7 @@ def test_records_whose_lock_has_ended_are_not_handed_out() -> None:
 # -- trouble --------------------------------------------------------------------------------------------------------
 
 
-def test_a_forgotten_session_is_opened_again_and_nothing_is_lost() -> None:
+def test_a_share_session_forgotten_by_the_broker_is_reopened_without_loss() -> None:
     desk = SharePlannerDriver(Model({0: 20}, batch=10))
     desk.poll(10)
     desk.models[1].forgets_session()
@@ -126,7 +126,7 @@ def test_a_forgotten_session_is_opened_again_and_nothing_is_lost() -> None:
     assert [outcome.error for outcome in desk.planner.outcomes if outcome.error] == []
 
 
-def test_a_lost_connection_takes_everything_with_it() -> None:
+def test_records_of_a_lost_connection_are_delivered_again() -> None:
     desk = SharePlannerDriver(Model({0: 20}, batch=10), is_explicit=True)
     (records,) = desk.poll(5)
     desk.lose()
@@ -139,7 +139,7 @@ def test_a_lost_connection_takes_everything_with_it() -> None:
     assert again[0].delivery_count == 2
 
 
-def test_a_partition_that_cannot_be_read_does_not_hold_up_the_others_of_its_broker() -> None:
+def test_a_busy_partition_does_not_delay_the_others_of_its_broker() -> None:
     desk = SharePlannerDriver(Model({0: 10, 1: 10}, batch=10))
     desk.models[1].troubles = {1: BUSY}
     assert offsets(desk.poll(10)) == list(range(10))
@@ -151,7 +151,7 @@ def test_a_partition_that_cannot_be_read_does_not_hold_up_the_others_of_its_brok
     assert desk.planner.sessions[1].not_before > desk.now, "but it is not asked for all the time"
 
 
-def test_commits_hear_of_a_lost_connection() -> None:
+def test_a_lost_connection_ends_a_pending_share_commit() -> None:
     desk = SharePlannerDriver(Model({0: 20}))
     desk.poll(10)
     desk.planner.accept_all(desk.now)
@@ -162,7 +162,9 @@ def test_commits_hear_of_a_lost_connection() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans(), st.integers(1, 3))
-def test_whatever_happens_every_record_is_accepted(seed: int, is_strict: bool, is_explicit: bool, brokers: int) -> None:
+def test_a_share_planner_gets_every_record_accepted_once_in_random_runs(
+    seed: int, is_strict: bool, is_explicit: bool, brokers: int
+) -> None:
     """Polls, pauses, decisions, forgotten sessions and lost connections at random. The model complains of every request
     that a broker would not have liked."""
     dice = random.Random(seed)

@@ -52,7 +52,7 @@ class ShareMemberDriver:
         self.answer(self.request(), assigned)
 
 
-def test_joining_says_everything_and_then_only_changes() -> None:
+def test_the_first_share_heartbeat_has_all_fields_and_later_ones_only_changes() -> None:
     seat = ShareMemberDriver()
     first = seat.request()
     assert first.fields == {
@@ -73,7 +73,7 @@ def test_joining_says_everything_and_then_only_changes() -> None:
     assert (third.fields["rack_id"], third.fields["subscribed_topic_names"]) == (None, ("t",))
 
 
-def test_a_newcomer_looks_again_soon_and_then_less_often() -> None:
+def test_a_new_share_member_sends_its_first_heartbeats_sooner() -> None:
     seat = ShareMemberDriver()
     seat.joined([])
     pauses = []
@@ -86,7 +86,7 @@ def test_a_newcomer_looks_again_soon_and_then_less_often() -> None:
 
 
 @pytest.mark.parametrize("code", [E.fenced_member_epoch, E.unknown_member_id])
-def test_fenced_it_joins_again_with_the_same_id(code: E) -> None:
+def test_a_fenced_share_member_rejoins_with_the_same_id(code: E) -> None:
     seat = ShareMemberDriver()
     seat.joined([0])
     assert seat.answer(seat.request(1.0), code=code)
@@ -99,7 +99,7 @@ def test_fenced_it_joins_again_with_the_same_id(code: E) -> None:
     ("code", "pause"),
     [(E.not_coordinator, 0.0), (E.coordinator_not_available, 0.0), (E.coordinator_load_in_progress, PAUSE)],
 )
-def test_a_coordinator_that_is_not_there_costs_nothing(code: E, pause: float) -> None:
+def test_a_moved_coordinator_costs_a_share_member_nothing(code: E, pause: float) -> None:
     seat = ShareMemberDriver()
     seat.joined([0])
     seat.answer(seat.request(1.0), code=code)
@@ -108,7 +108,7 @@ def test_a_coordinator_that_is_not_there_costs_nothing(code: E, pause: float) ->
     assert seat.request(pause).fields["subscribed_topic_names"] == ("t", "u"), "everything, after an error"
 
 
-def test_a_broken_connection_is_tried_again() -> None:
+def test_a_share_heartbeat_is_retried_after_a_broken_connection() -> None:
     seat = ShareMemberDriver()
     seat.joined([0])
     seat.member.failed(seat.request(1.0), NetworkError("it broke"), seat.now)
@@ -116,7 +116,7 @@ def test_a_broken_connection_is_tried_again() -> None:
     assert seat.member.assignment == {tip(0)}
 
 
-def test_topics_that_may_not_be_read_are_told_once() -> None:
+def test_denied_topics_of_a_share_member_are_an_error_at_the_second_rejection() -> None:
     seat = ShareMemberDriver()
     seat.joined([0])
     seat.answer(seat.request(1.0), code=E.topic_authorization_failed)
@@ -137,7 +137,7 @@ def test_fatal_errors_end_a_share_membership(code: E) -> None:
     assert seat.request().fields["member_epoch"] == 0
 
 
-def test_a_cluster_without_share_groups() -> None:
+def test_a_cluster_without_share_groups_ends_the_membership() -> None:
     seat = ShareMemberDriver()
     seat.answer(seat.request(), code=E.unsupported_version)
     with pytest.raises(UnsupportedVersionError, match=r"share\.version is 0"):
@@ -148,7 +148,7 @@ def test_a_cluster_without_share_groups() -> None:
         raise older.member.failure or AssertionError
 
 
-def test_too_long_without_a_poll_it_leaves_and_the_next_poll_brings_it_back() -> None:
+def test_a_share_member_past_max_poll_interval_leaves_until_the_next_poll() -> None:
     seat = ShareMemberDriver()
     seat.member.poll_begins()
     seat.joined([0])
@@ -175,7 +175,7 @@ def test_a_share_member_leaves_with_a_last_heartbeat() -> None:
     assert (seat.member.state, seat.member.topics) == (ShareState.OUT, frozenset())
 
 
-def test_answers_to_what_is_not_asked_any_more_are_dropped() -> None:
+def test_a_share_heartbeat_response_after_leaving_is_dropped() -> None:
     seat = ShareMemberDriver()
     old = seat.request()
     seat.member.leave()

@@ -14,7 +14,9 @@ STEPS = st.lists(st.tuples(st.sampled_from(["a", "b", None]), SPANS), max_size=4
 
 
 @given(STEPS, SPANS)
-def test_it_is_a_dict_of_offsets(steps: list[tuple[str | None, tuple[int, int]]], look: tuple[int, int]) -> None:
+def test_an_offset_map_behaves_like_a_dict_of_offsets(
+    steps: list[tuple[str | None, tuple[int, int]]], look: tuple[int, int]
+) -> None:
     runs: OffsetMap[str] = OffsetMap()
     plain: dict[int, str] = {}
     for value, (first, last) in steps:
@@ -42,14 +44,14 @@ def _is_canonical(runs: list[OffsetRun[str]]) -> None:
         assert before.last + 1 < after.first or before.value != after.value
 
 
-def test_a_million_offsets_are_one_run() -> None:
+def test_a_million_offsets_of_an_offset_map_are_one_run() -> None:
     runs: OffsetMap[int] = OffsetMap()
     for first in range(0, 1_000_000, 500):
         runs.set(first, first + 499, 1)
     assert list(runs) == [OffsetRun(0, 999_999, 1)]
 
 
-def test_nothing_from_a_range_without_offsets() -> None:
+def test_an_empty_range_adds_nothing_to_an_offset_map() -> None:
     runs: OffsetMap[int] = OffsetMap()
     runs.set(5, 4, 1)
     assert not runs

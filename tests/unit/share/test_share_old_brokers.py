@@ -70,13 +70,13 @@ def first_poll(ranges: dict[int, tuple[int, int]], **settings: Any) -> None:
 
 
 @pytest.mark.parametrize("ranges", [BEFORE, KAFKA_4_0])
-def test_a_broker_without_share_groups_is_told_by_the_first_poll(ranges: dict[int, tuple[int, int]]) -> None:
+def test_the_first_poll_of_a_broker_without_share_groups_raises(ranges: dict[int, tuple[int, int]]) -> None:
     with pytest.raises(UnsupportedVersionError, match=r"ShareFetch.*share groups need Apache Kafka 4\.1"):
         first_poll(ranges)
 
 
 @pytest.mark.parametrize(("name", "value"), [("share_acquire_mode", "record_limit"), ("renew", "auto")])
-def test_a_broker_without_record_limit_and_renewals_is_told_by_the_first_poll(name: str, value: str) -> None:
+def test_the_first_poll_of_a_broker_without_record_limit_or_renewals_raises(name: str, value: str) -> None:
     with pytest.raises(UnsupportedVersionError, match=rf"{value} needs ShareFetch version 2 .*Kafka 4\.2"):
         first_poll(KAFKA_4_1, **{name: value})
 
@@ -140,7 +140,7 @@ class Kafka41:
         }
 
 
-def test_without_a_record_limit_the_older_version_will_do() -> None:
+def test_without_a_record_limit_a_share_consumer_works_with_kafka_4_1() -> None:
     async def work() -> None:
         async with FakeBroker() as broker:
             old = Kafka41(broker)
@@ -166,7 +166,7 @@ def test_without_a_record_limit_the_older_version_will_do() -> None:
     run(work())
 
 
-def test_run_says_once_that_locks_are_not_renewed(
+def test_a_share_run_warns_once_that_locks_cannot_be_renewed(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = AsyncShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")

@@ -16,7 +16,7 @@ from support.harness.share_planner import T0, SharePlannerDriver, offsets
 # -- fetches -----------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_asked_before_a_poll_waits() -> None:
+def test_no_share_fetch_is_sent_before_a_poll_waits() -> None:
     desk = SharePlannerDriver(Model({0: 10}))
     assert desk.plan() is None
     desk.planner.wait(7, desk.now + 0.25)
@@ -28,7 +28,7 @@ def test_nothing_is_asked_before_a_poll_waits() -> None:
     assert desk.plan() is None, "one at a time"
 
 
-def test_a_poll_that_does_not_wait_has_each_broker_asked_once() -> None:
+def test_a_share_poll_that_does_not_wait_fetches_from_each_broker_once() -> None:
     desk = SharePlannerDriver(Model({0: 10}), Model({1: 10}))
     desk.planner.nudge(7)
     assert [(request.node, request.fields["max_wait"]) for request in desk.step()] == [(1, 0), (2, 0)]
@@ -40,7 +40,7 @@ def test_a_poll_that_does_not_wait_has_each_broker_asked_once() -> None:
     assert [request.node for request in strict.step()] == [2]
 
 
-def test_a_fetch_does_not_outlast_the_poll_nor_the_setting() -> None:
+def test_the_max_wait_of_a_share_fetch_is_at_most_the_setting() -> None:
     desk = SharePlannerDriver(Model({0: 10}), max_wait=0.5)
     desk.planner.wait(7, desk.now + 60)
     request = desk.plan()
@@ -48,7 +48,7 @@ def test_a_fetch_does_not_outlast_the_poll_nor_the_setting() -> None:
     assert request.fields["max_wait"] == 500
 
 
-def test_polls_return_no_more_than_their_limit_and_the_rest_waits() -> None:
+def test_share_polls_return_no_more_than_their_limit_and_buffer_the_rest() -> None:
     desk = SharePlannerDriver(Model({0: 15}))
     assert offsets(desk.poll(6)) == [0, 1, 2, 3, 4, 5]
     assert desk.planner.buffer.count == 4
@@ -58,7 +58,7 @@ def test_polls_return_no_more_than_their_limit_and_the_rest_waits() -> None:
     assert desk.models[1].accepted == [(0, offset) for offset in range(10)]
 
 
-def test_in_record_limit_exactly_so_many_are_acquired() -> None:
+def test_with_record_limit_exactly_the_limit_is_acquired() -> None:
     desk = SharePlannerDriver(Model({0: 15}), is_strict=True)
     assert [offsets(desk.poll(6)) for _ in range(3)] == [
         [0, 1, 2, 3, 4, 5],
@@ -68,7 +68,7 @@ def test_in_record_limit_exactly_so_many_are_acquired() -> None:
     assert desk.most_acquired == 6
 
 
-def test_a_quick_user_is_fetched_ahead_for() -> None:
+def test_share_records_are_prefetched_for_a_quick_user() -> None:
     """What it takes in 50 ms, but at most twice as much as the time before; in time before everything is worked off."""
     desk = SharePlannerDriver(Model({0: 1000}, batch=10))
     desk.poll(10)
@@ -87,7 +87,7 @@ def test_a_quick_user_is_fetched_ahead_for() -> None:
         assert [request for request in desk.step() if request.size.records] == [], "not so quick any more"
 
 
-def test_one_quick_poll_does_not_make_a_quick_user() -> None:
+def test_one_quick_share_poll_does_not_start_a_prefetch() -> None:
     desk = SharePlannerDriver(Model({0: 1000}, batch=10))
     for pause in (0.2, 0.001, 0.2, 0.001):
         desk.poll(10)
@@ -95,7 +95,7 @@ def test_one_quick_poll_does_not_make_a_quick_user() -> None:
     assert max(request.size.records for request in desk.requests) == 10
 
 
-def test_a_poll_that_has_got_something_waits_no_longer() -> None:
+def test_a_share_poll_with_records_sends_no_further_fetch() -> None:
     desk = SharePlannerDriver(Model({0: 10, 1: 10}, batch=10))
     desk.planner.poll_begins(desk.now)
     desk.planner.wait(20, desk.now + 1.0)
@@ -113,9 +113,7 @@ def test_full_partitions_are_acknowledged_before_they_are_fetched_from() -> None
 
 
 @pytest.mark.parametrize(("limit", "requests"), [(1000, [SHARE_FETCH]), (1001, [SHARE_ACKNOWLEDGE, SHARE_FETCH])])
-def test_in_record_limit_full_partitions_are_acknowledged_first_only_when_the_next_poll_has_no_room(
-    limit: int, requests: list[Any]
-) -> None:
+def test_with_record_limit_full_partitions_are_acknowledged_first_if_needed(limit: int, requests: list[Any]) -> None:
     desk = SharePlannerDriver(Model({0: 5000, 1: 5000}), is_strict=True)
     assert len(offsets(desk.poll(limit))) == limit
     desk.requests.clear()
@@ -123,7 +121,7 @@ def test_in_record_limit_full_partitions_are_acknowledged_first_only_when_the_ne
     assert [request.api for request in desk.requests] == requests
 
 
-def test_a_slow_user_is_not_fetched_ahead_for() -> None:
+def test_share_records_are_not_prefetched_for_a_slow_user() -> None:
     slow = SharePlannerDriver(Model({0: 1000}, batch=10))
     for _ in range(3):
         slow.poll(10)
@@ -132,7 +130,7 @@ def test_a_slow_user_is_not_fetched_ahead_for() -> None:
     assert {request.size.records for request in slow.requests} == {10}
 
 
-def test_nothing_is_fetched_ahead_where_there_is_little() -> None:
+def test_share_records_are_not_prefetched_when_there_are_few() -> None:
     desk = SharePlannerDriver(Model({0: 4}, batch=1))
     for _ in range(2):
         desk.poll(10)
@@ -140,7 +138,7 @@ def test_nothing_is_fetched_ahead_where_there_is_little() -> None:
         assert [request for request in desk.step() if request.size.records] == []
 
 
-def test_nothing_is_fetched_ahead_in_record_limit() -> None:
+def test_with_record_limit_share_records_are_not_prefetched() -> None:
     desk = SharePlannerDriver(Model({0: 1000}, batch=10), is_strict=True)
     for _ in range(3):
         desk.poll(10)
@@ -148,7 +146,7 @@ def test_nothing_is_fetched_ahead_in_record_limit() -> None:
         assert [request for request in desk.step() if request.size.records] == []
 
 
-def test_in_record_limit_brokers_are_asked_in_turn() -> None:
+def test_with_record_limit_brokers_are_fetched_from_in_turn() -> None:
     desk = SharePlannerDriver(Model({0: 0}), Model({1: 4}), is_strict=True)
     desk.planner.poll_begins(desk.now)
     desk.planner.wait(10, desk.now + 1.0)
@@ -165,7 +163,7 @@ def test_in_record_limit_brokers_are_asked_in_turn() -> None:
     assert desk.plan(1) is None
 
 
-def test_in_record_limit_nothing_is_asked_for_while_an_answer_is_being_decoded() -> None:
+def test_with_record_limit_no_fetch_is_sent_while_a_response_is_decoded() -> None:
     desk = SharePlannerDriver(Model({0: 4}), Model({1: 4}), is_strict=True)
     desk.planner.poll_begins(desk.now)
     desk.planner.wait(4, desk.now + 1.0)
@@ -180,7 +178,7 @@ def test_in_record_limit_nothing_is_asked_for_while_an_answer_is_being_decoded()
 # -- acknowledgements ----------------------------------------------------------------------------------------------
 
 
-def test_acknowledgements_go_with_the_next_fetch() -> None:
+def test_acknowledgements_are_sent_with_the_next_share_fetch() -> None:
     desk = SharePlannerDriver(Model({0: 20}))
     desk.poll(10)
     desk.poll(10)
@@ -189,7 +187,7 @@ def test_acknowledgements_go_with_the_next_fetch() -> None:
     assert desk.models[1].accepted == [(0, offset) for offset in range(10)]
 
 
-def test_acknowledgements_go_by_themselves_when_no_fetch_comes() -> None:
+def test_acknowledgements_are_sent_alone_when_no_share_fetch_follows() -> None:
     desk = SharePlannerDriver(Model({0: 10}), is_explicit=True)
     (records,) = desk.poll(10)
     desk.planner.decide(T0, records.runs(), AcknowledgeType.ACCEPT, desk.now)
@@ -199,7 +197,7 @@ def test_acknowledgements_go_by_themselves_when_no_fetch_comes() -> None:
     assert desk.planner.next_wake(1, desk.now) > desk.now + 10
 
 
-def test_acknowledgements_go_at_once_when_somebody_waits() -> None:
+def test_a_flush_sends_acknowledgements_at_once() -> None:
     desk = SharePlannerDriver(Model({0: 10}))
     desk.poll(10)
     desk.planner.accept_all(desk.now)
@@ -211,7 +209,7 @@ def test_acknowledgements_go_at_once_when_somebody_waits() -> None:
     assert [outcome.error for outcome in desk.planner.outcomes] == [None]
 
 
-def test_explicit_polls_want_everything_acknowledged() -> None:
+def test_an_explicit_poll_raises_for_records_neither_acknowledged_nor_renewed() -> None:
     desk = SharePlannerDriver(Model({0: 10}), is_explicit=True)
     desk.poll(10)
     desk.planner.decide(T0, [(0, 8)], AcknowledgeType.ACCEPT, desk.now)
@@ -232,7 +230,7 @@ def test_explicit_polls_want_everything_acknowledged() -> None:
 
 
 @pytest.mark.parametrize("session", ["open", "forgotten"])
-def test_all_that_is_decided_is_acknowledged_before_the_session_is_closed(session: str) -> None:
+def test_acknowledgements_are_sent_before_a_share_session_is_closed(session: str) -> None:
     """The broker refuses all of a request for one lock that has ended: what that leaves over is sent once more."""
     desk = SharePlannerDriver(Model({0: 15}, batch=15), is_explicit=True)
     for _ in range(3):
@@ -254,7 +252,7 @@ def test_all_that_is_decided_is_acknowledged_before_the_session_is_closed(sessio
     assert desk.models[1].complaints == []
 
 
-def test_acknowledgements_of_partitions_not_assigned_any_more_go_by_themselves() -> None:
+def test_acknowledgements_of_unassigned_partitions_are_sent_alone() -> None:
     desk = SharePlannerDriver(Model({0: 10, 1: 10}))
     desk.poll(10)
     desk.planner.follow([tip(1)])

@@ -17,14 +17,14 @@ def opened(*slots: object) -> ShareSession:
     return session
 
 
-def test_the_first_fetch_opens_a_share_session_and_names_everything() -> None:
+def test_the_first_fetch_of_a_share_session_has_all_partitions() -> None:
     session = ShareSession()
     assert not session.is_open
     assert session.fetch([A, B]) == SessionFetch(0, frozenset({A, B}), frozenset())
     assert session.close_request() is None
 
 
-def test_later_requests_of_a_share_session_have_only_changes_and_both_kinds_count() -> None:
+def test_fetches_and_acknowledgements_of_a_share_session_share_its_epochs() -> None:
     session = opened(A, B)
     assert session.fetch([A, C]) == SessionFetch(1, frozenset({C}), frozenset({B}))
     session.answered(0)
@@ -34,7 +34,7 @@ def test_later_requests_of_a_share_session_have_only_changes_and_both_kinds_coun
     assert session.close_request() == -1
 
 
-def test_after_the_last_epoch_of_a_share_session_comes_the_first() -> None:
+def test_the_share_session_epoch_wraps_to_one() -> None:
     session = opened(A)
     session._epoch = 2**31 - 1
     session.answered(0)
@@ -42,7 +42,7 @@ def test_after_the_last_epoch_of_a_share_session_comes_the_first() -> None:
 
 
 @pytest.mark.parametrize("code", [122, 123, 133, 42])
-def test_a_refusal_opens_a_share_session_again(code: int) -> None:
+def test_a_share_session_error_makes_the_next_fetch_full(code: int) -> None:
     session = opened(A, B)
     session.fetch([A])
     session.answered(code)
@@ -50,13 +50,13 @@ def test_a_refusal_opens_a_share_session_again(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [-1, 30, 7])
-def test_other_errors_count_as_answers_of_a_share_session(code: int) -> None:
+def test_other_errors_keep_a_share_session_open(code: int) -> None:
     session = opened(A)
     session.answered(code)
     assert session.acknowledge() == 2
 
 
-def test_a_share_session_without_an_answer_is_closed() -> None:
+def test_a_share_session_is_closed_after_a_lost_response() -> None:
     session = opened(A)
     session.broken()
     assert not session.is_open

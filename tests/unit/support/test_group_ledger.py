@@ -67,13 +67,13 @@ def test_a_ledger_finds_records_that_nobody_read() -> None:
     assert book.count() == 19
 
 
-def test_a_gap_that_another_member_filled_is_no_loss() -> None:
+def test_a_ledger_accepts_a_gap_that_another_member_filled() -> None:
     book = handed_over(read(0, 5), read(10, 20), last=Revoked(4, one()), then=read(5, 10))
     assert book.unread({ZERO: 20}) == []
     assert book.repeats() == []
 
 
-def test_a_hand_over_in_order_repeats_nothing() -> None:
+def test_a_ledger_finds_nothing_in_an_orderly_hand_over() -> None:
     book = handed_over(read(0, 10), committed(10), last=Revoked(4, one()), then=read(10, 30))
     assert (book.unread({ZERO: 30}), book.repeats(), book.overlaps(), book.strays) == ([], [], [], [])
     assert [(stint.member, stint.ending, stint.uncommitted) for stint in book.stints] == [
@@ -90,7 +90,7 @@ def test_a_ledger_finds_committed_records_that_were_read_again() -> None:
 
 
 @pytest.mark.parametrize("last", [Revoked(4, one()), Lost(4, one()), Ended(4)], ids=["revoked", "lost", "killed"])
-def test_records_not_committed_and_read_again_are_repeats_only(last: Event) -> None:
+def test_a_ledger_finds_repeats_of_uncommitted_records(last: Event) -> None:
     """At least once: what is read again begins where the commits end."""
     book = handed_over(read(0, 10), committed(6), committed(10, "refused"), last=last, then=read(6, 30))
     (repeat,) = book.repeats()
@@ -99,7 +99,7 @@ def test_records_not_committed_and_read_again_are_repeats_only(last: Event) -> N
     assert book.refused == [("a", "refused")]
 
 
-def test_of_partly_committed_records_that_were_read_again_a_ledger_finds_the_range() -> None:
+def test_a_ledger_finds_the_range_of_partly_committed_records_read_again() -> None:
     book = handed_over(read(0, 10), committed(6), last=Ended(4), then=read(5, 30))
     assert [(repeat.start, repeat.end) for repeat in book.broken()] == [(5, 10)]
 
@@ -110,7 +110,7 @@ def test_a_ledger_finds_records_read_twice_by_one_member() -> None:
     assert book.broken() == []
 
 
-def test_a_commit_that_goes_back_is_where_the_next_owner_starts() -> None:
+def test_a_ledger_lets_the_next_owner_start_at_a_commit_that_went_back() -> None:
     """The next owner starts at the last commit, whatever came before it."""
     book = handed_over(read(0, 10), committed(10), committed(4), last=Revoked(4, one()), then=read(4, 30))
     assert book.stints[0].uncommitted == 6
@@ -127,7 +127,7 @@ def test_a_ledger_finds_records_read_three_times() -> None:
     assert sorted(found) == [(2, 5, "a", "b", True), (4, 5, "b", "c", False), (4, 9, "a", "c", True)]
 
 
-def test_a_later_stint_does_not_vouch_for_an_earlier_one() -> None:
+def test_a_ledger_does_not_count_commits_of_a_later_ownership() -> None:
     """a could not commit, b repeats it; when the partition is back at a, its commits are of another stint."""
     book = ledger(
         *(("a", event) for event in (Assigned(1, one()), read(0, 9), Revoked(2, one()))),
@@ -138,7 +138,7 @@ def test_a_later_stint_does_not_vouch_for_an_earlier_one() -> None:
     assert book.broken() == []
 
 
-def test_a_commit_that_is_told_of_after_the_revocation() -> None:
+def test_a_ledger_counts_a_commit_reported_after_the_revocation() -> None:
     book = handed_over(read(0, 10), Revoked(4, one()), last=committed(10), then=read(9, 30))
     assert book.stints[0].uncommitted == 0
     assert len(book.broken()) == 1
@@ -175,7 +175,7 @@ def places(*numbers: int) -> frozenset[Place]:
     ],
     ids=["halves", "2 1 1", "alone", "unowned", "twice", "half", "newcomer", "uneven", "nobody"],
 )
-def test_a_group_is_at_rest_when_its_members_own_everything_evenly(shares: Shares, rests: bool) -> None:
+def test_a_ledger_is_at_rest_when_the_members_own_everything_evenly(shares: Shares, rests: bool) -> None:
     events = [(member, event) for member, share in shares.items() for event in (Started(0), Assigned(1, share))]
     book = ledger(*events, partitions=FOUR)
     assert book.at_rest(list(shares)) is rests
@@ -184,14 +184,14 @@ def test_a_group_is_at_rest_when_its_members_own_everything_evenly(shares: Share
 
 
 @pytest.mark.parametrize("end", [Closed(9), Ended(9)])
-def test_who_has_ended_owns_nothing(end: Event) -> None:
+def test_a_ledger_knows_that_an_ended_member_owns_nothing(end: Event) -> None:
     book = ledger(("a", Started(0)), ("a", Assigned(1, BOTH)), ("a", end), ("b", Started(9)), ("b", Assigned(10, BOTH)))
     assert book.owned("a") == frozenset()
     assert book.at_rest(["b"])
     assert book.overlaps() == []
 
 
-def test_an_end_after_a_close_changes_nothing() -> None:
+def test_a_ledger_ignores_the_end_of_a_closed_member() -> None:
     book = ledger(("a", Started(0)), ("a", Assigned(1, one())), ("a", Closed(5)), ("a", Ended(9)))
     assert [(stint.ending, stint.over) for stint in book.stints] == [("closed", 5)]
 
@@ -239,7 +239,7 @@ def test_lines_of_members_are_parsed_as_events(line: str, event: Event | None) -
     assert parse(line) == event
 
 
-def test_a_summary_with_gaps_is_not_believed() -> None:
+def test_parsing_a_consumed_range_with_gaps_fails() -> None:
     with pytest.raises(AssertionError, match="gaps"):
         parse(
             '{"timestamp":3,"name":"records_consumed","count":2,"partitions":'
