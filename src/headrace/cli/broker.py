@@ -15,14 +15,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from ..local import LocalBrokerError, Progress
-from ..local.background import Status, Wish, bring_down, bring_up, default_data, read_status
+from ..local.background import ClusterOptions, Status, bring_down, bring_up, default_data, read_status
 from ..local.ivy import ProgressCallback
 from ..local.kafka_home import DEFAULT_VERSION
 from ..local.prepare import prepare
 from ..local.supervise import supervise
 from .connection_options import name_and_value
 
-# The options of `up` and their fields in a wish. A running cluster may differ from options that are not given.
+# Options of `up` and their fields in ClusterOptions. A running cluster must match them only if they are given.
 _FIELDS = {"port": "port", "data": "data_dir", "ephemeral": "data_dir", "kafka_version": "version"}
 
 STOPPED = 3
@@ -35,10 +35,10 @@ Examples:
   headrace up                                  on port 9092, data kept for the next start
   headrace up --port 0 --ephemeral             on a free port, data deleted when it stops
   headrace up --brokers 3 -c num.partitions=6
-  headrace up --secure                         TLS and users; the other commands log in by themselves
+  headrace up --secure                         TLS and users; the other commands use its credentials
 """
 )
-@click.option("--brokers", type=click.IntRange(1, 32), default=1, show_default=True, help="How many brokers.")
+@click.option("--brokers", type=click.IntRange(1, 32), default=1, show_default=True, help="The number of brokers.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
@@ -73,15 +73,15 @@ def up(
     if data and ephemeral:
         raise click.UsageError("--data and --ephemeral cannot be combined: --ephemeral deletes the data")
     where = None if ephemeral else str(Path(data).absolute() if data else default_data(brokers, secure=secure))
-    wish = Wish(
+    options = ClusterOptions(
         brokers, port, where, kafka_version, dict(name_and_value(text, "--config") for text in settings), secure
     )
     with download_bar() as progress:
         prepare(kafka_version, progress)
     if foreground:
-        supervise(wish, ready=lambda status: _show(status, "running, Ctrl-C stops it"), busy=_busy)
+        supervise(options, ready=lambda status: _show(status, "running, Ctrl-C stops it"), busy=_busy)
         return
-    status, fresh = bring_up(wish, {field for option, field in _FIELDS.items() if _is_given(context, option)})
+    status, fresh = bring_up(options, {field for option, field in _FIELDS.items() if _is_given(context, option)})
     _show(status, "running" if fresh else "already running")
 
 

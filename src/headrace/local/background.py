@@ -37,7 +37,7 @@ _LOOK_EVERY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ClusterOptions:
     """The options of `headrace up`. Without `data_dir`, the data is deleted when the cluster stops. Port 0 stands for
     free ports."""
 
@@ -109,21 +109,21 @@ def read_status() -> Status:
     return written if held else _crashed(written)
 
 
-def bring_up(wish: Wish, insisted_on: Collection[str] = ()) -> tuple[Status, bool]:
+def bring_up(options: ClusterOptions, explicit: Collection[str] = ()) -> tuple[Status, bool]:
     """Start the cluster unless it is already running, and return when it is ready. The second value is whether it was
     started.
 
     Raises `LocalBrokerError` if it does not start, or if a different cluster is running: with another number of
-    brokers, with or without security, or different in one of the fields that are `insisted_on`.
+    brokers, with or without security, or different in one of the fields that are `explicit`.
     """
     deadline = time.monotonic() + _START_WITHIN
     while True:
         status = read_status()
         if status.state == "running":
-            _require_same(status, wish, insisted_on)
+            _require_same(status, options, explicit)
             return status, False
         if status.state != "starting":
-            answer = _launch(wish)
+            answer = _launch(options)
             if "status" in answer:
                 return Status.from_json(json.dumps(answer["status"])), True
             if "error" in answer:
@@ -152,7 +152,7 @@ def bring_down() -> Status:
     return status
 
 
-def _launch(wish: Wish) -> dict[str, object]:
+def _launch(options: ClusterOptions) -> dict[str, object]:
     """Start a supervisor and wait for its report, one line: {"status": ...}, {"error": ...} or {"busy": true}."""
     try:
         data_dir().mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def _launch(wish: Wish) -> dict[str, object]:
     with os.fdopen(read_end, "rb") as report, log:
         try:
             supervisor = subprocess.Popen(
-                [sys.executable, "-m", "headrace.local.supervise", json.dumps(asdict(wish)), str(write_end)],
+                [sys.executable, "-m", "headrace.local.supervise", json.dumps(asdict(options)), str(write_end)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -190,41 +190,41 @@ def _launch(wish: Wish) -> dict[str, object]:
     return answer
 
 
-def _require_same(status: Status, wish: Wish, insisted_on: Collection[str]) -> None:
+def _require_same(status: Status, options: ClusterOptions, explicit: Collection[str]) -> None:
     where = status.bootstrap_servers
-    if len(status.brokers) != wish.brokers:
+    if len(status.brokers) != options.brokers:
         raise LocalBrokerError(
             f"a cluster of {len(status.brokers)} broker(s) is already running at {where}: `headrace down` stops it"
         )
-    if (status.client_properties is not None) != wish.secure:
+    if (status.client_properties is not None) != options.secure:
         raise LocalBrokerError(
-            f"a cluster with{'out' if wish.secure else ''} security is already running at {where}: "
+            f"a cluster with{'out' if options.secure else ''} security is already running at {where}: "
             "`headrace down` stops it"
         )
-    if differences := ", ".join(_differences(status, wish, insisted_on)):
+    if differences := ", ".join(_differences(status, options, explicit)):
         raise LocalBrokerError(f"a cluster is already running at {where}, with {differences}: `headrace down` stops it")
 
 
-def _differences(status: Status, wish: Wish, insisted_on: Collection[str]) -> Iterator[str]:
+def _differences(status: Status, options: ClusterOptions, explicit: Collection[str]) -> Iterator[str]:
     port = int(status.brokers[0].address.rpartition(":")[2])
-    if "port" in insisted_on and wish.port not in (0, port):
-        yield f"port {port} and not {wish.port}"
+    if "port" in explicit and options.port not in (0, port):
+        yield f"port {port} and not {options.port}"
     kept_in = status.data_dir if status.kept else None
-    if "data_dir" in insisted_on and _place(kept_in) != _place(wish.data_dir):
-        yield f"data {_place(kept_in)} and not {_place(wish.data_dir)}"
-    if "version" in insisted_on and wish.version != status.version:
-        yield f"Kafka {status.version} and not {wish.version}"
-    if wish.properties:
-        told = _told(status)
+    if "data_dir" in explicit and _place(kept_in) != _place(options.data_dir):
+        yield f"data {_place(kept_in)} and not {_place(options.data_dir)}"
+    if "version" in explicit and options.version != status.version:
+        yield f"Kafka {status.version} and not {options.version}"
+    if options.properties:
+        current = _first_broker_properties(status)
         # Do not show the values: they may be passwords.
-        yield from (f"another {name}" for name, value in wish.properties.items() if told.get(name) != value)
+        yield from (f"another {name}" for name, value in options.properties.items() if current.get(name) != value)
 
 
 def _place(data: str | None) -> str:
     return "deleted at the end" if data is None else f"kept in {Path(data).resolve()}"
 
 
-def _told(status: Status) -> dict[str, str]:
+def _first_broker_properties(status: Status) -> dict[str, str]:
     """The properties of the first broker, from the file that `settings.write_broker_files` wrote."""
     try:
         text = (Path(status.data_dir or "") / "broker-1" / "server.properties").read_text()

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from .._arguments import whole_number_of
 from .arguments import check_path, check_racks, check_security, check_size, check_start, check_tool, overrides_in
-from .directory import ClusterDirectory, gist, open_log, said_since
+from .directory import ClusterDirectory, error_excerpt, lines_since, open_log
 from .errors import LocalBrokerError, full_disk, storage_error
 from .ivy import ProgressCallback
 from .java import find_java
@@ -126,7 +126,7 @@ class LocalBroker:
     @property
     def mutual_config(self) -> dict[str, str]:
         """The settings of a client that connects with a certificate. It has all permissions."""
-        ports = self._running().memory.ports
+        ports = self._running().state.ports
         servers = ",".join(f"{HOST}:{ports[i].mutual}" for i in self.brokers)
         return {"bootstrap.servers": servers, **self._security().mutual_config()}
 
@@ -147,7 +147,7 @@ class LocalBroker:
 
     @property
     def cluster_id(self) -> str:
-        return self._running().memory.cluster_id
+        return self._running().state.cluster_id
 
     @property
     def live_brokers(self) -> tuple[int, ...]:
@@ -156,7 +156,7 @@ class LocalBroker:
 
     def address(self, broker_id: int) -> str:
         """`host:port` of one broker."""
-        ports = self._running().memory.ports
+        ports = self._running().state.ports
         self._check_id(broker_id)
         return f"{HOST}:{ports[broker_id].client}"
 
@@ -265,8 +265,8 @@ class LocalBroker:
     def _start_on_free_ports(self) -> None:
         directory = self._running()
         for attempt in range(1, _ATTEMPTS + 1):
-            ports = self._choose_ports(directory.memory.ports if attempt == 1 else {})
-            directory.remember(ports)
+            ports = self._choose_ports(directory.state.ports if attempt == 1 else {})
+            directory.save(ports)
             start = self._log_size()
             try:
                 for broker_id in self.brokers:
@@ -280,13 +280,13 @@ class LocalBroker:
             else:
                 return
 
-    def _choose_ports(self, remembered: Mapping[int, Ports]) -> dict[int, Ports]:
+    def _choose_ports(self, saved: Mapping[int, Ports]) -> dict[int, Ports]:
         count = len(self.brokers)
         if self._first_port is not None:
             clients = self._client_ports(self._first_port)
             _require_free(clients)
-        elif remembered and all(is_free(p.client) for p in remembered.values()):
-            clients = [remembered[i].client for i in self.brokers]
+        elif saved and all(is_free(p.client) for p in saved.values()):
+            clients = [saved[i].client for i in self.brokers]
         else:
             clients = free_ports(count)
         others = free_ports(2 * count if self._is_secure else count, avoid=frozenset(clients))
@@ -298,10 +298,10 @@ class LocalBroker:
 
     def _launch(self, broker_id: int, directory: ClusterDirectory) -> None:
         files = directory.files(broker_id)
-        memory = directory.memory
+        state = directory.state
         rack = rack_of(self.brokers.index(broker_id), self._racks)
-        settings = broker_properties(broker_id, memory.ports, rack, files.data, self._overrides, self._secured)
-        write_broker_files(files, settings, memory.cluster_id, self._secured or self._ready.kafka)
+        settings = broker_properties(broker_id, state.ports, rack, files.data, self._overrides, self._secured)
+        write_broker_files(files, settings, state.cluster_id, self._secured or self._ready.kafka)
         flags = [f"-XX:SharedArchiveFile={self._ready.archive}"] if self._ready.archive else []
         log = open_log(self.log_path)
         try:
@@ -318,7 +318,7 @@ class LocalBroker:
 
     def _wait_until_ready(self, broker_ids: Iterable[int], log_start: int) -> None:
         """Wait until each of the brokers responds, belongs to this cluster, and lists all of them."""
-        memory = self._running().memory
+        state = self._running().state
         context = None if self._secured is None else self._secured.context()
         wanted = frozenset(broker_ids)
         waiting = sorted(wanted)
@@ -332,15 +332,15 @@ class LocalBroker:
                 raise self._start_failure(
                     f"broker {waiting[0]} was not ready within {self._start_timeout:g} s", log_start
                 )
-            ports = memory.ports[waiting[0]]
+            ports = state.ports[waiting[0]]
             view = ask_broker(ports.mutual or ports.client, _ASK_WITHIN, context)
-            if view and view.cluster_id == memory.cluster_id and view.broker_ids >= wanted:
+            if view and view.cluster_id == state.cluster_id and view.broker_ids >= wanted:
                 del waiting[0]
             else:
                 time.sleep(_ASK_EVERY)
 
     def _start_failure(self, what: str, log_start: int) -> LocalBrokerError:
-        said = said_since(self.log_path, log_start)
+        said = lines_since(self.log_path, log_start)
         if any("Address already in use" in line for line in said):
             return _PortTaken(f"{what}: another process took its port. Log: {self.log_path}")
         # If the disk is full, the log may not contain this line.
@@ -350,7 +350,7 @@ class LocalBroker:
             or shutil.disk_usage(where).free < _DISK_IS_FULL_BELOW
         ):
             return full_disk(where, "the data directory")
-        return LocalBrokerError(f"Kafka did not start: {what}. From its log {self.log_path}:\n{gist(said)}")
+        return LocalBrokerError(f"Kafka did not start: {what}. From its log {self.log_path}:\n{error_excerpt(said)}")
 
     def _end_orderly(self, broker_ids: Iterable[int]) -> None:
         """Send SIGTERM to all of them, then SIGKILL to those that do not end in time."""

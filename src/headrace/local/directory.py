@@ -27,7 +27,7 @@ _LOG_ROTATES_AT = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ClusterState:
     """The content of headrace.json."""
 
     cluster_id: str
@@ -39,7 +39,7 @@ class Memory:
         return json.dumps({"cluster_id": self.cluster_id, "ports": ports, "secure": self.secure})
 
     @classmethod
-    def from_json(cls, text: str) -> Memory:
+    def from_json(cls, text: str) -> ClusterState:
         data = json.loads(text)
         ports = {int(i): Ports(*p) for i, p in data["ports"].items()}
         return cls(str(data["cluster_id"]), ports, bool(data.get("secure", False)))
@@ -65,7 +65,7 @@ class ClusterDirectory:
             where = Path(tempfile.gettempdir() if path is None else path)
             raise storage_error(error, where, "the data directory") from error
         try:
-            self.memory = self._recall(broker_ids, secure)
+            self.state = self._load(broker_ids, secure)
         except BaseException:
             self._lock.release()
             raise
@@ -85,12 +85,12 @@ class ClusterDirectory:
     def lock_fd(self) -> int:
         return self._lock.fileno()
 
-    def remember(self, ports: Mapping[int, Ports]) -> Memory:
-        self.memory = Memory(self.memory.cluster_id, ports, self.memory.secure)
+    def save(self, ports: Mapping[int, Ports]) -> ClusterState:
+        self.state = ClusterState(self.state.cluster_id, ports, self.state.secure)
         draft = self.path / "headrace.json.draft"
-        draft.write_text(self.memory.to_json())
+        draft.write_text(self.state.to_json())
         draft.rename(self.path / "headrace.json")
-        return self.memory
+        return self.state
 
     def close(self, keep_log: bool = False) -> None:
         """Unlock the directory. Delete it if it is temporary, except for the log if `keep_log` is set."""
@@ -103,28 +103,28 @@ class ClusterDirectory:
             shutil.rmtree(self.path, ignore_errors=True)
         self._lock.release()
 
-    def _recall(self, broker_ids: tuple[int, ...], secure: bool) -> Memory:
+    def _load(self, broker_ids: tuple[int, ...], secure: bool) -> ClusterState:
         path = self.path / "headrace.json"
         try:
-            memory = Memory.from_json(path.read_text())
+            state = ClusterState.from_json(path.read_text())
         except FileNotFoundError:
-            return Memory(random_id(), {}, secure)
+            return ClusterState(random_id(), {}, secure)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise LocalBrokerError(
                 f"{path} is damaged ({error}): choose another data directory, or delete this one"
             ) from error
-        if sorted(memory.ports) != sorted(broker_ids):
+        if sorted(state.ports) != sorted(broker_ids):
             raise LocalBrokerError(
-                f"the data directory {self.path} belongs to a cluster of {len(memory.ports)} broker(s), "
+                f"the data directory {self.path} belongs to a cluster of {len(state.ports)} broker(s), "
                 f"not {len(broker_ids)}: start that many, or choose another directory"
             )
-        if memory.secure != secure:
-            kind = "a secured cluster" if memory.secure else "a cluster that is not secured"
+        if state.secure != secure:
+            kind = "a secured cluster" if state.secure else "a cluster that is not secured"
             raise LocalBrokerError(
-                f"the data directory {self.path} belongs to {kind}: start it with{'' if memory.secure else 'out'} "
+                f"the data directory {self.path} belongs to {kind}: start it with{'' if state.secure else 'out'} "
                 "security, or choose another directory"
             )
-        return memory
+        return state
 
 
 def open_log(path: Path) -> int:
@@ -135,7 +135,7 @@ def open_log(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
-def said_since(path: Path, start: int) -> list[str]:
+def lines_since(path: Path, start: int) -> list[str]:
     """The lines that were written to the log after position `start`; at most the last MiB of them."""
     try:
         with path.open("rb") as log:
@@ -146,7 +146,7 @@ def said_since(path: Path, start: int) -> list[str]:
         return [f"(the log cannot be read: {error})"]
 
 
-def gist(said: Sequence[str], most: int = 25) -> str:
+def error_excerpt(said: Sequence[str], most: int = 25) -> str:
     """The important lines of a log: errors, each with the lines after it, or the last lines if there are no errors. A
     broker that cannot start logs the reason, and then many lines about its shutdown."""
     errors = [index for index, line in enumerate(said) if " ERROR " in line or " FATAL " in line]

@@ -1,4 +1,4 @@
-"""The process that owns the background cluster: `python -m headrace.local.supervise WISH REPORT_FD`.
+"""The process that owns the background cluster: `python -m headrace.local.supervise OPTIONS REPORT_FD`.
 
 It reports once (that the cluster is ready, or an error), then monitors its brokers until SIGTERM. If the last broker
 ends, it exits and leaves the state file, so that `headrace status` reports a crash.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from types import FrameType
 
-from .background import RunningBroker, Status, Wish, lock_path, state_path
+from .background import ClusterOptions, RunningBroker, Status, lock_path, state_path
 from .broker import LocalBroker
 from .errors import LocalBrokerError
 from .filelock import FileLock
@@ -23,7 +23,7 @@ from .filelock import FileLock
 _LOOK_EVERY = 1.0
 
 
-def supervise(wish: Wish, ready: Callable[[Status], None], busy: Callable[[], None]) -> None:
+def supervise(options: ClusterOptions, ready: Callable[[Status], None], busy: Callable[[], None]) -> None:
     """Run the cluster until SIGTERM, SIGINT or SIGHUP, or until no broker is left. Raises `LocalBrokerError`."""
     ending = threading.Event()
 
@@ -45,18 +45,18 @@ def supervise(wish: Wish, ready: Callable[[Status], None], busy: Callable[[], No
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
             signal.signal(signal.SIGHUP, end)
         cluster = LocalBroker(
-            wish.brokers,
-            port=wish.port or None,
-            data_dir=wish.data_dir,
-            version=wish.version,
-            properties=wish.properties,
-            secure=wish.secure,
+            options.brokers,
+            port=options.port or None,
+            data_dir=options.data_dir,
+            version=options.version,
+            properties=options.properties,
+            secure=options.secure,
         )
         try:
             cluster.start()
-            status = _write(_status(cluster, wish))
+            status = _write(_status(cluster, options))
             ready(status)
-            _watch(cluster, wish, status)
+            _watch(cluster, options, status)
         except _Ending:
             pass
         finally:
@@ -69,15 +69,15 @@ class _Ending(BaseException):
     """Raised by the signal handler, so that it also interrupts a start."""
 
 
-def _watch(cluster: LocalBroker, wish: Wish, status: Status) -> None:
+def _watch(cluster: LocalBroker, options: ClusterOptions, status: Status) -> None:
     while cluster.live_brokers:
         threading.Event().wait(_LOOK_EVERY)
-        now = _status(cluster, wish, status)
+        now = _status(cluster, options, status)
         if now != status:
             status = _write(now)
 
 
-def _status(cluster: LocalBroker, wish: Wish, before: Status | None = None) -> Status:
+def _status(cluster: LocalBroker, options: ClusterOptions, before: Status | None = None) -> Status:
     live = cluster.live_brokers
     pids = {broker.id: broker.pid for broker in before.brokers} if before else {}
     return Status(
@@ -89,9 +89,9 @@ def _status(cluster: LocalBroker, wish: Wish, before: Status | None = None) -> S
         supervisor=os.getpid(),
         version=cluster.version,
         data_dir=str(cluster.data_dir),
-        kept=wish.data_dir is not None,
+        kept=options.data_dir is not None,
         log=str(cluster.log_path),
-        client_properties=str(cluster.client_properties) if wish.secure else None,
+        client_properties=str(cluster.client_properties) if options.secure else None,
     )
 
 
@@ -102,7 +102,7 @@ def _write(status: Status) -> Status:
     return status
 
 
-def main(wish_text: str, report_fd: int) -> int:
+def main(options_text: str, report_fd: int) -> int:
     def report(line: dict[str, object]) -> None:
         nonlocal report_fd
         if report_fd >= 0:
@@ -116,7 +116,7 @@ def main(wish_text: str, report_fd: int) -> int:
     os.set_inheritable(report_fd, False)
     try:
         supervise(
-            Wish(**json.loads(wish_text)),
+            ClusterOptions(**json.loads(options_text)),
             ready=lambda status: report({"status": asdict(status)}),
             busy=lambda: report({"busy": True}),
         )

@@ -1,4 +1,4 @@
-"""What is written for a cluster, remembered of it, and asked of it."""
+"""The files of a cluster: settings, saved state and logs; and the readiness check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from headrace.local import LocalBroker, directory
-from headrace.local.directory import ClusterDirectory, Memory, gist, open_log, said_since
+from headrace.local.directory import ClusterDirectory, ClusterState, error_excerpt, lines_since, open_log
 from headrace.local.errors import LocalBrokerError
 from headrace.local.filelock import FileLock
 from headrace.local.kafka_home import KafkaHome
@@ -94,10 +94,10 @@ def test_nothing_can_be_asked_of_a_cluster_that_does_not_run() -> None:
 
 def test_a_data_directory_remembers_its_cluster(tmp_path: Path) -> None:
     first = ClusterDirectory(tmp_path / "new" / "data", (1, 2, 3))
-    assert first.remember(THREE).ports == THREE
+    assert first.save(THREE).ports == THREE
     first.close()
     again = ClusterDirectory(tmp_path / "new" / "data", (1, 2, 3))
-    assert again.memory == Memory(first.memory.cluster_id, THREE)
+    assert again.state == ClusterState(first.state.cluster_id, THREE)
     again.close()
     with pytest.raises(LocalBrokerError, match="belongs to a cluster of 3"):
         ClusterDirectory(tmp_path / "new" / "data", (1,))
@@ -153,17 +153,17 @@ def test_what_a_log_says_is_of_this_run_only(tmp_path: Path) -> None:
     start = log.stat().st_size
     with log.open("a") as out:
         out.writelines(f"line {i}\n" for i in range(100))
-    assert said_since(log, start) == [f"line {i}" for i in range(100)]
-    assert said_since(log, 10**9)[0] == "old", "another log by now"
-    assert "cannot be read" in said_since(tmp_path / "none", 0)[0]
+    assert lines_since(log, start) == [f"line {i}" for i in range(100)]
+    assert lines_since(log, 10**9)[0] == "old", "another log by now"
+    assert "cannot be read" in lines_since(tmp_path / "none", 0)[0]
 
 
 def test_the_gist_of_a_log_is_its_errors() -> None:
     start, end = [f"start {i}" for i in range(50)], [f"end {i}" for i in range(50)]
-    assert gist(start + end, 2) == "end 48\nend 49"
+    assert error_excerpt(start + end, 2) == "end 48\nend 49"
     why = ["… ERROR Exiting", "KafkaException: no", "\tat a", "\tat b"]
-    assert gist(start + why + end, 25) == "\n".join(why)
-    assert gist([*start, "… ERROR last"], 25) == "… ERROR last"
+    assert error_excerpt(start + why + end, 25) == "\n".join(why)
+    assert error_excerpt([*start, "… ERROR last"], 25) == "… ERROR last"
 
 
 def test_a_large_log_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
