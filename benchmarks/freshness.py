@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from headrace.cli.demo_consumer import ReaderProcess, now
+from headrace.cli.demo_consumer import ConsumerProcess, now
 from headrace.local import LocalBroker
 
 from . import machine
@@ -180,17 +180,17 @@ def _group(topic: str, client: str) -> str:
 def _first_lives(servers: str, topic: str, writer: Writer, outage: float) -> dict[str, float]:
     """All at once, until they are killed."""
     writer.begin(set_back=outage)
-    readers = {client: ReaderProcess(command(client, servers, topic, _group(topic, client))) for client in CLIENTS}
+    readers = {client: ConsumerProcess(command(client, servers, topic, _group(topic, client))) for client in CLIENTS}
     try:
         for reader in readers.values():
-            reader.wait(lambda reader=reader: bool(reader.told), _TOO_LATE)  # type: ignore[misc]
+            reader.wait(lambda reader=reader: bool(reader.samples), _TOO_LATE)  # type: ignore[misc]
         time.sleep(_BEFORE)
     finally:
         for reader in readers.values():
             reader.kill()
         writer.end()
     return {
-        client: statistics.median((at - outage - newest) / 1000 for at, newest, _ in reader.told)
+        client: statistics.median((at - outage - newest) / 1000 for at, newest, _ in reader.samples)
         for client, reader in readers.items()
     }
 
@@ -205,18 +205,18 @@ def _return(
     committed: Offsets,
     after: float,
 ) -> Run:
-    reader = ReaderProcess(command(client, servers, topic, group))
+    reader = ConsumerProcess(command(client, servers, topic, group))
     try:
-        reader.wait(lambda: bool(reader.back), _TOO_LATE)
-        behind = writer.older_than(reader.back) - sum(committed.values())
-        reader.wait(lambda: bool(reader.told) and reader.told[-1][2] >= behind, _TOO_LATE + backlog / 20_000)
+        reader.wait(lambda: bool(reader.assigned_at), _TOO_LATE)
+        behind = writer.older_than(reader.assigned_at) - sum(committed.values())
+        reader.wait(lambda: bool(reader.samples) and reader.samples[-1][2] >= behind, _TOO_LATE + backlog / 20_000)
         time.sleep(after)
     finally:
         reader.kill()
-    back = reader.back
-    first_live = next(at for at, newest, _ in reader.told if newest >= back)
-    done = next(at for at, _, old in reader.told if old >= behind)
-    series = [((at - back) / 1000, max(at - newest, 1.0) / 1000) for at, newest, _ in reader.told]
+    back = reader.assigned_at
+    first_live = next(at for at, newest, _ in reader.samples if newest >= back)
+    done = next(at for at, _, old in reader.samples if old >= behind)
+    series = [((at - back) / 1000, max(at - newest, 1.0) / 1000) for at, newest, _ in reader.samples]
     return Run(client, backlog, behind, (first_live - back) / 1000, (done - back) / 1000, series)
 
 

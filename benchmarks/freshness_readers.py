@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.cli.demo_consumer import Diary, read
+from headrace.cli.demo_consumer import FreshnessReporter, consume
 from headrace.local import java_command
 
 JAVA_SOURCE = Path(__file__).parent / "java" / "Freshness.java"
@@ -37,7 +37,7 @@ def command(client: str, servers: str, topic: str, group: str) -> list[str]:
 
 
 def headrace(servers: str, topic: str, group: str, *, lanes: bool = False) -> None:
-    read({**SETTINGS, "bootstrap.servers": servers, "group.id": group, "enable.parallel.rebalance": lanes}, topic)
+    consume({**SETTINGS, "bootstrap.servers": servers, "group.id": group, "enable.parallel.rebalance": lanes}, topic)
 
 
 def headrace_lanes(servers: str, topic: str, group: str) -> None:
@@ -47,18 +47,18 @@ def headrace_lanes(servers: str, topic: str, group: str) -> None:
 def confluent(servers: str, topic: str, group: str, **settings: int) -> None:
     from confluent_kafka import Consumer
 
-    diary = Diary()
+    reporter = FreshnessReporter()
     consumer = Consumer({**SETTINGS, **settings, "bootstrap.servers": servers, "group.id": group})
-    consumer.subscribe([topic], on_assign=lambda *_: diary.assigned())
+    consumer.subscribe([topic], on_assign=lambda *_: reporter.on_assigned())
     while True:
         for message in consumer.consume(_MOST, timeout=_POLL):
             if message.error() is None:
                 timestamp = message.timestamp()[1]
-                if timestamp > diary.newest:
-                    diary.newest = timestamp
-                if timestamp < diary.since:
-                    diary.old += 1
-        diary.tell()
+                if timestamp > reporter.newest:
+                    reporter.newest = timestamp
+                if timestamp < reporter.assigned_at:
+                    reporter.old += 1
+        reporter.report()
 
 
 def confluent_tuned(servers: str, topic: str, group: str) -> None:

@@ -1,4 +1,4 @@
-"""The demos in their shortest form: the whole story, its table and its picture."""
+"""The demos in their shortest form: the whole run, its table and its picture."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_demo_crash_compares_and_draws_two_restarts(
     done = headrace("demo", "crash", "-b", servers, "--backlog", "20000", "--png", str(picture))
     assert done.code == 0, done.err
     head, _, one, two, last = done.text.splitlines()
-    assert re.fullmatch(r"killed, and back after \d+ s with 20,000 records to read:", head)
+    assert re.fullmatch(r"killed, and restarted after \d+ s with a backlog of 20,000 records:", head)
     assert re.fullmatch(r"one lane +\d+\.\d\d s +\d+\.\d s", one)
     assert re.fullmatch(r"two lanes \(KIP-333\) +\d+\.\d\d s +\d+\.\d s", two)
     first_live, backlog_done = (float(two.split()[at]) for at in (-4, -2))
     assert first_live < backlog_done
     assert last == f"picture: {picture}"
     assert picture.read_bytes().startswith(PNG)
-    assert "both are killed; 20,000 records are written meanwhile\n" in done.err
+    assert "both consumers are killed; a backlog of 20,000 records is written\n" in done.err
 
 
 @pytest.mark.parametrize("name", ["crash", "rebalance"])
@@ -85,7 +85,7 @@ def test_rebalance_shows_the_rate_live_also_while_a_listener_keeps_the_member(
 ) -> None:
     shown: list[tuple[str, float]] = []
     run = demo_rebalance.measure(servers, deferred, lambda text, rate: shown.append((text, rate)))
-    during = [rate for text, rate in shown if "are given up" in text]
+    during = [rate for text, rate in shown if "are revoked" in text]
     assert run.before > 0
     assert any(rate for text, rate in shown if text == "one member reads twelve partitions")
     assert len(during) >= 3
@@ -94,13 +94,13 @@ def test_rebalance_shows_the_rate_live_also_while_a_listener_keeps_the_member(
 
 
 def test_the_live_rate_of_rebalance_is_that_of_six_partitions_before_and_during_the_revoke() -> None:
-    """The rate of all twelve would seem to drop by half when six are given up."""
+    """The rate of all twelve would seem to drop by half when six are revoked."""
     partitions = [TopicPartition("t", number) for number in range(demo_rebalance.PARTITIONS)]
-    story = demo_rebalance._Story()
-    story.reads = [(99.9, tp, 10) for tp in partitions]
-    before = story.rate(100.0)
-    story.given_up = frozenset(partitions[demo_rebalance.KEPT :])
-    assert before == story.rate(100.0) == 10 * demo_rebalance.KEPT / demo_rebalance._LATELY
+    progress = demo_rebalance._Progress()
+    progress.reads = [(99.9, tp, 10) for tp in partitions]
+    before = progress.rate(100.0)
+    progress.revoked = frozenset(partitions[demo_rebalance.KEPT :])
+    assert before == progress.rate(100.0) == 10 * demo_rebalance.KEPT / demo_rebalance._LATELY
 
 
 def test_the_picture_of_rebalance_has_a_legend() -> None:
@@ -108,6 +108,6 @@ def test_the_picture_of_rebalance_has_a_legend() -> None:
     figure = demo_charts.rebalance_figure([run, run])
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
-        "six others are given up, one after slow work",
+        "six others are revoked, one of them after slow work",
         "records/s of the six partitions that the member keeps",
     ]

@@ -24,7 +24,7 @@ with open(sys.argv[1], "a", buffering=1) as events:
     time.sleep(0.3)  # half a line is read meanwhile
     print(line[9:], file=events)
     time.sleep(1.0)  # the seconds that are shown
-    print(json.dumps({"stage": "running its flows"}), file=events)
+    print(json.dumps({"stage": "running the flows"}), file=events)
 """
 
 FOLLOWING = f"""
@@ -55,7 +55,7 @@ def test_run_shows_each_stage_with_the_seconds_since_the_start(events: Path, cap
     assert [next(iter(event)) for event in found] == ["stage", "message", "stage"]
     first, second = capfd.readouterr().err.splitlines()
     assert first.startswith("starting Spark (1")
-    assert second.startswith("running its flows (1")
+    assert second.startswith("running the flows (1")
     seconds = [int(line.partition("(")[2].partition(" s) ...")[0]) for line in (first, second)]
     assert began_before <= seconds[0]
     assert seconds[0] + 3 <= seconds[1]

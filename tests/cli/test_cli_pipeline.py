@@ -211,7 +211,7 @@ def test_a_signal_ends_a_pipeline_with_its_broker_and_spark(tmp_path: Path, numb
         (("run", "PROJECT", "-C", "nonsense"), 2, "is not of the form NAME=VALUE"),
         (("run", "PROJECT"), 1, "sample.py does not define PARTITIONS"),
         (("run", "PROJECT", "-C", "bootstrap.servers=x:1", "--sample", "5"), 2, "--sample cannot be combined with -b"),
-        (("run", "BARE", "--sample", "5"), 2, "--sample writes what sample.py makes, and bare has none"),
+        (("run", "BARE", "--sample", "5"), 2, "--sample needs sample.py, which bare does not have"),
         (("run",), 2, "Missing argument 'DIRECTORY'"),
         (("new",), 2, "Missing argument 'DIRECTORY'"),
     ],
@@ -239,7 +239,7 @@ def test_a_state_directory_belongs_to_one_cluster(tmp_path: Path, secured: Secur
     broker = secured.broker
     done = headrace("run", str(tmp_path), "-F", str(broker.client_properties), "--state", str(state))
     assert (done.code, done.out) == (1, b"")
-    assert f"(id another, and this one is {broker.cluster_id}): name another place" in done.err
+    assert f"(id another; this cluster is {broker.cluster_id}): choose another directory" in done.err
     assert sorted(os.listdir(state)) == ["cluster", "run.lock"], "nothing was begun"
 
 
@@ -253,5 +253,5 @@ def test_a_pipeline_has_one_run_at_a_time(tmp_path: Path) -> None:
     done = headrace("run", str(tmp_path), "-b", "127.0.0.1:1")
     lock.release()
     assert done.code == 1
-    assert done.err.startswith("headrace: another run of this pipeline is under way")
+    assert done.err.startswith("headrace: another run of this pipeline is in progress")
     assert os.listdir(tmp_path / "state") == ["run.lock"]  # nothing was begun

@@ -207,7 +207,7 @@ def test_a_start_that_was_deleted_is_reported(servers: str, admin: Admin) -> Non
     admin.delete_records(topic, 3)
     done = headrace("tail", "-b", servers, "-t", topic, "-o", "1", "-e")
     assert (done.code, done.text.split()) == (0, ["3", "4"])
-    assert done.err == f"offset 1 was deleted from {topic}-0 (3): starting at the first that is left\n"
+    assert done.err == f"offset 1 was deleted from {topic}-0 (3): starting at the first remaining offset\n"
 
 
 def test_tail_shows_the_columns_that_are_asked_for(servers: str, admin: Admin) -> None:
@@ -278,7 +278,7 @@ def test_tail_shows_more_than_one_poll_returns(servers: str, admin: Admin) -> No
     [
         (("-t", "no-such-topic"), 1, "there is no topic 'no-such-topic'"),
         (("-t", "no-such-topic", "-g", "g"), 1, "there is no topic 'no-such-topic'"),
-        (("-t", "HUNDRED", "-p", "7"), 2, "has no partition 7: it has 2, from 0 on"),
+        (("-t", "HUNDRED", "-p", "7"), 2, "has no partition 7: it has 2, from 0 to 1"),
         (("-t", "HUNDRED", "-o", "sideways"), 2, "'sideways' is none of beginning"),
         (("-t", "HUNDRED", "-o", "@yesterday"), 2, "'yesterday' is not a valid time"),
         (("-t", "HUNDRED", "--grep", "("), 2, "is not a valid regular expression"),

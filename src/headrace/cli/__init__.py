@@ -1,8 +1,8 @@
 """The command line: `headrace`, also `python -m headrace`.
 
-`main()` is a process of its own, so it installs the signal handlers it relies on. A script's shell starts background
-commands with SIGINT ignored; Python then raises no KeyboardInterrupt, and `kill -INT` would do nothing. SIGTERM would
-end the process at once, without the last commit of `headrace tail -g` and without leaving its group.
+`main()` installs signal handlers, because it runs in its own process. The shell of a script starts background commands
+with SIGINT ignored: Python would not raise KeyboardInterrupt, and `kill -INT` would do nothing. SIGTERM would end the
+process immediately: `headrace tail -g` could neither commit nor leave its group.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def main() -> None:
 
 
 def handle_signals() -> None:
-    """SIGINT raises KeyboardInterrupt and SIGTERM raises SystemExit, whatever this process inherited. SIGHUP does as
-    SIGTERM, unless it is ignored: that is what nohup is for."""
+    """Make SIGINT raise KeyboardInterrupt and SIGTERM raise SystemExit, independently of inherited settings. SIGHUP is
+    handled like SIGTERM, unless it is ignored (nohup)."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -40,5 +40,5 @@ def handle_signals() -> None:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)  # a second one ends a cleanup that hangs
+    signal.signal(number, signal.SIG_DFL)  # a second signal ends the process if the cleanup hangs
     sys.exit(128 + number)

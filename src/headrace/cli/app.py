@@ -1,4 +1,4 @@
-"""The commands, and how their errors are shown.
+"""The list of commands, and the handling of their errors.
 
 exit code 0   success, or the reader of the output closed the pipe
 exit code 1   failure: one message on stderr, with a stack trace only with --debug
@@ -27,7 +27,7 @@ from . import INTERRUPTED
 from .formatting import printable
 from .pipes import PipeClosed, detect_closed_pipe, discard_output
 
-# Imported on demand: `headrace status` does not load what `headrace tail` needs, and `headrace --help` loads none.
+# Modules are imported on demand: `headrace status` does not import `headrace tail`, and `headrace --help` imports none.
 _COMMANDS = {
     "up": ("broker", "Start Apache Kafka on this machine."),
     "down": ("broker", "Stop the cluster that `headrace up` started."),
@@ -36,12 +36,12 @@ _COMMANDS = {
     "new": ("new", "Create a small Spark pipeline to start from."),
     "topics": ("topics", "List, describe, create and delete topics."),
     "produce": ("produce", "Write lines of text or JSON to a topic."),
-    "tail": ("tail", "Follow a topic: print its records, one a line."),
+    "tail": ("tail", "Follow a topic: print its records, one per line."),
     "lag": ("lag", "Show how far behind a group or a Spark query is."),
     "groups": ("groups", "List groups of all kinds, or the members of one."),
     "demo": ("demo", "Demonstrate KIP-333 and KIP-983, in a minute each."),
 }
-_LOGS_REFUSALS = "headrace._aio.network.connections"
+_CLIENT_LOGGER = "headrace._aio.network.connections"
 
 
 class _Commands(click.Group):
@@ -66,7 +66,7 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
-    # All output is written in these two. By default, click exits with code 1 and no message when a pipe is closed.
+    # All output is written in these two methods. By default, click exits with code 1 and no message at a closed pipe.
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         with detect_closed_pipe():
             return super().make_context(*args, **options)
@@ -127,22 +127,22 @@ def run() -> None:
 @contextlib.contextmanager
 def _rejections_logged_once() -> Iterator[None]:
     """Hide the log line of a client whose login is rejected: the command shows the error itself."""
-    logger = logging.getLogger(_LOGS_REFUSALS)
-    logger.addFilter(_is_no_refusal)
+    logger = logging.getLogger(_CLIENT_LOGGER)
+    logger.addFilter(_is_not_a_rejection)
     try:
         yield
     finally:
-        logger.removeFilter(_is_no_refusal)
+        logger.removeFilter(_is_not_a_rejection)
 
 
-def _is_no_refusal(record: logging.LogRecord) -> bool:
+def _is_not_a_rejection(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("giving up: ")
 
 
 def _fail(error: Exception, debug: bool, code: int, advice: str = "") -> None:
     if debug:
         raise error
-    # Errors of headrace may have several lines; all others are joined to one.
+    # Errors of headrace may have several lines; other errors are joined into one line.
     text = " ".join(str(error).split()) if not isinstance(error, HeadraceError) else str(error)
     lines = [printable(line) for line in f"headrace: {text.removesuffix('.') if advice else text}{advice}".split("\n")]
     click.echo("\n".join(lines), err=True)

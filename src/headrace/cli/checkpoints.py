@@ -1,12 +1,12 @@
-"""The checkpoint of a streaming query, read as if it were a group.
+"""Reads the offsets of a streaming query from its checkpoint.
 
-    <checkpoint>/offsets/17    up to where batch 17 reads: a line with the version, one with settings, one a source
-    <checkpoint>/commits/17    there when batch 17 is done
+    <checkpoint>/offsets/17    the end offsets of batch 17: a line with the version, one with settings, one per source
+    <checkpoint>/commits/17    exists if batch 17 is finished
 
-What is done are the offsets of the last batch with a commit: a number, or `{"frontier": 131, "holes": {"70": 120}}`
-where there is a backlog lane (KIP-333). A source whose line is not Kafka's offsets is left out, and so are partitions
-that others read.
-A directory that holds several checkpoints (a pipeline's storage) stands for all of them.
+The query has processed the offsets of the last batch with a commit. An offset is a number or, with a backlog lane
+(KIP-333), `{"frontier": 131, "holes": {"70": 120}}`. Sources other than Kafka are ignored, and so are partitions that
+another member of the group reads. A directory may contain several checkpoints (the storage of a pipeline): they are
+combined.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .._machines.commit.offset_set import OffsetSet
 from ..errors import HeadraceError
 from ..types import TopicPartition
 
-_DEEPEST = 10  # how far below the given directory checkpoints are looked for
+_DEEPEST = 10  # the maximum depth of checkpoints below the given directory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ The cluster is the first of these that is given:
     bootstrap.servers in -C or -F
     the cluster of `headrace up`, with its client settings if it is secured
 
-Without any of them, there is an error that says what to do.
+Without any of them, the command fails with a usage error.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def with_local_cluster(given: Settings) -> Settings:
         raise click.UsageError(
             "no broker: name one with -b host:port (or in HEADRACE_BOOTSTRAP), or start one here with `headrace up`"
         )
-    knows_how = any(name.startswith(("security.", "sasl.", "ssl.")) for name in given)
-    own = read_properties(Path(status.client_properties)) if status.client_properties and not knows_how else {}
+    has_security = any(name.startswith(("security.", "sasl.", "ssl.")) for name in given)
+    own = read_properties(Path(status.client_properties)) if status.client_properties and not has_security else {}
     return {**own, **given, "bootstrap.servers": status.bootstrap_servers}
 
 
@@ -70,7 +70,7 @@ def with_cluster(settings: Settings) -> Settings:
 
 
 def client_options(
-    *, default_servers: str = "what `headrace up` runs", reads_environment: bool = True
+    *, default_servers: str = "the cluster of `headrace up`", reads_environment: bool = True
 ) -> Callable[[Command], Command]:
     """Adds -b, -C and -F. The command receives one mapping, `settings`, with Kafka's names. -C overrides the file, and
     -b overrides both."""

@@ -1,4 +1,4 @@
-"""`headrace demo`: what the proposals are for, in a minute each, live in the terminal, with a picture at the end."""
+"""`headrace demo`: demonstrates KIP-333 and KIP-983 live in the terminal, and writes a picture at the end."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import click
 from .connection_options import check_connection
 from .formatting import say, table
 
-_BAR = 40  # characters
-_FULL = 20.0  # seconds that fill it
+_BAR = 40  # the width of a bar, in characters
+_FULL = 20.0  # the delay that fills the bar, in seconds
 _FIND_WITHIN = 5.0  # seconds
 
 
 @click.group(
     epilog="""\b
 Examples:
-  headrace demo crash                              with a broker of its own
-  headrace demo rebalance -b localhost:9092        with yours
+  headrace demo crash                              starts its own broker
+  headrace demo rebalance -b localhost:9092        uses a running cluster
 """
 )
 def demo() -> None:
-    """Demonstrate a Kafka proposal in about a minute, with a broker of its own."""
+    """Demonstrate a Kafka proposal in about a minute. Starts its own broker, unless -b is given."""
 
 
 def _png(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -34,13 +34,13 @@ def _png(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         type=click.Path(dir_okay=False, writable=True, path_type=Path),
         default=default,
         show_default=True,
-        callback=_check_place,
+        callback=_check_directory,
         help="File for the picture.",
     )
 
 
-def _check_place(context: click.Context, parameter: click.Parameter, picture: Path) -> Path:
-    """Before the minute, and not after it."""
+def _check_directory(context: click.Context, parameter: click.Parameter, picture: Path) -> Path:
+    """Check at the start that the picture can be written at the end."""
     if not picture.parent.is_dir() or not os.access(picture.parent, os.W_OK | os.X_OK):
         raise click.BadParameter(f"{picture.parent} is not a writable directory")
     return picture
@@ -51,53 +51,58 @@ _servers = click.option(
     "--bootstrap-servers",
     "servers",
     metavar="HOST:PORT,…",
-    help="Use this cluster instead of a broker of its own.",
+    help="Use this cluster instead of starting a broker.",
 )
 
 
 @demo.command(
-    short_help="KIP-333: a consumer is killed and comes back to a backlog.",
+    short_help="KIP-333: a consumer is killed and restarts with a backlog.",
     epilog="\b\nExamples:\n  headrace demo crash\n  headrace demo crash --backlog 500000 --png crash.png\n",
 )
 @click.option(
-    "--backlog", type=click.IntRange(1000, 5_000_000), default=200_000, show_default=True, help="Records to miss."
+    "--backlog",
+    type=click.IntRange(1000, 5_000_000),
+    default=200_000,
+    show_default=True,
+    help="Size of the backlog.",
 )
 @_png("headrace-crash.png")
 @_servers
 def crash(servers: str | None, backlog: int, png: Path) -> None:
-    """KIP-333: a consumer is killed and comes back to a backlog. How soon does it read new records?
+    """KIP-333: a consumer is killed and restarts with a backlog. How soon does it read new records?
 
-    Two consumers run side by side: one with enable.parallel.rebalance, and one without.
+    Two consumers run at the same time, one with enable.parallel.rebalance and one without.
     """
     from .demo_charts import check_matplotlib, draw_crash
-    from .demo_crash import LABELS, tell
+    from .demo_crash import LABELS, run_crash
 
     check_matplotlib()
-    with _broker(servers) as chosen, _live("bars: how old the newest record is that was read") as show:
+    with _broker(servers) as chosen, _live("bars: the age of the newest record that was read") as show:
 
         def watch(text: str, behind: Mapping[str, float | None]) -> None:
             show(text, {LABELS[name]: _behind(value) for name, value in behind.items()})
 
-        story = tell(chosen, watch, backlog)
-    rows = [(LABELS[name], f"{it.first_live:.2f} s", f"{it.backlog_done:.1f} s") for name, it in story.readers.items()]
-    click.echo(f"killed, and back after {story.returned - story.killed:.0f} s with {story.backlog:,} records to read:")
-    click.echo(table(("", "first new record after", "backlog done after"), rows))
-    draw_crash(story, png)
+        result = run_crash(chosen, watch, backlog)
+    rows = [(LABELS[name], f"{it.first_live:.2f} s", f"{it.backlog_done:.1f} s") for name, it in result.readers.items()]
+    down = result.restarted - result.killed
+    click.echo(f"killed, and restarted after {down:.0f} s with a backlog of {result.backlog:,} records:")
+    click.echo(table(("", "first new record after", "backlog read after"), rows))
+    draw_crash(result, png)
     click.echo(f"picture: {png}")
 
 
 @demo.command(
-    short_help="KIP-983: work is under way on a partition that is given up.",
+    short_help="KIP-983: a partition is revoked while its records are processed.",
     epilog="\b\nExamples:\n  headrace demo rebalance --png rebalance.png\n",
 )
 @_png("headrace-rebalance.png")
 @_servers
 def rebalance(servers: str | None, png: Path) -> None:
-    """KIP-983: a member gives up six partitions while work on one of them is under way. What happens to the six that it
-    keeps?
+    """KIP-983: six partitions of a member are revoked while it processes records of one of them. How fast does it read
+    the six partitions that it keeps?
 
-    The demo runs twice. First the member waits for the work in its listener, the only way that other clients have; then
-    it delays the revoke of that partition.
+    The demo runs twice. First, the member waits in its listener until the records are processed, which is the only way
+    in other clients. Then it delays the revoke of that partition.
     """
     from .demo_charts import check_matplotlib, draw_rebalance
     from .demo_rebalance import KEPT, PARTITIONS, RATE, Measurement, measure
@@ -107,11 +112,11 @@ def rebalance(servers: str | None, png: Path) -> None:
     with _broker(servers) as chosen, _live("bars: records/s of the six partitions that the member keeps") as show:
         for deferred in (False, True):
             name = "delayed revoke (KIP-983)" if deferred else "blocking listener"
-            earlier = {run.name: f"{run.during:,.0f} records/s while six were given up" for run in runs}
+            earlier = {run.name: f"{run.during:,.0f} records/s while six were revoked" for run in runs}
             runs.append(measure(chosen, deferred, _rates(show, name, RATE * KEPT / PARTITIONS, earlier)))
     rows = [(run.name, f"{run.before:,.0f}", f"{run.during:,.0f}", f"{run.during / run.before:.0%}") for run in runs]
     click.echo("records/s of the six partitions that the member keeps:")
-    click.echo(table(("", "before", "while six others are given up", "of before"), rows))
+    click.echo(table(("", "before", "while six others are revoked", "ratio"), rows))
     draw_rebalance(runs, png)
     click.echo(f"picture: {png}")
 
@@ -134,30 +139,30 @@ Show = Callable[[str, Mapping[str, str]], None]
 
 @contextlib.contextmanager
 def _live(legend: str) -> Iterator[Show]:
-    """What goes on, a line for each of those that are watched, and what their bars mean. Without a terminal only what
-    goes on is said."""
+    """Show the current step, a bar for each consumer, and the legend of the bars. Without a terminal, print only the
+    steps."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
     console = Console(stderr=True)
-    said = ""
+    shown = ""
     with Live(console=console, refresh_per_second=10, transient=True) as live:
 
         def show(text: str, lines: Mapping[str, str]) -> None:
-            nonlocal said
+            nonlocal shown
             if console.is_terminal:
                 bars = (Text(f"{name:<26} {it}") for name, it in lines.items())
                 live.update(Group(Text(text, style="bold"), *bars, Text(legend, style="dim")))
-            elif text != said:
+            elif text != shown:
                 say(text)
-            said = text
+            shown = text
 
         yield show
 
 
 def _rates(show: Show, name: str, usual: float, earlier: Mapping[str, str]) -> Callable[[str, float], None]:
-    """Shows a rate below what came of earlier runs. The usual one fills half of the bar."""
+    """Show the rate below the results of earlier runs. The usual rate fills half of the bar."""
 
     def watch(text: str, rate: float) -> None:
         bar = "█" * min(_BAR, round(rate / usual * _BAR / 2))
@@ -168,5 +173,5 @@ def _rates(show: Show, name: str, usual: float, earlier: Mapping[str, str]) -> C
 
 def _behind(value: float | None) -> str:
     if value is None:
-        return "not there"
+        return "not running"
     return f"{'█' * min(_BAR, round(value / _FULL * _BAR)):<{_BAR}} {value:6.2f} s behind"

@@ -1,9 +1,10 @@
-"""A member of a group that tells how fresh its records are, in a process of its own, so that it can be killed.
+"""A consumer that reports how fresh its records are. It runs in its own process, so that it can be killed.
 
-    python -m headrace.cli.demo_consumer '{"bootstrap.servers": …, "group.id": …}' TOPIC RECORDS_A_SECOND
+    python -m headrace.cli.demo_consumer '{"bootstrap.servers": …, "group.id": …}' TOPIC RECORDS_PER_SECOND
 
-It prints JSON lines: `[at]` when it is given its partitions, then, a few dozen times a second, `[at, newest, old]`: the
-largest timestamp so far, and how many records were older than its being there. Times are milliseconds since 1970.
+It prints JSON lines: `[at]` when its partitions are assigned and then, a few dozen times per second, a sample
+`[at, newest, old]` with the largest timestamp so far and the number of records that were written before the assignment.
+Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_TELL_EVERY = 20.0  # milliseconds
+_REPORT_EVERY = 20.0  # milliseconds
 _POLL = 0.1
 
 
@@ -24,47 +25,49 @@ def now() -> float:
     return time.time() * 1000
 
 
-# -- in its process --------------------------------------------------------------------------------------------------
+# -- in the consumer's process ---------------------------------------------------------------------------------------
 
 
-class Diary:
+class FreshnessReporter:
+    """Prints the lines. `newest` and `old` are set by the consumer."""
+
     def __init__(self) -> None:
-        self.since = 0.0
+        self.assigned_at = 0.0
         self.newest = 0
         self.old = 0
-        self._told = 0.0
-        self._told_of_live = False
+        self._reported_at = 0.0
+        self._reported_live = False
 
-    def assigned(self) -> None:
-        if not self.since:
-            self.since = now()
-            _say([self.since])
+    def on_assigned(self) -> None:
+        if not self.assigned_at:
+            self.assigned_at = now()
+            _print([self.assigned_at])
 
-    def tell(self) -> None:
-        """After each poll. The first record that was written since it is there is told of at once."""
+    def report(self) -> None:
+        """Call it after each poll. The first record that was written after the assignment is reported immediately."""
         at = now()
-        is_first = not self._told_of_live and self.newest >= self.since
-        if self.newest and (is_first or at - self._told >= _TELL_EVERY):
-            self._told = at
-            self._told_of_live |= is_first
-            _say([at, self.newest, self.old])
+        is_first = not self._reported_live and self.newest >= self.assigned_at
+        if self.newest and (is_first or at - self._reported_at >= _REPORT_EVERY):
+            self._reported_at = at
+            self._reported_live |= is_first
+            _print([at, self.newest, self.old])
 
 
-def _say(line: list[float]) -> None:
+def _print(line: list[float]) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
-def read(config: Mapping[str, Any], topic: str, pace: float = 0.0) -> None:
-    """Until it is killed. With a pace, the work on its records takes as long as that allows: so many a second."""
+def consume(config: Mapping[str, Any], topic: str, pace: float = 0.0) -> None:
+    """Consume until the process is killed; with a pace, at most that many records per second."""
     from .. import Consumer, RebalanceListener, TopicPartition
 
-    diary = Diary()
+    reporter = FreshnessReporter()
 
     class Listener(RebalanceListener):
         def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
             if partitions:
-                diary.assigned()
+                reporter.on_assigned()
 
     consumer = Consumer(config)
     consumer.subscribe([topic], listener=Listener())
@@ -72,65 +75,67 @@ def read(config: Mapping[str, Any], topic: str, pace: float = 0.0) -> None:
         records = consumer.poll(_POLL)
         for record in records:
             timestamp = record.timestamp
-            if timestamp > diary.newest:
-                diary.newest = timestamp
-            if timestamp < diary.since:
-                diary.old += 1
-        diary.tell()
+            if timestamp > reporter.newest:
+                reporter.newest = timestamp
+            if timestamp < reporter.assigned_at:
+                reporter.old += 1
+        reporter.report()
         if pace:
             time.sleep(len(records) / pace)
 
 
-# -- where it is watched ---------------------------------------------------------------------------------------------
+# -- in the demo's process -------------------------------------------------------------------------------------------
 
 
-class ReaderProcess:
-    """A command that prints such lines, and what it has told so far. Its end is that of this process, too."""
+class ConsumerProcess:
+    """The process of a consumer, and the samples that it has printed so far. It ends when this process ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
         from ..local.process import GuardedProcess
 
-        self.back = 0.0
-        self.told: list[tuple[float, float, int]] = []
-        self.said: list[str] = []
-        self.is_gone = False
-        self._news = threading.Condition()
+        self.assigned_at = 0.0
+        self.samples: list[tuple[float, float, int]] = []
+        self.other_output: list[str] = []
+        self.has_ended = False
+        self._changed = threading.Condition()
         output, theirs = os.pipe()
         self._process = GuardedProcess(command, output=theirs)
         os.close(theirs)
-        self._thread = threading.Thread(target=self._listen, args=(output,), daemon=True)
+        self._thread = threading.Thread(target=self._read_output, args=(output,), daemon=True)
         self._thread.start()
 
-    def _listen(self, output: int) -> None:
+    def _read_output(self, output: int) -> None:
         with os.fdopen(output) as lines:
             for line in lines:
-                with self._news:
-                    self._take(line)
-                    self._news.notify_all()
-        with self._news:
-            self.is_gone = True
-            self._news.notify_all()
+                with self._changed:
+                    self._parse(line)
+                    self._changed.notify_all()
+        with self._changed:
+            self.has_ended = True
+            self._changed.notify_all()
 
-    def _take(self, line: str) -> None:
+    def _parse(self, line: str) -> None:
         if not line.startswith("["):
-            self.said.append(line)
+            self.other_output.append(line)
             return
         found = json.loads(line)
         if len(found) == 1:
-            (self.back,) = found
+            (self.assigned_at,) = found
         else:
             at, newest, old = found
-            self.told.append((at, newest, old))
+            self.samples.append((at, newest, old))
 
     def wait(self, look: Callable[[], bool], timeout: float) -> None:
-        """Raises TimeoutError when it is not so in time, or never will be."""
+        """Wait until the condition is met. Raises TimeoutError after the timeout, or if the process has ended."""
         deadline = time.monotonic() + timeout
-        with self._news:
+        with self._changed:
             while not look():
                 left = deadline - time.monotonic()
-                if left <= 0 or self.is_gone:
-                    raise TimeoutError(f"after {timeout:.0f} s: {self.told[-1:]}, {''.join(self.said[-5:])}")
-                self._news.wait(left)
+                if left <= 0 or self.has_ended:
+                    problem = "the consumer has ended" if self.has_ended else f"no success within {timeout:.0f} s"
+                    last = f"last sample: {self.samples[-1:]}, last output: {''.join(self.other_output[-5:])}"
+                    raise TimeoutError(f"{problem}; {last}")
+                self._changed.wait(left)
 
     def kill(self) -> None:
         self._process.close()
@@ -142,4 +147,4 @@ def command(config: Mapping[str, Any], topic: str, pace: float = 0.0) -> list[st
 
 
 if __name__ == "__main__":
-    read(json.loads(sys.argv[1]), sys.argv[2], float(sys.argv[3]))
+    consume(json.loads(sys.argv[1]), sys.argv[2], float(sys.argv[3]))

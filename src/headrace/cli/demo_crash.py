@@ -1,10 +1,10 @@
-"""KIP-333, shown: two consumers are killed, come back to a backlog, and one of them reads the newest records first.
+"""The demo of KIP-333: two consumers are killed and restart with a backlog; one of them reads the newest records first.
 
-    reading     both follow a topic that is written to at a steady rate
-    killed      both are killed (SIGKILL); a backlog is written; their sessions end
-    returned    both are started again, until both have read all that they missed
+    reading     both follow a topic that is written at a steady rate
+    killed      both are killed (SIGKILL); a backlog is written; their sessions expire
+    restarted   both are restarted, and run until they have read their backlog
 
-Each has a group of its own and the same work to do on each record, which is what makes the backlog take its time.
+Each has its own group. Both spend the same time on each record, so that the backlog takes a while.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._aio.admin import AsyncAdmin
-from .demo_consumer import ReaderProcess, command, now
+from .demo_consumer import ConsumerProcess, command, now
 
 LABELS = {"plain": "one lane", "lanes": "two lanes (KIP-333)"}
 PARTITIONS = 6
-RATE = 1000  # records a second
-PACE = 15_000  # that a reader can work on in a second
+RATE = 1000  # records written per second
+PACE = 15_000  # the maximum rate of a consumer, in records per second
 BACKLOG = 200_000
 _READ_FOR = 4.0
 _SESSION = 6.0
-_DEAD_FOR = 7.0  # at least: until the coordinator has seen it
+_DEAD_FOR = 7.0  # at least, so that the sessions expire
 _AFTER = 2.0
 _DEADLINE = 120.0
 _LOOK_EVERY = 0.1
 
 Watch = Callable[[str, Mapping[str, float | None]], None]
-"""Called ten times a second: what is going on, and how many seconds behind each reader is (None: it is not there)."""
+"""Called ten times per second with the current step, and the delay of each consumer in seconds (None: not running)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Return:
-    """Seconds since it was back in its group, and how fresh its records were over the whole story."""
+class Recovery:
+    """The recovery of a consumer: seconds from its assignment to its first new record and to the end of its backlog;
+    and its delay over the whole demo."""
 
     first_live: float
     backlog_done: float
@@ -46,15 +47,15 @@ class Return:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Story:
+class CrashResult:
     backlog: int
     killed: float
-    returned: float
-    readers: dict[str, Return]
+    restarted: float
+    readers: dict[str, Recovery]
 
 
 class _Writer:
-    """Writes at the steady rate from a thread, and the backlog when it is told."""
+    """Writes at the steady rate in a thread. `write()` writes the backlog."""
 
     def __init__(self, servers: str, topic: str) -> None:
         from confluent_kafka import Producer
@@ -65,7 +66,7 @@ class _Writer:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._lock = threading.Lock()
         self._number = 0
-        # The first write of a producer takes a while, in which it would fall behind.
+        # The first write of a producer is slow: make it before the steady rate starts.
         self.write(PARTITIONS)
         self._producer.flush(30)
         self._thread.start()
@@ -99,45 +100,45 @@ class _Writer:
         self._producer.flush(10)
 
 
-def tell(servers: str, watch: Watch, backlog: int = BACKLOG) -> Story:
-    """The whole story. Raises TimeoutError if it does not come to its end."""
+def run_crash(servers: str, watch: Watch, backlog: int = BACKLOG) -> CrashResult:
+    """Run the demo. Raises TimeoutError if a step takes too long."""
     topic = f"crash-{time.time_ns()}"
     asyncio.run(_create(servers, topic))
     writer = _Writer(servers, topic)
-    readers: dict[str, ReaderProcess] = {}
+    readers: dict[str, ConsumerProcess] = {}
     begun = now()
     past: dict[str, list[tuple[float, float]]] = {name: [] for name in LABELS}
     try:
         readers = {name: _start(servers, topic, name) for name in LABELS}
         for reader in readers.values():
-            reader.wait(functools.partial(_has_told, reader), _DEADLINE)
-        _watch_until(lambda: False, _READ_FOR, readers, watch, "both read, a little behind the writer")
+            reader.wait(functools.partial(_has_samples, reader), _DEADLINE)
+        _watch_until(lambda: False, _READ_FOR, readers, watch, "both consumers read new records")
         for name, reader in readers.items():
             past[name] += _series(reader, begun)
             reader.kill()
         killed = now()
         waiting = threading.Thread(target=writer.write, args=(backlog,), daemon=True)
         waiting.start()
-        text = f"both are killed; {backlog:,} records are written meanwhile"
+        text = f"both consumers are killed; a backlog of {backlog:,} records is written"
         _watch_until(lambda: not waiting.is_alive() and now() > killed + _DEAD_FOR * 1000, _DEADLINE, {}, watch, text)
-        returned = now()
+        restarted = now()
         readers = {name: _start(servers, topic, name) for name in LABELS}
-        # The steady rate went on as well.
-        missed = backlog + RATE * (returned - killed) / 1000 * 0.9
+        # The backlog also contains the records of the steady rate.
+        missed = backlog + RATE * (restarted - killed) / 1000 * 0.9
         _watch_until(
             lambda: all(_is_back(reader, missed) for reader in readers.values()),
             _DEADLINE,
             readers,
             watch,
-            "both are back, and have a backlog",
+            "both consumers are restarted and read their backlog",
         )
-        _watch_until(lambda: False, _AFTER, readers, watch, "both are where they were before")
+        _watch_until(lambda: False, _AFTER, readers, watch, "both consumers have caught up")
     finally:
         for reader in readers.values():
             reader.kill()
         writer.close()
-    found = {name: _return(reader, missed, past[name] + _series(reader, begun)) for name, reader in readers.items()}
-    return Story(backlog, (killed - begun) / 1000, (returned - begun) / 1000, found)
+    found = {name: _recovery(reader, missed, past[name] + _series(reader, begun)) for name, reader in readers.items()}
+    return CrashResult(backlog, (killed - begun) / 1000, (restarted - begun) / 1000, found)
 
 
 async def _create(servers: str, topic: str) -> None:
@@ -145,7 +146,7 @@ async def _create(servers: str, topic: str) -> None:
         await admin.create_topic(topic, PARTITIONS, 1)
 
 
-def _start(servers: str, topic: str, name: str) -> ReaderProcess:
+def _start(servers: str, topic: str, name: str) -> ConsumerProcess:
     config = {
         "bootstrap.servers": servers,
         "group.id": f"{topic}-{name}",
@@ -155,44 +156,44 @@ def _start(servers: str, topic: str, name: str) -> ReaderProcess:
         "session.timeout.ms": round(_SESSION * 1000),
         "heartbeat.interval.ms": 500,
     }
-    return ReaderProcess(command(config, topic, PACE))
+    return ConsumerProcess(command(config, topic, PACE))
 
 
 def _watch_until(
-    look: Callable[[], bool], timeout: float, readers: Mapping[str, ReaderProcess], watch: Watch, text: str
+    look: Callable[[], bool], timeout: float, readers: Mapping[str, ConsumerProcess], watch: Watch, text: str
 ) -> None:
-    """Until it is so, or for so long: `_DEADLINE` is too long."""
+    """Wait until the condition is met or the timeout expires. Raises TimeoutError if the timeout is `_DEADLINE`."""
     deadline = time.monotonic() + timeout
     while not look():
         if time.monotonic() > deadline:
             if timeout == _DEADLINE:
-                raise TimeoutError(f"after {timeout:.0f} s still: {text}")
+                raise TimeoutError(f"this step took more than {timeout:.0f} s: {text}")
             return
         watch(text, {name: _behind(readers.get(name)) for name in LABELS})
         time.sleep(_LOOK_EVERY)
 
 
-def _behind(reader: ReaderProcess | None) -> float | None:
-    if reader is None or not reader.told:
+def _behind(reader: ConsumerProcess | None) -> float | None:
+    if reader is None or not reader.samples:
         return None
-    return max(0.0, (now() - reader.told[-1][1]) / 1000)
+    return max(0.0, (now() - reader.samples[-1][1]) / 1000)
 
 
-def _series(reader: ReaderProcess, begun: float) -> list[tuple[float, float]]:
-    return [((at - begun) / 1000, max(at - newest, 1.0) / 1000) for at, newest, _ in reader.told]
+def _series(reader: ConsumerProcess, begun: float) -> list[tuple[float, float]]:
+    return [((at - begun) / 1000, max(at - newest, 1.0) / 1000) for at, newest, _ in reader.samples]
 
 
-def _is_back(reader: ReaderProcess, missed: float) -> bool:
-    """Whether it has read all that it missed, and something newer than its return."""
-    told = reader.told
-    return bool(told) and told[-1][2] >= missed and any(newest >= reader.back for _, newest, _ in told)
+def _is_back(reader: ConsumerProcess, missed: float) -> bool:
+    """Whether the consumer has read its backlog, and a record that is newer than its assignment."""
+    samples = reader.samples
+    return bool(samples) and samples[-1][2] >= missed and any(newest >= reader.assigned_at for _, newest, _ in samples)
 
 
-def _return(reader: ReaderProcess, missed: float, series: list[tuple[float, float]]) -> Return:
-    first_live = next(at for at, newest, _ in reader.told if newest >= reader.back)
-    done = next(at for at, _, old in reader.told if old >= missed)
-    return Return((first_live - reader.back) / 1000, (done - reader.back) / 1000, series)
+def _recovery(reader: ConsumerProcess, missed: float, series: list[tuple[float, float]]) -> Recovery:
+    first_live = next(at for at, newest, _ in reader.samples if newest >= reader.assigned_at)
+    done = next(at for at, _, old in reader.samples if old >= missed)
+    return Recovery((first_live - reader.assigned_at) / 1000, (done - reader.assigned_at) / 1000, series)
 
 
-def _has_told(reader: ReaderProcess) -> bool:
-    return bool(reader.told)
+def _has_samples(reader: ConsumerProcess) -> bool:
+    return bool(reader.samples)

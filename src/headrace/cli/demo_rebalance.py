@@ -1,9 +1,9 @@
-"""KIP-983, measured: what a member reads while it gives partitions up, one of them with slow work in flight.
+"""The demo of KIP-983: measures what a member reads while partitions are revoked, one of them with slow work in flight.
 
-A member reads twelve partitions, which are written to at a steady rate. A second member joins, and six of them are
-asked back. Work on one of those takes seconds to end. Once the member waits for it in its listener
-(revoke.mode=immediate), which is the only way that other clients have; once it delays the revoke of that partition, and
-of no other, and polls on. What is counted is what it reads of the six partitions that it keeps.
+A member reads twelve partitions, which are written at a steady rate. A second member joins, and six partitions are
+revoked. The work on one of them takes seconds. In the first run, the member waits for it in its listener
+(revoke.mode=immediate), which is the only way in other clients. In the second run, it delays the revoke of that
+partition only, and continues to poll. The result is the rate of the six partitions that it keeps.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .. import Consumer, RebalanceListener, TopicPartition
 from .._aio.admin import AsyncAdmin
 
 Watch = Callable[[str, float], None]
-"""Called ten times a second: what is going on, and how many records a second were read lately of the partitions that
-the member keeps."""
+"""Called ten times per second with the current step, and the current rate (records/s) of the partitions that the member
+keeps."""
 
 PARTITIONS = 12
-KEPT = 6  # of them, when there are two members
+KEPT = 6  # the partitions of the first member after the second one has joined
 RATE = 12_000  # records/s written
 BEFORE, WORK, AFTER = 3.0, 3.0, 2.0  # seconds
-_SETTLE = 4.0  # until what was written before the group stood is read
+_SETTLE = 4.0  # until the records that were written before the assignment are read
 BIN = 0.1
 _DEADLINE = 30.0
 _LATELY = 0.5
@@ -36,8 +36,8 @@ _LOOK_EVERY = 0.1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measurement:
-    """Records/s of the kept partitions: by time since the second member joined, and in the mean before the revoke was
-    requested and until it was completed."""
+    """Records/s of the kept partitions: over the time since the second member joined; and the means before the revoke
+    was requested (`before`) and until it was completed (`during`)."""
 
     name: str
     series: Sequence[tuple[float, float]]
@@ -57,50 +57,50 @@ class Measurement:
         )
 
 
-class _Story:
-    """What has happened so far, and what was read when. The member's thread writes it, that of a watcher reads it: a
-    member that waits in its listener shows nothing by itself."""
+class _Progress:
+    """The steps and reads so far. The member's thread writes them, and a watcher thread reads them, because a member
+    that waits in its listener cannot report anything."""
 
     def __init__(self) -> None:
         self.joined = self.requested = self.completed = 0.0
-        self.given_up: frozenset[TopicPartition] = frozenset()
+        self.revoked: frozenset[TopicPartition] = frozenset()
         self.reads: list[tuple[float, TopicPartition, int]] = []
 
     def doing(self) -> str:
         if self.completed:
-            return "six partitions are the other member's now"
+            return "six partitions have moved to the second member"
         if self.requested:
-            return "six partitions are given up, work on one of them is still under way"
+            return "six partitions are revoked, one of them still has work in flight"
         return "a second member joins" if self.joined else "one member reads twelve partitions"
 
     def rate(self, now: float) -> float:
-        """Of the partitions that are kept. Which ones is not known before others are asked back: until then, of any
-        six, since all are written to alike. The rate of all twelve would seem to drop by half when six are given
-        up."""
+        """The rate of the partitions that the member keeps. Before the revoke they are unknown: half of the rate of all
+        twelve is used, since all are written at the same rate. The rate of all twelve would seem to drop by half at
+        the revoke."""
         total = 0
         for at, tp, count in reversed(self.reads):
             if at < now - _LATELY:
                 break
-            total += 0 if tp in self.given_up else count
-        return total / _LATELY * (1.0 if self.given_up else KEPT / PARTITIONS)
+            total += 0 if tp in self.revoked else count
+        return total / _LATELY * (1.0 if self.revoked else KEPT / PARTITIONS)
 
 
 class _Blocking(RebalanceListener):
-    """Waits for the work where it is told of the revoke."""
+    """Waits for the work in the callback for the revoke."""
 
-    def __init__(self, story: _Story) -> None:
-        self._story = story
+    def __init__(self, progress: _Progress) -> None:
+        self._progress = progress
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        if not self._story.requested:
-            self._story.given_up = partitions
-            self._story.requested = time.monotonic()
+        if not self._progress.requested:
+            self._progress.revoked = partitions
+            self._progress.requested = time.monotonic()
             time.sleep(WORK)
-            self._story.completed = time.monotonic()
+            self._progress.completed = time.monotonic()
 
 
 class _Writer(threading.Thread):
-    """Writes to all partitions in turn, at RATE, for as long as a run takes."""
+    """Writes to all partitions in turn, at RATE, during a run."""
 
     def __init__(self, servers: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -114,14 +114,14 @@ class _Writer(threading.Thread):
         last, owed, written = time.monotonic(), 0.0, 0
         while not self.over.wait(0.005):
             now = time.monotonic()
-            # What a pause has left undone is not made up for: a burst would be read as speed.
+            # Do not catch up after a pause: the burst would distort the measured rate.
             owed, last = min(owed + (now - last) * RATE, 0.05 * RATE), now
             due = written + int(owed)
             owed -= int(owed)
             for number in range(written, due):
                 try:
                     self._producer.produce(self._topic, b"x" * 100, partition=number % PARTITIONS)
-                except BufferError:  # a busy machine: the rest follows
+                except BufferError:  # the machine is busy: write the rest later
                     due = number
                     break
             written = due
@@ -130,10 +130,10 @@ class _Writer(threading.Thread):
 
 
 def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Measurement:
-    """Raises TimeoutError if the rebalance does not come to its end."""
+    """Run the demo once. Raises TimeoutError if the rebalance takes too long."""
     topic = f"revoking-{'deferred' if deferred else 'blocking'}-{time.time_ns()}"
     asyncio.run(_create(servers, topic))
-    writer, story = _Writer(servers, topic), _Story()
+    writer, progress = _Writer(servers, topic), _Progress()
     settings: dict[str, Any] = {
         "bootstrap_servers": servers,
         "group_id": topic,
@@ -144,35 +144,35 @@ def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Measure
     }
     first, second = Consumer(settings), Consumer(settings)
     other = threading.Thread(target=_poll, args=(second, writer.over), daemon=True)
-    watching = threading.Thread(target=_watch, args=(watch, story, writer.over), daemon=True)
-    stands = 0.0
+    watching = threading.Thread(target=_watch, args=(watch, progress, writer.over), daemon=True)
+    assigned_at = 0.0
     slow: TopicPartition | None = None
     writer.start()
     if watch is not None:
         watching.start()
     try:
-        first.subscribe([topic], listener=None if deferred else _Blocking(story))
+        first.subscribe([topic], listener=None if deferred else _Blocking(progress))
         second.subscribe([topic])
         began = time.monotonic()
-        while not story.completed or time.monotonic() < story.completed + AFTER:
+        while not progress.completed or time.monotonic() < progress.completed + AFTER:
             records = first.poll(0.05)
             now = time.monotonic()
             if now > began + _DEADLINE:
-                raise TimeoutError("the rebalance did not come to its end")
-            story.reads += [(now, tp, len(records[tp])) for tp in records.partitions]
-            if not stands and len(first.assignment()) == PARTITIONS:
-                stands = now
-            # Not before: two that join at once share out the partitions, and none is given up.
-            if stands and not story.joined and now > stands + _SETTLE + BEFORE:
-                story.joined = now
+                raise TimeoutError(f"the rebalance was not completed within {_DEADLINE:.0f} s")
+            progress.reads += [(now, tp, len(records[tp])) for tp in records.partitions]
+            if not assigned_at and len(first.assignment()) == PARTITIONS:
+                assigned_at = now
+            # Not earlier: if both members join at the same time, no partition is revoked.
+            if assigned_at and not progress.joined and now > assigned_at + _SETTLE + BEFORE:
+                progress.joined = now
                 other.start()
-            if deferred and not story.completed:
+            if deferred and not progress.completed:
                 if records.to_be_revoked and slow is None:
                     slow = min(records.to_be_revoked)
-                    story.given_up, story.requested = frozenset(records.to_be_revoked), now
+                    progress.revoked, progress.requested = frozenset(records.to_be_revoked), now
                 if slow is not None and slow not in first.assignment():
-                    story.completed = now
-                elif slow is not None and now < story.requested + WORK:
+                    progress.completed = now
+                elif slow is not None and now < progress.requested + WORK:
                     first.delay_revoke([slow])
         kept = first.assignment()
     finally:
@@ -182,19 +182,19 @@ def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Measure
             if thread.ident is not None:
                 thread.join(10)
         second.close()
-    end = story.completed + AFTER
+    end = progress.completed + AFTER
     bins = [0] * (int((end - began) / BIN) + 1)
-    for at, tp, count in story.reads:
+    for at, tp, count in progress.reads:
         if tp in kept and at < end:
             bins[int((at - began) / BIN)] += count
-    series = [(began + index * BIN - story.joined, count / BIN) for index, count in enumerate(bins)]
+    series = [(began + index * BIN - progress.joined, count / BIN) for index, count in enumerate(bins)]
     name = "delayed revoke (KIP-983)" if deferred else "blocking listener"
-    return Measurement(name, series, story.requested - story.joined, story.completed - story.joined)
+    return Measurement(name, series, progress.requested - progress.joined, progress.completed - progress.joined)
 
 
-def _watch(watch: Watch, story: _Story, over: threading.Event) -> None:
+def _watch(watch: Watch, progress: _Progress, over: threading.Event) -> None:
     while not over.wait(_LOOK_EVERY):
-        watch(story.doing(), story.rate(time.monotonic()))
+        watch(progress.doing(), progress.rate(time.monotonic()))
 
 
 async def _create(servers: str, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Figures and tables for people, documents for programs."""
+"""Formats output: tables and numbers for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ _UNSAFE = dict.fromkeys((*range(9), *range(10, 32), *range(127, 160)), 0xFFFD)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], width: int | None = None) -> str:
-    """Columns as wide as they have to be. Numbers stand on the right. Lines are not longer than `width`, if there is
-    one."""
+    """A table with aligned columns; numbers are right-aligned. Lines are clipped to `width`, if it is given."""
     shown = [[_cell(value) for value in row] for row in rows]
     right = [
         bool(shown) and all(row[at] == "-" or row[at][:1].isdigit() or row[at][:1] in "+~" for row in shown)
@@ -37,7 +36,7 @@ def records(count: int) -> str:
 
 
 def clipped(line: str, width: int | None) -> str:
-    """Cut off at `width` characters, if there is such a limit."""
+    """The line, clipped to `width` characters if it is given."""
     return line if width is None or len(line) <= width else line[: max(0, width - 1)] + "…"
 
 
@@ -46,7 +45,7 @@ def document(value: Any) -> str:
 
 
 def say(line: str) -> None:
-    """A remark beside the result: on stderr, so that it does not get into a pipe."""
+    """Print a message to stderr, so that it is not part of the output in a pipe."""
     click.echo(printable(line), err=True)
 
 
@@ -65,7 +64,8 @@ def _cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Without what a terminal would take for a command, or would not show: it may come from anybody. Tabs stay."""
+    """The text with control characters replaced, except tabs: a terminal would interpret them, and the text may come
+    from an untrusted source."""
     return text.translate(_UNSAFE)
 
 
@@ -84,7 +84,7 @@ def seconds(value: float | None) -> str | None:
 
 
 def numbers(found: Iterable[int]) -> str:
-    """Partition numbers, runs of them as 0-5."""
+    """Partition numbers; consecutive ones as a range, such as 0-5."""
     parts: list[list[int]] = []
     for number in sorted(found):
         if parts and number == parts[-1][1] + 1:

@@ -55,7 +55,7 @@ class _ThresholdType(click.ParamType[Threshold]):
             return Threshold(records=int(text))
         span = span_seconds(text)
         if span is None:
-            self.fail(f"{value!r} is neither a number of records nor a time as 30s, 5m, 2h", param, context)
+            self.fail(f"{value!r} is neither a number of records nor a time such as 30s, 5m, 2h", param, context)
         return Threshold(seconds=span)
 
 
@@ -63,8 +63,8 @@ class _ThresholdType(click.ParamType[Threshold]):
     epilog="""\b
 Examples:
   headrace lag -g billing                      a group, with its backlog lane if it has one
-  headrace lag -g billing --watch              again and again, with the trend
-  headrace lag checkpoints/orders              a streaming query of Spark, by its checkpoint
+  headrace lag -g billing --watch              refreshed every two seconds, with the trend
+  headrace lag checkpoints/orders              a Spark streaming query, by its checkpoint
   headrace lag -g billing --threshold 10000    exit code 3 if more records are waiting
   headrace lag -g billing --threshold 5m       exit code 3 if one has been waiting for longer
 """
@@ -97,8 +97,8 @@ def lag(
     """Show the lag of each partition: of a consumer group, of a share group, or of a Spark query by its CHECKPOINT
     directory.
 
-    The time is the age of the oldest record that is not done. A partition that has an owner and no commit counts with
-    all of its records. Exit code: 0; 3 if the lag exceeds the threshold at the end; 1 if the lag is unknown.
+    The time is the age of the oldest unprocessed record. If a partition has an owner but no committed offset, all of
+    its records count. Exit code: 0; 3 if the lag exceeds the threshold at the end; 1 if the lag is unknown.
     """
     if (checkpoint is None) == (group is None):
         raise click.UsageError("name a group with -g, or the directory of a checkpoint")
@@ -248,7 +248,8 @@ def _beyond(sample: Sample) -> str:
     if not found:
         return ""
     return (
-        f"{', '.join(found)}: next is behind the end, so it is of another log (another cluster, or a recreated topic)"
+        f"{', '.join(found)}: the next offset is beyond the end of the log (topic recreated or truncated, or another "
+        "cluster)"
     )
 
 

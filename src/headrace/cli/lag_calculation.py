@@ -1,12 +1,12 @@
 """Computes the lag of a group from offsets. Nothing here does I/O or reads a clock.
 
     plain commit       one row: from the committed offset to the end of the log
-    no commit          one row, of what a member has and has not committed: all of the log
-    with a token       two rows (KIP-333): the live lane's, and one for what the backlog lane has still to read
-    share group        one row: from the group's start offset; the lag is what the brokers say
-    checkpoint         as a plain commit, or with a token if it has holes
+    no commit          one row for an assigned partition: the whole log
+    with a token       two rows (KIP-333): one for the live lane, one for the rest of the backlog lane
+    share group        one row: from the start offset of the group; the brokers report the lag
+    checkpoint         like a plain commit, or like one with a token if it has holes
 
-Records that were deleted before they were read are not waited for: they are `lost`, and not in the lag.
+Records that were deleted before they were read are `lost`; they are not part of the lag.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Row:
     lane: str
     """live, backlog, or empty if there is only one lane."""
     next: int
-    """The first offset that is not done; without a commit, the first of the log."""
+    """The first offset that is not processed; without a commit, the first offset of the log."""
     end: int
     lag: int
     lost: int = 0

@@ -1,4 +1,4 @@
-"""What `headrace lag` asks the cluster: a group's commits, the ends of its logs, and how old its next records are."""
+"""The requests of `headrace lag`: the commits of a group, the ends of its logs, and the ages of its next records."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .lag_calculation import Row, Sample, done_rows, plain_row, rows_of, uncommi
 
 Ages = dict[tuple[TopicPartition, int], float]
 
-_LOOK_FOR = 5.0  # seconds to look for the records that are next ...
-_LOOK_ON_FOR = 1.0  # ... and when some of them may not be read
+_LOOK_FOR = 5.0  # seconds to wait for the next records
+_LOOK_ON_FOR = 1.0  # seconds to wait for the others if some topics must not be read
 _LOOK_EVERY = 0.2
 
 
 async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics: Collection[str]) -> Sample:
-    """Raises HeadraceError if there is no such group, or it has neither committed anything nor a member that reads."""
+    """Raises HeadraceError if the group does not exist, or has neither commits nor assigned partitions."""
     described = await admin.describe_group(group)
     if described is None:
         raise HeadraceError(f"there is no group {group!r}: `headrace groups` lists those that exist")
@@ -33,12 +33,12 @@ async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics
         rows = await _share_rows(admin, group, described)
     else:
         rows = await _group_rows(admin, group, described)
-    done = "was given no records yet" if described.listing.kind == "share" else "has committed nothing"
+    done = "has received no records yet" if described.listing.kind == "share" else "has no committed offsets"
     return await _complete(settings, rows, topics, f"group {group!r} {done}")
 
 
 async def checkpoint_sample(admin: AsyncAdmin, settings: Settings, path: Path, topics: Collection[str]) -> Sample:
-    """Raises HeadraceError if there is no checkpoint, or it has no Kafka source."""
+    """Raises HeadraceError if there is no checkpoint, or if it has no Kafka source."""
     checkpoints = read_checkpoints(path)
     done = slowest(checkpoint.done for checkpoint in checkpoints)
     owners: dict[TopicPartition, str] = {}
@@ -49,7 +49,7 @@ async def checkpoint_sample(admin: AsyncAdmin, settings: Settings, path: Path, t
     otherwise = f"{path} has no finished batch of a Kafka source"
     if done:
         names = ", ".join(sorted({tp.topic for tp in done}))
-        otherwise = f"the topics of {path} ({names}) are not on this cluster: name theirs with -b"
+        otherwise = f"the topics of {path} ({names}) are not on this cluster: name the right cluster with -b"
     return await _complete(settings, rows, topics, otherwise)
 
 
@@ -100,7 +100,7 @@ async def _complete(settings: Settings, rows: list[Row], topics: Collection[str]
     if not rows:
         raise HeadraceError(otherwise)
     if unknown := sorted(set(topics) - {row.tp.topic for row in rows}):
-        raise HeadraceError(f"topic {unknown[0]!r} is not among those that this group or query reads")
+        raise HeadraceError(f"this group or query does not read topic {unknown[0]!r}")
     chosen = [row for row in rows if not topics or row.tp.topic in topics]
     ages = await _ages(settings, [row for row in chosen if row.lag and row.next < row.end])
     aged = [dataclasses.replace(row, seconds=ages.get((row.tp, row.next)) if row.lag else None) for row in chosen]
@@ -108,10 +108,10 @@ async def _complete(settings: Settings, rows: list[Row], topics: Collection[str]
 
 
 async def _ages(settings: Settings, rows: Collection[Row]) -> Ages:
-    """Seconds since the next record of each was written, of those that can be read quickly."""
+    """The age of the next record of each row, in seconds, if it can be read in time."""
     first_lanes: dict[TopicPartition, Row] = {}
     others: dict[TopicPartition, Row] = {}
-    for row in rows:  # a partition with two lanes is looked at twice
+    for row in rows:  # a partition with two lanes is read twice
         (others if row.tp in first_lanes else first_lanes)[row.tp] = row
     found: Ages = {}
     for wanted in filter(None, (first_lanes, others)):
@@ -120,8 +120,8 @@ async def _ages(settings: Settings, rows: Collection[Row]) -> Ages:
 
 
 async def _read_ages(settings: Settings, wanted: Mapping[TopicPartition, Row]) -> Ages:
-    """None of what this client may look at but not read, or that does not come in time; 0 where there is no record but
-    only what transactions leave behind."""
+    """Records that this client is not allowed to read, or cannot read in time, have no age. The age is 0 if only
+    transaction markers or aborted records are left."""
     config = {**settings, "max.poll.records": -1, "auto.offset.reset": "earliest", "allow.auto.create.topics": False}
     found: Ages = {}
     deadline = asyncio.get_running_loop().time() + _LOOK_FOR
@@ -135,7 +135,7 @@ async def _read_ages(settings: Settings, wanted: Mapping[TopicPartition, Row]) -
                 records = await consumer.poll(min(left, _LOOK_EVERY))
                 passed = [tp for tp in waiting if await consumer.position(tp) >= wanted[tp].end]
             except AuthorizationError:
-                # It is told again and again, between what can be read.
+                # The error is raised repeatedly, while other topics can be read.
                 deadline = min(deadline, asyncio.get_running_loop().time() + _LOOK_ON_FOR)
                 continue
             except HeadraceError:

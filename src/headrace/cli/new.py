@@ -1,4 +1,4 @@
-"""`headrace new`: a small pipeline to start from."""
+"""`headrace new`: creates a small pipeline."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 _SPEC = """\
-# headrace run {directory}                     with a broker and a sample of its own
-# headrace run {directory} -b localhost:9092   with yours
+# headrace run {directory}                     starts its own broker and writes sample data
+# headrace run {directory} -b localhost:9092   uses a running cluster
 name: {name}
-# For `spark-pipelines run`; `headrace run` keeps everything in state/ beside this file.
+# For `spark-pipelines run`. `headrace run` keeps its data in the directory state/.
 storage: file:///tmp/{name}/checkpoints
 libraries:
   - glob:
@@ -25,7 +25,7 @@ configuration:
 """
 
 _ORDERS = '''\
-"""The orders of the topic, parsed."""
+"""The parsed orders of the topic."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ from pyspark.sql import functions as F
 
 spark = SparkSession.active()
 
-# Which cluster, and how to log in there: what `headrace run` was told by -b and -C.
+# The client settings that were passed to `headrace run` with -b, -C and -F: cluster and credentials.
 KAFKA = {{
     name.removeprefix("headrace."): value
     for name, value in spark.conf.getAll.items()
@@ -63,7 +63,7 @@ GROUP BY customer;
 """
 
 _SAMPLE = '''\
-"""Orders to try the pipeline with: the n-th is the same in every run."""
+"""Sample orders for the pipeline. The n-th order is the same in every run."""
 
 import json
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ PARTITIONS = 3
 
 
 def records(first: int, count: int) -> Iterator[tuple[bytes, bytes, int]]:
-    """Key, value and timestamp (milliseconds) of the records from `first` on."""
+    """Key, value and timestamp (milliseconds) of `count` records, starting with number `first`."""
     for number in range(first, first + count):
         customer = ("ada", "grace", "edsger", "barbara")[number * 7 % 4]
         order = {"customer": customer, "amount": round(5 + number * 37 % 1000 / 10, 2)}

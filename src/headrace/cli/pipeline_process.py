@@ -1,18 +1,18 @@
-"""The part of `headrace run` that talks to Spark, in a process of its own: what Spark and its JVM say goes to a file.
+"""The process in which `headrace run` runs Spark: the output of Spark and its JVM goes to a log file.
 
     python -m headrace.cli.pipeline_process TASK
 
-TASK is a file with what to do, as JSON; it may have passwords in it, and is removed when it is read. The
-process tells what happens as JSON lines in the file `events`:
+TASK is a JSON file with a `Task`. It may contain passwords, and is deleted after reading. The process reports its
+progress as JSON lines in the file `events`:
 
-    {"stage": "…"}                                    what it is doing
-    {"message": "…"}                                  what the pipeline says
-    {"warning": "…"}                                  what the user should know at the end
+    {"stage": "…"}                                    the current step
+    {"message": "…"}                                  a message of the pipeline
+    {"warning": "…"}                                  a warning for the user
     {"tables": [{"name", "before", "rows"}, …], "seconds": 12.3, "shown": {"columns": […], "rows": [[…], …]} | null,
      "location": "…" | null}
-    {"failed": "…"}                                   in one line; the whole story is in the log
+    {"failed": "…"}                                   the error in one line; the log has the details
 
-The tables are in Spark's own catalog, with its metastore beside them, so that the next run finds them.
+The tables are in Spark's own catalog. Its metastore is stored next to them, so that the next run finds them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..local.ports import free_ports
 from .spark_errors import one_line
 
 SHOW = "headrace.show"
-_MOST_PASSES = 6  # of a pipeline whose streaming tables read each other
+_MAX_PASSES = 6  # for streaming tables that read other streaming tables
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,61 +46,61 @@ class Task:
     configuration: dict[str, str]
 
 
-class _Diary:
+class _EventLog:
     def __init__(self, path: str) -> None:
-        self._file = open(path, "a", buffering=1)  # noqa: SIM115  # for as long as this process lives
+        self._file = open(path, "a", buffering=1)  # noqa: SIM115  # open until the process ends
 
-    def tell(self, **event: Any) -> None:
+    def write(self, **event: Any) -> None:
         self._file.write(json.dumps(event, default=str) + "\n")
 
 
 def main(path: str) -> int:
     task = Task(**json.loads(Path(path).read_text()))
     os.unlink(path)
-    diary = _Diary(task.events)
+    event_log = _EventLog(task.events)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        _run(task, diary)
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is told in one line
+        _run(task, event_log)
+    except Exception as error:  # noqa: BLE001  # report any error in one line
         traceback.print_exc()
-        diary.tell(failed=one_line(error))
+        event_log.write(failed=one_line(error))
         return 1
     return 0
 
 
-def _run(task: Task, diary: _Diary) -> None:
+def _run(task: Task, event_log: _EventLog) -> None:
     from pyspark.pipelines import cli
 
     spec = cli.load_pipeline_spec(Path(task.spec))
-    diary.tell(stage="starting Spark")
-    spark, configuration = _session(task, {**spec.configuration, **task.configuration}, diary)
+    event_log.write(stage="starting Spark")
+    spark, configuration = _session(task, {**spec.configuration, **task.configuration}, event_log)
     try:
-        _use(spark, spec.catalog, spec.database, is_own=not _is_elsewhere(task))
+        _use_namespace(spark, spec.catalog, spec.database, is_own=not _is_remote(task))
         before = rows = dict(_rows(spark))
         started = time.monotonic()
-        for number in range(_MOST_PASSES):
-            again = "running them again, for tables whose sources had no new rows yet"
-            diary.tell(stage=again if number else "running its flows")
+        for number in range(_MAX_PASSES):
+            again = "running the flows again, for tables whose sources had no new rows yet"
+            event_log.write(stage=again if number else "running the flows")
             earlier = rows
-            _pass(spark, task, spec, configuration, diary)
+            _run_flows(spark, task, spec, configuration, event_log)
             rows = dict(_rows(spark))
-            # In its first run Spark waits for a streaming table before it reads it. Later it was seen not to: readers
-            # were done before the table had its new rows.
+            # In the first run, Spark waits for a streaming table before it reads it. In later runs it does not always
+            # wait: a reader may finish before the table has its new rows.
             if not earlier or rows == earlier:
                 break
         else:
-            diary.tell(warning=f"there are still new rows after {_MOST_PASSES} passes: run it again for the rest")
+            event_log.write(warning=f"there are still new rows after {_MAX_PASSES} passes: run it again for the rest")
         seconds = time.monotonic() - started
         tables = [{"name": name, "before": before.get(name, 0), "rows": count} for name, count in rows.items()]
         query = configuration.get(SHOW)
-        location = None if _is_elsewhere(task) else _location(spark, main_table(list(rows), query, Path(task.state)))
-        diary.tell(tables=tables, seconds=seconds, shown=_shown(spark, query), location=location)
+        location = None if _is_remote(task) else _location(spark, main_table(list(rows), query, Path(task.state)))
+        event_log.write(tables=tables, seconds=seconds, shown=_shown(spark, query), location=location)
     finally:
         spark.stop()
 
 
-def _pass(spark: Any, task: Task, spec: Any, configuration: dict[str, str], diary: _Diary) -> None:
-    """All flows of the pipeline, once."""
+def _run_flows(spark: Any, task: Task, spec: Any, configuration: dict[str, str], event_log: _EventLog) -> None:
+    """Run all flows of the pipeline once."""
     from pyspark.pipelines import cli
     from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
     from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
@@ -122,27 +122,28 @@ def _pass(spark: Any, task: Task, spec: Any, configuration: dict[str, str], diar
     for event in events:
         if found := event.get("pipeline_event_result"):
             print(found.event.message, flush=True)
-            diary.tell(message=found.event.message)
+            event_log.write(message=found.event.message)
 
 
-def _is_elsewhere(task: Task) -> bool:
-    """Whether Spark is a Connect server that was there before."""
+def _is_remote(task: Task) -> bool:
+    """Whether Spark is a running Connect server."""
     return task.master.startswith("sc://")
 
 
-def _session(task: Task, configuration: Mapping[str, str], diary: _Diary) -> tuple[Any, dict[str, str]]:
-    """Pipelines run through Spark Connect: with a server of this process's own, unless the master is one.
+def _session(task: Task, configuration: Mapping[str, str], event_log: _EventLog) -> tuple[Any, dict[str, str]]:
+    """Start a Spark Connect server, unless the master is one, and connect to it: pipelines need Spark Connect.
 
-    Also, what of the settings is for the pipeline: the others are for the start of Spark, and cannot be changed later.
+    Also returns the settings for the pipeline. The other settings apply to the start of Spark and cannot be changed
+    later.
     """
     from pyspark.sql.connect.session import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     url = task.master
-    if not _is_elsewhere(task):
-        # As SparkSession.builder does it, but for the port: 15002 may be another one's.
+    if not _is_remote(task):
+        # As SparkSession.builder does, but with another port: 15002 may be in use.
         (port,) = free_ports(1)
-        # Whatever is given here stands on the JVM's command line for everybody to see: no logins into Kafka.
+        # These settings are on the command line of the JVM, which all users can see: no credentials for Kafka.
         of_spark = {name: value for name, value in configuration.items() if name.startswith("spark.")}
         settings = {**_own_settings(Path(task.state), task.master, port), **of_spark}
         os.environ["SPARK_LOCAL_REMOTE"] = "1"
@@ -157,14 +158,16 @@ def _session(task: Task, configuration: Mapping[str, str], diary: _Diary) -> tup
     }
     for name, value in later.items():
         spark.conf.set(name, value)
-    if _is_elsewhere(task) and (late := sorted(configuration.keys() - later.keys())):
-        diary.tell(warning=f"of no effect, since the server runs already: {', '.join(late)}")
+    if _is_remote(task) and (late := sorted(configuration.keys() - later.keys())):
+        event_log.write(
+            warning=f"these settings have no effect, because the server is already running: {', '.join(late)}"
+        )
     return spark, later
 
 
-def _use(spark: Any, catalog: str | None, database: str | None, is_own: bool) -> None:
-    """Unqualified names mean what they mean in the pipeline. In a catalog of our own nobody else could make the
-    database."""
+def _use_namespace(spark: Any, catalog: str | None, database: str | None, is_own: bool) -> None:
+    """Set the catalog and database of the pipeline for unqualified names. In a catalog of our own, the database must be
+    created first."""
     if catalog:
         spark.catalog.setCurrentCatalog(catalog)
     if database:
@@ -181,7 +184,7 @@ def _own_settings(state: Path, master: str, port: int) -> dict[str, str]:
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
         "spark.driver.extraJavaOptions": f'"-Dderby.stream.error.file={home / "derby.log"}"',  # a path may have spaces
         "spark.ui.enabled": "false",
-        # Spark's own, Java's logins, keys, and certificates that may have one beside them.
+        # Spark's default, Java's login configuration, keys, and certificates, whose value may contain a key.
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem|"
         "certificate[.]chain|certificate[.]pem",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -199,7 +202,8 @@ def _rows(spark: Any) -> Iterator[tuple[str, int]]:
 
 
 def main_table(names: list[str], query: str | None, state: Path) -> str | None:
-    """The one that is shown; else a view rather than a streaming table, which has a checkpoint."""
+    """The table in the query that is shown; otherwise the last view; otherwise the last table. A table without a
+    checkpoint is a view."""
     named = [name for name in names if re.search(rf"\b{re.escape(name)}\b", query or "")]
     streaming = {path.name for path in (state / "checkpoints").glob("_checkpoints/*/*/*")}
     views = [name for name in names if name not in streaming]
@@ -207,7 +211,7 @@ def main_table(names: list[str], query: str | None, state: Path) -> str | None:
 
 
 def _location(spark: Any, table: str | None) -> str | None:
-    """Its directory, if it is on this machine."""
+    """The directory of the table, if it is on this machine."""
     if table is None:
         return None
     rows = spark.sql(f"DESCRIBE TABLE EXTENDED `{table}`").collect()

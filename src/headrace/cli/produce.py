@@ -1,4 +1,4 @@
-"""`headrace produce`: lines of text, or of what `headrace tail --format json` writes, into a topic."""
+"""`headrace produce`: writes lines of text, or the output of `headrace tail --format json`, to a topic."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .producer import make_producer, security_settings
 _QUEUE_FULL_WAIT = 0.1
 _LONGEST_NAME = 249
 _NUMBERS = {"timestamp": 2**63, "partition": 2**31}
-"""Those of a record, and what they must be below. -1, as `headrace tail` writes, stands for none."""
+"""The numeric fields of a record and their exclusive limits. -1, as `headrace tail` writes it, means none."""
 
 
 @click.command(
     epilog="""\b
 Examples:
   echo hello | headrace produce -t greetings --create
-  headrace produce -t orders -K : orders.txt       key:value, a line each
+  headrace produce -t orders -K : orders.txt       one key:value per line
   headrace produce -t orders -H source=shell < orders.txt
   headrace tail -t orders -o beginning -e --format json | headrace produce -t copy --format json
 """
@@ -60,7 +60,7 @@ def produce(
     compression: str,
     form: str,
 ) -> None:
-    """Write the lines of FILES, or of standard input, to a topic: one record a line.
+    """Write the lines of FILES, or of standard input, to a topic: one record per line.
 
     With --format json a line is an object with value, and optionally key, headers (an object, or pairs), timestamp
     (milliseconds) and partition. -C takes the settings of confluent-kafka's producer.
@@ -92,7 +92,7 @@ def produce(
 
 
 def _check_name(topic: str) -> None:
-    """Of a name that it does not allow, Kafka says only that there is no such topic."""
+    """Check the name here: for an invalid name, Kafka only reports an unknown topic."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", topic) or topic in (".", "..") or len(topic) > _LONGEST_NAME:
         raise click.BadParameter(
             f"{topic!r} is not a valid topic name: at most {_LONGEST_NAME} letters, digits, '.', '_' and '-' are "
@@ -115,12 +115,12 @@ async def _create(settings: Settings, topic: str) -> None:
         try:
             await admin.create_topic(topic)
         except KafkaError as error:
-            if error.name != "TOPIC_ALREADY_EXISTS":  # another one was faster
+            if error.name != "TOPIC_ALREADY_EXISTS":  # another process created it
                 raise
 
 
 def _ask_whether_to_create(topic: str) -> None:
-    """Raises HeadraceError if it is not to be created, or there is nobody to ask: a misspelled name must not become a
+    """Raises HeadraceError if the user declines, or if there is no terminal: a misspelled name must not become a
     topic."""
     if sys.stdin.isatty() and click.confirm(f"There is no topic {topic!r}. Create it?", err=True):
         return
@@ -128,14 +128,14 @@ def _ask_whether_to_create(topic: str) -> None:
 
 
 class _Writer:
-    """A producer that tells what did not get through."""
+    """A producer that reports the first record that could not be written."""
 
     def __init__(self, settings: Settings, topic: str, timeout: float, compression: str, create: bool) -> None:
         self._topic = topic
         self._failed: str | None = None
-        self._handed_over = self._written = 0
-        # Asked by a client of our own, before the producer exists: it says what is wrong, does not try a wrong password
-        # again and again, and does not make brokers create the topic, as the producer's question would.
+        self._queued = self._written = 0
+        # Check with headrace's own client before the producer is created: its errors say what is wrong, it does not
+        # retry a wrong password, and its metadata request does not create the topic.
         asking = client_settings(security_settings(settings), timeout)
         exists = asyncio.run(_exists(asking, topic))
         self._producer = make_producer({"linger.ms": 5, "compression.type": compression, **settings})
@@ -149,7 +149,8 @@ class _Writer:
         try:
             self._producer.list_topics(topic, timeout=timeout)
         except KafkaException as error:
-            raise NetworkError(f"no broker answers at {settings['bootstrap.servers']}: {error.args[0].str()}") from None
+            servers = settings["bootstrap.servers"]
+            raise NetworkError(f"no broker responds at {servers}: {error.args[0].str()}") from None
 
     def write(self, record: dict[str, Any], where: str) -> None:
         from confluent_kafka import KafkaException
@@ -166,24 +167,25 @@ class _Writer:
                 why = error.args[0].str().removeprefix("Unable to produce message: ")
                 raise HeadraceError(f"{where}: the record cannot be written: {why}") from None
             break
-        self._handed_over += 1
-        if self._handed_over % 1000 == 0:
+        self._queued += 1
+        if self._queued % 1000 == 0:
             self._producer.poll(0)
 
     def _delivered(self, where: str, error: Any, message: Any) -> None:
         if error is None:
             self._written += 1
         elif self._failed is None:
-            self._failed = f"{where}: the record was refused: {error.str()}"
+            self._failed = f"{where}: the broker rejected the record: {error.str()}"
 
     def close(self, timeout: float) -> int:
-        """Waits for what is under way, as long as some of it gets through. Returns how many were written."""
+        """Wait for the records in flight, as long as some of them are acknowledged. Returns the number of records that
+        were written."""
         before = -1
         while len(self._producer) and before != self._written:
             before = self._written
             self._producer.flush(timeout)
         if len(self._producer) and self._failed is None:
-            self._failed = f"{len(self._producer):,} records were not acknowledged in time"
+            self._failed = f"{len(self._producer):,} records were not acknowledged within {timeout:g} s"
         return self._written
 
     def check(self) -> None:
@@ -220,7 +222,7 @@ def _read_json(line: bytes, where: str, key_delimiter: str | None) -> dict[str, 
 
 
 def _headers(found: Any) -> list[tuple[str, bytes | None]]:
-    """Of an object, or of pairs: a name may come more than once."""
+    """The headers from an object, or from a list of pairs, in which a name may repeat."""
     if isinstance(found, dict):
         found = [[name, value] for name, value in found.items()]
     if found is not None and not (isinstance(found, list) and all(_is_pair(it) for it in found)):
@@ -233,7 +235,7 @@ def _is_pair(found: Any) -> bool:
 
 
 def _bytes(value: Any) -> bytes | None:
-    """Text, null, {"base64": …} for bytes that are no text; any other JSON is written as such."""
+    """The bytes of a string, of null, or of {"base64": …}. Any other value is written as JSON."""
     if value is None:
         return None
     if isinstance(value, str):

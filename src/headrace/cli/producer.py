@@ -1,5 +1,5 @@
-"""confluent-kafka's producer, for the commands that produce records. Security settings may have Java's names, as in the
-file of `headrace up --secure`; all other settings are the producer's own."""
+"""Creates confluent-kafka's producer. Security settings may have Java's names, as in the file of `headrace up
+--secure`; all other settings are those of confluent-kafka."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-r"""Java's properties files, as Kafka's tools take their settings from.
+r"""Parses Java's properties files, which Kafka's tools use for settings.
 
-    name=value    name: value    name value    the first =, : or blank ends the name
+    name=value    name: value    name value    the first =, : or space ends the name
     # …    ! …                                 a comment
-    a line that ends with \                    goes on in the next one, without the blanks that that begins with
-    \t \n \r \f \u00e9; \ before anything else what follows it, as it is; in names and in values
+    a line that ends with \                    continues in the next line, whose leading spaces are dropped
+    \t \n \r \f \u00e9                         escapes, in names and values
+    \ before another character                 that character
 
-Stricter than Java in two things that are mistakes far more often than meant: a line without any of = : and blank, and a
-name that no setting could have. No error repeats anything of a line, since passwords stand there.
+It is stricter than Java in two cases that are usually mistakes: a line without =, : or space, and a name that no
+setting can have. Errors do not quote the line, because it may contain a password.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _CHARS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Raises ValueError, which names the line."""
+    """Raises ValueError with the number of the line."""
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         entry = _ENTRY.fullmatch(line)
@@ -36,7 +37,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that say something, with their numbers: those that go on are joined."""
+    """The lines with their numbers, without comments and empty lines. Continued lines are joined."""
     begun, whole = 0, ""
     for number, natural in enumerate(_LINE_END.split(text), 1):
         line = natural.lstrip(_BLANKS)
@@ -44,9 +45,9 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             if not line or line[0] in "#!":
                 continue
             begun = number
-        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        whole += line[:-1] if goes_on else line
-        if not goes_on:
+        continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        whole += line[:-1] if continues else line
+        if not continues:
             yield begun, whole
             begun, whole = 0, ""
     if begun:

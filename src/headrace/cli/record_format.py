@@ -1,8 +1,8 @@
-"""Records as lines, a poll's worth of them at a time: whatever is done for each record is a few C calls.
+"""Formats records as lines. All records of a poll are formatted together, with a few C calls per record.
 
-text   the value; with more columns, tabs between them
-json   an object a line; bytes that are no text as {"base64": …}
-hex    as text, the bytes of keys and values in hexadecimal
+text   the value; with further columns, separated by tabs
+json   one object per line; bytes that are not UTF-8 as {"base64": …}
+hex    like text, with keys and values in hexadecimal
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _value_of = attrgetter("value")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LineColumns:
-    """What is shown besides the value."""
+    """The columns that are shown in addition to the value."""
 
     offsets: bool = False
     keys: bool = False
@@ -36,7 +36,7 @@ class LineColumns:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Filter:
-    """Keeps the records in which every pattern is found."""
+    """Keeps the records that match all patterns."""
 
     value: re.Pattern[bytes] | None = None
     key: re.Pattern[bytes] | None = None
@@ -56,7 +56,7 @@ class Filter:
 
 
 def renderer(form: str, columns: LineColumns, for_terminal: bool) -> Render:
-    """What turns records into lines, each with its newline."""
+    """A function that formats records as lines, each with a newline."""
     if form == "json":
         return _json_lines
     show = bytes.hex if form == "hex" else _safe if for_terminal else None
@@ -71,7 +71,7 @@ def renderer(form: str, columns: LineColumns, for_terminal: bool) -> Render:
 def _values(records: Iterable[Record]) -> bytes:
     try:
         return b"\n".join(map(_value_of, records)) + b"\n"
-    except TypeError:  # a value is null, which is rare
+    except TypeError:  # a value is null (rare)
         return b"\n".join([record.value or b"" for record in records]) + b"\n"
 
 
@@ -100,12 +100,12 @@ def _time(timestamp: int) -> str:
         return "-"
     try:
         return datetime.fromtimestamp(timestamp / 1000).astimezone().isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):  # in no year that is known: a producer may write any number
+    except (ValueError, OverflowError, OSError):  # out of range: a producer may write any number
         return str(timestamp)
 
 
 def _json_lines(records: Iterable[Record]) -> bytes:
-    """By hand, since json.dumps() of a dict takes four times as long."""
+    """Formats by hand, because json.dumps() of a dict takes four times as long."""
     topics: dict[str, str] = {}
     lines = []
     for record in records:

@@ -1,11 +1,11 @@
-"""`headrace run`: a pipeline of Spark's, from the broker to the tables, in one command.
+"""`headrace run`: runs a Spark pipeline, including its broker, with one command.
 
-    DIR/spark-pipeline.yml     the project, as Spark Declarative Pipelines have it
-    DIR/sample.py              optional: TOPIC, PARTITIONS and records(first, count), to try it with
-    DIR/state/                 what a run leaves: tables, checkpoints, the catalog, its broker's data, run.log
+    DIR/spark-pipeline.yml     the project, in the format of Spark Declarative Pipelines
+    DIR/sample.py              optional: TOPIC, PARTITIONS and records(first, count), for sample data
+    DIR/state/                 the results of runs: tables, checkpoints, the catalog, the broker's data, run.log
 
-Run again, a pipeline takes what is new. Deleting DIR/state starts it afresh. Checkpoints are of one cluster, which
-`state/cluster` names: in another one the same offsets are other records.
+The next run processes the new records. To start from the beginning, delete DIR/state. Checkpoints belong to one
+cluster, whose id is in `state/cluster`: in another cluster, the same offsets are other records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _END_WITHIN = 20.0
 
 
 class PipelineError(HeadraceError):
-    """A run has failed."""
+    """A run failed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,20 +47,20 @@ class PipelineOutcome:
     seconds: float
     shown: dict[str, Any] | None
     location: str | None
-    """The directory of the table that matters most; None if it is not on this machine."""
+    """The directory of the main table; None if it is not on this machine."""
 
 
 @click.command(
     epilog="""\b
 Examples:
-  headrace run pipelines/traffic                        a broker and a sample of its own
-  headrace run pipelines/traffic -b localhost:9092 --state traffic-tables    the topic of a cluster
+  headrace run pipelines/traffic                        starts its own broker and writes sample data
+  headrace run pipelines/traffic -b localhost:9092 --state traffic-tables    reads from a running cluster
   headrace run DIR -b broker:9093 -F client.properties --master spark://host:7077
   headrace run DIR --conf spark.sql.shuffle.partitions=8
 """
 )
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@client_options(default_servers="one of its own", reads_environment=False)
+@client_options(default_servers="start a broker", reads_environment=False)
 @click.option(
     "--master", default="local[*]", show_default=True, help="Spark's master, or sc://host of a Connect server."
 )
@@ -81,14 +81,14 @@ def run(
 ) -> None:
     """Run the Spark pipeline in DIRECTORY once, until its tables have all records that are in Kafka now.
 
-    Without -b (or bootstrap.servers in -C or -F) it starts a broker of its own and writes the project's sample, if
-    there is one: 200,000 records the first time, and 20,000 more each time after that. Tables, checkpoints and the log
-    are in DIRECTORY/state. They belong to one cluster: for another one, name another directory with --state.
+    Without -b (or bootstrap.servers in -C or -F), it starts its own broker and writes the project's sample, if there is
+    one: 200,000 records in the first run, and 20,000 more in each later run. Tables, checkpoints and the log are in
+    DIRECTORY/state. They belong to one cluster: for another cluster, choose another directory with --state.
     """
     spec = next((directory / name for name in SPECS if (directory / name).is_file()), None)
     if spec is None:
         raise click.BadParameter(
-            f"no {SPECS[0]} in {directory}: `headrace new` makes a project", param_hint="DIRECTORY"
+            f"no {SPECS[0]} in {directory}: `headrace new` creates a project", param_hint="DIRECTORY"
         )
     own_broker = not settings.get("bootstrap.servers")
     if sample is not None and not own_broker:
@@ -96,21 +96,21 @@ def run(
             "--sample cannot be combined with -b: it writes to the broker that `headrace run` starts"
         )
     if sample is not None and not (directory / SAMPLE).is_file():
-        raise click.UsageError(f"--sample writes what {SAMPLE} makes, and {directory} has none")
+        raise click.UsageError(f"--sample needs {SAMPLE}, which {directory} does not have")
     _check_packages()
     chosen = dict(name_and_value(text, "--conf") for text in confs)
     state = state or directory / "state"
     state.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    with _alone(state), contextlib.ExitStack() as stack:
+    with _locked(state), contextlib.ExitStack() as stack:
         if own_broker:
             settings["bootstrap.servers"] = stack.enter_context(_own_broker(directory, state, sample))
-        if not master.startswith("sc://"):  # whose executors may see brokers that this machine does not
+        if not master.startswith("sc://"):  # the executors of a server may reach brokers that this machine cannot
             _check_cluster(state, settings)
-        before = taken(state) or 0
+        before = consumed_offsets(state) or 0
         configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
-        outcome = _spark(spec, state, master, configuration, begun)
-        after = taken(state)
+        outcome = _run_spark(spec, state, master, configuration, begun)
+        after = consumed_offsets(state)
         report(state, outcome, None if after is None else after - before, time.monotonic() - begun)
         if after is not None:
             _report_lag(state, settings)
@@ -125,12 +125,12 @@ def _check_packages() -> None:
 
 
 @contextlib.contextmanager
-def _alone(state: Path) -> Iterator[None]:
+def _locked(state: Path) -> Iterator[None]:
     from ..local.filelock import FileLock
 
     lock = FileLock(state / "run.lock")
     if not lock.acquire(0):
-        raise PipelineError(f"another run of this pipeline is under way ({state / 'run.lock'} is locked)")
+        raise PipelineError(f"another run of this pipeline is in progress ({state / 'run.lock'} is locked)")
     try:
         yield
     finally:
@@ -157,7 +157,7 @@ def _own_broker(directory: Path, state: Path, sample: int | None) -> Iterator[st
 
 
 def _check_cluster(state: Path, settings: Settings) -> None:
-    """Also that there is one: Spark would try for minutes."""
+    """Check that the cluster is reachable (Spark would retry for minutes) and that the state belongs to it."""
     from .._aio.admin import AsyncAdmin
 
     async def ask() -> str:
@@ -169,14 +169,14 @@ def _check_cluster(state: Path, settings: Settings) -> None:
         place.write_text(f"{found}\n")
     elif (known := place.read_text().strip()) != found:
         raise PipelineError(
-            f"the tables and checkpoints in {state} are of another cluster (id {known}, and this one is {found}): name "
-            f"another place for those of this one with --state"
+            f"the tables and checkpoints in {state} belong to another cluster (id {known}; this cluster is {found}): "
+            "choose another directory with --state"
         )
 
 
-def taken(state: Path) -> int | None:
-    """How many offsets the checkpoints say were read. None if there are none here: of a pipeline without streaming
-    tables, or on a Connect server elsewhere."""
+def consumed_offsets(state: Path) -> int | None:
+    """The number of consumed offsets, according to the checkpoints. None if there are no checkpoints on this machine:
+    the pipeline has no streaming tables, or runs on a remote Connect server."""
     from .checkpoints import read_checkpoints, slowest
 
     try:
@@ -186,7 +186,7 @@ def taken(state: Path) -> int | None:
     return sum(each.frontier - each.count_open for each in done.values())
 
 
-def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str], begun: float) -> PipelineOutcome:
+def _run_spark(spec: Path, state: Path, master: str, configuration: dict[str, str], begun: float) -> PipelineOutcome:
     """Raises PipelineError with the cause in one line."""
     from ..local.process import GuardedProcess
     from .pipeline_process import Task
@@ -194,12 +194,12 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str], 
     log, events = state / "run.log", state / "events.jsonl"
     events.write_text("")
     task = Task(str(spec.absolute()), str(state.absolute()), str(events.absolute()), master, configuration)
-    told = state / "task.json"
-    told.unlink(missing_ok=True)
-    with open(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    task_file = state / "task.json"
+    task_file.unlink(missing_ok=True)
+    with open(os.open(task_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(dataclasses.asdict(task), file)
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "headrace.cli.pipeline_process", str(told.absolute())]
+        command = [sys.executable, "-m", "headrace.cli.pipeline_process", str(task_file.absolute())]
         process = GuardedProcess(command, output=output, grace=_END_WITHIN)
     failures, found = Failures(), None
     try:
@@ -225,7 +225,7 @@ def _spark(spec: Path, state: Path, master: str, configuration: dict[str, str], 
 
 
 def follow(events: Path, process: Any, begun: float) -> Iterator[dict[str, Any]]:
-    """What the child tells, until it ends. Shows what it is doing, and for how many seconds the command has run."""
+    """The events of the process, until it ends. Shows the current step, and how many seconds the command has run."""
     from rich.console import Console
     from rich.text import Text
 
@@ -239,7 +239,7 @@ def follow(events: Path, process: Any, begun: float) -> Iterator[dict[str, Any]]
         over, line = False, ""
         while True:
             line += (more := lines.readline())
-            if line.endswith("\n"):  # else the rest of it is still to be written
+            if line.endswith("\n"):  # otherwise the rest of the line is not written yet
                 event, line = json.loads(line), ""
                 if said := event.get("stage") or event.get("message"):
                     doing = said.splitlines()[0]
@@ -250,7 +250,7 @@ def follow(events: Path, process: Any, begun: float) -> Iterator[dict[str, Any]]
                 return
             else:
                 over = process.wait(_LOOK_EVERY)
-            status.update(Text(shown()))  # of Spark's words none is markup
+            status.update(Text(shown()))  # as Text: messages of Spark are not markup
 
 
 def report(state: Path, outcome: PipelineOutcome, new: int | None, seconds: float) -> None:

@@ -1,6 +1,6 @@
-"""The sample of a pipeline's project, written to its own broker: so many records the first time, more later.
+"""Writes the sample data of a pipeline to its own broker, in the first run and more in later runs.
 
-state/sample.json    while it is written: the first record, how many, and where the partitions ended before
+state/sample.json    exists during a write: the first record, the number of records, the end offsets before the write
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BEGUN = "sample.json"
 
 
 def load_sample(directory: Path) -> ModuleType | None:
-    """The module sample.py of the project; None if it has none. Raises HeadraceError if it is not as it should be."""
+    """The module sample.py of the project; None if there is none. Raises HeadraceError if it is invalid."""
     path = directory / "sample.py"
     if not path.is_file():
         return None
@@ -46,7 +46,7 @@ def load_sample(directory: Path) -> ModuleType | None:
 
 
 def write_sample(sample: ModuleType, servers: str, count: int | None, first_time: int, later: int, state: Path) -> None:
-    """From the first record on that is not there yet. What was interrupted is brought to its end first."""
+    """Write the next records of the sample. An interrupted write is completed first."""
     ends = asyncio.run(_ends(sample, servers))
     written = _finish(sample, servers, ends, state / _BEGUN)
     there = sum(ends.values()) + written
@@ -63,15 +63,15 @@ def write_sample(sample: ModuleType, servers: str, count: int | None, first_time
 
 
 def _finish(sample: ModuleType, servers: str, ends: dict[int, int], path: Path) -> int:
-    """Writes what is missing of a write that was interrupted: no prefix of it, since partitions are written side by
-    side. Returns how many records that were."""
+    """Write the missing records of an interrupted write, and return their number. They are not simply the last ones,
+    because partitions are written in parallel."""
     try:
         begun = json.loads(path.read_text())
     except FileNotFoundError:
         return 0
     before = {int(number): end for number, end in begun["ends"].items()}
     missing: list[Item] = []
-    if all(before.get(number, 0) <= end for number, end in ends.items()):  # else the topic is another one by now
+    if all(before.get(number, 0) <= end for number, end in ends.items()):  # otherwise the topic was recreated
         there = _between(sample.TOPIC, servers, before, ends)
         for item in sample.records(begun["first"], begun["count"]):
             if there[item]:
@@ -98,7 +98,7 @@ def _between(topic: str, servers: str, starts: Mapping[int, int], ends: Mapping[
             found.update((it.key or b"", it.value or b"", it.timestamp) for it in consumer.poll(1.0))
             waiting = {tp for tp in waiting if consumer.position(tp) < ends[tp.partition]}
             if waiting and time.monotonic() > deadline:
-                raise HeadraceError(f"what is in {topic} could not be read within {_TIMEOUT:g} s")
+                raise HeadraceError(f"the records of {topic} could not be read within {_TIMEOUT:g} s")
     return found
 
 
@@ -109,7 +109,7 @@ def _note(path: Path, begun: dict[str, Any]) -> None:
 
 
 async def _ends(sample: ModuleType, servers: str) -> dict[int, int]:
-    """The next offset of each partition. Makes the topic if there is none; records of any age are kept."""
+    """The end offset of each partition. Creates the topic if it does not exist, with unlimited retention."""
     from .._aio.admin import AsyncAdmin
     from ..types import TopicPartition
 
@@ -134,13 +134,14 @@ def _write(sample: ModuleType, servers: str, records: Iterable[Item], count: int
     try:
         _hand_over(producer, sample.TOPIC, records, count, delivered)
     except BaseException:
-        # What is under way arrives, or does not: nothing is to be written behind the back of who looks next.
+        # Drop the queued records, and wait for those in flight: no record must be written after this call.
         producer.purge(in_flight=False)
         producer.flush(_END_WITHIN)
         raise
     left = producer.flush(_TIMEOUT)
     if refused or left:
-        raise HeadraceError(f"the sample was not written: {refused[0] if refused else f'{left} records are left'}")
+        reason = refused[0] if refused else f"{left} records were not acknowledged within {_TIMEOUT:g} s"
+        raise HeadraceError(f"the sample was not written completely: {reason}")
 
 
 def _hand_over(

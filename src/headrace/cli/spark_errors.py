@@ -55,5 +55,5 @@ def one_line(error: BaseException) -> str:
     if of_rpc := re.search(r'^\s*details = "(.+)"$', str(error), re.MULTILINE):
         return of_rpc[1]
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("An error occurred while calling", "Traceback", "at "))]
-    return telling[0] if telling else type(error).__name__
+    informative = (it for it in lines if not it.startswith(("An error occurred while calling", "Traceback", "at ")))
+    return next(informative, type(error).__name__)

@@ -1,4 +1,4 @@
-"""`headrace tail`: the records of a topic as lines, at the speed of the client."""
+"""`headrace tail`: prints the records of a topic as lines, at the speed of the client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from .connection_options import Settings, cluster_options, format_option, with_cluster
 from .formatting import say
 from .pipes import PipeClosed, reader_is_gone
-from .start_offsets import StartPlace, chosen, parse_place
+from .start_offsets import StartOffset, parse_start_offset, select_partitions
 from .topics import no_such_topic
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ Limit = Callable[[], int | None]
 @click.command(
     epilog="""\b
 Examples:
-  headrace tail -t orders                          follow it from now on
+  headrace tail -t orders                          new records
   headrace tail -t orders -o -10 -e                the last ten of each partition
-  headrace tail -t orders -o @-15m --grep Berlin   of the last quarter of an hour, those with Berlin in them
+  headrace tail -t orders -o @-15m --grep Berlin   the records of the last 15 minutes that contain Berlin
   headrace tail -t orders -o beginning -e --format json | jq .value
-  headrace tail -t orders -g billing               as a member of a group, which commits
+  headrace tail -t orders -g billing               as a member of a group, with commits
 
 \b
 -o takes  beginning | end | OFFSET | -LAST | @2026-11-16T04:00 | @-15m
@@ -51,7 +51,7 @@ A closed pipe (| head) ends the command with exit code 0.
 )
 @click.option("-o", "--offset", "start", default="end", show_default=True, metavar="WHERE", help="Where to start.")
 @click.option("-c", "--count", type=click.IntRange(1), help="Stop after this many records.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="Stop where the topic ended when the command started.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end of the topic, as of the start.")
 @click.option("--grep", metavar="REGEX", help="Only records whose value matches.")
 @click.option("--grep-key", metavar="REGEX", help="Only records whose key matches.")
 @click.option("-k", "--keys", is_flag=True, help="Show keys.")
@@ -76,14 +76,14 @@ def tail(
     group: str | None,
     form: str,
 ) -> None:
-    """Follow a topic: print its records, one a line, until Ctrl-C."""
+    """Follow a topic: print its records, one per line, until Ctrl-C."""
     from .. import Consumer
     from .record_format import Filter, LineColumns, renderer
 
-    place = parse_place(start, time.time())
+    start_offset = parse_start_offset(start, time.time())
     wanted = Filter(_pattern(grep, "--grep"), _pattern(grep_key, "--grep-key"))
     render = renderer(form, LineColumns(offsets, keys, headers), sys.stdout.isatty())
-    if group and (partitions or exit_at_end or place.kind not in ("beginning", "end")):
+    if group and (partitions or exit_at_end or start_offset.kind not in ("beginning", "end")):
         raise click.UsageError(
             "-g cannot be combined with -p, -e and most values of -o: the group determines partitions and offsets"
         )
@@ -93,20 +93,20 @@ def tail(
         **with_cluster(settings),
         "allow.auto.create.topics": False,
         "default.api.timeout.ms": round(timeout * 1000),
-        **(_membership(group, place) if group else {}),
+        **(_membership(group, start_offset) if group else {}),
     }
     out = sys.stdout.buffer
     left = count
 
     def at_most() -> int | None:
-        """How many records a poll should bring: without a filter, no more than are shown."""
+        """The maximum number of records of a poll: without a filter, no more than are shown."""
         return None if wanted else left
 
     with Consumer(config) as consumer:
         if group:
             polls = _member_polls(consumer, topic, at_most)
         else:
-            polls = _polls(consumer, topic, partitions, place, exit_at_end, at_most)
+            polls = _polls(consumer, topic, partitions, start_offset, exit_at_end, at_most)
         for records in polls:
             found: Any = wanted(records) if wanted else records
             if left is not None:
@@ -124,10 +124,10 @@ def tail(
 
 
 def _seen(records: Records, shown: Sequence[Record]) -> Records:
-    """Up to the last one that was shown: others get those behind it."""
+    """The records up to the last one that was shown. The later ones go to the next member."""
     last = shown[-1]
-    place = (last.partition, last.offset)
-    return records[: 1 + next(at for at, it in enumerate(records) if (it.partition, it.offset) == place)]
+    shown_last = (last.partition, last.offset)
+    return records[: 1 + next(at for at, it in enumerate(records) if (it.partition, it.offset) == shown_last)]
 
 
 def _pattern(text: str | None, option: str) -> re.Pattern[bytes] | None:
@@ -137,9 +137,9 @@ def _pattern(text: str | None, option: str) -> re.Pattern[bytes] | None:
         raise click.BadParameter(f"{text!r} is not a valid regular expression: {error}", param_hint=option) from None
 
 
-def _membership(group: str, place: StartPlace) -> Settings:
-    """What is committed is what was shown, or looked at by the filter, and not what a poll brought."""
-    reset = "earliest" if place.kind == "beginning" else "latest"
+def _membership(group: str, start_offset: StartOffset) -> Settings:
+    """The settings of a group member. It commits the records that were shown or filtered out, not all polled ones."""
+    reset = "earliest" if start_offset.kind == "beginning" else "latest"
     return {"group.id": group, "auto.offset.reset": reset, "commit.mode": "done"}
 
 
@@ -152,29 +152,34 @@ def _member_polls(consumer: Consumer, topic: str, at_most: Limit) -> Iterator[Re
 
 
 def _polls(
-    consumer: Consumer, topic: str, wanted: tuple[int, ...], place: StartPlace, exit_at_end: bool, at_most: Limit
+    consumer: Consumer,
+    topic: str,
+    wanted: tuple[int, ...],
+    start_offset: StartOffset,
+    exit_at_end: bool,
+    at_most: Limit,
 ) -> Iterator[Records]:
     from .. import TopicPartition
 
     infos = consumer.partitions_for_topic(topic)
     if not infos:
         raise no_such_topic(topic)
-    numbers = chosen((info.partition for info in infos), wanted, topic)
-    places = [TopicPartition(topic, number) for number in numbers]
-    ends = consumer.end_offsets(places)
-    starts = _starts(consumer, places, place, ends)
-    consumer.assign(places)
+    numbers = select_partitions((info.partition for info in infos), wanted, topic)
+    tps = [TopicPartition(topic, number) for number in numbers]
+    ends = consumer.end_offsets(tps)
+    starts = _starts(consumer, tps, start_offset, ends)
+    consumer.assign(tps)
     for tp, offset in starts.items():
         consumer.seek(tp, offset)
-    waiting = {tp for tp in places if starts[tp] < ends[tp]}
+    waiting = {tp for tp in tps if starts[tp] < ends[tp]}
     if exit_at_end:
-        consumer.pause([tp for tp in places if tp not in waiting])
+        consumer.pause([tp for tp in tps if tp not in waiting])
     while waiting or not exit_at_end:
         records = consumer.poll(_POLL, max_records=at_most())
         if not exit_at_end:
             yield records
             continue
-        # Without records too: the last offsets of a log may be those of transaction markers.
+        # Check all partitions if there are no records: the last offsets of a log may be transaction markers.
         looked_at = records.partitions if records else tuple(waiting)
         over = [tp for tp in looked_at if tp in waiting and consumer.position(tp) >= ends[tp]]
         yield from _before(records, {tp: ends[tp] for tp in over})
@@ -183,7 +188,7 @@ def _polls(
 
 
 def _before(records: Records, ends: Mapping[TopicPartition, int]) -> Iterator[Records]:
-    """Without what was written behind these ends meanwhile."""
+    """The records before these end offsets."""
     if all(records[tp][-1].offset < end for tp, end in ends.items() if records[tp]):
         yield records
         return
@@ -196,14 +201,14 @@ def _before(records: Records, ends: Mapping[TopicPartition, int]) -> Iterator[Re
 
 
 def _starts(
-    consumer: Consumer, places: list[TopicPartition], place: StartPlace, ends: dict[TopicPartition, int]
+    consumer: Consumer, tps: list[TopicPartition], start_offset: StartOffset, ends: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    if place.kind == "time":
-        found = consumer.offsets_for_times(dict.fromkeys(places, place.number))
+    if start_offset.kind == "time":
+        found = consumer.offsets_for_times(dict.fromkeys(tps, start_offset.number))
         if all(at is None for at in found.values()):
-            say(f"{places[0].topic} has no record at or after {place.text}: starting at the end")
-        return {tp: ends[tp] if (at := found[tp]) is None else at.offset for tp in places}
-    first = consumer.beginning_offsets(places)
-    for remark in place.misses(first, ends):
-        say(remark)
-    return place.offsets(first, ends)
+            say(f"{tps[0].topic} has no record at or after {start_offset.text}: starting at the end")
+        return {tp: ends[tp] if (at := found[tp]) is None else at.offset for tp in tps}
+    first = consumer.beginning_offsets(tps)
+    for warning in start_offset.warnings(first, ends):
+        say(warning)
+    return start_offset.offsets(first, ends)

@@ -1,4 +1,4 @@
-"""`headrace topics`: what there is, and making and deleting it."""
+"""`headrace topics`: lists, describes, creates and deletes topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .formatting import document, table
 Examples:
   headrace topics                              all topics
   headrace topics -t orders                    its partitions
-  headrace topics --create -t orders -p 6      with six partitions
+  headrace topics --create -t orders -p 6      a topic with six partitions
   headrace topics --create -t orders -c retention.ms=3600000
   headrace topics --delete -t orders
 """
@@ -34,10 +34,16 @@ Examples:
 @click.option("--create", is_flag=True, help="Create the topics named by -t.")
 @click.option("--delete", is_flag=True, help="Delete the topics named by -t.")
 @click.option(
-    "-p", "--partitions", type=click.IntRange(1), help="With --create: how many partitions.  [default: the brokers']"
+    "-p",
+    "--partitions",
+    type=click.IntRange(1),
+    help="With --create: number of partitions.  [default: the brokers']",
 )
 @click.option(
-    "-r", "--replication", type=click.IntRange(1), help="With --create: how many replicas.  [default: the brokers']"
+    "-r",
+    "--replication",
+    type=click.IntRange(1),
+    help="With --create: number of replicas.  [default: the brokers']",
 )
 @click.option(
     "-c", "--topic-config", multiple=True, metavar="NAME=VALUE", help="With --create: a setting of the topic."
@@ -110,7 +116,7 @@ def no_such_topic(name: str) -> HeadraceError:
 
 
 async def _describe(settings: Settings, names: tuple[str, ...], internal: bool) -> list[dict[str, Any]]:
-    """Topics with, for each partition, who has it and its bounds."""
+    """The topics with their partitions: leader, replicas, and first and end offset."""
     from .._aio.admin import AsyncAdmin
     from ..types import TopicPartition
 
@@ -119,23 +125,23 @@ async def _describe(settings: Settings, names: tuple[str, ...], internal: bool) 
         if missing := sorted(set(names) - set(found)):
             raise no_such_topic(missing[0])
         chosen = [topic for topic in found.values() if names or internal or not topic.internal]
-        places = [
+        tps = [
             TopicPartition(each.topic, each.partition) for topic in chosen for each in topic.partitions if each.leader
         ]
-        bounds = await admin.bounds(places)
+        bounds = await admin.bounds(tps)
     described = []
     for topic in chosen:
         partitions = []
         for each in topic.partitions:
-            place = bounds.get(TopicPartition(each.topic, each.partition))
+            log = bounds.get(TopicPartition(each.topic, each.partition))
             partitions.append(
                 {
                     "partition": each.partition,
                     "leader": each.leader.id if each.leader else None,
                     "replicas": list(each.replicas),
                     "in_sync": list(each.in_sync_replicas),
-                    "first": place.low if place else None,
-                    "end": place.high if place else None,
+                    "first": log.low if log else None,
+                    "end": log.high if log else None,
                 }
             )
         described.append({"topic": topic.name, "internal": topic.internal, "partitions": partitions})
@@ -166,8 +172,10 @@ def _shown(found: list[dict[str, Any]], in_detail: bool) -> str:
         return "no topics"
     rows = []
     for topic in found:
-        places = topic["partitions"]
-        short = sum(set(each["in_sync"]) < set(each["replicas"]) or each["leader"] is None for each in places)
-        records = sum(each["end"] - each["first"] for each in places if each["end"] is not None)
-        rows.append((topic["topic"], len(places), max(len(each["replicas"]) for each in places), records, short))
+        partitions = topic["partitions"]
+        short = sum(set(each["in_sync"]) < set(each["replicas"]) or each["leader"] is None for each in partitions)
+        records = sum(each["end"] - each["first"] for each in partitions if each["end"] is not None)
+        rows.append(
+            (topic["topic"], len(partitions), max(len(each["replicas"]) for each in partitions), records, short)
+        )
     return table(("topic", "partitions", "replicas", "records", "under-replicated"), rows)

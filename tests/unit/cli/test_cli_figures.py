@@ -20,8 +20,8 @@ from headrace.cli.lag import shown as lag_table
 from headrace.cli.lag_calculation import History, Row, Sample, Trend, plain_row, rows_of
 from headrace.cli.pipeline_process import main_table
 from headrace.cli.record_format import Filter, LineColumns, renderer
-from headrace.cli.run import PipelineOutcome, report, taken
-from headrace.cli.start_offsets import StartPlace, parse_place, span_seconds
+from headrace.cli.run import PipelineOutcome, consumed_offsets, report
+from headrace.cli.start_offsets import StartOffset, parse_start_offset, span_seconds
 from headrace.errors import HeadraceError
 from headrace.records import Record
 from headrace.types import TopicPartition, Watermarks
@@ -60,11 +60,13 @@ def test_lag_follows_what_the_two_commit_logs_say(
     assert rows(first, second, Watermarks(*log)) == expected
 
 
-def test_what_lies_behind_the_end_is_of_another_log() -> None:
+def test_a_next_offset_beyond_the_end_belongs_to_another_log() -> None:
     (row,) = rows_of(TP, PLAIN, None, Watermarks(0, 90), None)
     assert row.is_beyond
     text = lag_table("g", Sample(0.0, [row]), None)
-    assert text.endswith("t-0: next is behind the end, so it is of another log (another cluster, or a recreated topic)")
+    assert text.endswith(
+        "t-0: the next offset is beyond the end of the log (topic recreated or truncated, or another cluster)"
+    )
     assert not Row(TP, "", 90, 90, 0).is_beyond
 
 
@@ -121,7 +123,7 @@ def test_a_watch_fits_on_the_screen(rows: int, partitions: list[str], note: str 
     last = 2 + len(partitions)
     assert [line.split()[1] for line in lines[2:last]] == partitions
     assert lines[last:-2] == ([] if note is None else [note])
-    assert lines[-2].startswith("t-4: next is behind the end")
+    assert lines[-2].startswith("t-4: the next offset is beyond the end")
     assert lines[-1].startswith("1 records/s written, 2 read:")
     assert len(lines) < rows or rows == 3
     assert max(map(len, lines)) == 40, "the owner's name does not wrap"
@@ -182,31 +184,31 @@ def test_a_trend_forgets_what_is_older_than_its_window() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "start"),
     [
-        ("beginning", StartPlace("beginning")),
-        ("Latest", StartPlace("end")),
-        ("12", StartPlace("offset", 12)),
-        ("-3", StartPlace("last", 3)),
-        ("@1700000000123", StartPlace("time", 1_700_000_000_123)),
-        ("@-15m", StartPlace("time", 100_000)),
-        ("@1970-01-01T00:01:00.5+00:00", StartPlace("time", 60_500)),
+        ("beginning", StartOffset("beginning")),
+        ("Latest", StartOffset("end")),
+        ("12", StartOffset("offset", 12)),
+        ("-3", StartOffset("last", 3)),
+        ("@1700000000123", StartOffset("time", 1_700_000_000_123)),
+        ("@-15m", StartOffset("time", 100_000)),
+        ("@1970-01-01T00:01:00.5+00:00", StartOffset("time", 60_500)),
     ],
 )
-def test_a_place_is_an_offset_a_time_or_an_end(text: str, place: StartPlace) -> None:
-    assert parse_place(text, 1000.0) == place
+def test_a_start_offset_is_an_offset_a_time_or_an_end(text: str, start: StartOffset) -> None:
+    assert parse_start_offset(text, 1000.0) == start
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "@", "@soon", "--3"])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_an_invalid_start_offset_is_rejected(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        parse_place(text, 1000.0)
+        parse_start_offset(text, 1000.0)
 
 
-def test_a_place_becomes_an_offset_of_each_partition() -> None:
+def test_a_start_offset_becomes_an_offset_of_each_partition() -> None:
     first, end = {TP: 10}, {TP: 50}
     found = [
-        StartPlace(kind, number).offsets(first, end)[TP]
+        StartOffset(kind, number).offsets(first, end)[TP]
         for kind, number in [
             ("beginning", 0),
             ("end", 0),
@@ -300,7 +302,7 @@ def test_a_run_whose_checkpoints_and_tables_are_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert taken(tmp_path) is None
+    assert consumed_offsets(tmp_path) is None
     report(tmp_path, PipelineOutcome([{"name": "totals", "rows": 4, "before": 1}], 2.0, None, None), None, 10.0)
     assert capsys.readouterr().out.splitlines()[1:] == [
         "totals     4    3",

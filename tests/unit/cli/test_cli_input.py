@@ -10,7 +10,7 @@ import click
 import pytest
 
 from headrace.cli.produce import _read_json
-from headrace.cli.start_offsets import StartPlace, parse_place
+from headrace.cli.start_offsets import StartOffset, parse_start_offset
 from headrace.errors import HeadraceError
 from support.harness.shell import headrace
 
@@ -54,14 +54,14 @@ def test_a_line_that_is_no_record_is_refused(line: dict[str, Any], said: str) ->
 
 
 def test_seconds_and_milliseconds_since_1970() -> None:
-    in_seconds, in_milliseconds = (parse_place(f"@1763262000{zeros}", 0.0) for zeros in ("", "000"))
-    assert in_seconds == in_milliseconds == StartPlace("time", 1_763_262_000_000)
+    in_seconds, in_milliseconds = (parse_start_offset(f"@1763262000{zeros}", 0.0) for zeros in ("", "000"))
+    assert in_seconds == in_milliseconds == StartOffset("time", 1_763_262_000_000)
 
 
 @pytest.mark.parametrize("text", ["@123456789", "@20261116004", "@176326200000", "@17632620000000"])
 def test_numbers_that_are_neither_seconds_nor_milliseconds_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match=r"in seconds \(10 digits\) or milliseconds \(13\)"):
-        parse_place(text, 0.0)
+        parse_start_offset(text, 0.0)
 
 
 def test_a_directory_with_a_name_that_a_shell_would_take_apart(tmp_path: Path) -> None:
