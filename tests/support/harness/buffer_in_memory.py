@@ -6,7 +6,7 @@ from headrace import TopicPartition
 from headrace._aio.fetch.buffer import FetchBuffer
 from headrace._machines.fetch.partition import Position
 from headrace.config.consumer import ConsumerConfig
-from headrace.records import Batch, decode
+from headrace.records import Batch, Records, decode
 from support.brokers.record_batches import Entry, encode_batch
 
 TP = TopicPartition("t", 0)
@@ -23,8 +23,8 @@ def batch(start: int, end: int, epoch: int) -> Batch:
     return decode(data, topic=TP.topic, partition=TP.partition, position=start)
 
 
-def delivered(made: FetchBuffer, start: int, end: int) -> list[int]:
-    """The offsets that a poll returns after these were fetched."""
+def polled(made: FetchBuffer, start: int, end: int) -> Records:
+    """What a poll takes after these were fetched. It has not confirmed them."""
     state = made.assignment.state(TP)
     if state.position is None:
         state.seek(Position(start))
@@ -32,8 +32,14 @@ def delivered(made: FetchBuffer, start: int, end: int) -> list[int]:
     state.decoded(start, 100, batch(start, end, 0), end)
     made.poll_begins()
     records = made.take(500)
-    made.handover.is_confirmed = True
     assert records is not None
+    return records
+
+
+def delivered(made: FetchBuffer, start: int, end: int) -> list[int]:
+    """The offsets that a poll returns after these were fetched."""
+    records = polled(made, start, end)
+    made.handover.is_confirmed = True
     return [record.offset for record in records]
 
 

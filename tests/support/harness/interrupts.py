@@ -1,7 +1,8 @@
 """Interrupts at every place where a signal handler may raise: Ctrl-C, by brute force.
 
-CPython calls signal handlers when a function or generator begins or resumes, at the end of a loop's round, and after a
-call of a C function. `Interrupter` counts these places in the frames of the library and raises at the chosen one.
+CPython calls signal handlers when a function or generator begins or resumes (but not when close() or throw() resumes
+it), at the end of a loop's round, and after a call of a C function. `Interrupter` counts these places in the frames of
+the library and raises at the chosen one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _LIBRARY = os.path.dirname(headrace.__file__) + os.sep
 _CALLED_BY_C = {"<genexpr>", "__init__", "__new__"}
 _CHECKED = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}
 _OF_COROUTINES = {"GET_AWAITABLE", "GET_YIELD_FROM_ITER"}  # the call before made one, and no C function did
+_AFTER_YIELD_FROM = 2  # RESUME's argument
 _INSTRUCTIONS: dict[Any, dict[int, _Instruction]] = {}
 
 
@@ -50,7 +52,8 @@ class Interrupter:
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
-        self._count()
+        if _instruction(frame).resumes:
+            self._count()
         return self._step
 
     def _step(self, frame: FrameType, event: str, arg: Any) -> Any:
@@ -75,6 +78,8 @@ class _Instruction(NamedTuple):
     name: str
     handler: int | None
     """Where exceptions of this instruction are handled."""
+    resumes: bool = False
+    """Whether a function or generator begins or resumes here. After an `await` or `yield from` nothing is checked."""
 
 
 def _instruction(frame: FrameType) -> _Instruction:
@@ -83,7 +88,9 @@ def _instruction(frame: FrameType) -> _Instruction:
         table: list[Any] = dis._parse_exception_table(code)  # type: ignore[attr-defined]
         _INSTRUCTIONS[code] = {
             each.offset: _Instruction(
-                each.opname, next((entry.target for entry in table if entry.start <= each.offset < entry.end), None)
+                each.opname,
+                next((entry.target for entry in table if entry.start <= each.offset < entry.end), None),
+                each.opname == "RESUME" and each.arg is not None and each.arg < _AFTER_YIELD_FROM,
             )
             for each in dis.get_instructions(code)
         }
