@@ -95,10 +95,10 @@ def subscription_in(request: Send) -> MemberSubscription:
     return read_subscription(request.fields["protocols"][0]["metadata"])
 
 
-def leads(seat: ClassicMemberDriver, generation: int = 1, **more: Any) -> Any:
+def leads(driver: ClassicMemberDriver, generation: int = 1, **more: Any) -> Any:
     """Has joined as the leader of itself and of another member."""
     blob = write_subscription(MemberSubscription(frozenset({"t", "v"})))
     other = {"member_id": "n", "group_instance_id": "i", "metadata": blob}
     self = {"member_id": "m", "group_instance_id": None, "metadata": write_subscription(MemberSubscription(TOPICS))}
-    seat.joined(seat.joining(), generation, leader="m", members=[self, other], **more)
-    return seat.sent()
+    driver.joined(driver.joining(), generation, leader="m", members=[self, other], **more)
+    return driver.sent()

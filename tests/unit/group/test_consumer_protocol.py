@@ -32,10 +32,10 @@ from support.harness.consumer_protocol_member import (
 
 
 def test_the_first_kip_848_heartbeat_has_all_fields_and_no_partitions() -> None:
-    seat = ConsumerProtocolDriver(rack="r", remote_assignor="range")
-    assert seat.sent() == [], "nothing before a poll"
-    assert seat.poll() == []
-    assert dict(seat.request().fields) == {
+    driver = ConsumerProtocolDriver(rack="r", remote_assignor="range")
+    assert driver.sent() == [], "nothing before a poll"
+    assert driver.poll() == []
+    assert dict(driver.request().fields) == {
         "group_id": "g",
         "member_id": "me",
         "member_epoch": 0,
@@ -50,42 +50,42 @@ def test_the_first_kip_848_heartbeat_has_all_fields_and_no_partitions() -> None:
 
 
 def test_later_kip_848_heartbeats_have_only_changed_fields() -> None:
-    seat = ConsumerProtocolDriver(instance_id="i")
-    seat.joined({T: (0,)})
-    request = seat.request(INTERVAL)
+    driver = ConsumerProtocolDriver(instance_id="i")
+    driver.joined({T: (0,)})
+    request = driver.request(INTERVAL)
     assert (request.fields["member_id"], request.fields["member_epoch"], request.fields["instance_id"]) == (
         "me",
         2,
         "i",
     )
     assert changes(request) == dict.fromkeys(changes(request)), "nothing"
-    seat.answer(request, 2)
-    seat.member.subscribe(Subscription(frozenset({"t"})))
-    request = seat.request()
+    driver.answer(request, 2)
+    driver.member.subscribe(Subscription(frozenset({"t"})))
+    request = driver.request()
     assert request.fields["subscribed_topic_names"] == ("t",)
     assert request.fields["topic_partitions"] is None
 
 
 def test_changes_during_a_heartbeat_are_sent_with_the_next() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined()
-    request = seat.request(INTERVAL)
-    seat.member.subscribe(Subscription(frozenset({"t"})))
-    assert seat.sent(INTERVAL) == [], "one at a time"
-    seat.answer(request, 2)
-    assert seat.request().fields["subscribed_topic_names"] == ("t",)
+    driver = ConsumerProtocolDriver()
+    driver.joined()
+    request = driver.request(INTERVAL)
+    driver.member.subscribe(Subscription(frozenset({"t"})))
+    assert driver.sent(INTERVAL) == [], "one at a time"
+    driver.answer(request, 2)
+    assert driver.request().fields["subscribed_topic_names"] == ("t",)
 
 
 @pytest.mark.parametrize("code", [0, E.coordinator_load_in_progress, E.not_coordinator], ids=["no answer", "14", "16"])
 def test_after_an_error_a_kip_848_heartbeat_has_all_fields_again(code: int) -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0, 1)})
-    request = seat.request(INTERVAL)
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0, 1)})
+    request = driver.request(INTERVAL)
     if code:
-        seat.answer(request, code=code)
+        driver.answer(request, code=code)
     else:
-        seat.fail(request)
-    request = seat.request(PAUSE)
+        driver.fail(request)
+    request = driver.request(PAUSE)
     assert request.fields["member_epoch"] == 2
     assert request.fields["rebalance_timeout"] == 60_000
     assert request.fields["subscribed_topic_names"] == ("t", "u")
@@ -93,13 +93,13 @@ def test_after_an_error_a_kip_848_heartbeat_has_all_fields_again(code: int) -> N
 
 
 def test_the_heartbeat_interval_is_not_taken_from_an_error_response() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0,)})
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
     for _ in range(5):  # looks sooner after a change
-        seat.answer(seat.request(INTERVAL), 2)
-    seat.answer(seat.request(INTERVAL), code=E.coordinator_load_in_progress)
-    seat.answer(seat.request(PAUSE), 2)
-    assert seat.member.next_tick() == pytest.approx(seat.now + INTERVAL)
+        driver.answer(driver.request(INTERVAL), 2)
+    driver.answer(driver.request(INTERVAL), code=E.coordinator_load_in_progress)
+    driver.answer(driver.request(PAUSE), 2)
+    assert driver.member.next_tick() == pytest.approx(driver.now + INTERVAL)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_the_heartbeat_interval_is_not_taken_from_an_error_response() -> None:
 def test_after_a_change_the_next_kip_848_heartbeats_are_sent_sooner(
     target: dict[Any, tuple[int, ...]], expected: list[float]
 ) -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined(target)
+    driver = ConsumerProtocolDriver()
+    driver.joined(target)
     pauses = []
     for _ in range(6):
-        pauses.append(round(seat.member.next_tick() - seat.now, 3))
-        seat.answer(seat.request(pauses[-1]), 2)
+        pauses.append(round(driver.member.next_tick() - driver.now, 3))
+        driver.answer(driver.request(pauses[-1]), 2)
     assert pauses == expected
 
 
@@ -126,19 +126,19 @@ def test_after_a_change_the_next_kip_848_heartbeats_are_sent_sooner(
     [(-(2**31) / 1000, INTERVAL), (-0.001, INTERVAL), (0, INTERVAL), (0.001, 0.05), (0.2, 0.2), (7.0, 7.0)],
 )
 def test_an_invalid_heartbeat_interval_is_replaced_or_raised(wanted: float, kept: float) -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0,)})
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
 
     def pause() -> float:
-        seat.poll()
-        before, seat.now = seat.now, seat.member.next_tick()
-        return seat.now - before
+        driver.poll()
+        before, driver.now = driver.now, driver.member.next_tick()
+        return driver.now - before
 
     for _ in range(40):
         pause()
-        seat.answer(seat.request(), 2, interval=wanted)
+        driver.answer(driver.request(), 2, interval=wanted)
     assert pause() == pytest.approx(kept)
-    seat.answer(seat.request(), 2, {T: (0,)}, interval=wanted)
+    driver.answer(driver.request(), 2, {T: (0,)}, interval=wanted)
     assert pause() == pytest.approx(min(0.25, kept)), "sooner after a change"
 
 
@@ -146,89 +146,89 @@ def test_an_invalid_heartbeat_interval_is_replaced_or_raised(wanted: float, kept
 
 
 def test_a_subscription_pattern_is_removed_by_an_empty_one() -> None:
-    seat = ConsumerProtocolDriver(pattern="t.*")
-    seat.poll()
-    request = seat.request()
+    driver = ConsumerProtocolDriver(pattern="t.*")
+    driver.poll()
+    request = driver.request()
     assert request.fields["subscribed_topic_regex"] == "t.*"
-    seat.answer(request, 1, {})
-    seat.member.subscribe(Subscription(frozenset({"t"})))
-    request = seat.request()
+    driver.answer(request, 1, {})
+    driver.member.subscribe(Subscription(frozenset({"t"})))
+    request = driver.request()
     assert request.fields["subscribed_topic_regex"] == ""
-    seat.answer(request, 1)
-    seat.fail(seat.request(INTERVAL))
-    assert seat.request(PAUSE).fields["subscribed_topic_regex"] is None, "it is gone"
+    driver.answer(request, 1)
+    driver.fail(driver.request(INTERVAL))
+    assert driver.request(PAUSE).fields["subscribed_topic_regex"] is None, "it is gone"
 
 
 def test_a_pattern_is_removed_again_after_a_heartbeat_without_a_response() -> None:
-    seat = ConsumerProtocolDriver(pattern="t.*")
-    seat.poll()
-    seat.answer(seat.request(), 1, {})
-    seat.member.subscribe(Subscription(frozenset({"t"})))
-    seat.fail(seat.request())
-    assert seat.request(PAUSE).fields["subscribed_topic_regex"] == ""
+    driver = ConsumerProtocolDriver(pattern="t.*")
+    driver.poll()
+    driver.answer(driver.request(), 1, {})
+    driver.member.subscribe(Subscription(frozenset({"t"})))
+    driver.fail(driver.request())
+    assert driver.request(PAUSE).fields["subscribed_topic_regex"] == ""
 
 
 def test_a_static_member_does_not_inherit_the_pattern_of_its_predecessor() -> None:
-    seat = ConsumerProtocolDriver(instance_id="i")
-    seat.poll()
-    request = seat.request()
+    driver = ConsumerProtocolDriver(instance_id="i")
+    driver.poll()
+    request = driver.request()
     assert request.fields["subscribed_topic_regex"] == ""
-    seat.answer(request, 5, {})
-    assert seat.request(INTERVAL).fields["subscribed_topic_regex"] is None
+    driver.answer(request, 5, {})
+    assert driver.request(INTERVAL).fields["subscribed_topic_regex"] is None
 
 
 # -- towards the target ----------------------------------------------------------------------------------------------
 
 
 def test_partitions_taken_by_a_poll_are_reported_at_once() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.poll()
-    seat.answer(seat.request(), 3, {T: (0, 1), U: (0,)})
-    assert seat.member.identity == MemberIdentity(3, "me", None)
-    assert seat.member.owned == some()
-    assert seat.poll() == [AssignPartitions(some(T0, T1, U0), some(T0, T1, U0))]
-    assert seat.request().fields["topic_partitions"] == listed(t=(0, 1), u=(0,))
+    driver = ConsumerProtocolDriver()
+    driver.poll()
+    driver.answer(driver.request(), 3, {T: (0, 1), U: (0,)})
+    assert driver.member.identity == MemberIdentity(3, "me", None)
+    assert driver.member.owned == some()
+    assert driver.poll() == [AssignPartitions(some(T0, T1, U0), some(T0, T1, U0))]
+    assert driver.request().fields["topic_partitions"] == listed(t=(0, 1), u=(0,))
 
 
 def test_revoked_partitions_are_reported_before_new_ones_are_taken() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0, 1)})
-    seat.answer(seat.request(INTERVAL), 2, {T: (0,)})
-    assert seat.poll() == [Revoke(some(T1))]
-    request = seat.request()
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0, 1)})
+    driver.answer(driver.request(INTERVAL), 2, {T: (0,)})
+    assert driver.poll() == [Revoke(some(T1))]
+    request = driver.request()
     assert (request.fields["member_epoch"], request.fields["topic_partitions"]) == (2, listed(t=(0,)))
-    seat.answer(request, 3, {T: (0, 2)})
-    assert seat.poll() == [AssignPartitions(some(T0, T2), some(T2))]
-    assert seat.request().fields["topic_partitions"] == listed(t=(0, 2))
+    driver.answer(request, 3, {T: (0, 2)})
+    assert driver.poll() == [AssignPartitions(some(T0, T2), some(T2))]
+    assert driver.request().fields["topic_partitions"] == listed(t=(0, 2))
 
 
 def test_an_empty_assignment_revokes_and_a_missing_one_does_not() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0,)})
-    seat.answer(seat.request(INTERVAL), 3)
-    assert seat.poll() == []
-    seat.answer(seat.request(INTERVAL), 3, {})
-    assert seat.poll() == [Revoke(some(T0))]
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
+    driver.answer(driver.request(INTERVAL), 3)
+    assert driver.poll() == []
+    driver.answer(driver.request(INTERVAL), 3, {})
+    assert driver.poll() == [Revoke(some(T0))]
 
 
 def test_partitions_of_an_unknown_topic_id_are_taken_once_it_is_known() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0,), AGAIN: (0,)})
-    assert seat.member.owned == some(T0)
-    assert seat.member.unresolved == {AGAIN}
-    assert seat.poll() == []
-    seat.member.update_topic_names({**NAMES, AGAIN: "v"})
-    assert seat.member.unresolved == frozenset()
-    assert seat.poll() == [AssignPartitions(some(T0, TopicPartition("v", 0)), some(TopicPartition("v", 0)))]
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,), AGAIN: (0,)})
+    assert driver.member.owned == some(T0)
+    assert driver.member.unresolved == {AGAIN}
+    assert driver.poll() == []
+    driver.member.update_topic_names({**NAMES, AGAIN: "v"})
+    assert driver.member.unresolved == frozenset()
+    assert driver.poll() == [AssignPartitions(some(T0, TopicPartition("v", 0)), some(TopicPartition("v", 0)))]
 
 
 def test_a_recreated_topic_is_revoked_and_taken_anew() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0,), U: (0,)})
-    seat.member.update_topic_names({AGAIN: "t", U: "u"})
-    seat.answer(seat.request(INTERVAL), 3, {AGAIN: (0,), U: (0,)})
-    assert seat.poll() == [Revoke(some(T0)), AssignPartitions(some(T0, U0), some(T0))]
-    assert seat.request().fields["topic_partitions"] == [
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,), U: (0,)})
+    driver.member.update_topic_names({AGAIN: "t", U: "u"})
+    driver.answer(driver.request(INTERVAL), 3, {AGAIN: (0,), U: (0,)})
+    assert driver.poll() == [Revoke(some(T0)), AssignPartitions(some(T0, U0), some(T0))]
+    assert driver.request().fields["topic_partitions"] == [
         {"topic_id": U, "partitions": (0,)},
         {"topic_id": AGAIN, "partitions": (0,)},
     ]
@@ -237,55 +237,55 @@ def test_a_recreated_topic_is_revoked_and_taken_anew() -> None:
 # -- a listener that runs while things happen ------------------------------------------------------------------------
 
 
-def taking(seat: ConsumerProtocolDriver, assigned: Any) -> AssignPartitions:
-    seat.poll()
-    seat.answer(seat.request(), 2, assigned)
-    seat.member.poll_begins()
-    take = seat.member.poll_action()
+def taking(driver: ConsumerProtocolDriver, assigned: Any) -> AssignPartitions:
+    driver.poll()
+    driver.answer(driver.request(), 2, assigned)
+    driver.member.poll_begins()
+    take = driver.member.poll_action()
     assert isinstance(take, AssignPartitions)
     return take
 
 
 def test_partitions_that_are_being_taken_are_reported_as_owned() -> None:
     """A target without it may come meanwhile: the coordinator would take a list without it for a release."""
-    seat = ConsumerProtocolDriver()
-    take = taking(seat, {T: (0, 1)})
-    request = seat.request()
+    driver = ConsumerProtocolDriver()
+    take = taking(driver, {T: (0, 1)})
+    request = driver.request()
     assert request.fields["topic_partitions"] == listed(t=(0, 1))
-    seat.answer(request, 2, {T: (0,)})
-    seat.fail(seat.request(INTERVAL))
-    assert seat.request(PAUSE).fields["topic_partitions"] == listed(t=(0, 1))
-    seat.member.done(take)
-    assert seat.member.poll_action() == Revoke(some(T1))
+    driver.answer(request, 2, {T: (0,)})
+    driver.fail(driver.request(INTERVAL))
+    assert driver.request(PAUSE).fields["topic_partitions"] == listed(t=(0, 1))
+    driver.member.done(take)
+    assert driver.member.poll_action() == Revoke(some(T1))
 
 
 @pytest.mark.parametrize("code", [E.fenced_member_epoch, E.unknown_member_id])
 def test_a_member_fenced_during_its_first_assignment_loses_it_before_rejoining(code: E) -> None:
-    seat = ConsumerProtocolDriver()
-    take = taking(seat, {T: (0,)})
-    seat.answer(seat.request(), code=code)
-    assert seat.sent(INTERVAL) == [], "to join before the loss is reported would make the new epoch its owner"
-    seat.member.done(take)
-    assert seat.member.poll_action() == Lose(some(T0))
-    seat.member.done(Lose(some(T0)))
-    assert seat.member.poll_action() is None
-    request = seat.request()
+    driver = ConsumerProtocolDriver()
+    take = taking(driver, {T: (0,)})
+    driver.answer(driver.request(), code=code)
+    assert driver.sent(INTERVAL) == [], "to join before the loss is reported would make the new epoch its owner"
+    driver.member.done(take)
+    assert driver.member.poll_action() == Lose(some(T0))
+    driver.member.done(Lose(some(T0)))
+    assert driver.member.poll_action() is None
+    request = driver.request()
     assert (request.fields["member_epoch"], request.fields["topic_partitions"]) == (0, [])
 
 
 def test_a_member_fenced_during_a_revoke_loses_the_other_partitions() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0, 1)})
-    seat.answer(seat.request(INTERVAL), 2, {T: (0,)})
-    seat.member.poll_begins()
-    revoke = seat.member.poll_action()
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0, 1)})
+    driver.answer(driver.request(INTERVAL), 2, {T: (0,)})
+    driver.member.poll_begins()
+    revoke = driver.member.poll_action()
     assert revoke == Revoke(some(T1))
-    seat.answer(seat.request(INTERVAL), code=E.unknown_member_id)
-    seat.member.done(revoke)
-    assert seat.poll() == [Lose(some(T0))]
-    seat.answer(seat.request(), 5, {T: (2,)})
-    assert seat.poll() == [AssignPartitions(some(T2), some(T2))]
-    assert seat.poll() == []
+    driver.answer(driver.request(INTERVAL), code=E.unknown_member_id)
+    driver.member.done(revoke)
+    assert driver.poll() == [Lose(some(T0))]
+    driver.answer(driver.request(), 5, {T: (2,)})
+    assert driver.poll() == [AssignPartitions(some(T2), some(T2))]
+    assert driver.poll() == []
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------
@@ -293,39 +293,39 @@ def test_a_member_fenced_during_a_revoke_loses_the_other_partitions() -> None:
 
 @pytest.mark.parametrize("code", [E.fenced_member_epoch, E.unknown_member_id])
 def test_a_fenced_member_loses_its_partitions_and_rejoins(code: E) -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0,)})
-    seat.answer(seat.request(INTERVAL), code=code)
-    assert seat.member.identity == MemberIdentity()
-    assert seat.sent(INTERVAL) == []
-    assert seat.poll() == [Lose(some(T0))]
-    request = seat.request()
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
+    driver.answer(driver.request(INTERVAL), code=code)
+    assert driver.member.identity == MemberIdentity()
+    assert driver.sent(INTERVAL) == []
+    assert driver.poll() == [Lose(some(T0))]
+    request = driver.request()
     assert (request.fields["member_id"], request.fields["member_epoch"]) == ("me", 0)
     assert (request.fields["topic_partitions"], request.fields["rebalance_timeout"]) == ([], 60_000)
 
 
 def test_a_fenced_member_without_partitions_rejoins_at_once_then_backs_off() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined()
-    seat.answer(seat.request(INTERVAL), code=E.fenced_member_epoch)
-    request = seat.request()
+    driver = ConsumerProtocolDriver()
+    driver.joined()
+    driver.answer(driver.request(INTERVAL), code=E.fenced_member_epoch)
+    request = driver.request()
     assert request.fields["member_epoch"] == 0
-    seat.answer(request, code=E.unknown_member_id)
-    assert seat.sent() == []
-    assert seat.request(0.2)
+    driver.answer(request, code=E.unknown_member_id)
+    assert driver.sent() == []
+    assert driver.request(0.2)
 
 
 @pytest.mark.parametrize("code", [E.not_coordinator, E.coordinator_not_available])
 def test_a_moved_coordinator_is_retried_at_once_and_then_after_backoffs(code: E) -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0,)})
-    seat.answer(seat.request(INTERVAL), code=code)
-    seat.answer(seat.request(), code=code)
-    assert seat.sent() == []
-    request = seat.request(0.2)
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
+    driver.answer(driver.request(INTERVAL), code=code)
+    driver.answer(driver.request(), code=code)
+    assert driver.sent() == []
+    request = driver.request(0.2)
     assert request.fields["member_epoch"] == 2
-    assert seat.poll() == []
-    assert seat.member.owned == some(T0)
+    assert driver.poll() == []
+    assert driver.member.owned == some(T0)
 
 
 @pytest.mark.parametrize(
@@ -341,47 +341,47 @@ def test_a_moved_coordinator_is_retried_at_once_and_then_after_backoffs(code: E)
     ],
 )
 def test_fatal_errors_end_a_membership_of_the_consumer_protocol(code: E) -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0,)})
-    seat.answer(seat.request(INTERVAL), code=code)
-    assert isinstance(seat.member.failure, KafkaError)
-    assert seat.member.failure.code == code
-    assert seat.sent(1e6) == []
-    assert seat.member.next_tick() == math.inf
-    assert seat.poll() == [Lose(some(T0))]
-    seat.member.subscribe(Subscription(frozenset({"t"})))
-    assert seat.member.failure is None
-    seat.poll()
-    assert seat.request().fields["member_epoch"] == 0
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
+    driver.answer(driver.request(INTERVAL), code=code)
+    assert isinstance(driver.member.failure, KafkaError)
+    assert driver.member.failure.code == code
+    assert driver.sent(1e6) == []
+    assert driver.member.next_tick() == math.inf
+    assert driver.poll() == [Lose(some(T0))]
+    driver.member.subscribe(Subscription(frozenset({"t"})))
+    assert driver.member.failure is None
+    driver.poll()
+    assert driver.request().fields["member_epoch"] == 0
 
 
 def test_a_cluster_without_the_consumer_protocol_ends_the_membership() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.poll()
-    seat.answer(seat.request(), code=E.unsupported_version)
-    assert isinstance(seat.member.failure, UnsupportedVersionError)
-    assert "group.protocol=classic" in str(seat.member.failure)
+    driver = ConsumerProtocolDriver()
+    driver.poll()
+    driver.answer(driver.request(), code=E.unsupported_version)
+    assert isinstance(driver.member.failure, UnsupportedVersionError)
+    assert "group.protocol=classic" in str(driver.member.failure)
 
 
 def test_a_denied_topic_sets_a_pending_error_and_keeps_the_member() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0,)})
-    seat.answer(seat.request(INTERVAL), code=E.topic_authorization_failed)
-    assert (seat.member.pending_error, seat.member.failure) == (None, None), "metadata may say which one"
-    assert seat.sent(0.49) == []
-    request = seat.request(0.01)
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
+    driver.answer(driver.request(INTERVAL), code=E.topic_authorization_failed)
+    assert (driver.member.pending_error, driver.member.failure) == (None, None), "metadata may say which one"
+    assert driver.sent(0.49) == []
+    request = driver.request(0.01)
     assert request.fields["member_epoch"] == 2
-    seat.answer(request, code=E.topic_authorization_failed)
-    assert isinstance(seat.member.pending_error, KafkaError)
+    driver.answer(request, code=E.topic_authorization_failed)
+    assert isinstance(driver.member.pending_error, KafkaError)
 
 
 def test_a_response_to_an_older_heartbeat_is_ignored() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0,)})
-    old = seat.request(INTERVAL)
-    seat.fail(old)
-    seat.answer(old, 9, {T: (5,)})
-    assert seat.member.identity == MemberIdentity(2, "me", None)
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
+    old = driver.request(INTERVAL)
+    driver.fail(old)
+    driver.answer(old, 9, {T: (5,)})
+    assert driver.member.identity == MemberIdentity(2, "me", None)
 
 
 @pytest.mark.parametrize(
@@ -389,9 +389,9 @@ def test_a_response_to_an_older_heartbeat_is_ignored() -> None:
     [(E.unknown_member_id, [Lose(some(T0))]), (E.stale_member_epoch, []), (E.not_coordinator, [])],
 )
 def test_a_commit_rejected_for_an_unknown_member_loses_the_partitions(code: E, poll_actions: list[Lose]) -> None:
-    seat = ConsumerProtocolDriver()
-    seat.joined({T: (0,)})
-    seat.member.commit_refused(code, MemberIdentity(1, "me", None))
-    assert seat.poll() == [], "that was another epoch"
-    seat.member.commit_refused(code, seat.member.identity)
-    assert seat.poll() == poll_actions
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
+    driver.member.commit_refused(code, MemberIdentity(1, "me", None))
+    assert driver.poll() == [], "that was another epoch"
+    driver.member.commit_refused(code, driver.member.identity)
+    assert driver.poll() == poll_actions

@@ -15,59 +15,59 @@ from support.harness.consumer_protocol_member import INTERVAL, PAUSE, T0, Consum
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
 def test_a_kip_848_member_that_leaves_revokes_and_sends_a_last_heartbeat(instance_id: str | None, epoch: int) -> None:
-    seat = ConsumerProtocolDriver(instance_id=instance_id)
-    seat.joined({T: (0,)})
-    assert seat.member.final_revoke() == Revoke(some(T0))
-    leave_request = seat.member.leave("closed")
+    driver = ConsumerProtocolDriver(instance_id=instance_id)
+    driver.joined({T: (0,)})
+    assert driver.member.final_revoke() == Revoke(some(T0))
+    leave_request = driver.member.leave("closed")
     assert leave_request is not None
     fields = leave_request.fields
     assert (fields["member_id"], fields["member_epoch"], fields["instance_id"]) == ("me", epoch, instance_id)
     assert fields["topic_partitions"] is None
-    assert seat.sent(1e6) == []
-    assert seat.member.next_tick() == math.inf
+    assert driver.sent(1e6) == []
+    assert driver.member.next_tick() == math.inf
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
 def test_a_kip_848_member_past_max_poll_interval_leaves_and_rejoins(instance_id: str | None, epoch: int) -> None:
-    seat = ConsumerProtocolDriver(instance_id=instance_id)
-    seat.joined({T: (0,)})
+    driver = ConsumerProtocolDriver(instance_id=instance_id)
+    driver.joined({T: (0,)})
     for _ in range(11):
-        seat.answer(seat.request(INTERVAL), 2)
-    leave_request = seat.request(INTERVAL)
+        driver.answer(driver.request(INTERVAL), 2)
+    leave_request = driver.request(INTERVAL)
     assert leave_request.fields["member_epoch"] == epoch
-    assert seat.member.is_expired
-    assert seat.member.identity.generation == -1
-    assert seat.sent(1e6) == []
-    assert seat.member.state is ConsumerProtocolState.BEGINNING
-    assert seat.poll() == [Lose(some(T0))]
-    assert not seat.member.is_expired
-    request = seat.request()
+    assert driver.member.is_expired
+    assert driver.member.identity.generation == -1
+    assert driver.sent(1e6) == []
+    assert driver.member.state is ConsumerProtocolState.BEGINNING
+    assert driver.poll() == [Lose(some(T0))]
+    assert not driver.member.is_expired
+    request = driver.request()
     assert (request.fields["member_id"], request.fields["member_epoch"]) == ("me", 0)
 
 
 def test_a_static_member_releases_its_own_instance_id_before_it_rejoins() -> None:
     """The answer to a join was lost: the coordinator has this member in, and lets nobody in with its instance id."""
-    seat = ConsumerProtocolDriver(instance_id="i")
-    seat.poll()
-    seat.fail(seat.request())
-    seat.answer(seat.request(PAUSE), code=E.unreleased_instance_id)
-    release = seat.request(0.2)
+    driver = ConsumerProtocolDriver(instance_id="i")
+    driver.poll()
+    driver.fail(driver.request())
+    driver.answer(driver.request(PAUSE), code=E.unreleased_instance_id)
+    release = driver.request(0.2)
     assert (release.fields["member_id"], release.fields["member_epoch"]) == ("me", -2)
-    seat.fail(release)
-    release = seat.request(0.4)
+    driver.fail(release)
+    release = driver.request(0.4)
     assert release.fields["member_epoch"] == -2
-    seat.answer(release, -2)
-    request = seat.request()
+    driver.answer(release, -2)
+    request = driver.request()
     assert request.fields["member_epoch"] == 0
-    seat.answer(request, 4, {T: (0,)})
-    assert seat.poll() == [AssignPartitions(some(T0), some(T0))]
+    driver.answer(request, 4, {T: (0,)})
+    assert driver.poll() == [AssignPartitions(some(T0), some(T0))]
 
 
 def test_an_instance_id_of_another_member_ends_the_membership() -> None:
-    seat = ConsumerProtocolDriver(instance_id="i")
-    seat.poll()
-    seat.answer(seat.request(), code=E.unreleased_instance_id)
-    seat.answer(seat.request(), code=E.fenced_instance_id)
-    seat.answer(seat.request(), code=E.unreleased_instance_id)
-    assert isinstance(seat.member.failure, KafkaError)
-    assert seat.member.failure.code == E.unreleased_instance_id
+    driver = ConsumerProtocolDriver(instance_id="i")
+    driver.poll()
+    driver.answer(driver.request(), code=E.unreleased_instance_id)
+    driver.answer(driver.request(), code=E.fenced_instance_id)
+    driver.answer(driver.request(), code=E.unreleased_instance_id)
+    assert isinstance(driver.member.failure, KafkaError)
+    assert driver.member.failure.code == E.unreleased_instance_id

@@ -69,7 +69,7 @@ class GroupDriver:
         self._heartbeat_interval = heartbeat_interval
         self._polls_every = polls_every
         self.kind = kind
-        self.diary = ListenerCalls()
+        self.listener = ListenerCalls()
         self.target: Partitions = ALL
         self.asked: dict[TopicPartition, float] = {}  # since when it is on the lists
         self.late: Partitions = frozenset()  # was on them for nearly as long as the group waits
@@ -81,13 +81,13 @@ class GroupDriver:
         parsed = ConsumerConfig.parse(config)
         self.buffer = FetchBuffer(parsed)
         self.group = Rebalancer(parsed, self.buffer, self._commit, self._commit, lambda gone: None)
-        self.group.subscribe(["t"], None, self.diary)
+        self.group.subscribe(["t"], None, self.listener)
         self.member = self.group.member
         if kind == "epoch":
             self.member.update_topic_names({TOPIC: "t"})  # type: ignore[union-attr]
 
     async def _commit(self, partitions: Partitions) -> None:
-        self.diary.events.append(("committed", partitions))
+        self.listener.events.append(("committed", partitions))
 
     # -- the coordinator ---------------------------------------------------------------------------------------------
 
@@ -182,12 +182,12 @@ class GroupDriver:
         patience = INTERVAL - 2.0 - HEARTBEAT_INTERVAL - POLLS_EVERY
         self.late |= {tp for tp, since in self.asked.items() if self.now - since >= patience - POLLS_EVERY}
         assert all(self.now - since < INTERVAL for since in self.asked.values()), "a revoke does not end"
-        for at, (what, partitions) in enumerate(self.diary.events):
+        for at, (what, partitions) in enumerate(self.listener.events):
             if what == "lost":
                 assert partitions <= self.late
             elif what == "revoked":
-                assert ("committed", partitions) in self.diary.events[:at]
-        self.diary.events.clear()
+                assert ("committed", partitions) in self.listener.events[:at]
+        self.listener.events.clear()
         self.late &= lists.pending
 
 
@@ -205,30 +205,30 @@ steps = st.lists(
 def test_delayed_revokes_end_in_time_and_no_others_are_lost(
     kind: str, steps: list[tuple[float, Partitions, Partitions]]
 ) -> None:
-    seat = GroupDriver(kind)
-    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
-        seat.rest(30)
-        assert seat.member.owned == ALL
+    driver = GroupDriver(kind)
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
+        driver.rest(30)
+        assert driver.member.owned == ALL
         for seconds, target, delayed in steps:
-            seat.rest(seconds, delayed)
-            seat.rebalance(target)
-        seat.rest(60)
-        seat.rest(60)
-        assert seat.member.owned == seat.target
-        assert not seat.group.revocations.pending
+            driver.rest(seconds, delayed)
+            driver.rebalance(target)
+        driver.rest(60)
+        driver.rest(60)
+        assert driver.member.owned == driver.target
+        assert not driver.group.revocations.pending
 
 
 def test_the_deadline_of_a_delayed_revoke_counts_from_the_last_stable_heartbeat() -> None:
-    seat = GroupDriver("eager")
-    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
-        seat.rest(400)
-        at_rest = seat.now - HEARTBEAT_INTERVAL
-        seat.rebalance(frozenset())
-        seat.serve()
-        seat.now += 100
-        seat.poll()
-        seat.group.delay(ALL)
-        assert seat.group.revocations.next_deadline == at_rest + INTERVAL - 1
+    driver = GroupDriver("eager")
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
+        driver.rest(400)
+        at_rest = driver.now - HEARTBEAT_INTERVAL
+        driver.rebalance(frozenset())
+        driver.serve()
+        driver.now += 100
+        driver.poll()
+        driver.group.delay(ALL)
+        assert driver.group.revocations.next_deadline == at_rest + INTERVAL - 1
 
 
 @pytest.mark.parametrize("part", [0.4, 0.6, 0.8, 0.95])
@@ -247,84 +247,84 @@ def test_a_user_who_delays_no_revoke_has_all_of_max_poll_interval(
         config |= {"heartbeat.interval.ms": "300", "session.timeout.ms": "6000"}
     if static:
         config["group.instance.id"] = "i"
-    seat = GroupDriver(kind, config, heartbeat_interval=0.3, polls_every=3.0)
+    driver = GroupDriver(kind, config, heartbeat_interval=0.3, polls_every=3.0)
     work = part * interval
-    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
-        seat.rest(30)
-        assert seat.member.owned == ALL
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
+        driver.rest(30)
+        assert driver.member.owned == ALL
         for _ in range(polls_before):
-            seat.poll()
-            seat.work(work)
-        seat.poll()
-        seat.work(moment * work)
+            driver.poll()
+            driver.work(work)
+        driver.poll()
+        driver.work(moment * work)
         gone = frozenset({TopicPartition("t", 0)})
-        seat.rebalance(ALL - gone)
-        asked = seat.now
-        seat.work((1 - moment) * work)
-        seat.poll()
-        while gone & seat.member.owned:
-            if not seat.group.has_requests:  # else the poll returned at once, and without records
-                seat.work(work)
-            seat.poll()
+        driver.rebalance(ALL - gone)
+        asked = driver.now
+        driver.work((1 - moment) * work)
+        driver.poll()
+        while gone & driver.member.owned:
+            if not driver.group.has_requests:  # else the poll returned at once, and without records
+                driver.work(work)
+            driver.poll()
         # A cooperative member is asked by the assignment that it gets for joining at once with all it has.
-        asked = max(asked, seat.assigned_at) if kind == "cooperative" else asked
-        assert seat.now - asked < interval, "the group would have fenced this member"
-        events = [event for event in seat.diary.events if event[0] != "committed"]
+        asked = max(asked, driver.assigned_at) if kind == "cooperative" else asked
+        assert driver.now - asked < interval, "the group would have fenced this member"
+        events = [event for event in driver.listener.events if event[0] != "committed"]
         assert events == [("revoked", ALL if kind == "eager" else gone)], "nothing is lost"
-        assert all(("committed", partitions) in seat.diary.events for _, partitions in events)
+        assert all(("committed", partitions) in driver.listener.events for _, partitions in events)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_poll_that_raises_reports_no_revoke(kind: str) -> None:
     """Whatever it raises (a damaged record of another partition, for example): the next one must not give up what the
     user has not heard of yet, and may be working on."""
-    seat = GroupDriver(kind)
-    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
-        seat.rest(30)
-        del seat.diary.events[:]
-        seat.rebalance(frozenset())
-        seat.work(2 * HEARTBEAT_INTERVAL)
+    driver = GroupDriver(kind)
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
+        driver.rest(30)
+        del driver.listener.events[:]
+        driver.rebalance(frozenset())
+        driver.work(2 * HEARTBEAT_INTERVAL)
         if kind == "cooperative":
-            seat.poll()  # it joins with all it has
-        seat.poll(raises=True)
-        assert seat.group.revocations.next == ALL
+            driver.poll()  # it joins with all it has
+        driver.poll(raises=True)
+        assert driver.group.revocations.next == ALL
         for _ in range(2):
-            seat.poll(raises=True)
-            assert seat.member.owned == ALL
-            assert seat.group.has_requests, "it is told by the next poll, at once"
-        seat.poll()
-        assert seat.member.owned == ALL
-        assert seat.group.delay(ALL), "in time"
-        seat.poll(raises=True)
-        seat.poll()
-        assert seat.member.owned == ALL, (
+            driver.poll(raises=True)
+            assert driver.member.owned == ALL
+            assert driver.group.has_requests, "it is told by the next poll, at once"
+        driver.poll()
+        assert driver.member.owned == ALL
+        assert driver.group.delay(ALL), "in time"
+        driver.poll(raises=True)
+        driver.poll()
+        assert driver.member.owned == ALL, (
             "one that was delayed is not given up either by a poll that follows one that raised"
         )
-        seat.poll()
-        assert ("revoked", ALL) in seat.diary.events
+        driver.poll()
+        assert ("revoked", ALL) in driver.listener.events
 
 
 def test_a_revoke_cannot_be_delayed_after_the_membership_was_lost() -> None:
-    seat = GroupDriver("eager")
-    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: seat.now):
-        seat.rest(30)
-        assert seat.group.delay(ALL)
-        (heartbeat,) = seat.member.tick(seat.now + HEARTBEAT_INTERVAL)
+    driver = GroupDriver("eager")
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
+        driver.rest(30)
+        assert driver.group.delay(ALL)
+        (heartbeat,) = driver.member.tick(driver.now + HEARTBEAT_INTERVAL)
         assert isinstance(heartbeat, Send)
         answer = wire.answer(HEARTBEAT, {"error_code": E.unknown_member_id})
-        seat.member.answered(heartbeat, answer, seat.now)
-        assert not seat.group.delay(ALL)
+        driver.member.answered(heartbeat, answer, driver.now)
+        assert not driver.group.delay(ALL)
 
 
 def test_the_failure_of_a_membership_stays_until_subscribe() -> None:
     """New metadata is matched against a pattern, and is no new subscription."""
-    seat = GroupDriver("eager")
-    seat.group.subscribe(None, "t.*", seat.diary)
-    seat.member._fail(KafkaError(82, "FENCED_INSTANCE_ID", False, "another has its place"))
-    seat.group.follow(seat.buffer.cluster)
-    assert seat.member.failure is not None
-    seat.group.subscribe(None, "t.*", seat.diary)
-    assert seat.member.failure is None
+    driver = GroupDriver("eager")
+    driver.group.subscribe(None, "t.*", driver.listener)
+    driver.member._fail(KafkaError(82, "FENCED_INSTANCE_ID", False, "another has its place"))
+    driver.group.follow(driver.buffer.cluster)
+    assert driver.member.failure is not None
+    driver.group.subscribe(None, "t.*", driver.listener)
+    assert driver.member.failure is None
 
 
 @pytest.mark.parametrize(("kind", "absence"), [("eager", 45.0), ("cooperative", 45.0), ("epoch", 10.0)])

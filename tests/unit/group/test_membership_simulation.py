@@ -69,7 +69,7 @@ def does_not_look_at_topics(self: ClassicMember, layout: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "member", "method", "mistake", "pending_error"),
+    ("kind", "member", "method", "mistake", "violation"),
     [
         ("eager", ClassicMember, "_to_revoke_before_join", keeps_its_partitions, "which"),
         ("epoch", ConsumerProtocolMember, "_collect_fields", acknowledges_too_soon, "which"),
@@ -79,13 +79,13 @@ def does_not_look_at_topics(self: ClassicMember, layout: Any) -> None:
     ],
 )
 def test_the_simulation_finds_an_injected_mistake(
-    kind: str, member: type[Any], method: str, mistake: Any, pending_error: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, member: type[Any], method: str, mistake: Any, violation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(member, method, mistake)
     with pytest.raises(Violation) as caught:  # noqa: PT012 - one of these seeds has to hit it
         for seed in range(200):
             run(Scenario(kind, seed))
-    assert pending_error in str(caught.value)
+    assert violation in str(caught.value)
     assert f"again: PYTHONPATH=tests python -m simulation {kind} --first" in str(caught.value)
 
 

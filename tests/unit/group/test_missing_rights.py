@@ -37,31 +37,31 @@ def assigned(*partitions: TopicPartition) -> Assignment:
 
 
 def test_the_same_error_is_raised_after_an_interval_and_another_one_at_once() -> None:
-    pace = ErrorPacing()
+    pacing = ErrorPacing()
     first, second = (kafka_error(DENIED, f"Heartbeat of group {name}") for name in "gh")
-    assert [pace.admits(first, now, RETRIED) for now in (50.0, 50.0, 59.9, 60.0)] == [True, False, False, True]
-    assert pace.admits(second, 60.0, STAYS)
-    assert pace.next_due(60.0) == 61.0
-    assert pace.next_due(61.0) == 70.0
-    pace.forget()
-    assert pace.admits(first, 60.1, RETRIED)
+    assert [pacing.admits(first, now, RETRIED) for now in (50.0, 50.0, 59.9, 60.0)] == [True, False, False, True]
+    assert pacing.admits(second, 60.0, STAYS)
+    assert pacing.next_due(60.0) == 61.0
+    assert pacing.next_due(61.0) == 70.0
+    pacing.forget()
+    assert pacing.admits(first, 60.1, RETRIED)
 
 
 def test_a_lasting_error_is_raised_at_the_end_of_polls_of_a_tenth_of_a_second() -> None:
-    pace, error = ErrorPacing(), OffsetResetError("none", {A})
-    assert pace.admits(error, 5.0, STAYS, is_late=True)
-    assert not pace.admits(error, 5.09, STAYS, is_late=True)
-    assert not pace.admits(error, 5.2, STAYS)
-    assert pace.admits(error, 5.2, STAYS, is_late=True)
-    assert pace.next_due(5.2) == 6.2
+    pacing, error = ErrorPacing(), OffsetResetError("none", {A})
+    assert pacing.admits(error, 5.0, STAYS, is_late=True)
+    assert not pacing.admits(error, 5.09, STAYS, is_late=True)
+    assert not pacing.admits(error, 5.2, STAYS)
+    assert pacing.admits(error, 5.2, STAYS, is_late=True)
+    assert pacing.next_due(5.2) == 6.2
 
 
 def test_an_error_with_another_denied_topic_is_raised_at_once() -> None:
-    pace = ErrorPacing()
-    assert pace.admits(topics_denied("ab"), 0.0, RETRIED)
-    assert not pace.admits(topics_denied("a"), 1.0, RETRIED)
-    assert pace.admits(topics_denied("abc"), 2.0, RETRIED)
-    assert not pace.admits(topics_denied("bc"), 10.0, RETRIED)
+    pacing = ErrorPacing()
+    assert pacing.admits(topics_denied("ab"), 0.0, RETRIED)
+    assert not pacing.admits(topics_denied("a"), 1.0, RETRIED)
+    assert pacing.admits(topics_denied("abc"), 2.0, RETRIED)
+    assert not pacing.admits(topics_denied("bc"), 10.0, RETRIED)
 
 
 def refusal() -> KafkaError:
@@ -69,18 +69,18 @@ def refusal() -> KafkaError:
 
 
 def test_a_repeated_rejection_is_raised_every_ten_seconds() -> None:
-    assignment, pace = assigned(A), ErrorPacing()
+    assignment, pacing = assigned(A), ErrorPacing()
     for now, is_raised in [(10.0, True), (10.1, False), (19.9, False), (20.0, True), (20.1, False)]:
         assignment.state(A).refuse(error := refusal(), now)  # each try brings a new one
-        assert assignment.pending_error(pace, now, news=True) is (error if is_raised else None), now
+        assert assignment.pending_error(pacing, now, news=True) is (error if is_raised else None), now
 
 
 def test_an_error_of_several_partitions_is_raised_once() -> None:
-    assignment, pace, error = assigned(A, B), ErrorPacing(), refusal()
+    assignment, pacing, error = assigned(A, B), ErrorPacing(), refusal()
     for tp in (A, B):
         assignment.state(tp).refuse(error, 0.0)
-    assert assignment.pending_error(pace, 1.0) is error
-    assert assignment.pending_error(pace, 1.0) is None
+    assert assignment.pending_error(pacing, 1.0) is error
+    assert assignment.pending_error(pacing, 1.0) is None
 
 
 def test_a_denied_partition_is_reported_with_its_topic_and_not_alone() -> None:
@@ -91,12 +91,12 @@ def test_a_denied_partition_is_reported_with_its_topic_and_not_alone() -> None:
 
 
 def test_lasting_faults_of_partitions_are_raised_in_turn_once_a_second() -> None:
-    assignment, pace = assigned(A, B), ErrorPacing()
+    assignment, pacing = assigned(A, B), ErrorPacing()
     for tp in (A, B):
         assignment.state(tp).fault = CorruptRecordError("bad", tp, 0)
 
     def raised(now: float) -> TopicPartition | None:
-        error = assignment.pending_error(pace, now)
+        error = assignment.pending_error(pacing, now)
         assert error is None or isinstance(error, CorruptRecordError)
         return error and error.partition
 
@@ -140,24 +140,24 @@ def test_only_partitions_without_a_position_set_the_next_retry() -> None:
 
 @pytest.mark.parametrize("api", [JOIN_GROUP, SYNC_GROUP, HEARTBEAT])
 def test_a_denied_classic_member_retries_to_join_with_its_id(api: Api) -> None:
-    seat = ClassicMemberDriver("cooperative-sticky")
-    member = seat.member
+    driver = ClassicMemberDriver("cooperative-sticky")
+    member = driver.member
     if api is JOIN_GROUP:
-        seat.answer(seat.joining(), error_code=DENIED)
+        driver.answer(driver.joining(), error_code=DENIED)
     elif api is SYNC_GROUP:
-        seat.answer(seat.syncing(), error_code=DENIED)
+        driver.answer(driver.syncing(), error_code=DENIED)
     else:
-        seat.stable(T0)
-        seat.refused_heartbeat(DENIED)
+        driver.stable(T0)
+        driver.refused_heartbeat(DENIED)
     assert isinstance(member.pending_error, AuthorizationError)
     assert member.failure is None
-    assert seat.poll() == ([Lose(frozenset({T0}))] if api is HEARTBEAT else [])
+    assert driver.poll() == ([Lose(frozenset({T0}))] if api is HEARTBEAT else [])
     ids = set()
     for pause in (1.0, 2.0, 4.0) if api is JOIN_GROUP else (1.0, 2.0):
         member.pending_error = None
-        request = seat.request(JOIN_GROUP, pause)
+        request = driver.request(JOIN_GROUP, pause)
         ids.add(request.fields["member_id"])
-        seat.answer(request, error_code=DENIED)
+        driver.answer(request, error_code=DENIED)
         assert isinstance(member.pending_error, AuthorizationError)
     assert len(ids) == 1, "with its id, since the coordinator would wait for the old one"
     assert api is JOIN_GROUP or ids != {""}
@@ -165,61 +165,61 @@ def test_a_denied_classic_member_retries_to_join_with_its_id(api: Api) -> None:
 
 
 def test_a_classic_member_that_could_not_leave_rejoins_with_its_id() -> None:
-    seat = ClassicMemberDriver()
-    seat.stable(T0)
-    name = seat.member.identity.member_id
-    leave_request = seat.member.leave("so long")
+    driver = ClassicMemberDriver()
+    driver.stable(T0)
+    name = driver.member.identity.member_id
+    leave_request = driver.member.leave("so long")
     assert leave_request is not None
     assert leave_request.api is LEAVE_GROUP
-    seat.member.keep_member_id(leave_request)
-    seat.member.subscribe(Subscription(frozenset({"t"})))
-    seat.poll()
-    assert seat.request(JOIN_GROUP).fields["member_id"] == name
+    driver.member.keep_member_id(leave_request)
+    driver.member.subscribe(Subscription(frozenset({"t"})))
+    driver.poll()
+    assert driver.request(JOIN_GROUP).fields["member_id"] == name
 
 
 def test_a_denied_coordinator_lookup_is_retried() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.poll()
-    seat.member.failed(seat.request(), kafka_error(DENIED, "FindCoordinator of group g"), seat.now)
-    assert isinstance(seat.member.pending_error, AuthorizationError)
-    assert seat.sent(0.49) == []
-    seat.request(0.01)
+    driver = ConsumerProtocolDriver()
+    driver.poll()
+    driver.member.failed(driver.request(), kafka_error(DENIED, "FindCoordinator of group g"), driver.now)
+    assert isinstance(driver.member.pending_error, AuthorizationError)
+    assert driver.sent(0.49) == []
+    driver.request(0.01)
 
 
 def test_a_denied_kip_848_member_loses_its_partitions_and_retries_to_join() -> None:
-    seat = ConsumerProtocolDriver()
-    (take,) = seat.joined({T: (0,)})
-    seat.answer(seat.request(INTERVAL), code=DENIED)
-    assert isinstance(seat.member.pending_error, AuthorizationError)
-    assert seat.member.failure is None
-    assert seat.poll() == [Lose(some(TopicPartition("t", 0)))]
+    driver = ConsumerProtocolDriver()
+    (take,) = driver.joined({T: (0,)})
+    driver.answer(driver.request(INTERVAL), code=DENIED)
+    assert isinstance(driver.member.pending_error, AuthorizationError)
+    assert driver.member.failure is None
+    assert driver.poll() == [Lose(some(TopicPartition("t", 0)))]
     for pause in (0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
-        assert seat.sent(0.99 * pause) == []
-        request = seat.request(0.02 * pause)
+        assert driver.sent(0.99 * pause) == []
+        request = driver.request(0.02 * pause)
         assert request.fields["member_epoch"] == 0
-        seat.answer(request, code=DENIED)
-    seat.answer(seat.request(5.1), 7, {T: (0,)})
-    assert seat.poll() == [take]
+        driver.answer(request, code=DENIED)
+    driver.answer(driver.request(5.1), 7, {T: (0,)})
+    assert driver.poll() == [take]
 
 
 def test_denied_topics_are_excluded_from_kip_848_heartbeats() -> None:
     """The coordinator refuses the whole heartbeat for one of them."""
-    seat = ConsumerProtocolDriver()
-    seat.member.deny(frozenset({"u"}))
-    seat.poll()
-    request = seat.request()
+    driver = ConsumerProtocolDriver()
+    driver.member.deny(frozenset({"u"}))
+    driver.poll()
+    request = driver.request()
     assert request.fields["subscribed_topic_names"] == ("t",)
-    seat.answer(request, 2, {})
-    assert seat.sent() == []
-    seat.member.deny(frozenset())
-    assert seat.request().fields["subscribed_topic_names"] == ("t", "u")
+    driver.answer(request, 2, {})
+    assert driver.sent() == []
+    driver.member.deny(frozenset())
+    assert driver.request().fields["subscribed_topic_names"] == ("t", "u")
 
 
 def test_if_all_topics_are_denied_the_heartbeat_has_all_of_them() -> None:
-    seat = ConsumerProtocolDriver()
-    seat.member.deny(frozenset({"u", "t"}))
-    seat.poll()
-    assert seat.request().fields["subscribed_topic_names"] == ("t", "u")
+    driver = ConsumerProtocolDriver()
+    driver.member.deny(frozenset({"u", "t"}))
+    driver.poll()
+    assert driver.request().fields["subscribed_topic_names"] == ("t", "u")
 
 
 def test_a_denied_share_member_retries_to_join() -> None:
