@@ -67,7 +67,7 @@ class Model:
         self.epoch = 0
         self.session: set[int] = set()
         self.accepted: list[tuple[int, int]] = []
-        self.complaints: list[str] = []
+        self.violations: list[str] = []
         self.troubles: dict[int, int] = {}  # partitions that cannot be used now, and the error's code
 
     # -- what happens to it --------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Model:
         }
         if epoch == 0:
             if any(acks.values()):
-                self.complaints.append("acknowledgements with an opening request")
+                self.violations.append("acknowledgements with an opening request")
             self.epoch, self.session = 1, set()
         elif epoch == -1:
             codes = {number: self._acknowledge(number, batches, now) for number, batches in acks.items()}
@@ -140,7 +140,7 @@ class Model:
         found = []
         for batch in batches:
             if batch["first_offset"] <= last or batch["last_offset"] < batch["first_offset"]:
-                self.complaints.append(f"not ascending: {batches}")
+                self.violations.append(f"not ascending: {batches}")
             last = batch["last_offset"]
             (kind,) = batch["acknowledge_types"]
             found += [(offset, kind) for offset in range(batch["first_offset"], last + 1)]
@@ -153,9 +153,9 @@ class Model:
             else:
                 log[offset].state = "available" if kind == 2 else "done"
             if kind == 0 and offset not in self.gaps:
-                self.complaints.append(f"{offset} is no gap")
+                self.violations.append(f"{offset} is no gap")
             if kind in (1, 3) and offset in self.gaps:
-                self.complaints.append(f"{offset} is a gap")
+                self.violations.append(f"{offset} is a gap")
             if kind == 1:
                 self.accepted.append((number, offset))
         return 0

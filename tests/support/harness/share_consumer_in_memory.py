@@ -33,7 +33,7 @@ class RealRecords(Model):
 
 
 class Scene:
-    """A consumer that has acquired all of a partition and has it in stock."""
+    """A consumer that has acquired all of a partition and buffers it."""
 
     opened: ClassVar[list[Scene]] = []
 
@@ -45,18 +45,18 @@ class Scene:
         self._is_sync = kind == "sync"
         self.model = RealRecords({0: count}, batch=count)
         settings = self.parts.buffer.planner.settings
-        self.desk = SharePlannerDriver(
+        self.driver = SharePlannerDriver(
             self.model, is_explicit=settings.is_explicit, is_strict=settings.is_strict, renews=settings.renews
         )
-        self.planner = self.parts.buffer.planner = self.desk.planner
+        self.planner = self.parts.buffer.planner = self.driver.planner
         self._streams = SimpleNamespace(progress=asyncio.Event())
         self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._answering: threading.Thread | None = None
         self.parts.lifecycle.runtime = SimpleNamespace(loop=self.loop, streams=self._streams)  # type: ignore[assignment]
         self.consumer.subscribe(["t"])
-        self.desk.now = time.monotonic()
-        self.planner.wait(count, self.desk.now + 1.0)
-        self.desk.step()
+        self.driver.now = time.monotonic()
+        self.planner.wait(count, self.driver.now + 1.0)
+        self.driver.step()
         self.planner.poll_ends()
         assert self.planner.buffer.count == count
         self.seen: list[int] = []
@@ -102,8 +102,8 @@ class Scene:
         def answer() -> None:
             while self._wanted.get():
                 with buffer.lock:
-                    self.desk.now = time.monotonic()
-                    self.desk.step()
+                    self.driver.now = time.monotonic()
+                    self.driver.step()
                 buffer.poll_signal.notify()
                 self.loop.call_soon_threadsafe(self._streams.progress.set)
 
@@ -114,11 +114,11 @@ class Scene:
     def send(self) -> None:
         """All that is to be acknowledged reaches the broker, who does not accept what nobody has seen."""
         with self.parts.buffer.lock:
-            self.desk.now = time.monotonic()
+            self.driver.now = time.monotonic()
             self.planner.flush()
-            self.desk.step()
+            self.driver.step()
         assert {offset for _, offset in self.model.accepted} <= {*self.seen}, (self.model.accepted, self.seen)
-        assert self.model.complaints == []
+        assert self.model.violations == []
 
     def check_end(self) -> None:
         """Everything is seen once, in order, and accepted."""

@@ -53,8 +53,8 @@ class ShareMemberDriver:
 
 
 def test_the_first_share_heartbeat_has_all_fields_and_later_ones_only_changes() -> None:
-    seat = ShareMemberDriver()
-    first = seat.request()
+    driver = ShareMemberDriver()
+    first = driver.request()
     assert first.fields == {
         "group_id": "g",
         "member_id": "me",
@@ -62,36 +62,36 @@ def test_the_first_share_heartbeat_has_all_fields_and_later_ones_only_changes() 
         "rack_id": "r",
         "subscribed_topic_names": ("t", "u"),
     }
-    assert seat.member.tick(seat.now) == [], "one at a time"
-    assert seat.answer(first, [])
-    second = seat.request(seat.member.next_tick() - seat.now)
+    assert driver.member.tick(driver.now) == [], "one at a time"
+    assert driver.answer(first, [])
+    second = driver.request(driver.member.next_tick() - driver.now)
     assert (second.fields["member_epoch"], second.fields["subscribed_topic_names"]) == (2, None)
-    assert seat.answer(second, [0, 1])
-    assert seat.member.assignment == {tip(0), tip(1)}
-    seat.member.subscribe(frozenset({"t"}))
-    third = seat.request()
+    assert driver.answer(second, [0, 1])
+    assert driver.member.assignment == {tip(0), tip(1)}
+    driver.member.subscribe(frozenset({"t"}))
+    third = driver.request()
     assert (third.fields["rack_id"], third.fields["subscribed_topic_names"]) == (None, ("t",))
 
 
 def test_a_new_share_member_sends_its_first_heartbeats_sooner() -> None:
-    seat = ShareMemberDriver()
-    seat.joined([])
+    driver = ShareMemberDriver()
+    driver.joined([])
     pauses = []
     for _ in range(7):
-        before = seat.now
-        request = seat.request(seat.member.next_tick() - seat.now)
-        pauses.append(seat.now - before)
-        assert not seat.answer(request)
+        before = driver.now
+        request = driver.request(driver.member.next_tick() - driver.now)
+        pauses.append(driver.now - before)
+        assert not driver.answer(request)
     assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
 
 @pytest.mark.parametrize("code", [E.fenced_member_epoch, E.unknown_member_id])
 def test_a_fenced_share_member_rejoins_with_the_same_id(code: E) -> None:
-    seat = ShareMemberDriver()
-    seat.joined([0])
-    assert seat.answer(seat.request(1.0), code=code)
-    assert (seat.member.state, seat.member.assignment) == (ShareState.JOINING, frozenset())
-    again = seat.request()
+    driver = ShareMemberDriver()
+    driver.joined([0])
+    assert driver.answer(driver.request(1.0), code=code)
+    assert (driver.member.state, driver.member.assignment) == (ShareState.JOINING, frozenset())
+    again = driver.request()
     assert (again.fields["member_epoch"], again.fields["member_id"]) == (0, "me")
 
 
@@ -100,48 +100,48 @@ def test_a_fenced_share_member_rejoins_with_the_same_id(code: E) -> None:
     [(E.not_coordinator, 0.0), (E.coordinator_not_available, 0.0), (E.coordinator_load_in_progress, PAUSE)],
 )
 def test_a_moved_coordinator_costs_a_share_member_nothing(code: E, pause: float) -> None:
-    seat = ShareMemberDriver()
-    seat.joined([0])
-    seat.answer(seat.request(1.0), code=code)
-    assert (seat.member.state, seat.member.assignment) == (ShareState.MEMBER, {tip(0)})
-    assert seat.member.next_tick() == pytest.approx(seat.now + pause)
-    assert seat.request(pause).fields["subscribed_topic_names"] == ("t", "u"), "everything, after an error"
+    driver = ShareMemberDriver()
+    driver.joined([0])
+    driver.answer(driver.request(1.0), code=code)
+    assert (driver.member.state, driver.member.assignment) == (ShareState.MEMBER, {tip(0)})
+    assert driver.member.next_tick() == pytest.approx(driver.now + pause)
+    assert driver.request(pause).fields["subscribed_topic_names"] == ("t", "u"), "everything, after an error"
 
 
 def test_a_share_heartbeat_is_retried_after_a_broken_connection() -> None:
-    seat = ShareMemberDriver()
-    seat.joined([0])
-    seat.member.failed(seat.request(1.0), NetworkError("it broke"), seat.now)
-    assert seat.member.next_tick() == pytest.approx(seat.now + PAUSE)
-    assert seat.member.assignment == {tip(0)}
+    driver = ShareMemberDriver()
+    driver.joined([0])
+    driver.member.failed(driver.request(1.0), NetworkError("it broke"), driver.now)
+    assert driver.member.next_tick() == pytest.approx(driver.now + PAUSE)
+    assert driver.member.assignment == {tip(0)}
 
 
 def test_denied_topics_of_a_share_member_are_an_error_at_the_second_rejection() -> None:
-    seat = ShareMemberDriver()
-    seat.joined([0])
-    seat.answer(seat.request(1.0), code=E.topic_authorization_failed)
-    assert seat.member.pending_error is None, "metadata may say which ones"
-    seat.answer(seat.request(1.0), code=E.topic_authorization_failed)
-    assert isinstance(seat.member.pending_error, KafkaError)
-    assert (seat.member.failure, seat.member.state) == (None, ShareState.MEMBER)
+    driver = ShareMemberDriver()
+    driver.joined([0])
+    driver.answer(driver.request(1.0), code=E.topic_authorization_failed)
+    assert driver.member.pending_error is None, "metadata may say which ones"
+    driver.answer(driver.request(1.0), code=E.topic_authorization_failed)
+    assert isinstance(driver.member.pending_error, KafkaError)
+    assert (driver.member.failure, driver.member.state) == (None, ShareState.MEMBER)
 
 
 @pytest.mark.parametrize("code", [E.group_id_not_found, E.group_max_size_reached])
 def test_fatal_errors_end_a_share_membership(code: E) -> None:
-    seat = ShareMemberDriver()
-    seat.answer(seat.request(), code=code)
-    assert isinstance(seat.member.failure, KafkaError)
-    assert (seat.member.state, seat.member.next_tick()) == (ShareState.OUT, math.inf)
-    seat.member.subscribe(frozenset({"t"}))
-    assert seat.member.failure is None
-    assert seat.request().fields["member_epoch"] == 0
+    driver = ShareMemberDriver()
+    driver.answer(driver.request(), code=code)
+    assert isinstance(driver.member.failure, KafkaError)
+    assert (driver.member.state, driver.member.next_tick()) == (ShareState.OUT, math.inf)
+    driver.member.subscribe(frozenset({"t"}))
+    assert driver.member.failure is None
+    assert driver.request().fields["member_epoch"] == 0
 
 
 def test_a_cluster_without_share_groups_ends_the_membership() -> None:
-    seat = ShareMemberDriver()
-    seat.answer(seat.request(), code=E.unsupported_version)
+    driver = ShareMemberDriver()
+    driver.answer(driver.request(), code=E.unsupported_version)
     with pytest.raises(UnsupportedVersionError, match=r"share\.version is 0"):
-        raise seat.member.failure or AssertionError
+        raise driver.member.failure or AssertionError
     older = ShareMemberDriver()
     older.member.failed(older.request(), UnsupportedVersionError("the broker does not know it"), older.now)
     with pytest.raises(UnsupportedVersionError, match="the broker does not know it"):
@@ -149,35 +149,35 @@ def test_a_cluster_without_share_groups_ends_the_membership() -> None:
 
 
 def test_a_share_member_past_max_poll_interval_leaves_until_the_next_poll() -> None:
-    seat = ShareMemberDriver()
-    seat.member.poll_begins()
-    seat.joined([0])
-    seat.member.poll_ends(seat.now)
-    assert seat.member.next_tick() <= seat.now + 60
-    while seat.now < 100 + 60 - 5:
-        seat.answer(seat.request(5.0))
-    leave_request = seat.request(5.0)
+    driver = ShareMemberDriver()
+    driver.member.poll_begins()
+    driver.joined([0])
+    driver.member.poll_ends(driver.now)
+    assert driver.member.next_tick() <= driver.now + 60
+    while driver.now < 100 + 60 - 5:
+        driver.answer(driver.request(5.0))
+    leave_request = driver.request(5.0)
     assert leave_request.fields["member_epoch"] == -1
-    assert (seat.member.state, seat.member.assignment) == (ShareState.AWAY, frozenset())
-    assert not seat.answer(leave_request)
-    assert seat.member.next_tick() == math.inf
-    seat.member.poll_begins()
-    assert seat.request().fields["member_epoch"] == 0
+    assert (driver.member.state, driver.member.assignment) == (ShareState.AWAY, frozenset())
+    assert not driver.answer(leave_request)
+    assert driver.member.next_tick() == math.inf
+    driver.member.poll_begins()
+    assert driver.request().fields["member_epoch"] == 0
 
 
 def test_a_share_member_leaves_with_a_last_heartbeat() -> None:
-    seat = ShareMemberDriver()
+    driver = ShareMemberDriver()
     assert ShareMember("g", "me", Backoff(1, 1), lambda: 0.0).leave() is None
-    seat.joined([0])
-    leave_request = seat.member.leave()
+    driver.joined([0])
+    leave_request = driver.member.leave()
     assert leave_request is not None
     assert leave_request.fields == {"group_id": "g", "member_id": "me", "member_epoch": -1}
-    assert (seat.member.state, seat.member.topics) == (ShareState.OUT, frozenset())
+    assert (driver.member.state, driver.member.topics) == (ShareState.OUT, frozenset())
 
 
 def test_a_share_heartbeat_response_after_leaving_is_dropped() -> None:
-    seat = ShareMemberDriver()
-    old = seat.request()
-    seat.member.leave()
-    assert not seat.member.answered(old, SimpleNamespace(error_code=0), seat.now)
-    assert seat.member.state is ShareState.OUT
+    driver = ShareMemberDriver()
+    old = driver.request()
+    driver.member.leave()
+    assert not driver.member.answered(old, SimpleNamespace(error_code=0), driver.now)
+    assert driver.member.state is ShareState.OUT
