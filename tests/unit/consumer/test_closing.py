@@ -55,11 +55,11 @@ def test_a_cancelled_unsubscribe_leaves_no_task_behind(monkeypatch: pytest.Monke
         shutdown = consumer._parts.shutdown
         has_ended, detach = asyncio.Event(), shutdown._detach_runtime
         monkeypatch.setattr(shutdown, "_detach_runtime", lambda: (detach(), has_ended.set()))
-        resting = asyncio.create_task(shutdown.unsubscribe())
+        unsubscribing = asyncio.create_task(shutdown.unsubscribe())
         await has_ended.wait()
-        resting.cancel()
+        unsubscribing.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await resting
+            await unsubscribing
         if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             _, left = await asyncio.wait(tasks, timeout=30)
             assert not left
@@ -73,13 +73,13 @@ def test_stopping_a_share_runtime_does_not_disturb_the_next_one() -> None:
         parts = consumer._parts
         parts.lifecycle.unwatch()
         before = parts.lifecycle._start()
-        resting = asyncio.create_task(parts.stop_background())
+        stopping = asyncio.create_task(parts.stop_background())
         await asyncio.sleep(0)  # the task begins
-        resting.cancel()
+        stopping.cancel()
         after = parts.lifecycle._start()
         assert after is not before
         with pytest.raises(asyncio.CancelledError):
-            await resting
+            await stopping
         assert parts.buffer.wake == after.streams.wake_from_any_thread
         await after.close(1.0)
 

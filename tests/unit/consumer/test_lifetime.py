@@ -57,12 +57,12 @@ def test_an_unexpected_error_of_a_background_task_is_raised_by_poll(caplog):
     async def main():
         async with AsyncConsumer(bootstrap_servers="127.0.0.1:1") as consumer:
             consumer.assign([TP])
-            engine = consumer._parts.lifecycle.start()
+            runtime = consumer._parts.lifecycle.start()
 
             async def broken():
                 raise TypeError("nobody thought of this")
 
-            engine.positions._round = broken
+            runtime.positions._round = broken
             with pytest.raises(HeadraceError, match="nobody thought of this"):
                 await consumer.poll(50.0)
 

@@ -1,4 +1,4 @@
-"""What passes between threads and tasks: the poll signal, the gate with its wakeup, the portal."""
+"""What passes between threads and tasks: the poll signal, the call guard with its wakeup, the portal."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ LONG = 50.0  # nobody waits that long unless something is broken
 
 
 def test_a_notification_wakes_a_waiting_thread() -> None:
-    bell = PollSignal()
-    threading.Timer(0.02, bell.notify).start()
+    poll_signal = PollSignal()
+    threading.Timer(0.02, poll_signal.notify).start()
     started = time.monotonic()
-    bell.wait(LONG)
+    poll_signal.wait(LONG)
     assert time.monotonic() - started < LONG / 2
 
 
 def test_a_notification_before_the_wait_is_remembered_until_it_is_cleared() -> None:
-    bell = PollSignal()
-    bell.notify()
-    bell.wait(LONG)
-    bell.wait(LONG)
-    bell.clear()
+    poll_signal = PollSignal()
+    poll_signal.notify()
+    poll_signal.wait(LONG)
+    poll_signal.wait(LONG)
+    poll_signal.clear()
     started = time.monotonic()
-    bell.wait(0.02)
+    poll_signal.wait(0.02)
     assert time.monotonic() - started >= 0.02
 
 
 @pytest.mark.parametrize("late", [-0.3, -1.0, -1e9])
 def test_a_poll_signal_does_not_wait_for_a_deadline_that_has_passed(late: float) -> None:
     """It can pass between the look at the clock and the wait. A lock takes -1 for no limit, and refuses the rest."""
-    bell = PollSignal()
+    poll_signal = PollSignal()
     started = time.monotonic()
-    bell.wait(late)
+    poll_signal.wait(late)
     assert time.monotonic() - started < LONG / 2
 
 
 def test_a_notification_from_a_thread_wakes_a_waiting_task() -> None:
     async def main() -> None:
-        bell = PollSignal()
-        waiting = asyncio.create_task(bell.wait_async(LONG))
+        poll_signal = PollSignal()
+        waiting = asyncio.create_task(poll_signal.wait_async(LONG))
         await asyncio.sleep(0)  # the task begins
         assert not waiting.done()
-        threading.Thread(target=bell.notify).start()
+        threading.Thread(target=poll_signal.notify).start()
         await asyncio.wait_for(waiting, LONG / 2)
 
     run(main())
@@ -66,114 +66,117 @@ def test_a_notification_from_a_thread_wakes_a_waiting_task() -> None:
 
 def test_a_waiting_task_sees_an_earlier_notification_and_its_timeout() -> None:
     async def main() -> None:
-        bell = PollSignal()
-        bell.notify()
-        await asyncio.wait_for(bell.wait_async(LONG), LONG / 2)
-        bell.clear()
-        await bell.wait_async(0.01)
-        assert bell._task_side is None
+        poll_signal = PollSignal()
+        poll_signal.notify()
+        await asyncio.wait_for(poll_signal.wait_async(LONG), LONG / 2)
+        poll_signal.clear()
+        await poll_signal.wait_async(0.01)
+        assert poll_signal._task_side is None
 
     run(main())
 
 
 def test_a_notification_for_a_closed_event_loop_still_wakes_threads() -> None:
-    bell = PollSignal()
+    poll_signal = PollSignal()
     loop = asyncio.new_event_loop()
-    bell._task_side = (loop, asyncio.Event())
+    poll_signal._task_side = (loop, asyncio.Event())
     loop.close()
-    bell.notify()
+    poll_signal.notify()
+    started = time.monotonic()
+    poll_signal.wait(LONG)
+    assert time.monotonic() - started < LONG / 2
 
 
 def test_no_notification_is_lost_between_a_check_and_the_wait() -> None:
-    """As poll() does it: clear, look, wait. Whoever adds something rings afterwards."""
-    bell, things, seen = PollSignal(), [], 0
+    """As poll() does it: clear, look, wait. Whoever adds something notifies afterwards."""
+    poll_signal, things, seen = PollSignal(), [], 0
     total = 2000
 
     def producer() -> None:
         for number in range(total):
             things.append(number)
-            bell.notify()
+            poll_signal.notify()
 
     thread = threading.Thread(target=producer)
     thread.start()
     deadline = time.monotonic() + LONG
     while seen < total and time.monotonic() < deadline:
-        bell.clear()
+        poll_signal.clear()
         if len(things) > seen:
             seen = len(things)
             continue
         before = time.monotonic()
-        bell.wait(LONG)
-        assert time.monotonic() - before < LONG / 2, "a ring was lost"
+        poll_signal.wait(LONG)
+        assert time.monotonic() - before < LONG / 2, "a notification was lost"
     thread.join()
     assert seen == total
 
 
-# -- the gate ----------------------------------------------------------------------------------------------------
+# -- the call guard ----------------------------------------------------------------------------------------------------
 
 
 def test_a_closed_guard_refuses_calls() -> None:
-    gate = CallGuard()
-    gate.check()
-    gate.close()
-    assert gate.is_closed
+    guard = CallGuard()
+    guard.check()
+    guard.close()
+    assert guard.is_closed
     with pytest.raises(ClosedError):
-        gate.check()
+        guard.check()
 
 
 def test_a_guard_refuses_calls_in_a_forked_child() -> None:
-    gate = CallGuard()
+    guard = CallGuard()
     child = os.fork()
     if child == 0:
         try:
-            gate.check()
+            guard.check()
         except ForkedError as error:
             os._exit(0 if str(os.getppid()) in str(error) else 1)
         except BaseException:  # noqa: BLE001 - nothing may get out of the child into pytest
             os._exit(2)
         os._exit(3)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    gate.check()
+    guard.check()
 
 
 def test_two_wakeups_are_raised_once() -> None:
-    gate = CallGuard()
-    gate.consume_wakeup()
-    gate.wakeup()
-    gate.wakeup()
+    guard = CallGuard()
+    guard.consume_wakeup()
+    guard.wakeup()
+    guard.wakeup()
     with pytest.raises(WakeupError):
-        gate.consume_wakeup()
-    gate.consume_wakeup()
+        guard.consume_wakeup()
+    guard.consume_wakeup()
 
 
 def test_a_wakeup_from_a_thread_ends_the_wait_of_a_task() -> None:
     async def main() -> None:
-        gate = CallGuard()
+        guard = CallGuard()
         inside = asyncio.Event()
 
         async def wait() -> None:
-            async with gate.interruptible():
+            async with guard.interruptible():
                 inside.set()
                 await asyncio.sleep(LONG)  # never ends by itself
 
         waiting = asyncio.create_task(wait())
         await inside.wait()
-        threading.Thread(target=gate.wakeup).start()
+        threading.Thread(target=guard.wakeup).start()
         with pytest.raises(WakeupError):
             await waiting
-        gate.consume_wakeup()  # it was raised already
+        guard.consume_wakeup()  # it was raised already
 
     run(main())
 
 
 def test_two_wakeups_at_once_do_not_cancel_the_task() -> None:
-    gate = CallGuard()
+    guard = CallGuard()
 
     async def main() -> None:
-        asyncio.get_running_loop().call_soon(gate.wakeup)
-        asyncio.get_running_loop().call_soon(gate.wakeup)
+        asyncio.get_running_loop().call_soon(guard.wakeup)
+        asyncio.get_running_loop().call_soon(guard.wakeup)
         with pytest.raises(WakeupError):
-            async with gate.interruptible():
+            async with guard.interruptible():
                 await asyncio.sleep(LONG)  # never ends by itself
         task = asyncio.current_task()
         assert task is not None
@@ -184,10 +187,10 @@ def test_two_wakeups_at_once_do_not_cancel_the_task() -> None:
 
 def test_a_wakeup_before_an_interruptible_wait_ends_it_at_once() -> None:
     async def main() -> None:
-        gate = CallGuard()
-        gate.wakeup()
+        guard = CallGuard()
+        guard.wakeup()
         with pytest.raises(WakeupError):
-            async with gate.interruptible():
+            async with guard.interruptible():
                 await asyncio.sleep(LONG)  # never ends by itself
 
     run(main())
@@ -195,11 +198,11 @@ def test_a_wakeup_before_an_interruptible_wait_ends_it_at_once() -> None:
 
 def test_a_cancellation_of_an_interruptible_wait_is_not_a_wakeup() -> None:
     async def main() -> None:
-        gate = CallGuard()
+        guard = CallGuard()
         inside = asyncio.Event()
 
         async def wait() -> None:
-            async with gate.interruptible():
+            async with guard.interruptible():
                 inside.set()
                 await asyncio.sleep(LONG)  # never ends by itself
 
@@ -214,13 +217,13 @@ def test_a_cancellation_of_an_interruptible_wait_is_not_a_wakeup() -> None:
 
 def test_a_wakeup_after_the_wait_is_kept_for_the_next_call() -> None:
     async def main() -> None:
-        gate = CallGuard()
-        async with gate.interruptible():
+        guard = CallGuard()
+        async with guard.interruptible():
             pass
-        gate.wakeup()
+        guard.wakeup()
         await asyncio.sleep(0.01)  # a stray cancellation would arrive here
         with pytest.raises(WakeupError):
-            gate.consume_wakeup()
+            guard.consume_wakeup()
 
     run(main())
 

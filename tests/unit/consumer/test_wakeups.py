@@ -20,15 +20,15 @@ TP = TopicPartition("t", 0)
 
 def test_a_wakeup_after_one_was_raised_cancels_no_task():
     async def main():
-        gate = CallGuard()
-        gate.wakeup()
+        guard = CallGuard()
+        guard.wakeup()
         with pytest.raises(WakeupError):
-            async with gate.interruptible():
+            async with guard.interruptible():
                 pass
-        gate.wakeup()
+        guard.wakeup()
         await asyncio.sleep(0)  # a cancellation would arrive here
         with pytest.raises(WakeupError):
-            gate.consume_wakeup()
+            guard.consume_wakeup()
 
     run(main())
 

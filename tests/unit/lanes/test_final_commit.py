@@ -27,7 +27,7 @@ def _begin_anew(at: Scene) -> None:
     at.buffer.assign([TP])
 
 
-class TestFarewell:
+class TestFinalCommit:
     def test_a_commit_under_way_at_the_final_commit_does_not_restore_the_token(self) -> None:
         """A member that gives a partition up does not wait for asynchronous commits, unless this does."""
 

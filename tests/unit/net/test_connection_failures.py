@@ -229,8 +229,8 @@ def test_the_response_to_a_cancelled_caller_is_dropped() -> None:
 
 def test_failures_of_calls_that_nobody_awaits_are_not_logged() -> None:
     async def main() -> None:
-        complaints: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        unhandled: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(context))
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
             cancelled = asyncio.create_task(connection.call(METADATA, ALL_TOPICS))
@@ -241,7 +241,7 @@ def test_failures_of_calls_that_nobody_awaits_are_not_logged() -> None:
             await link.send(sized(b"\0\0\0\x02" + b"\xff" * 9))
             assert await link.is_closed_by_client()
             del connection
-        assert complaints == []
+        assert unhandled == []
 
     run(main())
 
