@@ -1,15 +1,15 @@
-"""KIP-333 in a picture: how fresh a consumer's records are after a crash that has left it with a backlog.
+"""Measures how fresh the records of a consumer are after a crash that left a backlog (KIP-333).
 
     python -m benchmarks.freshness --write docs/freshness.png
 
-Records are written at a steady rate. Members of groups, one for each client, read them and are killed. The backlog is
-written; then each is started again, one after the other, and freshness is watched: now minus the timestamp of the
-newest record that was handed out so far.
+Records are written at a steady rate. Consumers, one for each client, read them in their groups and are killed. The
+backlog is written; then the consumers are restarted one after the other, and their freshness is measured: the current
+time minus the timestamp of the newest record that was returned so far.
 
-Nobody waits for hours: the backlog is written as fast as that goes, with the timestamps that it would have at the
-steady rate. For as long as that outage would have taken, the clock of the first lives is set back.
+To save time, the backlog is written as fast as possible, with the timestamps that it would have at the steady rate.
+Before the crash, timestamps are therefore set back by the duration of the simulated outage.
 
-With `--write` the figures go beside the picture, into a page of the same name.
+`--write` writes the picture, and a page of the same name with the results.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ BACKLOGS = (1_000_000, 5_000_000)
 PARTITIONS = 6
 VALUE_BYTES = 100
 RATE = 1000  # records/s
-REPEAT = 15  # of those that are compared: a busy machine makes single runs differ by a factor of two
-_BEFORE, _AFTER = 4.0, 3.0  # seconds of the first life, and of the second one when its backlog is done
+REPEAT = 15  # runs of the clients that are compared: on a busy machine, single runs differ by a factor of two
+_BEFORE, _AFTER = 4.0, 3.0  # seconds to run before the crash, and after the backlog is done
 _TOO_LATE = 60.0
 
 Say = Callable[[str], None]
@@ -53,7 +53,7 @@ Offsets = Mapping[int, int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """One client's return. Times are seconds since it was back in the group; `series` is freshness over them."""
+    """The restart of a client. Times are seconds since its assignment; `series` is its freshness over time."""
 
     client: str
     backlog: int
@@ -67,7 +67,7 @@ class Run:
 class Results:
     runs: Sequence[Run]
     before: Mapping[tuple[int, str], float]
-    """Freshness before the crash, seconds in the median, by backlog and client."""
+    """The median freshness before the crash in seconds, by backlog and client."""
     load: float
 
     def of(self, backlog: int, client: str) -> list[Run]:
@@ -77,13 +77,13 @@ class Results:
         return statistics.median(map(figure, self.of(backlog, client)))
 
     def ratio(self, backlog: int) -> float:
-        """How much longer the backlog takes with two lanes."""
+        """The time for the backlog with two lanes, relative to one lane."""
         plain, lanes = (self.median(backlog, client, lambda run: run.done) for client in COMPARED)
         return lanes / plain
 
 
 class Writer:
-    """Writes to all partitions in turn. Knows how many of its records are older than a time."""
+    """Writes to all partitions in turn, and counts its records that are older than a time."""
 
     def __init__(self, servers: str, topic: str) -> None:
         from confluent_kafka import Producer
@@ -117,7 +117,7 @@ class Writer:
         self._flush()
 
     def begin(self, set_back: float = 0.0) -> None:
-        """The steady rate, by a clock that is set back by some milliseconds."""
+        """Start to write at the steady rate, with timestamps that are set back by some milliseconds."""
         self._over.clear()
         self._thread = threading.Thread(target=self._run, args=(set_back,), daemon=True)
         self._thread.start()
@@ -159,12 +159,12 @@ def measure(servers: str, backlogs: Sequence[int], repeat: int, say: Say) -> Res
         writer.begin()
         try:
             for number in range(1, repeat + 1):
-                # In turns, so that neither is always the later one, which has more behind it.
+                # Alternate the order: the later client has a larger backlog.
                 for client in CLIENTS if number == 1 else COMPARED[:: 1 if number % 2 else -1]:
                     group = _group(topic, client) if number == 1 else f"{_group(topic, client)}-{number}"
                     if number > 1:
                         _commit(servers, topic, group, committed[client])
-                    after = _AFTER if number == 1 else 0.0  # only the first is drawn
+                    after = _AFTER if number == 1 else 0.0  # only the first run is drawn
                     runs.append(_return(client, backlog, servers, topic, group, writer, committed[client], after))
                     say(_shown(runs[-1]))
                     loads.append(machine.load())
@@ -178,7 +178,7 @@ def _group(topic: str, client: str) -> str:
 
 
 def _first_lives(servers: str, topic: str, writer: Writer, outage: float) -> dict[str, float]:
-    """All at once, until they are killed."""
+    """Run all clients at the same time, and kill them."""
     writer.begin(set_back=outage)
     readers = {client: ConsumerProcess(command(client, servers, topic, _group(topic, client))) for client in CLIENTS}
     try:
@@ -255,11 +255,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.freshness", description=__doc__.split("\n")[0])
     parser.add_argument("--write", metavar="FILE.png", type=Path, help="write the picture, and a page beside it")
     parser.add_argument("--backlog", metavar="RECORDS", type=int, nargs="+", default=BACKLOGS)
-    parser.add_argument("--repeat", type=int, default=REPEAT, help="how often headrace with and without lanes returns")
+    parser.add_argument(
+        "--repeat", type=int, default=REPEAT, help="the number of runs of headrace with and without lanes"
+    )
     options = parser.parse_args(arguments)
     with LocalBroker(properties={"group.initial.rebalance.delay.ms": 0}) as broker:
         results = measure(broker.bootstrap_servers, options.backlog, options.repeat, _say)
-    from .freshness_report import draw, page  # matplotlib is slow to load, and wanted only now
+    from .freshness_report import draw, page  # imported late, because matplotlib is slow to import
 
     print(page(results))
     if options.write:

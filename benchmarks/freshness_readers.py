@@ -1,8 +1,9 @@
-"""Who reads in `freshness.py`: a member of a group that looks at every record, until it is killed.
+"""The consumers of `freshness.py`: each reads the timestamp of every record, until it is killed.
 
     python -m benchmarks.freshness_readers CLIENT SERVERS TOPIC GROUP
 
-It prints the lines of `headrace.cli.demo_consumer`, where headrace's own reader is. Java's is `java/Freshness.java`.
+It prints the lines of `headrace.cli.demo_consumer`, which is also the consumer for headrace. The consumer for Java is
+`java/Freshness.java`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headrace.local import java_command
 
 JAVA_SOURCE = Path(__file__).parent / "java" / "Freshness.java"
 
-# Settings that all clients share. Short sessions: a member that was killed is not waited for too long.
+# Settings of all clients. Short sessions, so that the group soon removes a killed member.
 SETTINGS = {
     "session.timeout.ms": 6000,
     "heartbeat.interval.ms": 1000,
@@ -26,7 +27,7 @@ SETTINGS = {
 # By default librdkafka pauses fetching for a second whenever 100,000 messages wait to be consumed.
 TUNED = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 5}
 _POLL = 0.1
-_MOST = 500  # records of a poll, as Java's and headrace's default is
+_MOST = 500  # records per poll, the default of Java and headrace
 
 
 def command(client: str, servers: str, topic: str, group: str) -> list[str]:

@@ -9,13 +9,13 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Java's consumer in `freshness_readers.py`: the same loop as theirs, and the same lines.
+ * The consumer of `freshness_readers.py` for Java: the same loop, and the same output.
  *
  *   SERVERS TOPIC GROUP NAME=VALUE...
  */
 public class Freshness {
     private static final Duration POLL = Duration.ofMillis(100);
-    private static final long TELL_EVERY_MS = 20;
+    private static final long REPORT_EVERY_MS = 20;
 
     private static double since = 0;
     private static long newest = 0;
@@ -57,7 +57,7 @@ public class Freshness {
             }
             long now = System.currentTimeMillis();
             boolean isFirst = !toldOfLive && newest >= since;
-            if (newest > 0 && (isFirst || now - told >= TELL_EVERY_MS)) {
+            if (newest > 0 && (isFirst || now - told >= REPORT_EVERY_MS)) {
                 told = now;
                 toldOfLive |= isFirst;
                 System.out.println("[" + now + ", " + newest + ", " + old + "]");

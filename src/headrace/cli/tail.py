@@ -51,7 +51,7 @@ A closed pipe (| head) ends the command with exit code 0.
 )
 @click.option("-o", "--offset", "start", default="end", show_default=True, metavar="WHERE", help="Where to start.")
 @click.option("-c", "--count", type=click.IntRange(1), help="Stop after this many records.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end of the topic, as of the start.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end. Records written meanwhile are ignored.")
 @click.option("--grep", metavar="REGEX", help="Only records whose value matches.")
 @click.option("--grep-key", metavar="REGEX", help="Only records whose key matches.")
 @click.option("-k", "--keys", is_flag=True, help="Show keys.")
