@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -27,5 +28,14 @@ def no_receiving_thread_is_left() -> Iterator[None]:
     """Is set up before the fixtures of the test, so it ends after them. Consumers of wider fixtures exist before it."""
     before = receiving_threads()
     yield
+    _close_idle_consumers()
     if left := receiving_threads() - before:
         assert not threads_that_stay(left)
+
+
+def _close_idle_consumers() -> None:
+    """A Spark task that a test runs in this process keeps its consumer for the next task, as in a Python worker."""
+    reader = sys.modules.get("headrace.spark.worker.reader")
+    if reader is not None:
+        while reader._idle_consumers:
+            reader._idle_consumers.popitem()[1].close()
