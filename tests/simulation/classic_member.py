@@ -16,13 +16,14 @@ from headrace.errors import NetworkError
 from headrace.types import TopicPartition
 
 from . import wire
+from .member_driver import MemberDriver
 
 TOPICS = frozenset({"t", "u"})
 T0, T1, T2, U0 = (TopicPartition(*each) for each in [("t", 0), ("t", 1), ("t", 2), ("u", 0)])
 PAUSE = 0.1  # the first pause, with the dice in the middle
 
 
-class ClassicMemberDriver:
+class ClassicMemberDriver(MemberDriver[ClassicMember]):
     """The member and the time."""
 
     def __init__(
@@ -33,22 +34,8 @@ class ClassicMemberDriver:
         max_poll_interval: float = 20.0,
     ) -> None:
         settings = GroupSettings("g", instance_id, None, 10.0, 3.0, max_poll_interval, 5.0)
-        self.member = ClassicMember(settings, assignors_of(strategy), Backoff(100, 1000), lambda: 0.5)
-        self.now = 100.0
+        super().__init__(ClassicMember(settings, assignors_of(strategy), Backoff(100, 1000), lambda: 0.5))
         self.member.subscribe(Subscription(topics))
-
-    def poll(self) -> list[PollAction]:
-        done: list[PollAction] = []
-        self.member.poll_begins()
-        while (poll_action := self.member.poll_action()) is not None:
-            done.append(poll_action)
-            self.member.done(poll_action)
-        self.member.poll_ends(self.now)
-        return done
-
-    def sent(self, seconds: float = 0.0) -> list[Any]:
-        self.now += seconds
-        return self.member.tick(self.now)
 
     def request(self, api: Api, seconds: float = 0.0) -> Send:
         (action,) = self.sent(seconds)

@@ -12,6 +12,7 @@ from headrace._protocol.messages import CONSUMER_GROUP_HEARTBEAT
 from headrace.errors import NetworkError
 from headrace.types import TopicPartition
 from simulation import wire
+from simulation.member_driver import MemberDriver
 
 T, U, AGAIN = (uuid.UUID(int=n) for n in (1, 2, 3))
 NAMES = {T: "t", U: "u"}
@@ -20,28 +21,14 @@ INTERVAL = 5.0
 PAUSE = 0.1
 
 
-class ConsumerProtocolDriver:
+class ConsumerProtocolDriver(MemberDriver[ConsumerProtocolMember]):
     """A member and the time: polls that carry out their poll actions at once, a coordinator that answers as told."""
 
     def __init__(self, instance_id: str | None = None, pattern: str | None = None, **settings: Any) -> None:
         own = GroupSettings("g", instance_id, max_poll_interval=60.0, request_timeout=5.0, **settings)
-        self.member = ConsumerProtocolMember(own, "me", Backoff(100, 1000), lambda: 0.5)
+        super().__init__(ConsumerProtocolMember(own, "me", Backoff(100, 1000), lambda: 0.5))
         self.member.update_topic_names(NAMES)
         self.member.subscribe(Subscription(frozenset({"u", "t"}), pattern))
-        self.now = 100.0
-
-    def poll(self) -> list[PollAction]:
-        done: list[PollAction] = []
-        self.member.poll_begins()
-        while (poll_action := self.member.poll_action()) is not None:
-            done.append(poll_action)
-            self.member.done(poll_action)
-        self.member.poll_ends(self.now)
-        return done
-
-    def sent(self, seconds: float = 0.0) -> list[Any]:
-        self.now += seconds
-        return self.member.tick(self.now)
 
     def request(self, seconds: float = 0.0) -> Send:
         (action,) = self.sent(seconds)
