@@ -31,6 +31,14 @@ def opening(broker: FakeBroker, **settings: Any) -> asyncio.Task[Connection]:
     return asyncio.create_task(Connection.open(broker.host, broker.port, made, 30.0))
 
 
+async def negotiated(broker: FakeBroker, **settings: Any) -> tuple[asyncio.Task[Connection], Link]:
+    """A connection that is being opened, and its other end: the next request is that of a login."""
+    task = opening(broker, **settings)
+    link = await broker.accept()
+    await link.negotiate()
+    return task, link
+
+
 async def asked(link: Link, api: Api) -> Request:
     request = await link.receive()
     assert request.api_key == api.key
@@ -65,9 +73,7 @@ async def authenticate(
 def test_a_login_has_handshake_authentication_and_then_requests() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            task = opening(broker)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker)
             await let_in(link)
             connection = await task
             call = connection.start(METADATA, ALL_TOPICS)
@@ -90,9 +96,7 @@ def test_a_login_has_handshake_authentication_and_then_requests() -> None:
 def test_the_error_of_a_rejected_handshake_says_why(code: int, offered: tuple[str, ...], said: str) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            task = opening(broker)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker)
             await handshake(link, code, offered)
             error = await failure(task)
             assert isinstance(error, AuthenticationError)
@@ -106,9 +110,7 @@ def test_the_error_of_a_rejected_handshake_says_why(code: int, offered: tuple[st
 def test_the_error_of_a_rejected_login_is_short_and_without_the_secret() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            task = opening(broker)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker)
             await handshake(link)
             await authenticate(link, await asked(link, SASL_AUTHENTICATE), 58, "no\x1b[31m " + "x" * 9999)
             error = await failure(task)
@@ -128,9 +130,7 @@ def test_the_error_of_a_rejected_login_is_short_and_without_the_secret() -> None
 def test_requests_are_held_back_while_the_login_is_renewed() -> None:
     async def main(scale: float) -> None:
         async with FakeBroker() as broker:
-            task = opening(broker)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker)
             await let_in(link, lifetime=round(1300 * scale))
             connection = await task
             before = connection.start(METADATA, ALL_TOPICS)  # parked at the broker until after the renewal begins
@@ -155,9 +155,7 @@ def test_requests_are_held_back_while_the_login_is_renewed() -> None:
 def test_a_rejected_login_renewal_fails_all_calls() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            task = opening(broker)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker)
             await let_in(link, lifetime=1300)
             connection = await task
             await handshake(link)
@@ -175,9 +173,7 @@ def test_a_rejected_login_renewal_fails_all_calls() -> None:
 def test_a_closed_connection_cancels_its_login_renewal() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            task = opening(broker)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker)
             await let_in(link, lifetime=1300)
             connection = await task
             connection.close()
@@ -196,9 +192,7 @@ def test_repeated_sasl_challenges_are_refused() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             settings = {"sasl_mechanism": "OAUTHBEARER", "sasl_username": None, "sasl_password": None}
-            task = opening(broker, **settings, sasl_oauthbearer_token_callback=lambda: "token")
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker, **settings, sasl_oauthbearer_token_callback=lambda: "token")
             await handshake(link)
             for _ in range(2):
                 request = await asked(link, SASL_AUTHENTICATE)
@@ -213,9 +207,7 @@ def test_repeated_sasl_challenges_are_refused() -> None:
 def test_a_scram_server_that_proves_nothing_is_refused() -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            task = opening(broker, sasl_mechanism="SCRAM-SHA-256")
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker, sasl_mechanism="SCRAM-SHA-256")
             await handshake(link)
             request = await asked(link, SASL_AUTHENTICATE)
             nonce = request.body.auth_bytes.decode().partition("r=")[2]
@@ -236,9 +228,7 @@ def test_a_scram_server_that_proves_nothing_is_refused() -> None:
 def test_an_impossible_login_lifetime_is_refused_or_ignored(lifetime: int) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            task = opening(broker)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker)
             await handshake(link)
             request = await asked(link, SASL_AUTHENTICATE)
             body = b"\0" + struct.pack(">hb", 0, 0) + b"\x01" + struct.pack(">q", lifetime) + b"\0"
@@ -269,9 +259,7 @@ def test_an_impossible_login_lifetime_is_refused_or_ignored(lifetime: int) -> No
 def test_a_malformed_handshake_response_closes_the_connection(sent: bytes, kind: type[HeadraceError]) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            task = opening(broker)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker)
             await asked(link, SASL_HANDSHAKE)
             await link.send(sent)
             if not sent:
@@ -295,15 +283,11 @@ TOKEN = "t0ken-" + "x" * 1000
 def test_an_unreadable_sasl_challenge_is_ignored_and_not_shown(said: bytes) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
-            task = opening(broker)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker)
             await let_in(link, said=said)  # what PLAIN has no use for
             (await task).close()
 
-            task = opening(broker, **OAUTH)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker, **OAUTH)
             await handshake(link)
             await authenticate(link, await asked(link, SASL_AUTHENTICATE), said=said)
             await authenticate(link, await asked(link, SASL_AUTHENTICATE), 58)
@@ -319,9 +303,7 @@ def test_an_error_hides_a_secret_that_the_broker_repeats() -> None:
         async with FakeBroker() as broker:
             for settings, secret in ((PLAIN, "s3cret-of-me"), (OAUTH, TOKEN), (OAUTH, TOKEN[:50])):
                 for place in ("message", "challenge", "mechanisms"):
-                    task = opening(broker, **settings)
-                    link = await broker.accept()
-                    await link.negotiate()
+                    task, link = await negotiated(broker, **settings)
                     if place == "mechanisms":
                         await handshake(link, 33, (f"not {secret}",))
                     else:
@@ -346,9 +328,7 @@ def test_an_unexpected_error_of_a_login_closes_the_connection(monkeypatch: pytes
 
     async def main() -> None:
         async with FakeBroker() as broker:
-            task = opening(broker)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker)
             await let_in(link, lifetime=1200)
             connection = await task
             held = connection.start(METADATA, ALL_TOPICS)
@@ -356,9 +336,7 @@ def test_an_unexpected_error_of_a_login_closes_the_connection(monkeypatch: pytes
             errors = [await failure(held)]  # by the renewal
             assert await link.is_closed_by_client()
             assert connection.failure is errors[0]
-            task = opening(broker)
-            link = await broker.accept()
-            await link.negotiate()
+            task, link = await negotiated(broker)
             errors.append(await failure(task))
             assert await link.is_closed_by_client()
             for error in errors:
