@@ -29,7 +29,7 @@ def now() -> float:
 
 
 class FreshnessReporter:
-    """Prints the lines. `newest` and `old` are set by the consumer."""
+    """Prints the lines. The consumer updates `newest` and `old`."""
 
     def __init__(self) -> None:
         self.assigned_at = 0.0

@@ -20,7 +20,7 @@ from .lag_calculation import Row, Sample, done_rows, plain_row, rows_of, uncommi
 Ages = dict[tuple[TopicPartition, int], float]
 
 _LOOK_FOR = 5.0  # seconds to wait for the next records
-_LOOK_ON_FOR = 1.0  # seconds to wait for the others if some topics must not be read
+_LOOK_ON_FOR = 1.0  # seconds to wait for the others if this client is not allowed to read some topics
 _LOOK_EVERY = 0.2
 
 

@@ -89,7 +89,7 @@ def _run(task: Task, event_log: _EventLog) -> None:
             if not earlier or rows == earlier:
                 break
         else:
-            event_log.write(warning=f"there are still new rows after {_MAX_PASSES} passes: run it again for the rest")
+            event_log.write(warning=f"there are still new rows after {_MAX_PASSES} passes: run the pipeline again")
         seconds = time.monotonic() - started
         tables = [{"name": name, "before": before.get(name, 0), "rows": count} for name, count in rows.items()]
         query = configuration.get(SHOW)

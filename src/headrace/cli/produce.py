@@ -175,7 +175,7 @@ class _Writer:
         if error is None:
             self._written += 1
         elif self._failed is None:
-            self._failed = f"{where}: the broker rejected the record: {error.str()}"
+            self._failed = f"{where}: the record was not written: {error.str()}"
 
     def close(self, timeout: float) -> int:
         """Wait for the records in flight, as long as some of them are acknowledged. Returns the number of records that

@@ -57,7 +57,7 @@ A closed pipe (| head) ends the command with exit code 0.
 @click.option("-k", "--keys", is_flag=True, help="Show keys.")
 @click.option("--headers", is_flag=True, help="Show headers.")
 @click.option("--offsets", is_flag=True, help="Show partition:offset and time.")
-@click.option("-g", "--group", metavar="GROUP", help="Read as a member of this group, and commit what is shown.")
+@click.option("-g", "--group", metavar="GROUP", help="Join this group, and commit the records that are shown.")
 @format_option("text", "json", "hex")
 @cluster_options
 def tail(

@@ -39,7 +39,7 @@ def check_racks(racks: Any) -> None:
             raise TypeError(f"a rack's name must be a string, not {short_repr(rack)}")
         if not _RACK.fullmatch(rack):
             raise LocalBrokerError(
-                f"{short_repr(rack)} is not a valid rack name: it is empty, or contains a space, = or \\"
+                f"{short_repr(rack)} is not a valid rack name: it is empty, or contains whitespace, = or \\"
             )
 
 

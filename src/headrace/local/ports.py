@@ -31,8 +31,8 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int, avoid: frozenset[int] = frozenset()) -> list[int]:
-    """Distinct ports on which no process listens. Another process may take one before the broker binds it: the broker
-    then retries its start."""
+    """Distinct ports on which no process listens. If another process takes one first, `LocalBroker` retries
+    with other ports."""
     found: list[int] = []
     for _ in range(count * 200):
         if len(found) == count:
