@@ -139,6 +139,7 @@ def test_the_documented_listener_prints_lags_and_raises_nothing(
                 query.stop()
             assert query.exception() is None
             assert errors == []
+            assert shown, "the listener has printed lags"
             commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
             if number == 0 and commits:
                 assert all(shown), "also before anything is planned"

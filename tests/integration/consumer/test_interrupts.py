@@ -264,9 +264,10 @@ def test_an_interrupted_first_poll_leaves_a_usable_consumer(servers: str, topic:
                 assert poll_until(consumer, 1)
             else:
                 consumer.poll(0.0)
-            other = threading.Thread(target=consumer.poll, args=(0.0,))  # the lock of the consumer is not held
+            other = threading.Thread(target=consumer.poll, args=(0.0,))
             other.start()
             other.join(60)
+            assert not other.is_alive(), "the lock of the consumer is held"
 
 
 @pytest.mark.parametrize("wrong", [("1",), (None,), (1.0, "x")], ids=str)

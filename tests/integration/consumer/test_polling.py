@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -312,22 +314,29 @@ def test_a_cancelled_poll_loses_nothing(admin: Admin, servers: str) -> None:
 def test_calls_of_a_closed_consumer_raise_closed_error(make: MakeConsumer, topic: str, servers: str) -> None:
     with assigned(make, servers, topic) as consumer:
         poll_until(consumer, 1)
-    if isinstance(consumer, BlockingAsyncConsumer):
-        return  # its loop is closed as well
-    for call in (
-        lambda: consumer.poll(1),
-        lambda: consumer.seek((topic, 0), 0),
-        consumer.assignment,
-        lambda: consumer.position((topic, 0)),
-        consumer.commit,
-        consumer.list_topics,
-        consumer.metrics,
-        lambda: consumer.assign([]),
+    closed = consumer._consumer if isinstance(consumer, BlockingAsyncConsumer) else consumer
+
+    async def call(method: str, *args: Any) -> None:
+        """The loop of an adapter is closed with it: an asynchronous consumer is called in another one."""
+        result = getattr(closed, method)(*args)
+        if inspect.isawaitable(result):
+            await result
+
+    for method, *args in (
+        ("poll", 1),
+        ("seek", (topic, 0), 0),
+        ("assignment",),
+        ("position", (topic, 0)),
+        ("commit",),
+        ("list_topics",),
+        ("metrics",),
+        ("assign", []),
     ):
         with pytest.raises(ClosedError):
-            call()
-    consumer.close()
-    assert list(consumer) == []
+            asyncio.run(call(method, *args))
+    asyncio.run(call("close"))
+    if closed is consumer:
+        assert list(consumer) == []
 
 
 def test_a_partition_assigned_while_a_fetch_of_another_waits_is_fetched(
@@ -352,9 +361,9 @@ def test_a_closed_consumer_keeps_no_receive_buffers(topic: str, servers: str) ->
         read = 0
         while read < 3000:
             read += len(consumer.poll(5))
-        engine = consumer._parts.lifecycle.runtime
-        assert engine is not None
-        frames = engine.client.connections.frames
+        runtime = consumer._parts.lifecycle.runtime
+        assert runtime is not None
+        frames = runtime.client.connections.frames
         wait_for("a buffer to come back", lambda: len(frames._spare) > 0)
     assert frames._spare == []
 

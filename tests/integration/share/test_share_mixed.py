@@ -71,9 +71,7 @@ def test_headrace_java_and_confluent_kafka_share_one_share_group(
                 for number in range(PARTITIONS):
                     put(servers, topic, numbered(20, partition=number))
                 written += 20 * PARTITIONS
-            while len({*ours, *java.got, *other.got}) < written:
-                assert time.monotonic() < deadline, (len(ours), len(java.got), len(other.got), written)
-                time.sleep(0.05)  # between two looks: other threads read
+            wait_for("all records", lambda: len({*ours, *java.got, *other.got}) >= written)
         finally:
             stop.set()
             reading.join(60)
