@@ -68,12 +68,12 @@ def test_a_blocked_event_loop_keeps_the_membership(servers: str, topic: str, way
     member."""
 
     def scenario(second: float) -> None:
-        group, diary = unique("g"), RecordingListener()
+        group, listener = unique("g"), RecordingListener()
         settings = with_session(servers, group, way, second)
 
         async def main() -> None:
             async with AsyncConsumer(bootstrap_servers=servers, group_id=group, **settings) as consumer:
-                consumer.subscribe([topic], listener=diary)
+                consumer.subscribe([topic], listener=listener)
                 async with asyncio.timeout(60):
                     while not consumer.assignment():
                         await consumer.poll(0.05)
@@ -82,7 +82,7 @@ def test_a_blocked_event_loop_keeps_the_membership(servers: str, topic: str, way
                 await consumer.commit()
                 await consumer.poll(0.05)
                 assert consumer.group_metadata() == before
-                assert diary.kinds() == ["assigned"]
+                assert listener.kinds() == ["assigned"]
 
         asyncio.run(main())
 
@@ -96,12 +96,12 @@ def test_an_event_loop_blocked_past_max_poll_interval_loses_its_partitions(
     """While poll() waits, too: nobody would get the records (KIP-62)."""
 
     def scenario(second: float) -> None:
-        group, diary = unique("g"), RecordingListener()
+        group, listener = unique("g"), RecordingListener()
         settings = with_session(servers, group, way, second) | {"max_poll_interval_ms": round(1000 * second)}
 
         async def main() -> None:
             async with AsyncConsumer(bootstrap_servers=servers, group_id=group, **settings) as consumer:
-                consumer.subscribe([topic], listener=diary)
+                consumer.subscribe([topic], listener=listener)
                 async with asyncio.timeout(60):
                     while not consumer.assignment():
                         await consumer.poll(0.05)
@@ -110,7 +110,7 @@ def test_an_event_loop_blocked_past_max_poll_interval_loses_its_partitions(
                     assert not polling.done()
                     time.sleep(3 * second)  # noqa: ASYNC251  # what a program should not do
                     await polling
-                    assert diary.kinds() == ["assigned", "lost"]
+                    assert listener.kinds() == ["assigned", "lost"]
                     while not consumer.assignment():
                         await consumer.poll(0.05)
 

@@ -37,8 +37,8 @@ def topic(admin: Admin, servers: str) -> str:
 
 
 def test_a_member_alone_reads_everything(make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
-    diary, group = RecordingListener(), unique("g")
-    consumer = member(make, servers, group, [topic], listener=diary, **way)
+    listener, group = RecordingListener(), unique("g")
+    consumer = member(make, servers, group, [topic], listener=listener, **way)
     assert consumer.subscription() == {topic}
     assert consumer.assignment() == set()
     assert consumer.group_metadata().generation_id == -1
@@ -52,17 +52,17 @@ def test_a_member_alone_reads_everything(make: MakeConsumer, servers: str, topic
     assert me.generation_id > 0
     assert me.member_id
     consumer.close()
-    assert diary.kinds() == ["assigned", "revoked"]
-    assert diary.events[-1] == ("revoked", all_of(topic, PARTITIONS))
+    assert listener.kinds() == ["assigned", "revoked"]
+    assert listener.events[-1] == ("revoked", all_of(topic, PARTITIONS))
 
 
 def test_two_members_share_and_a_leaver_s_partitions_move_at_once(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
-    group, diaries = unique("g"), [RecordingListener(), RecordingListener()]
-    first = member(make, servers, group, [topic], listener=diaries[0], **way)
+    group, listeners = unique("g"), [RecordingListener(), RecordingListener()]
+    first = member(make, servers, group, [topic], listener=listeners[0], **way)
     read = poll_all([first], shared_out([first], PARTITIONS))
-    second = member(make, servers, group, [topic], listener=diaries[1], **way)
+    second = member(make, servers, group, [topic], listener=listeners[1], **way)
     read += poll_all([first, second], shared_out([first, second], PARTITIONS))
     kept = second.assignment()
     first.close()
@@ -72,8 +72,8 @@ def test_two_members_share_and_a_leaver_s_partitions_move_at_once(
     places = [(r.partition, r.offset) for r in read]
     assert len(places) == len(set(places)) == PARTITIONS * RECORDS, "auto-commit hands over without repeating"
     if way is WAYS["cooperative"] or way is WAYS["consumer"]:
-        assert ("revoked", all_of(topic, PARTITIONS)) not in diaries[0].events, "only what moves is revoked"
-        assert diaries[1].kinds() == ["assigned", "assigned"]
+        assert ("revoked", all_of(topic, PARTITIONS)) not in listeners[0].events, "only what moves is revoked"
+        assert listeners[1].kinds() == ["assigned", "assigned"]
 
 
 def test_the_next_member_resumes_at_the_commits_of_the_last(
@@ -158,23 +158,26 @@ def test_a_changed_subscription_changes_the_assignment(
     make: MakeConsumer, servers: str, admin: Admin, way: dict[str, Any]
 ) -> None:
     one, two = admin.create("one", 2), admin.create("two", 1)
-    diary = RecordingListener()
-    consumer = member(make, servers, unique("g"), [one], listener=diary, **way)
+    listener = RecordingListener()
+    consumer = member(make, servers, unique("g"), [one], listener=listener, **way)
     poll_all([consumer], shared_out([consumer], 2))
-    consumer.subscribe([one, two], listener=diary)
+    consumer.subscribe([one, two], listener=listener)
     poll_all([consumer], shared_out([consumer], 3))
-    consumer.subscribe([two], listener=diary)
+    consumer.subscribe([two], listener=listener)
     poll_all([consumer], lambda: consumer.assignment() == all_of(two, 1))
-    assert ("revoked", all_of(one, 2)) in diary.events or ("revoked", all_of(one, 2) | all_of(two, 1)) in diary.events
+    assert ("revoked", all_of(one, 2)) in listener.events or (
+        "revoked",
+        all_of(one, 2) | all_of(two, 1),
+    ) in listener.events
 
 
 def test_unsubscribe_leaves_the_group(make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
-    group, diary = unique("g"), RecordingListener()
-    consumer = member(make, servers, group, [topic], listener=diary, **way)
+    group, listener = unique("g"), RecordingListener()
+    consumer = member(make, servers, group, [topic], listener=listener, **way)
     poll_all([consumer], shared_out([consumer], PARTITIONS))
     consumer.unsubscribe()
     assert consumer.assignment() == consumer.subscription() == set()
-    assert diary.kinds() == ["assigned", "revoked"]
+    assert listener.kinds() == ["assigned", "revoked"]
     assert consumer.group_metadata().member_id == ""
     with pytest.raises(StateError, match="nothing is subscribed"):
         consumer.poll(0.0)
@@ -208,15 +211,15 @@ def test_static_members_come_back_to_their_partitions(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     group = unique("g")
-    diary = RecordingListener()
-    stays = member(make, servers, group, [topic], group_instance_id="stays", listener=diary, **way)
+    listener = RecordingListener()
+    stays = member(make, servers, group, [topic], group_instance_id="stays", listener=listener, **way)
     goes = member(make, servers, group, [topic], group_instance_id="goes", **way)
     poll_all([stays, goes], at_rest([stays, goes], PARTITIONS))
-    mine, heard = goes.assignment(), len(diary.events)
+    mine, heard = goes.assignment(), len(listener.events)
     goes.close()
     back = member(make, servers, group, [topic], group_instance_id="goes", **way)
     poll_all([back, stays], lambda: back.assignment() == mine)
-    assert diary.events[heard:] == [], "the other one has not noticed"
+    assert listener.events[heard:] == [], "the other one has not noticed"
     assert back.group_metadata().group_instance_id == "goes"
 
 

@@ -29,14 +29,14 @@ _THREADS = 16
 _MOST_IN_FLIGHT = 48
 
 
-class RecordingListener:
-    """What was processed, by whomever."""
+class ProcessedRecords:
+    """How often each record was processed, by all members together."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._times: Counter[tuple[int, int]] = Counter()
 
-    def processed(self, record: Record) -> None:
+    def add(self, record: Record) -> None:
         with self._lock:
             self._times[record.partition, record.offset] += 1
 
@@ -52,9 +52,9 @@ class RecordingListener:
 class Worker(threading.Thread):
     """A member: the loop of the proposal, with work on a pool of threads."""
 
-    def __init__(self, diary: RecordingListener, seed: int, settings: dict[str, Any], topic: str) -> None:
+    def __init__(self, processed: ProcessedRecords, seed: int, settings: dict[str, Any], topic: str) -> None:
         super().__init__(name=f"worker {seed}")
-        self._diary = diary
+        self._processed = processed
         self._chance = random.Random(seed)
         self._consumer = Consumer(settings)
         self._consumer.subscribe([topic])
@@ -91,13 +91,13 @@ class Worker(threading.Thread):
 
     def _work(self, record: Record, seconds: float) -> None:
         time.sleep(seconds)  # the work: time is all that matters about it
-        self._diary.processed(record)
+        self._processed.add(record)
         self._consumer.done(record)
 
 
-def come_and_go(servers: str, admin: Admin, way: str, mode: str) -> RecordingListener:
+def come_and_go(servers: str, admin: Admin, way: str, mode: str) -> ProcessedRecords:
     """Two members, then for a while one after the other is replaced, and the last two finish."""
-    topic, diary = admin.create("handovers", PARTITIONS), RecordingListener()
+    topic, processed = admin.create("handovers", PARTITIONS), ProcessedRecords()
     for partition in range(PARTITIONS):
         write(servers, topic, numbered(RECORDS, partition))
     group = unique("g")
@@ -115,7 +115,7 @@ def come_and_go(servers: str, admin: Admin, way: str, mode: str) -> RecordingLis
     workers: list[Worker] = []
 
     def come() -> None:
-        workers.append(Worker(diary, next(numbers), settings, topic))
+        workers.append(Worker(processed, next(numbers), settings, topic))
         workers[-1].start()
 
     def go(worker: Worker) -> None:
@@ -130,18 +130,18 @@ def come_and_go(servers: str, admin: Admin, way: str, mode: str) -> RecordingLis
         come()
         ends = time.monotonic() + SECONDS
         while time.monotonic() < ends:
-            enough = min(len(diary) + 100, PARTITIONS * RECORDS)
-            wait_for("some work", lambda enough=enough: len(diary) >= enough)
+            enough = min(len(processed) + 100, PARTITIONS * RECORDS)
+            wait_for("some work", lambda enough=enough: len(processed) >= enough)
             come()
             wait_for("its share", workers[-1].has_share)
             go(workers.pop(0))
-        wait_for("the rest", lambda: len(diary) == PARTITIONS * RECORDS, timeout=60 + 2 * SECONDS)
+        wait_for("the rest", lambda: len(processed) == PARTITIONS * RECORDS, timeout=60 + 2 * SECONDS)
     finally:
         for worker in workers:
             worker.leaves.set()
         for worker in workers:
             go(worker)
-    return diary
+    return processed
 
 
 @pytest.mark.parametrize("way", list(WAYS))

@@ -39,16 +39,16 @@ class Stranger:
         try:
             self.member_id = (await self._join(link)).member_id
             generation = (await self._join(link)).generation_id
-            seat = {"generation_id": generation, "member_id": self.member_id, "group_instance_id": None}
+            identity = {"generation_id": generation, "member_id": self.member_id, "group_instance_id": None}
             kind = {"protocol_type": "consumer", "protocol_name": self._protocol["name"]}
-            synced = await link.call(SYNC_GROUP, {"group_id": self._group, **seat, **kind, "assignments": []})
+            synced = await link.call(SYNC_GROUP, {"group_id": self._group, **identity, **kind, "assignments": []})
             assert synced.body.error_code == 0
             self.given, _ = read_assignment(synced.body.assignment)
             leaving = [{"member_id": self.member_id, "group_instance_id": None, "reason": None}]
             await link.call(LEAVE_GROUP, {"group_id": self._group, "members": leaving})
         finally:
             link.close()
-            await asyncio.sleep(0)  # lets the transport say goodbye to the loop
+            await asyncio.sleep(0)  # the transport closes in the next iteration of the loop
 
     async def _join(self, link: Connection) -> Any:
         fields = {
@@ -78,9 +78,9 @@ def test_only_the_member_with_an_unparseable_subscription_gets_no_partitions(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "headrace")
-    topic, group, diary = admin.create("strangers", _PARTITIONS), unique("g"), RecordingListener()
+    topic, group, listener = admin.create("strangers", _PARTITIONS), unique("g"), RecordingListener()
     way = {**WAYS["eager"], "partition_assignment_strategy": strategy}
-    leader = member(make, servers, group, [topic], listener=diary, **way)
+    leader = member(make, servers, group, [topic], listener=listener, **way)
     poll_all([leader], shared_out([leader], _PARTITIONS))
     subscribed = MemberSubscription(frozenset({topic}), user_data=user_data)
     stranger = Stranger(servers, group, strategy, write_subscription(subscribed) if user_data else _DAMAGED)

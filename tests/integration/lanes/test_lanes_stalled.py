@@ -39,10 +39,10 @@ def test_a_lone_member_that_stalled_rejoins_in_two_lanes(
     make_sync: MakeConsumer, servers: str, admin: Admin, way: str, mode: str
 ) -> None:
     def scenario(second: float) -> None:
-        tp, group, diary = TopicPartition(admin.create("stalled"), 0), unique("g"), RecordingListener()
+        tp, group, listener = TopicPartition(admin.create("stalled"), 0), unique("g"), RecordingListener()
         grow(servers, tp, 80)
         settings = {**stalling(servers, group, way, second), "commit_mode": mode}
-        consumer = two_lane_member(make_sync, servers, group, tp.topic, listener=diary, **settings)
+        consumer = two_lane_member(make_sync, servers, group, tp.topic, listener=listener, **settings)
         seen = poll_until(consumer, 80)
         assert offsets(seen) == list(range(80))
         if mode == "done":
@@ -54,7 +54,7 @@ def test_a_lone_member_that_stalled_rejoins_in_two_lanes(
         wait_for("it has left", lambda: has_left(consumer))
         grow(servers, tp, 120, 80)
 
-        seen = poll_all([consumer], lambda: diary.kinds() == ["assigned", "lost", "assigned"])
+        seen = poll_all([consumer], lambda: listener.kinds() == ["assigned", "lost", "assigned"])
         assert consumer.position(tp) == 120
         grow(servers, tp, 130, 120)
         seen += poll_until(consumer, 60 - len(seen))

@@ -327,8 +327,8 @@ def test_a_client_certificate_that_the_broker_rejects_raises_authentication_erro
     config = secured.broker.mutual_config
     del config["ssl.certificate.location"], config["ssl.key.location"]
     if kind != "none":
-        life = datetime.timedelta(days=-1 if kind == "expired" else 1)
-        made = Authority().issue("intruder", client=True, valid_for=life)
+        lifetime = datetime.timedelta(days=-1 if kind == "expired" else 1)
+        made = Authority().issue("intruder", client=True, valid_for=lifetime)
         (tmp_path / "client.pem").write_text(made.certificates + made.key)
         config["ssl.certificate.location"] = str(tmp_path / "client.pem")
     with pytest.raises(HeadraceError) as caught:

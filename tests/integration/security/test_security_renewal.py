@@ -26,8 +26,8 @@ def test_a_short_lived_token_is_renewed_without_a_gap(
     steady: tuple[str, list[int]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An hour's life, squeezed."""
-    server = TokenServer(life=SESSION)
+    """An hour's lifetime, squeezed."""
+    server = TokenServer(lifetime=SESSION)
     try:
         reads_on(make_sync, secured.oauth_config | server.config, steady, caplog, server.asked.clear)
         assert 2 <= len(server.asked) <= 6, "all connections share a token"

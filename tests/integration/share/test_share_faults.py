@@ -107,8 +107,8 @@ class Worker:
 
 def _leader(address: str, tp: TopicPartition) -> int | None:
     """By the word of the broker there."""
-    with Consumer(bootstrap_servers=address) as asking:
-        leader = asking.partitions_for_topic(tp.topic)[tp.partition].leader
+    with Consumer(bootstrap_servers=address) as consumer:
+        leader = consumer.partitions_for_topic(tp.topic)[tp.partition].leader
         return None if leader is None else leader.id
 
 

@@ -130,10 +130,10 @@ def secured() -> Iterator[SecuredBroker]:
         yield SecuredBroker(broker)
 
 
-def unsigned_token(subject: str, life: float = 3600.0) -> str:
+def unsigned_token(subject: str, lifetime: float = 3600.0) -> str:
     """A JWT of algorithm none. Kafka wants whole seconds, and takes it until its `exp`."""
     now = time.time()
-    claims = {"sub": subject, "iat": int(now) - 1, "exp": now + life}
+    claims = {"sub": subject, "iat": int(now) - 1, "exp": now + lifetime}
     parts = ({"alg": "none"}, claims)
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."
 
@@ -144,7 +144,7 @@ class TokenServer:
 
     CLIENT, SECRET = "the client", "s3cret/of+the=client"
 
-    def __init__(self, subject: str = "admin", life: float = 3600.0) -> None:
+    def __init__(self, subject: str = "admin", lifetime: float = 3600.0) -> None:
         self.asked: list[dict[str, str]] = []
         self.answers: list[tuple[int, bytes]] = []
         self.wants_urlencoded = False
@@ -163,7 +163,7 @@ class TokenServer:
                 elif pair != ":".join(known):
                     status, body = 401, b'{"error": "invalid_client"}'
                 else:
-                    token = {"access_token": unsigned_token(subject, life), "expires_in": life}
+                    token = {"access_token": unsigned_token(subject, lifetime), "expires_in": lifetime}
                     status, body = 200, json.dumps(token).encode()
                 self.send_response(status)
                 if status == 302:

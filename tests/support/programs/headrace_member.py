@@ -41,13 +41,13 @@ class Member(RebalanceListener):
 
     def tell_state(self, *_: object) -> None:
         """In a signal handler, for whoever wants to know why nothing is read: what fetching stands on."""
-        engine, buffer = self._consumer._parts.lifecycle.runtime, self._consumer._parts.buffer
+        runtime, buffer = self._consumer._parts.lifecycle.runtime, self._consumer._parts.buffer
         names = ("phase", "in_flight", "fetch_offset", "position", "readable_end", "available", "undecoded")
         flags = ("withheld", "paused", "fault", "backoff_until")
         for state in buffer.assignment:
             found = {name: str(getattr(state, name)) for name in (*names, *flags)}
             print(f"state of {state.tp}: {found}, filled {state in buffer.assignment._filled}", flush=True)
-        for (node, number), stream in engine.fetcher._streams.items() if engine is not None else ():
+        for (node, number), stream in runtime.fetcher._streams.items() if runtime is not None else ():
             calls = 0 if stream._connection is None else len(stream._connection._calls)
             told = {slot.partition: want.offset for slot, want in stream._session._told.items()}
             quiet = 0.0 if stream._connection is None else stream._fetcher._loop.time() - stream._connection.last_used
