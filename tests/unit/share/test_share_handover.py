@@ -64,11 +64,7 @@ def test_a_share_poll_interrupted_twice_loses_nothing(kind: str) -> None:
         scene.parts.break_off = interrupted  # type: ignore[method-assign]
         scene.poll(first := Interrupter(at))
         scene.parts.break_off = real  # type: ignore[method-assign]
-        scene.send()
-        while scene.poll():
-            scene.send()
-        scene.check_end()
-        scene.close()
+        _read_to_the_end(scene)
         return first.has_raised, second.has_raised
 
     last = interrupted_everywhere(lambda at: scenario(at, 0)[0])
@@ -82,14 +78,19 @@ def test_a_share_iteration_interrupted_anywhere_loses_nothing(kind: str) -> None
         scene = Scene(kind)
         with contextlib.suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
             _iterate(scene, 6)
-        scene.send()
-        while scene.poll():
-            scene.send()
-        scene.check_end()
-        scene.close()
+        _read_to_the_end(scene)
         return interrupter.has_raised
 
     assert interrupted_everywhere(scenario) > 100
+
+
+def _read_to_the_end(scene: Scene) -> None:
+    """Each record that is left comes once, and all are accepted."""
+    scene.send()
+    while scene.poll():
+        scene.send()
+    scene.check_end()
+    scene.close()
 
 
 def _iterate(scene: Scene, count: int) -> None:
@@ -147,11 +148,7 @@ def test_a_share_commit_interrupted_anywhere_loses_nothing(kind: str) -> None:
         _iterate(scene, 2)
         with contextlib.suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
             scene.consumer.commit_async()
-        scene.send()
-        while scene.poll():
-            scene.send()
-        scene.check_end()
-        scene.close()
+        _read_to_the_end(scene)
         return interrupter.has_raised
 
     assert interrupted_everywhere(scenario) > 100
