@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from headrace import Consumer, TopicPartition
 from support.brokers.admin import Admin, unique
 from support.brokers.consumer_groups_tool import describe
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered, numbered_topic, write
 from support.harness.waiting import wait_for
 from support.spark.streams import DEADLINE, Stream, grid, started
 
@@ -21,10 +21,7 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("committing", 2)
-    for number in range(2):
-        write(servers, topic, numbered(100, number))
-    return topic
+    return numbered_topic(servers, admin.create("committing", 2), 2, 100)
 
 
 @pytest.fixture

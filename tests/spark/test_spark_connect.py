@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support.brokers.admin import Admin
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered, numbered_topic, write
 from support.spark.drivers import Driver
 from support.spark.streams import grid
 
@@ -43,10 +43,7 @@ def counts() -> DataFrame:
 
 @pytest.fixture
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("connected", 2)
-    for number in range(2):
-        write(servers, topic, numbered(50, number))
-    return topic
+    return numbered_topic(servers, admin.create("connected", 2), 2, 50)
 
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(700)]

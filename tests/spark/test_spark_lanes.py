@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace import Consumer, TopicPartition
 from headrace._machines.commit.offset_set import OffsetSet
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered, numbered_topic, write
 from support.harness.waiting import wait_for
 from support.spark.batches import LONG, Batches, metrics, sizes
 from support.spark.streams import Stream, grid
@@ -21,10 +21,7 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("laned", 2)
-    for number in range(2):
-        write(servers, topic, numbered(50, number))
-    return topic
+    return numbered_topic(servers, admin.create("laned", 2), 2, 50)
 
 
 @pytest.fixture

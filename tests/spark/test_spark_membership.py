@@ -17,7 +17,7 @@ from headrace import Consumer, TopicPartition
 from headrace._aio.admin import AsyncAdmin
 from support.brokers.admin import Admin, unique
 from support.brokers.consumer_groups_tool import describe
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered, numbered_topic, write
 from support.brokers.steady_writer import SteadyWriter
 from support.harness.waiting import wait_for
 from support.members.commands import Membership, java_command
@@ -82,10 +82,7 @@ def queries(spark: SparkSession, servers: str, tmp_path: Path) -> Iterator[Queri
 
 @pytest.fixture
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("owned", 2)
-    for number in range(2):
-        write(servers, topic, numbered(100, number))
-    return topic
+    return numbered_topic(servers, admin.create("owned", 2), 2, 100)
 
 
 def committed(servers: str, group: str, topic: str) -> list[int | None]:

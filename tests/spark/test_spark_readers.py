@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
 
 from headrace import Consumer, TopicPartition
 from headrace.errors import ClosedError
@@ -68,19 +67,11 @@ def member(run: Runs) -> Runs:
 
 
 def deleted(admin: Admin, topic: str, again: int | None = None) -> None:
-    """The topic is gone, or made again with so many partitions."""
+    """The topic is gone, or recreated with so many partitions."""
     admin.delete(topic)
     wait_for("the topic to be gone", lambda: not admin.is_there(topic))
     if again is not None:
-        wait_for("the topic to be made again", lambda: _make_again(admin, topic, again), 60, every=0.1)
-
-
-def _make_again(admin: Admin, topic: str, partitions: int) -> bool:
-    try:
-        admin.create("", partitions, name=topic)
-    except KafkaException:  # the old one is still being deleted
-        return False
-    return True
+        admin.recreate(topic, again)
 
 
 class TestLogsThatEndBeforeTheQuery:

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from support.brokers.admin import Admin
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered, numbered_topic, write
 from support.spark.streams import DEADLINE, Stream, grid
 
 pytestmark = pytest.mark.timeout(400)
@@ -18,10 +18,7 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("stream", 2)
-    for number in range(2):
-        write(servers, topic, numbered(100, number))
-    return topic
+    return numbered_topic(servers, admin.create("stream", 2), 2, 100)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from support.brokers.admin import Admin
-from support.brokers.produce import Outgoing, numbered, write
+from support.brokers.produce import Outgoing, numbered, numbered_topic, write
 from support.harness.waiting import wait_for
 from support.spark.streams import DEADLINE, Stream, grid, started
 
@@ -20,10 +20,7 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("triggered", 2, retention_ms=-1)
-    for number in range(2):
-        write(servers, topic, numbered(100, number))
-    return topic
+    return numbered_topic(servers, admin.create("triggered", 2, retention_ms=-1), 2, 100)
 
 
 @pytest.fixture

@@ -13,17 +13,14 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from headrace import OffsetAndMetadata, TopicPartition
 from headrace.errors import CommitFailedError, ConfigError, HeadraceError
 from support.brokers.admin import Admin, client_settings, unique
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered_topic
 from support.harness.consumers import AnyConsumer, MakeConsumer, assigned, poll_until
 from support.harness.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("commits", 2)
-    for partition in range(2):
-        write(servers, topic, numbered(100, partition))
-    return topic
+    return numbered_topic(servers, admin.create("commits", 2), 2, 100)
 
 
 def committed(consumer: AnyConsumer, tp: TopicPartition) -> OffsetAndMetadata | None:

@@ -16,7 +16,7 @@ from headrace import Consumer, OffsetAndMetadata, RebalanceListener, Records, To
 from headrace._machines.commit.offset_set import OffsetSet
 from headrace.errors import ConfigError
 from support.brokers.admin import Admin, client_settings, unique
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered, numbered_topic, write
 from support.harness.consumers import MakeConsumer, poll_until
 from support.harness.groups import WAYS, at_rest, member, poll_all, shared_out
 from support.harness.interrupts import Interrupter, interrupted_everywhere
@@ -28,9 +28,7 @@ DONE: dict[str, Any] = {"commit_mode": "done", "enable_auto_commit": False}
 
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("completion")
-    write(servers, topic, numbered(RECORDS))
-    return topic
+    return numbered_topic(servers, admin.create("completion"), 1, RECORDS)
 
 
 def test_a_commit_stops_at_the_first_gap_and_notes_what_is_done_behind_it(

@@ -7,14 +7,13 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.errors import CommitFailedError, HeadraceError
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered, numbered_topic, write
 from support.harness.consumers import AnyConsumer, MakeConsumer, poll_until
-from support.harness.groups import WAYS, member, numbered_topic, poll_all
+from support.harness.groups import WAYS, member, poll_all
 from support.harness.two_lanes import commit_plainly
 from support.harness.waiting import wait_for
 
@@ -42,16 +41,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def deleted(admin: Admin, topic: str) -> None:
     admin.delete(topic)
     wait_for("the deletion", lambda: not admin.is_there(topic))
-
-
-def recreated(admin: Admin, topic: str) -> bool:
-    try:
-        admin.create("", name=topic)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
-        return False
-    return True
 
 
 def committed_of(make: MakeConsumer, servers: str, group: str, tp: TopicPartition) -> int | None:
@@ -180,7 +169,7 @@ class TestCommits:
         inner = consumer if isinstance(consumer, Consumer) else consumer._consumer
         plan = inner._parts.committer.plan(None)
         deleted(admin, gone)
-        wait_for("the new topic", lambda: recreated(admin, gone))
+        admin.recreate(gone)
         write(servers, gone, numbered(3))
         poll_until(consumer, 3)
         with pytest.raises(CommitFailedError, match="deleted and recreated") as refused:

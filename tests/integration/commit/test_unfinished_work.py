@@ -10,7 +10,7 @@ import pytest
 from headrace import TopicPartition
 from headrace.errors import CommitFailedError
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered_topic
 from support.harness.consumers import MakeConsumer
 
 COUNT = 1200
@@ -18,9 +18,7 @@ COUNT = 1200
 
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("unfinished")
-    write(servers, topic, numbered(COUNT, 0))
-    return topic
+    return numbered_topic(servers, admin.create("unfinished"), 1, COUNT)
 
 
 def subscribed(make: MakeConsumer, servers: str, topic: str, group: str, **settings: Any) -> Any:

@@ -11,7 +11,7 @@ import uvloop
 
 from headrace import AsyncConsumer, Consumer, TopicPartition
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered_topic
 from support.brokers.secured import SecuredBroker
 from support.harness.consumers import assigned, read_rows
 from support.harness.groups import WAYS, RecordingListener, with_session
@@ -22,9 +22,7 @@ COUNT = 500
 
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("loops")
-    write(servers, topic, numbered(COUNT, 0))
-    return topic
+    return numbered_topic(servers, admin.create("loops"), 1, COUNT)
 
 
 async def read_all(topic: str, settings: dict[str, Any]) -> list[int]:

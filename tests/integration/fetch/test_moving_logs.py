@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from headrace import TopicPartition
 from headrace.errors import OffsetOutOfRangeError, OffsetResetError
@@ -104,7 +103,7 @@ def test_a_recreated_topic_is_read_from_its_start_or_raises(
     assert [record.offset for record in poll_until(consumer, 10)] == list(range(10))
     admin.delete(topic)
     wait_for("the deletion", lambda: topic not in consumer.list_topics())
-    wait_for("the new topic", lambda: recreated(admin, topic))
+    admin.recreate(topic)
     write(servers, topic, numbered(200, start=1000))
 
     values: list[int] = []
@@ -127,17 +126,6 @@ def test_a_recreated_topic_is_read_from_its_start_or_raises(
         consumer.seek_to_beginning()
         new = [int(record.value or b"") for record in poll_until(consumer, 200)]
     assert new == list(range(1000, 1200))
-
-
-def recreated(admin: Admin, topic: str) -> bool:
-    """The broker takes the name again only when the deletion is through."""
-    try:
-        admin.create("", name=topic)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
-        return False
-    return True
 
 
 def test_a_partition_assigned_before_it_exists_is_read_once_it_does(

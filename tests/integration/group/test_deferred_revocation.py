@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 from headrace import TopicPartition
 from headrace.errors import CommitFailedError
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered, numbered_topic, write
 from support.harness.consumers import AnyConsumer, MakeConsumer, poll_until
-from support.harness.groups import WAYS, RecordingListener, at_rest, member, poll_all, shared_out
+from support.harness.groups import WAYS, RecordingListener, at_rest, member, poll_all, polling, shared_out
 from support.harness.retries import patiently
 
 PARTITIONS = 4
@@ -21,23 +20,20 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("deferred", PARTITIONS)
-    for partition in range(PARTITIONS):
-        write(servers, topic, numbered(200, partition))
-    return topic
+    return numbered_topic(servers, admin.create("deferred", PARTITIONS), PARTITIONS, 200)
 
 
 def asked_back(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any], *, static: bool = False, **settings: Any
 ) -> tuple[AnyConsumer, AnyConsumer, RecordingListener]:
     """A member that owns everything, in whose last poll some of it was asked back, for a second one."""
-    group, diary = unique("g"), RecordingListener()
+    group, listener = unique("g"), RecordingListener()
     settings = {**way, **settings, "enable_auto_commit": False}
     names = [{"group_instance_id": name} if static else {} for name in ("first", "second")]
     settings = {"max_poll_records": 4} | settings
-    first = member(make, servers, group, [topic], listener=diary, **settings, **names[0])
+    first = member(make, servers, group, [topic], listener=listener, **settings, **names[0])
     poll_all([first], at_rest([first], PARTITIONS))
-    del diary.events[:]
+    del listener.events[:]
     first.pause(first.assignment())  # however long it takes, there is something left to be read
     second = member(make, servers, group, [topic], **settings, **names[1])
     deadline = time.monotonic() + 60
@@ -46,20 +42,20 @@ def asked_back(
         second.poll(0.02)
         first.poll(0.02)
     first.resume(first.paused())
-    return first, second, diary
+    return first, second, listener
 
 
 def test_a_revoke_is_requested_in_one_poll_and_completed_in_the_next(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
-    first, second, diary = asked_back(make, servers, topic, way)
+    first, second, listener = asked_back(make, servers, topic, way)
     asked = first.to_be_revoked_partitions()
     assert asked
     assert asked <= first.assignment(), "it is still here"
-    assert diary.kinds() == [], "the listener is told when it is completed"
+    assert listener.kinds() == [], "the listener is told when it is completed"
     first.commit({tp: first.position(tp) for tp in asked})
     records = first.poll(0.0)
-    assert diary.told() == [("revoked", frozenset(asked))]
+    assert listener.told() == [("revoked", frozenset(asked))]
     assert not asked & first.assignment()
     assert not set(records.partitions) & asked
     poll_all([first, second], shared_out([first, second], PARTITIONS))
@@ -68,7 +64,7 @@ def test_a_revoke_is_requested_in_one_poll_and_completed_in_the_next(
 def test_delayed_revokes_wait_while_other_partitions_keep_being_consumed(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
-    first, second, diary = asked_back(make, servers, topic, way)
+    first, second, listener = asked_back(make, servers, topic, way)
     asked = first.to_be_revoked_partitions()
     position = {tp: first.position(tp) for tp in asked}
     others, rounds = 0, 0
@@ -85,12 +81,12 @@ def test_delayed_revokes_wait_while_other_partitions_keep_being_consumed(
         assert records.lost == set() == first.lost_partitions()
         second.poll(0.0)
         assert not asked & second.assignment()
-    assert diary.kinds() == []
+    assert listener.kinds() == []
     assert {tp: first.position(tp) for tp in asked} == position
     assert bool(others) == (way is not WAYS["eager"]), "it asks for everything back"
     first.commit()  # of these partitions, too
     poll_all([first, second], shared_out([first, second], PARTITIONS))
-    assert diary.told()[0] == ("revoked", frozenset(asked))
+    assert listener.told()[0] == ("revoked", frozenset(asked))
     taken = asked & second.assignment()
     assert taken
     for tp in taken:
@@ -103,7 +99,7 @@ def test_a_revoke_delayed_past_max_poll_interval_loses_the_partitions(
     """It says so before the coordinator, which waits little longer, does without it."""
 
     def scenario(scale: float) -> None:
-        first, second, diary = asked_back(make, servers, topic, way, max_poll_interval_ms=round(2000 * scale))
+        first, second, listener = asked_back(make, servers, topic, way, max_poll_interval_ms=round(2000 * scale))
         asked, member_id = first.to_be_revoked_partitions(), first.group_metadata().member_id
         deadline = time.monotonic() + 60
         while first.delay_revoke(asked):
@@ -112,14 +108,14 @@ def test_a_revoke_delayed_past_max_poll_interval_loses_the_partitions(
             assert time.monotonic() < deadline
         assert records.lost >= asked
         assert first.lost_partitions() >= asked
-        assert ("lost", frozenset(asked)) in diary.events
+        assert ("lost", frozenset(asked)) in listener.events
         assert "delayed beyond max.poll.interval.ms" in refusal(first, {min(asked): 1})
         poll_all([first, second], shared_out([first, second], PARTITIONS))
         assert first.lost_partitions() == set()
         assert first.group_metadata().member_id == member_id, "it is a member all the while"
         if way is not WAYS["eager"]:
             assert asked <= second.assignment()
-            assert "revoked" not in diary.kinds()
+            assert "revoked" not in listener.kinds()
             first.seek(min(first.assignment()), 0)
             assert len(poll_until(first, 4)), "the rest goes on"
 
@@ -138,7 +134,7 @@ def refusal(consumer: AnyConsumer, offsets: dict[TopicPartition, int]) -> str:
 def test_revokes_of_static_members_can_be_delayed(
     make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
-    first, second, diary = asked_back(make_sync, servers, topic, way, static=True)
+    first, second, listener = asked_back(make_sync, servers, topic, way, static=True)
     asked = first.to_be_revoked_partitions()
     for _ in range(3):
         assert first.delay_revoke(asked)
@@ -146,15 +142,15 @@ def test_revokes_of_static_members_can_be_delayed(
         second.poll(0.0)
         assert not asked & second.assignment()
     poll_all([first, second], shared_out([first, second], PARTITIONS))
-    assert diary.told()[0] == ("revoked", frozenset(asked))
-    assert "lost" not in diary.kinds()
+    assert listener.told()[0] == ("revoked", frozenset(asked))
+    assert "lost" not in listener.kinds()
 
 
 def test_a_delayed_revoke_is_cancelled_by_a_rebalance_that_returns_the_partitions(
     make: MakeConsumer, servers: str, topic: str
 ) -> None:
     """Not with KIP-848: there the coordinator gives a partition that it asked for to nobody before it has it."""
-    first, second, diary = asked_back(make, servers, topic, WAYS["cooperative"])
+    first, second, listener = asked_back(make, servers, topic, WAYS["cooperative"])
     asked = first.to_be_revoked_partitions()
     assert first.delay_revoke(asked)
     second.close()
@@ -163,7 +159,7 @@ def test_a_delayed_revoke_is_cancelled_by_a_rebalance_that_returns_the_partition
         assert first.delay_revoke(asked)
         assert time.monotonic() < deadline
     assert first.assignment() == {TopicPartition(topic, number) for number in range(PARTITIONS)}
-    assert diary.kinds() == []
+    assert listener.kinds() == []
     seen: set[TopicPartition] = set()
     while not asked <= seen:
         seen |= set(first.poll(0.5).partitions)
@@ -173,9 +169,9 @@ def test_a_delayed_revoke_is_cancelled_by_a_rebalance_that_returns_the_partition
 def test_with_revoke_mode_immediate_no_revoke_is_deferred(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
-    group, diary = unique("g"), RecordingListener()
+    group, listener = unique("g"), RecordingListener()
     settings = {**way, "revoke_mode": "immediate"}
-    first = member(make, servers, group, [topic], listener=diary, **settings)
+    first = member(make, servers, group, [topic], listener=listener, **settings)
     poll_all([first], at_rest([first], PARTITIONS))
     second = member(make, servers, group, [topic], **settings)
     deadline = time.monotonic() + 60
@@ -184,19 +180,21 @@ def test_with_revoke_mode_immediate_no_revoke_is_deferred(
         records = first.poll(0.02)
         assert records.to_be_revoked == first.to_be_revoked_partitions() == set()
         assert time.monotonic() < deadline
-    assert "revoked" in diary.kinds()
+    assert "revoked" in listener.kinds()
 
 
+@pytest.mark.parametrize("ending", ["unsubscribe", "close"])
 def test_unsubscribe_and_close_do_not_wait_for_a_delayed_revoke(
-    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any], ending: str
 ) -> None:
-    first, second, diary = asked_back(make, servers, topic, way)
+    first, second, listener = asked_back(make, servers, topic, way)
     asked = first.to_be_revoked_partitions()
     first.delay_revoke(asked)
-    first.unsubscribe()
-    assert diary.kinds() == ["revoked"]
-    assert first.to_be_revoked_partitions() == first.lost_partitions() == set()
-    assert not first.delay_revoke(asked), "they are not here any more"
+    getattr(first, ending)()
+    assert listener.kinds() == ["revoked"]
+    if ending == "unsubscribe":
+        assert first.to_be_revoked_partitions() == first.lost_partitions() == set()
+        assert not first.delay_revoke(asked), "they are not here any more"
     poll_all([second], shared_out([second], PARTITIONS))
 
 
@@ -217,24 +215,13 @@ def test_a_poll_with_a_long_timeout_returns_when_partitions_are_asked_back(
     poll_all([first], at_rest([first], PARTITIONS))
     first.pause(first.assignment())  # nothing else ends the poll
     second = member(make, servers, group, [topic], **way)
-    over = threading.Event()
-
-    def join() -> None:
-        while not over.is_set():
-            second.poll(0.05)
-
-    joining = threading.Thread(target=join)
-    joining.start()
-    try:
+    with polling(second):
         began = time.monotonic()
         records = first.poll(300.0)
         assert time.monotonic() - began < 60
         assert records.to_be_revoked
         assert records.to_be_revoked == first.to_be_revoked_partitions()
         assert len(records) == 0
-    finally:
-        over.set()
-        joining.join(60)
 
 
 def test_the_poll_that_reports_a_revoke_request_returns_no_records(
@@ -260,33 +247,22 @@ def test_a_loop_that_delays_no_revoke_has_all_of_max_poll_interval(
     """KIP-62 beside KIP-983. A member that was fenced would have lost all, and its commit would fail."""
 
     def scenario(second: float) -> None:
-        group, diary, interval = unique("g"), RecordingListener(), 3 * second
+        group, listener, interval = unique("g"), RecordingListener(), 3 * second
         settings = {**way, "max_poll_interval_ms": round(1000 * interval), "max_poll_records": 1}
         if way.get("group_protocol") != "consumer":
             settings["session_timeout_ms"] = round(1000 * min(interval, 6))
-        first = member(make_sync, servers, group, [topic], listener=diary, enable_auto_commit=False, **settings)
+        first = member(make_sync, servers, group, [topic], listener=listener, enable_auto_commit=False, **settings)
         poll_all([first], at_rest([first], PARTITIONS))
         assert poll_until(first, 1)
         second_member = member(make_sync, servers, group, [topic], **settings)
-        over = threading.Event()
-
-        def join() -> None:
-            while not over.is_set():
-                second_member.poll(0.05)
-
-        joining = threading.Thread(target=join)
-        joining.start()
-        try:
+        with polling(second_member):
             deadline = time.monotonic() + 60
             while not second_member.assignment() or len(first.assignment()) == PARTITIONS:
                 assert time.monotonic() < deadline
                 if first.poll(0.05):
                     time.sleep(part * interval)  # the work: time is all that matters about it
                     first.commit()
-        finally:
-            over.set()
-            joining.join(60)
-        assert "lost" not in diary.kinds()
+        assert "lost" not in listener.kinds()
 
     patiently(scenario)
 
@@ -297,7 +273,7 @@ def test_polls_stay_full_while_revokes_are_delayed(make: MakeConsumer, admin: Ad
     topic = admin.create("deferred-speed", PARTITIONS)
     for partition in range(PARTITIONS):
         write(servers, topic, numbered(5_000, partition))
-    first, _, diary = asked_back(make, servers, topic, WAYS[kind], max_poll_records=50)
+    first, _, listener = asked_back(make, servers, topic, WAYS[kind], max_poll_records=50)
     asked = first.to_be_revoked_partitions()
     kept = first.assignment() - asked
     first.delay_revoke(asked)
@@ -310,4 +286,4 @@ def test_polls_stay_full_while_revokes_are_delayed(make: MakeConsumer, admin: Ad
         records = first.poll(5.0)
         assert len(records) == 50
         assert set(records.partitions) <= kept
-    assert diary.kinds() == []
+    assert listener.kinds() == []

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from headrace import Consumer
 from headrace._machines.group.assignors import RangeAssignor
 from headrace.errors import CommitFailedError
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered, write
 from support.harness.consumers import MakeConsumer
 from support.harness.groups import WAYS as GROUP_WAYS
-from support.harness.groups import at_rest, member, poll_all
+from support.harness.groups import at_rest, member, poll_all, polling
 from support.harness.retries import patiently
 from support.members.events import Closed, Lost, Read, milliseconds
 from support.members.group_trial import GroupTrial, in_all_ways
@@ -132,7 +128,7 @@ def test_nothing_is_lost_by_a_slow_and_a_livelocked_member(admin: Admin) -> None
 
 
 class Gated(RangeAssignor):
-    """Shares out only when the gate is open. The loop of its consumer stands still until then."""
+    """Assigns only when the gate is open. The event loop of its consumer is blocked until then."""
 
     def __init__(self) -> None:
         self.is_reached, self.is_open = threading.Event(), threading.Event()
@@ -142,25 +138,6 @@ class Gated(RangeAssignor):
         self.is_reached.set()
         assert self.is_open.wait(60)
         return super().assign(members, partitions)
-
-
-@contextmanager
-def polling(*consumers: Consumer) -> Iterator[None]:
-    """Each on a thread of its own, until the end."""
-    over = threading.Event()
-
-    def poll(consumer: Consumer) -> None:
-        while not over.is_set():
-            consumer.poll(0.05)
-
-    with ThreadPoolExecutor(len(consumers)) as threads:
-        running = [threads.submit(poll, consumer) for consumer in consumers]
-        try:
-            yield
-        finally:
-            over.set()
-    for each in running:
-        each.result()
 
 
 def test_revoked_partitions_are_not_committed_under_a_later_generation(

@@ -12,8 +12,9 @@ import pytest
 from headrace import AsyncConsumer, Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
 from headrace.errors import ClosedError, ConcurrentUseError, StateError, WakeupError
 from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered_topic
 from support.harness.consumers import MakeConsumer, poll_until
-from support.harness.groups import WAYS, RecordingListener, all_of, member, numbered_topic, poll_all, shared_out
+from support.harness.groups import WAYS, RecordingListener, all_of, member, poll_all, shared_out
 from support.harness.waiting import wait_for
 
 PARTITIONS = 4

@@ -12,7 +12,7 @@ import pytest
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.errors import ConfigError, KafkaError, StateError
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered, numbered_topic, write
 from support.harness.consumers import MakeConsumer, poll_until
 from support.harness.groups import (
     SESSION,
@@ -21,7 +21,6 @@ from support.harness.groups import (
     all_of,
     at_rest,
     member,
-    numbered_topic,
     poll_all,
     shared_out,
 )

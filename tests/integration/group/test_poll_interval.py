@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,9 +12,9 @@ import pytest
 from headrace import TopicPartition
 from headrace.errors import CommitFailedError
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered_topic
 from support.harness.consumers import AnyConsumer, MakeConsumer
-from support.harness.groups import WAYS, RecordingListener, at_rest, member, poll_all, shared_out, with_session
+from support.harness.groups import WAYS, RecordingListener, at_rest, member, poll_all, polling, shared_out, with_session
 from support.harness.retries import patiently
 from support.harness.waiting import wait_for
 
@@ -25,44 +23,12 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("interval", PARTITIONS)
-    for partition in range(PARTITIONS):
-        write(servers, topic, numbered(10, partition))
-    return topic
-
-
-@pytest.fixture(params=list(WAYS))
-def way(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return WAYS[request.param]
+    return numbered_topic(servers, admin.create("interval", PARTITIONS), PARTITIONS, 10)
 
 
 def work(seconds: float) -> None:
     """What a user does instead of polling. Time is all that matters about it."""
     time.sleep(seconds)  # the work: longer or shorter than max.poll.interval.ms
-
-
-@contextmanager
-def polling(*members: AnyConsumer) -> Iterator[None]:
-    """Others poll on a thread of their own."""
-    over = threading.Event()
-    errors: list[BaseException] = []
-
-    def poll() -> None:
-        try:
-            while not over.is_set():
-                for each in members:
-                    each.poll(0.02)
-        except BaseException as error:  # noqa: BLE001  # raised where the test is
-            errors.append(error)
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(60)
-    assert not errors, errors
 
 
 def refusal(consumer: AnyConsumer) -> str:
@@ -78,20 +44,20 @@ def test_work_longer_than_the_session_timeout_keeps_the_partitions(
     make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     def scenario(second: float) -> None:
-        group, diary = unique("g"), RecordingListener()
+        group, listener = unique("g"), RecordingListener()
         settings = with_session(servers, group, way, second)
-        slow = member(make_sync, servers, group, [topic], listener=diary, **settings)
+        slow = member(make_sync, servers, group, [topic], listener=listener, **settings)
         other = member(make_sync, servers, group, [topic], **settings)
         poll_all([slow, other], at_rest([slow, other], PARTITIONS))
         before, mine = slow.group_metadata(), slow.assignment()
-        del diary.events[:]
+        del listener.events[:]
         with polling(other):
             work(2 * second)
             slow.commit()
             slow.poll(0.1)
         assert slow.group_metadata() == before
         assert slow.assignment() == mine
-        assert diary.events == []
+        assert listener.events == []
 
     patiently(scenario)
 
@@ -100,22 +66,22 @@ def test_a_member_that_misses_max_poll_interval_leaves_the_group(
     make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     def scenario(second: float) -> None:
-        group, diary = unique("g"), RecordingListener()
+        group, listener = unique("g"), RecordingListener()
         settings = with_session(servers, group, way, second)
         interval = round(1000 * second)
-        stuck = member(make_sync, servers, group, [topic], listener=diary, max_poll_interval_ms=interval, **settings)
+        stuck = member(make_sync, servers, group, [topic], listener=listener, max_poll_interval_ms=interval, **settings)
         other = member(make_sync, servers, group, [topic], **settings)
         poll_all([stuck, other], at_rest([stuck, other], PARTITIONS))
         mine = stuck.assignment()
-        del diary.events[:]
+        del listener.events[:]
         with polling(other):
             # While still in user code: a second without a poll, and a rebalance. By its heartbeats alone it would have
             # stayed for good; by their end, for another session timeout.
             wait_for("all of it", lambda: len(other.assignment()) == PARTITIONS, 1.9 * second)
             assert re.search(rf"max\.poll\.interval\.ms={interval}.*max\.poll\.records", refusal(stuck))
-            assert diary.events == [], "listeners run in poll() only"
+            assert listener.events == [], "listeners run in poll() only"
             stuck.poll(0.0)
-            assert diary.events[0] == ("lost", frozenset(mine))
+            assert listener.events[0] == ("lost", frozenset(mine))
             is_at_rest = at_rest([stuck, other], PARTITIONS)
             wait_for("its share", lambda: stuck.poll(0.05) is not None and is_at_rest())
             stuck.commit()
@@ -127,15 +93,15 @@ def test_a_poll_longer_than_max_poll_interval_keeps_the_membership(
     make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
     def scenario(second: float) -> None:
-        group, diary = unique("g"), RecordingListener()
+        group, listener = unique("g"), RecordingListener()
         consumer = member(
-            make_sync, servers, group, [topic], listener=diary, max_poll_interval_ms=round(1000 * second),
+            make_sync, servers, group, [topic], listener=listener, max_poll_interval_ms=round(1000 * second),
             auto_offset_reset="latest", **with_session(servers, group, way, second),
         )  # fmt: skip
         poll_all([consumer], shared_out([consumer], PARTITIONS))
         assert len(consumer.poll(1.5 * second)) == 0
         assert len(consumer.poll(0.1)) == 0
-        assert diary.kinds() == ["assigned"]
+        assert listener.kinds() == ["assigned"]
 
     patiently(scenario)
 
@@ -146,10 +112,10 @@ def test_a_rebalance_waits_for_the_longest_max_poll_interval_of_its_members(
     """A member that is slow to rejoin is waited for, as long as the most patient member would."""
 
     def scenario(second: float) -> None:
-        group, diary = unique("g"), RecordingListener()
+        group, listener = unique("g"), RecordingListener()
         way = with_session(servers, group, WAYS["eager"], second)
         hasty = {**way, "max_poll_interval_ms": round(1000 * second)}
-        slow = member(make_sync, servers, group, [topic], listener=diary, max_poll_interval_ms=60_000, **way)
+        slow = member(make_sync, servers, group, [topic], listener=listener, max_poll_interval_ms=60_000, **way)
         quick = member(make_sync, servers, group, [topic], **hasty)
         poll_all([slow, quick], at_rest([slow, quick], PARTITIONS))
         before = slow.group_metadata()
@@ -161,7 +127,7 @@ def test_a_rebalance_waits_for_the_longest_max_poll_interval_of_its_members(
             wait_for("their shares", lambda: slow.poll(0.05) is not None and all_have_some())
         after = slow.group_metadata()
         assert after.member_id == before.member_id, "it was never out"
-        assert "lost" not in diary.kinds()
+        assert "lost" not in listener.kinds()
 
     patiently(scenario)
 
@@ -170,9 +136,9 @@ def test_a_member_that_is_too_slow_to_rejoin_is_removed(make_sync: MakeConsumer,
     """Its own patience is above that of the group only by its session timeout: the coordinator gives it up first."""
 
     def scenario(second: float) -> None:
-        group, diary = unique("g"), RecordingListener()
+        group, listener = unique("g"), RecordingListener()
         way = with_session(servers, group, {**WAYS["eager"], "max_poll_interval_ms": round(500 * second)}, 5 * second)
-        slow = member(make_sync, servers, group, [topic], listener=diary, **way)
+        slow = member(make_sync, servers, group, [topic], listener=listener, **way)
         poll_all([slow], at_rest([slow], PARTITIONS))
         newcomer = member(make_sync, servers, group, [topic], **way)
         with polling(newcomer):
@@ -180,7 +146,7 @@ def test_a_member_that_is_too_slow_to_rejoin_is_removed(make_sync: MakeConsumer,
             wait_for("all of it", lambda: len(newcomer.assignment()) == PARTITIONS, 4 * second)
             assert re.search(r"UNKNOWN_MEMBER_ID.*raise max\.poll\.interval\.ms", refusal(slow))
             slow.poll(0.0)
-            assert diary.kinds()[-1] == "lost"
+            assert listener.kinds()[-1] == "lost"
             both_have_some = shared_out([slow, newcomer], PARTITIONS)
             wait_for("their shares", lambda: slow.poll(0.05) is not None and both_have_some())
 
@@ -207,16 +173,16 @@ def test_a_listener_that_hangs_past_max_poll_interval_loses_the_partitions(
     """It runs inside of poll(), but the progress that counts is the user's."""
 
     def scenario(second: float) -> None:
-        group, diary = unique("g"), Hanging()
+        group, listener = unique("g"), Hanging()
         settings = with_session(servers, group, way, second)
         interval = {"max_poll_interval_ms": round(1000 * second)}
-        stuck = member(make_sync, servers, group, [topic], listener=diary, **settings, **interval)
+        stuck = member(make_sync, servers, group, [topic], listener=listener, **settings, **interval)
         other = member(make_sync, servers, group, [topic], **settings)
         with polling(stuck):
-            assert diary.is_called.wait(60)
+            assert listener.is_called.wait(60)
             wait_for("all of it", lambda: other.poll(0.05) is not None and len(other.assignment()) == PARTITIONS)
-            diary.may_go.set()
+            listener.may_go.set()
             poll_all([other], shared_out([stuck, other], PARTITIONS))
-        assert diary.kinds()[:2] == ["assigned", "lost"], "it hears of it when it is back"
+        assert listener.kinds()[:2] == ["assigned", "lost"], "it hears of it when it is back"
 
     patiently(scenario)

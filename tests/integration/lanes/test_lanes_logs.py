@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from headrace import OffsetAndMetadata, Record, TopicPartition, Watermarks
 from headrace.errors import HeadraceError
@@ -25,17 +24,6 @@ from support.harness.two_lanes import (
 from support.harness.waiting import wait_for
 
 
-def recreated(admin: Admin, topic: str) -> bool:
-    """The broker takes the name again only when the deletion is through."""
-    try:
-        admin.create("", name=topic)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
-        return False
-    return True
-
-
 class LostRanges(RecordingListener):
     def __init__(self) -> None:
         super().__init__()
@@ -51,11 +39,11 @@ class TestLogs:
     ) -> None:
         group = behind(servers, tp, 70, 120)
         admin.delete_records(tp.topic, 90)
-        diary = LostRanges()
-        consumer = two_lane_member(make, servers, group, tp.topic, "cooperative", listener=diary)
+        listener = LostRanges()
+        consumer = two_lane_member(make, servers, group, tp.topic, "cooperative", listener=listener)
         records = poll_until(consumer, 30)
         assert offsets(records, "backlog") == list(range(90, 120))
-        assert diary.lost == [(tp, 70, 90)]
+        assert listener.lost == [(tp, 70, 90)]
         assert consumer.metrics()["backlog"]["lost"] == 20
         consumer.commit()
         assert consumer.committed([tp])[tp].offset == 120
@@ -85,7 +73,7 @@ class TestLogs:
         assert len(consumer.poll(60)) == 10
         admin.delete(tp.topic)
         wait_for("the end of the old topic", lambda: not admin.is_there(tp.topic))
-        wait_for("the new topic", lambda: recreated(admin, tp.topic))
+        admin.recreate(tp.topic)
         write(servers, tp.topic, numbered(7))
         seen: list[Record] = []
         while 6 not in offsets(seen, "live"):

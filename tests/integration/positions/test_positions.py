@@ -11,7 +11,7 @@ import pytest
 from headrace import OffsetAndMetadata, TopicPartition
 from headrace.errors import OffsetOutOfRangeError, OffsetResetError, StateError
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import Outgoing, numbered, write
+from support.brokers.produce import Outgoing, numbered, numbered_topic, write
 from support.harness.consumers import AnyConsumer, MakeConsumer, assigned, poll_until, read_rows
 from support.harness.waiting import wait_for
 
@@ -19,10 +19,7 @@ from support.harness.waiting import wait_for
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
     """Three partitions with the values 0 to 99 at the offsets 0 to 99."""
-    topic = admin.create("positions", 3)
-    for partition in range(3):
-        write(servers, topic, numbered(100, partition))
-    return topic
+    return numbered_topic(servers, admin.create("positions", 3), 3, 100)
 
 
 def offsets(consumer: AnyConsumer, count: int) -> list[int]:

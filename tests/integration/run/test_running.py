@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from headrace import Record, TopicPartition
 from headrace._machines.commit.offset_set import OffsetSet
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import Outgoing, numbered, write
+from support.brokers.produce import Outgoing, numbered_topic, write
 from support.harness.consumers import KINDS, poll_until
 from support.harness.groups import WAYS, RecordingListener, with_session
 from support.harness.run_kinds import DEADLINE, Kind, committed, in_thread, until
@@ -23,13 +23,6 @@ from support.harness.waiting import wait_for
 PARTITIONS = 6
 PATIENT = 30.0
 """Seconds of a session that a busy machine does not end."""
-
-
-@pytest.fixture(params=list(KINDS))
-def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
-    kind = Kind(request.param)
-    yield kind
-    kind.close()
 
 
 # -- order, failures, bounds -----------------------------------------------------------------------------------------
@@ -203,10 +196,7 @@ COUNT = 150
 
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("run", PARTITIONS)
-    for number in range(PARTITIONS):
-        write(servers, topic, numbered(COUNT, number))
-    return topic
+    return numbered_topic(servers, admin.create("run", PARTITIONS), PARTITIONS, COUNT)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -260,8 +250,8 @@ def test_work_on_a_lost_partition_is_dropped_and_repeated_by_the_next_owner(
     partition is lost, or given up if the call was stuck for that long before."""
     group, total = unique("g"), PARTITIONS * COUNT
     settings = {**WAYS["eager"], "session_timeout_ms": 1500}
-    diary = RecordingListener()
-    first = kind.member(servers, group, topic, listener=diary, max_poll_interval_ms=1500, **settings)
+    listener = RecordingListener()
+    first = kind.member(servers, group, topic, listener=listener, max_poll_interval_ms=1500, **settings)
     began: list[tuple[int, int]] = []
     handled: Counter[tuple[int, int]] = Counter()
     is_over = threading.Event()
@@ -274,7 +264,7 @@ def test_work_on_a_lost_partition_is_dropped_and_repeated_by_the_next_owner(
         return None
 
     def is_lost(_: Any) -> bool:
-        return bool(began) and not {"lost", "revoked"}.isdisjoint(diary.kinds())
+        return bool(began) and not {"lost", "revoked"}.isdisjoint(listener.kinds())
 
     def work() -> Any:
         try:

@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from headrace import Progress, Record
 from headrace._aio.run.consumer_run import ConsumerRun
 from headrace.errors import ConfigError, KafkaError, StateError
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import numbered, write
+from support.brokers.produce import numbered_topic
 from support.harness.consumers import KINDS, AnyConsumer
 from support.harness.run_kinds import DEADLINE, Kind, committed_offsets, until
 from support.members.subprocesses import INTERRUPTIBLE
@@ -28,19 +27,9 @@ PARTITIONS = 6
 COUNT = 150
 
 
-@pytest.fixture(params=list(KINDS))
-def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
-    kind = Kind(request.param)
-    yield kind
-    kind.close()
-
-
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("ends", PARTITIONS)
-    for number in range(PARTITIONS):
-        write(servers, topic, numbered(COUNT, number))
-    return topic
+    return numbered_topic(servers, admin.create("ends", PARTITIONS), PARTITIONS, COUNT)
 
 
 def done(consumer: AnyConsumer, topic: str) -> set[tuple[int, int]]:
@@ -276,7 +265,7 @@ settings = dict(bootstrap_servers=servers, group_id=group, commit_mode="done", a
 
 told = 0
 
-def pace():
+def seconds_of_work():
     return 0.02 if told < 60 else 0.3  # the signal comes before all is done, however late it comes
 
 def tell(record):
@@ -285,11 +274,11 @@ def tell(record):
     os.write(1, b"%d %d\\n" % (record.partition, record.offset))
 
 def plain(record):
-    time.sleep(pace())  # the work
+    time.sleep(seconds_of_work())  # the work
     tell(record)
 
 async def coroutine(record):
-    await asyncio.sleep(pace())  # the work
+    await asyncio.sleep(seconds_of_work())  # the work
     tell(record)
 
 async def main():
@@ -314,8 +303,8 @@ def test_a_signal_ends_run_after_handled_records_are_committed(
     group = unique("g")
     command = [sys.executable, "-c", INTERRUPTIBLE + CHILD, kind.name, servers, group, topic]
     with (
-        tempfile.TemporaryFile("w+") as complaints,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True) as child,
+        tempfile.TemporaryFile("w+") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as child,
     ):
         watchdog = threading.Timer(DEADLINE, child.kill)
         watchdog.start()
@@ -328,8 +317,8 @@ def test_a_signal_ends_run_after_handled_records_are_committed(
         finally:
             watchdog.cancel()
             child.kill()
-        complaints.seek(0)
-        pending_error = complaints.read()
+        stderr.seek(0)
+        errors = stderr.read()
     told = [line.split() for line in lines]
     handled = {(int(words[0]), int(words[1])) for words in told if words[0] != "ended"}
     assert 50 <= len(handled) < PARTITIONS * COUNT
@@ -337,7 +326,7 @@ def test_a_signal_ends_run_after_handled_records_are_committed(
     assert done(watcher, topic) == handled
     if (kind.name, number) == ("async", signal.SIGINT):
         # asyncio.run() cancels what runs, and raises KeyboardInterrupt afterwards.
-        assert pending_error.rstrip().endswith("KeyboardInterrupt")
+        assert errors.rstrip().endswith("KeyboardInterrupt")
     else:
         assert told[-1] == ["ended", str(len(handled)), "0"]
-        assert (child.returncode, pending_error) == (0, "")
+        assert (child.returncode, errors) == (0, "")

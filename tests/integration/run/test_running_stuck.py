@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -18,8 +18,7 @@ import pytest
 from headrace import Record
 from headrace.errors import ConfigError
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import numbered, write
-from support.harness.consumers import KINDS
+from support.brokers.produce import numbered, numbered_topic, write
 from support.harness.groups import WAYS, RecordingListener
 from support.harness.run_kinds import DEADLINE, Kind, committed_offsets, in_thread, until
 from support.harness.waiting import wait_for
@@ -31,19 +30,9 @@ BAD = (1, 4)  # a partition, and an offset in it
 Place = tuple[int, int]
 
 
-@pytest.fixture(params=list(KINDS))
-def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
-    kind = Kind(request.param)
-    yield kind
-    kind.close()
-
-
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    topic = admin.create("stuck", PARTITIONS)
-    for number in range(PARTITIONS):
-        write(servers, topic, numbered(COUNT, number))
-    return topic
+    return numbered_topic(servers, admin.create("stuck", PARTITIONS), PARTITIONS, COUNT)
 
 
 def place_of(record: Record) -> Place:
@@ -237,12 +226,14 @@ def test_a_stuck_handler_s_partition_moves_to_another_member(
     kind: Kind, admin: Admin, servers: str, way: str, auto_commit: bool
 ) -> None:
     """Nobody asks for it back: the member leaves, in order, and the other takes over. Then it comes back."""
-    topic, group, diary = admin.create("given-up", PARTITIONS), unique("g"), RecordingListener()
+    topic, group, listener = admin.create("given-up", PARTITIONS), unique("g"), RecordingListener()
     everything = {(number, offset) for number in range(PARTITIONS) for offset in range(COUNT)}
     work = Handling(kind, lambda place, _: place[1] == 4, stubborn=True)
     other: Counter[Place] = Counter()
     settings = {**WAYS[way], "enable_auto_commit": auto_commit}
-    first = kind.member(servers, group, topic, listener=diary, max_poll_interval_ms=round(1000 * INTERVAL), **settings)
+    first = kind.member(
+        servers, group, topic, listener=listener, max_poll_interval_ms=round(1000 * INTERVAL), **settings
+    )
     second = kind.member(servers, group, topic, **settings)
     is_over = threading.Event()
 
@@ -250,7 +241,7 @@ def test_a_stuck_handler_s_partition_moves_to_another_member(
         other[place_of(record)] += 1
 
     def is_back(_: Any) -> bool:
-        kinds = diary.kinds()
+        kinds = listener.kinds()
         return len(work.handled + other) == len(everything) and kinds[-1] == "assigned"
 
     def start(consumer: Any, handler: Any, is_enough: Callable[[Any], bool]) -> Future[Any]:
@@ -272,7 +263,7 @@ def test_a_stuck_handler_s_partition_moves_to_another_member(
         took.result(DEADLINE + 5)
     assert work.calls.total() > work.handled.total(), "nothing was stuck"
     assert set(work.calls.values()) == {1}, "it came back before the other had taken over"
-    assert "lost" not in diary.kinds(), "it left in order"
+    assert "lost" not in listener.kinds(), "it left in order"
     assert work.handled + other == Counter(everything)
     assert progress.handled == work.handled.total()
     assert first.subscription() == {topic}
@@ -288,18 +279,18 @@ def test_run_can_be_ended_while_its_consumer_has_left_the_group(
 ) -> None:
     """And the consumer is subscribed afterwards, as it was."""
     caplog.set_level(logging.WARNING, "headrace")
-    diary = RecordingListener()
+    listener = RecordingListener()
     work = Handling(kind, lambda place, call: place == BAD and call == 1, stubborn=True)
     settings = {"max_poll_interval_ms": 2_000, "session_timeout_ms": 30_000, "group_instance_id": "one"}
-    consumer = kind.member(servers, unique("g"), topic, listener=diary, **settings)
+    consumer = kind.member(servers, unique("g"), topic, listener=listener, **settings)
     if ends_by == "signal":
-        consumer.subscribe(pattern=topic, listener=diary)
+        consumer.subscribe(pattern=topic, listener=listener)
 
     def is_away(_: Any) -> bool:
-        if "revoked" in diary.kinds() and ends_by == "signal":
+        if "revoked" in listener.kinds() and ends_by == "signal":
             os.kill(os.getpid(), signal.SIGTERM)
             return False
-        return "revoked" in diary.kinds()
+        return "revoked" in listener.kinds()
 
     progress = consumer.run(work.handler, **until(consumer, is_away))
     assert progress.seconds < 20
@@ -318,10 +309,12 @@ def test_run_can_be_ended_while_its_consumer_has_left_the_group(
 
 def test_only_the_revoked_partition_of_stuck_handlers_is_given_up(kind: Kind, servers: str, topic: str) -> None:
     """The group asks for it while its handler is stuck: this member stays, and keeps the others."""
-    group, diary = unique("g"), RecordingListener()
+    group, listener = unique("g"), RecordingListener()
     work = Handling(kind, lambda place, _: place[1] == 0, stubborn=True)
     settings = WAYS["cooperative"]
-    first = kind.member(servers, group, topic, listener=diary, max_poll_interval_ms=round(1000 * INTERVAL), **settings)
+    first = kind.member(
+        servers, group, topic, listener=listener, max_poll_interval_ms=round(1000 * INTERVAL), **settings
+    )
     other: list[int] = []
     is_over = threading.Event()
     ended = in_thread(
@@ -340,7 +333,7 @@ def test_only_the_revoked_partition_of_stuck_handlers_is_given_up(kind: Kind, se
     )
     try:
         assert took.result(DEADLINE + 5).handled >= COUNT
-        (gone,) = [partitions for kind, partitions in diary.told() if kind != "assigned"][:1]
+        (gone,) = [partitions for kind, partitions in listener.told() if kind != "assigned"][:1]
         assert len(gone) == 1, "more than the group asked for"
     finally:
         is_over.set()

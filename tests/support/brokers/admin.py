@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, ElectionType, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs leave most of them out
     AdminClient,
     AlterConfigOpType,
@@ -100,6 +100,19 @@ class Admin:
 
     def delete(self, name: str) -> None:
         self._client.delete_topics([name])[name].result(_TIMEOUT)
+
+    def recreate(self, name: str, partitions: int = 1) -> None:
+        """A new topic with the name of a deleted one. The broker rejects the name until the deletion is complete."""
+        wait_for(f"the new topic {name}", lambda: self._is_created(name, partitions))
+
+    def _is_created(self, name: str, partitions: int) -> bool:
+        try:
+            self.create("", partitions, name=name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            return False
+        return True
 
     def is_there(self, name: str) -> bool:
         """As the broker sees it, which hears of a topic that is deleted a moment later."""

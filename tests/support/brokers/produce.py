@@ -78,3 +78,10 @@ def numbered(count: int, partition: int = 0, start: int = 0, size: int = 0) -> I
     """Records whose value is their number, filled up to `size` bytes."""
     for number in range(start, start + count):
         yield Outgoing(b"%d" % number if not size else b"%0*d" % (size, number), partition=partition)
+
+
+def numbered_topic(servers: str, topic: str, partitions: int, records: int) -> str:
+    """Fills a topic: so many records in each partition, each with its number."""
+    for partition in range(partitions):
+        write(servers, topic, numbered(records, partition))
+    return topic

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from headrace import RebalanceListener, Record, TopicPartition
 from support.brokers.group_configs import set_session_timeout
-from support.brokers.produce import numbered, write
 from support.harness.consumers import AnyConsumer, MakeConsumer
 
 # What makes a consumer a member by each way of sharing partitions out. Members hear of a rebalance with a heartbeat, so
@@ -56,13 +58,6 @@ def with_session(servers: str, group: str, way: dict[str, Any], seconds: float) 
     return {**way, "session_timeout_ms": round(seconds * 1000)}
 
 
-def numbered_topic(servers: str, topic: str, partitions: int, records: int) -> str:
-    """Fills a topic: so many records in each partition, each with its number."""
-    for partition in range(partitions):
-        write(servers, topic, numbered(records, partition))
-    return topic
-
-
 def all_of(topic: str, partitions: int) -> set[TopicPartition]:
     return {TopicPartition(topic, number) for number in range(partitions)}
 
@@ -85,6 +80,25 @@ def poll_all(
         for consumer in members:
             records += consumer.poll(each)
     return records
+
+
+@contextmanager
+def polling(*members: AnyConsumer) -> Iterator[None]:
+    """Each polls on a thread of its own, until the end, which raises what a poll has raised."""
+    over = threading.Event()
+
+    def poll(consumer: AnyConsumer) -> None:
+        while not over.is_set():
+            consumer.poll(0.05)
+
+    with ThreadPoolExecutor(len(members)) as threads:
+        running = [threads.submit(poll, consumer) for consumer in members]
+        try:
+            yield
+        finally:
+            over.set()
+    for each in running:
+        each.result()
 
 
 def at_rest(members: Sequence[AnyConsumer], partitions: int) -> Callable[[], bool]:

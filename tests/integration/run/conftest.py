@@ -1,0 +1,17 @@
+"""run() on threads and as tasks: each test here is run with both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.harness.consumers import KINDS
+from support.harness.run_kinds import Kind
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    kind = Kind(request.param)
+    yield kind
+    kind.close()
