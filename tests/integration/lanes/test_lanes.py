@@ -22,6 +22,7 @@ from support.harness.two_lanes import (
     laned,
     offsets,
     open_ranges,
+    read_in_two_lanes,
 )
 from support.harness.waiting import wait_for
 
@@ -223,11 +224,7 @@ class TestCommits:
     def test_explicit_commits_are_split_by_the_range_they_fall_in(
         self, make: MakeConsumer, servers: str, tp: TopicPartition
     ) -> None:
-        group = behind(servers, tp, 70, 120)
-        consumer = laned(make, servers, group, tp.topic)
-        assert consumer.position(tp) == 120
-        grow(servers, tp, 130, 120)
-        poll_until(consumer, 60)
+        group, consumer = read_in_two_lanes(make, servers, tp)
         consumer.commit({tp: OffsetAndMetadata(90, "half")})
         one, two = both_logs(servers, group, tp)
         assert one is not None
@@ -276,11 +273,7 @@ class TestCommits:
     def test_a_failed_commit_of_the_backlog_lane_does_not_stop_the_live_lane(
         self, make: MakeConsumer, servers: str, tp: TopicPartition
     ) -> None:
-        group = behind(servers, tp, 70, 120)
-        consumer = laned(make, servers, group, tp.topic)
-        assert consumer.position(tp) == 120
-        grow(servers, tp, 130, 120)
-        poll_until(consumer, 60)
+        group, consumer = read_in_two_lanes(make, servers, tp)
         with_members = member(make, servers, f"{group}.backlog", [tp.topic])
         poll_all([with_members], lambda: bool(with_members.assignment()))
         with pytest.raises(Exception, match="backlog"):

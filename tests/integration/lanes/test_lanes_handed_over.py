@@ -23,6 +23,7 @@ from support.harness.two_lanes import (
     laned,
     offsets,
     read_by_confluent,
+    read_in_two_lanes,
     two_lane_member,
 )
 from support.members.dead_members import remove_member
@@ -50,11 +51,7 @@ class TestComingAndGoing:
     def test_a_consumer_with_one_lane_reads_exactly_the_open_offsets(
         self, make: MakeConsumer, servers: str, tp: TopicPartition, ends: str
     ) -> None:
-        group = behind(servers, tp, 70, 120)
-        consumer = laned(make, servers, group, tp.topic)
-        assert consumer.position(tp) == 120
-        grow(servers, tp, 130, 120)
-        poll_until(consumer, 60)
+        group, consumer = read_in_two_lanes(make, servers, tp)
         consumer.commit({tp: 90})
         consumer.commit({tp: 125})
         crash(consumer) if ends == "crash" else consumer.close()
@@ -88,11 +85,7 @@ class TestComingAndGoing:
     def test_a_commit_of_a_consumer_with_one_lane_keeps_the_rest_open(
         self, make: MakeConsumer, servers: str, tp: TopicPartition
     ) -> None:
-        group = behind(servers, tp, 70, 120)
-        consumer = laned(make, servers, group, tp.topic)
-        assert consumer.position(tp) == 120
-        grow(servers, tp, 130, 120)
-        poll_until(consumer, 60)
+        group, consumer = read_in_two_lanes(make, servers, tp)
         consumer.commit({tp: 125})
         crash(consumer)
         plain = laned(make, servers, group, tp.topic, enable_parallel_rebalance=False, max_poll_records=10)

@@ -15,7 +15,7 @@ from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
 from headrace.errors import KafkaError
 from support.brokers.admin import client_settings, unique
 from support.brokers.produce import numbered, write
-from support.harness.consumers import AnyConsumer, MakeConsumer
+from support.harness.consumers import AnyConsumer, MakeConsumer, poll_until
 from support.harness.groups import WAYS
 
 _TIMEOUT = 30.0
@@ -33,6 +33,16 @@ def laned(make: MakeConsumer, servers: str, group: str, topic: str, **settings: 
     return consumer
 
 
+def read_in_two_lanes(make: MakeConsumer, servers: str, tp: TopicPartition) -> tuple[str, AnyConsumer]:
+    """A group that had committed 70, and a consumer that has read the backlog from 70 to 120, and 120 to 130 live."""
+    group = behind(servers, tp, 70, 120)
+    consumer = laned(make, servers, group, tp.topic)
+    assert consumer.position(tp) == 120
+    grow(servers, tp, 130, 120)
+    poll_until(consumer, 60)
+    return group, consumer
+
+
 def two_lane_member(
     make: MakeConsumer, servers: str, group: str, topic: str, way: str | None = None, **settings: Any
 ) -> AnyConsumer:
@@ -47,16 +57,16 @@ def two_lane_member(
 def commit_of(servers: str, group: str, tp: TopicPartition) -> OffsetAndMetadata | None:
     """As it lies in the log of the group. (confluent-kafka does not read all of its text.)"""
     with Consumer(bootstrap_servers=servers, group_id=group) as reader:
-        engine = reader._parts.lifecycle.start()
+        runtime = reader._parts.lifecycle.start()
 
         async def ask() -> OffsetAndMetadata | None:
-            answer = (await engine.offset_requests.committed([tp]))[tp]
+            answer = (await runtime.offset_requests.committed([tp]))[tp]
             if isinstance(answer, KafkaError):
                 raise answer
             return answer
 
         found: OffsetAndMetadata | None = reader._portal.run(
-            lambda: engine.client.with_retries("committed", time.monotonic() + _TIMEOUT, ask)
+            lambda: runtime.client.with_retries("committed", time.monotonic() + _TIMEOUT, ask)
         )
     return None if found is None else found._replace(leader_epoch=None)
 
