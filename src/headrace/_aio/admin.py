@@ -335,7 +335,7 @@ class AsyncAdmin:
 
     async def _timed(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         deadline = asyncio.get_running_loop().time() + self._config.default_api_timeout_ms / 1000
-        result: T = await self._client.with_retries(what, deadline, attempt)
+        result: T = await self._client.retries.run(what, deadline, attempt)
         return result
 
 

@@ -19,7 +19,7 @@ from .lanes.start import TwoLaneStart
 from .lanes.tokens import LaneTokens
 from .network.client import Client
 from .positions.list_offsets import ListOffsets
-from .positions.start import CommittedStart, PartitionStart
+from .positions.partition_start import CommittedStart, PartitionStart
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 
 from .._arguments import SomePartitions, optional_seconds_of, partition_of, partitions_in, timestamps_in, topic_of
-from .._machines.fetch.positions import ListedOffset
+from .._machines.positions.positions import ListedOffset
 from ..errors import HeadraceError
 from ..types import OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
 from .call_guard import CallGuard

@@ -43,7 +43,7 @@ class RetriedCalls:
         async def work() -> T:
             async with lifecycle.guard.interruptible():
                 try:
-                    result: T = await runtime.client.with_retries(what, deadline, attempt)
+                    result: T = await runtime.client.retries.run(what, deadline, attempt)
                 except RequestTimeoutError as error:
                     if error.__cause__ is None and (last := cause()) is not None:
                         raise RequestTimeoutError(f"{error}. Last error: {last}") from last

@@ -12,18 +12,8 @@ from ..sync import Consumer
 from ..types import TopicPartition, Watermarks
 from .consumer_access import all_refuse, topics_and_ends
 from .offset_range import Offsets
-from .options.source import (
-    EARLIEST,
-    LATEST,
-    AssignStrategy,
-    EarliestOrLatest,
-    OffsetRangeLimit,
-    OptionError,
-    SourceOptions,
-    SpecificOffsets,
-    SubscribePatternStrategy,
-    SubscribeStrategy,
-)
+from .options.offset_limits import EARLIEST, LATEST, EarliestOrLatest, OffsetRangeLimit, SpecificOffsets
+from .options.source import AssignStrategy, OptionError, SourceOptions, SubscribePatternStrategy, SubscribeStrategy
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from .options.group import has_lane_column
-from .options.values import OptionError
+from .options.parsers import OptionError
 
 LANE = "lane"
 

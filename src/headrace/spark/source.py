@@ -10,10 +10,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from .options.group import GroupOptions, reject_in_batch
+from .options.parsers import OptionError
 from .options.source import SourceOptions
 from .options.table import created_table_options, read_table_options, with_table_options
 from .options.unused import unused_options_warning
-from .options.values import OptionError
 from .schema import check_schema, source_schema
 
 

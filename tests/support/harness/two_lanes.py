@@ -66,7 +66,7 @@ def commit_of(servers: str, group: str, tp: TopicPartition) -> OffsetAndMetadata
             return answer
 
         found: OffsetAndMetadata | None = reader._portal.run(
-            lambda: runtime.client.with_retries("committed", time.monotonic() + _TIMEOUT, ask)
+            lambda: runtime.client.retries.run("committed", time.monotonic() + _TIMEOUT, ask)
         )
     return None if found is None else found._replace(leader_epoch=None)
 

@@ -16,9 +16,10 @@ from headrace._aio.lanes.source import TwoLaneSource
 from headrace._aio.lanes.start import TwoLaneStart
 from headrace._machines.commit.offset_set import LAST_OFFSET, OffsetSet
 from headrace._machines.fetch.partition import PartitionState, Position
-from headrace._machines.fetch.positions import EpochEnd, ListedOffset
 from headrace._machines.lanes.commit_metadata import CommitMark
 from headrace._machines.lanes.lanes import Lanes, LaneStart
+from headrace._machines.positions.positions import ListedOffset
+from headrace._machines.positions.truncation import EpochEnd
 from headrace.errors import CommitFailedError, HeadraceError
 from headrace.records import decode
 from support.brokers.record_batches import Entry, encode_batch

@@ -18,7 +18,7 @@ Traceback (most recent call last):
   File "c.py", line 9, in chosen
     raise OptionError(f"there is no topic {name}")
            ^^^^^^^^^^
-headrace.spark.options.values.OptionError: there is no topic nosuch
+headrace.spark.options.parsers.OptionError: there is no topic nosuch
  SQLSTATE: 38000
 === Streaming Query ===
 Identifier: a"""

@@ -38,14 +38,12 @@ class Client:
     def __init__(self, codes: dict[TopicPartition, int], *answers: dict[str, Any]) -> None:
         self.config = ConsumerConfig.parse(bootstrap_servers="b:1", group_id="g")
         self.lock = threading.Lock()
+        self.retries = SimpleNamespace(pause=lambda failures: 0.01 * failures)
         self.cluster: Cluster = cluster_of(KNOWN, topic(partition(), name="u", id=T2))
         self.codes = codes
         self.answers = list(answers)
         self.asked: list[tuple[frozenset[str], bool]] = []
         self.versions: list[int | None] = []
-
-    def retry_pause(self, failures: int) -> float:
-        return 0.01 * failures
 
     async def learn(self, names: Any, *, may_create: bool) -> None:
         self.asked.append((frozenset(names), may_create))

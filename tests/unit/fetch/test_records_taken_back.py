@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace._machines.fetch.partition import Position
-from headrace._machines.fetch.positions import EpochEnd, Positions
+from headrace._machines.positions.positions import Positions
+from headrace._machines.positions.truncation import EpochEnd
 from support.harness.buffer_in_memory import TP, batch, buffer, delivered, position_of
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace._machines.group.classic import ClassicMember
 from headrace._machines.group.consumer_protocol import ConsumerProtocolMember
-from headrace._machines.group.heartbeat import HeartbeatTimer
+from headrace._machines.group.heartbeat_timer import HeartbeatTimer
 from simulation.chaos import Chaos, run
 from simulation.world import Scenario, Violation
 

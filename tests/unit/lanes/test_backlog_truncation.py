@@ -9,8 +9,8 @@ import pytest
 from headrace import TopicPartition
 from headrace._machines.commit.offset_set import OffsetSet
 from headrace._machines.fetch.partition import Phase, Position
-from headrace._machines.fetch.positions import EpochEnd
 from headrace._machines.lanes.commit_metadata import CommitMark, committed_offset
+from headrace._machines.positions.truncation import EpochEnd
 from headrace.errors import (
     HeadraceError,
     LogTruncationError,

@@ -10,7 +10,8 @@ from headrace._aio.positions.updater import PositionUpdater, _timestamp
 from headrace._machines.cluster import Leader, Partition, Topic
 from headrace._machines.commit.offset_set import LAST_OFFSET, OffsetSet
 from headrace._machines.fetch.partition import Phase, Position
-from headrace._machines.fetch.positions import EpochEnd, Positions
+from headrace._machines.positions.positions import Positions
+from headrace._machines.positions.truncation import EpochEnd
 from headrace.types import Node
 from support.brokers.fake_broker import run
 from support.harness.buffer_in_memory import TP, batch, buffer

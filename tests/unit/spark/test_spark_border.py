@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from headrace.errors import HeadraceError, NetworkError, RequestTimeoutError
 from headrace.spark import offset_lookup as logs
 from headrace.spark.error_boundary import FailedStreamReader, error_boundary
-from headrace.spark.options.values import OptionError
+from headrace.spark.options.parsers import OptionError
 from headrace.spark.source import HeadraceSource
 
 

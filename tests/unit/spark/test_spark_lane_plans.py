@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from headrace._machines.commit.offset_set import OffsetSet
 from headrace.spark.checkpoint import BACKLOG, LIVE, Checkpoint, DoneOffsets, LaneRange
-from headrace.spark.driver.lanes import partitions_to_jump, plan_batch
+from headrace.spark.driver.batch_plan import plan_batch
+from headrace.spark.driver.lanes import partitions_to_jump
 from headrace.spark.driver.tasks import plan_tasks
 from headrace.spark.options.group import LaneOptions
 from headrace.types import TopicPartition

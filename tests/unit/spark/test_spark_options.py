@@ -13,17 +13,8 @@ pytest.importorskip("pyspark")
 
 from headrace.spark.driver.ranges import distribute, split_ranges
 from headrace.spark.offset_range import OffsetRange
-from headrace.spark.options.source import (
-    EARLIEST,
-    LATEST,
-    AssignStrategy,
-    EarliestOrLatest,
-    OptionError,
-    SourceOptions,
-    SpecificOffsets,
-    SpecificTimestamps,
-    SubscribeStrategy,
-)
+from headrace.spark.options.offset_limits import EARLIEST, LATEST, EarliestOrLatest, SpecificOffsets, SpecificTimestamps
+from headrace.spark.options.source import AssignStrategy, OptionError, SourceOptions, SubscribeStrategy
 from headrace.types import TopicPartition
 
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}

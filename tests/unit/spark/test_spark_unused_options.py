@@ -19,7 +19,7 @@ from headrace.errors import HeadraceError
 from headrace.spark.group.member import create_member_consumer
 from headrace.spark.offset_lookup import create_standalone_consumer
 from headrace.spark.options.consumer import CONSUMER_SETTINGS, UNUSED_SETTINGS
-from headrace.spark.options.values import OptionError
+from headrace.spark.options.parsers import OptionError
 from headrace.spark.source import HeadraceSource
 from headrace.spark.worker.reader import create_task_consumer
 

@@ -247,7 +247,7 @@ class Committer:
         if not plan:
             return
         try:
-            await runtime.client.with_retries("auto-commit", deadline, lambda: self.write(runtime, plan))
+            await runtime.client.retries.run("auto-commit", deadline, lambda: self.write(runtime, plan))
         except HeadraceError as error:
             log.warning("the last auto-commit failed, these records will be read again: %s", error)
 
@@ -269,7 +269,7 @@ class Committer:
             await store.final_commit(partitions, self._is_deleted)
 
         try:
-            await runtime.client.with_retries("the final commit", deadline, commit)
+            await runtime.client.retries.run("the final commit", deadline, commit)
         except CommitFailedError as error:
             if error.partitions:
                 self._drop(error)

@@ -208,7 +208,7 @@ class OffsetRequests:
                 raise kafka_error(unknown[still[0]], f"OffsetCommit of {still[0]} to group {self.group}")
             if len(recreated | deleted) == len(unknown) or loop.time() >= deadline:
                 raise self._missing_topics_error(unknown, _RECREATED if recreated else _DELETED)
-            await asyncio.sleep(self._client.retry_pause(1))
+            await asyncio.sleep(self._client.retries.pause(1))
 
     def _missing_topics_error(self, partitions: Mapping[TopicPartition, int], detail: str) -> CommitFailedError:
         tps = sorted(partitions)

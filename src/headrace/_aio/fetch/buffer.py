@@ -22,7 +22,7 @@ from ..._machines.cluster import Cluster
 from ..._machines.commit.offset_set import LAST_OFFSET, OffsetSet
 from ..._machines.error_pacing import RETRIED, ErrorPacing
 from ..._machines.fetch.partition import Chunk, PartitionState, Position
-from ..._machines.fetch.positions import LostRange
+from ..._machines.positions.positions import LostRange
 from ..._protocol.codes import topics_denied
 from ...config.consumer import ConsumerConfig
 from ...errors import HeadraceError

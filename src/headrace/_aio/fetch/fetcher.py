@@ -274,4 +274,4 @@ class _FetchStream:
 
     async def _back_off(self) -> None:
         self._failures += 1
-        await asyncio.sleep(self._client.retry_pause(self._failures))
+        await asyncio.sleep(self._client.retries.pause(self._failures))

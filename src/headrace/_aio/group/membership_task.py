@@ -165,7 +165,7 @@ class MembershipTask(Generic[A]):
         with self._membership.lock:
             missing = ids & self._membership.unresolved
         if missing:  # just created, or just deleted
-            await asyncio.sleep(self._client.retry_pause(2))
+            await asyncio.sleep(self._client.retries.pause(2))
         self._asked_for = frozenset()
         self._woken.set()
         self._membership.wake_polls()

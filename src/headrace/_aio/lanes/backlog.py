@@ -18,8 +18,8 @@ from typing import Any
 from ..._machines.commit.offset_set import OffsetSet, Range
 from ..._machines.fetch.assignment import Assignment, TakenFrom
 from ..._machines.fetch.partition import Chunk, PartitionState, Position
-from ..._machines.fetch.positions import LostRange
 from ..._machines.lanes.lanes import Lanes
+from ..._machines.positions.positions import LostRange
 from ...config.consumer import ConsumerConfig
 from ...types import TopicPartition, Watermarks
 from ..fetch.partitions import FetchedPartitions

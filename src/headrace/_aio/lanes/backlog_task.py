@@ -109,7 +109,7 @@ class BacklogTask:
     async def _restart(self) -> None:
         try:
             await self._stop()
-            await asyncio.sleep(self._client.retry_pause(self._failures))
+            await asyncio.sleep(self._client.retries.pause(self._failures))
             with self._backlog.lock:
                 self._backlog.resume_all()
         finally:
@@ -129,7 +129,7 @@ class BacklogTask:
             except HeadraceError as error:
                 failures += 1
                 log.info("the start of the log is not known yet: %s", error)
-                await asyncio.sleep(self._client.retry_pause(failures))
+                await asyncio.sleep(self._client.retries.pause(failures))
                 self._look.set()
 
     async def _skip_lost(self) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping
 
 from ..._machines.commit.committed_offset import CommittedOffset
 from ..._machines.fetch.partition import Phase, Position
-from ..._machines.fetch.positions import Committed, Positions, PositionVersions, refuse
 from ..._machines.lanes.lanes import Lanes, lanes_for
+from ..._machines.positions.positions import Committed, Positions, PositionVersions, refuse
 from ...errors import CommitFailedError, HeadraceError
 from ...types import TopicPartition
 from ..fetch.buffer import FetchBuffer
 from ..positions.list_offsets import LATEST, ListOffsets
-from ..positions.start import Answers, CommittedOffsets, LogEnds, Settled
+from ..positions.partition_start import Answers, CommittedOffsets, LogEnds, Settled
 from .backlog import Backlog
 from .tokens import LaneTokens
 

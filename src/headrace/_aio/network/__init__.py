@@ -1,1 +1,4 @@
-"""Connections to the brokers of a cluster, and metadata that is kept fresh."""
+"""Connections to the brokers of a cluster, metadata that is kept fresh, and retries.
+
+Decisions: `_machines/backoff.py`, `cluster.py` and `outage_warnings.py`.
+"""

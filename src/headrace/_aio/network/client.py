@@ -1,26 +1,25 @@
 """The network side of one consumer: requests to brokers, by their number in the cluster.
 
-`connections.py` opens and keeps the connections, `metadata.py` keeps the cluster view fresh. Everything runs on one
-event loop. Other threads use the cluster view, too: it is changed under `lock`.
+`connections.py` opens and keeps the connections, `metadata.py` keeps the cluster view fresh, `retries.py` retries.
+Everything runs on one event loop. Other threads use the cluster view, too: it is changed under `lock`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..._machines.backoff import Backoff
 from ..._machines.cluster import Cluster
 from ..._net.connection import Connection, Reply
 from ..._protocol.messages import Api
 from ...config.consumer import ConsumerConfig
-from ...errors import HeadraceError, NetworkError, RequestTimeoutError
+from ...errors import HeadraceError, NetworkError
 from .connections import Connections
 from .metadata import MetadataUpdater
+from .retries import Retries
 
 
 class Client:
@@ -41,26 +40,23 @@ class Client:
         self.cluster = cluster
         self.lock = lock
         self.connections = Connections(config, self._tell_of_trouble)
+        self.retries = Retries(config, self.connections)
         self._metadata = MetadataUpdater(
             config,
             self.connections,
             cluster,
             lock,
-            retry_pause=self.retry_pause,
+            retries=self.retries,
             on_metadata=on_metadata,
             on_trouble=self._tell_of_trouble,
             watch=watch,
         )
         self._on_trouble = on_trouble
         self._is_in_trouble = False
-        self._retry = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     @property
     def connection_count(self) -> int:
         return len(self.connections.open_connections)
-
-    def retry_pause(self, failures: int) -> float:
-        return self._retry.seconds(failures, random.random())
 
     def _tell_of_trouble(self, error: HeadraceError | None) -> None:
         if error is not None or self._is_in_trouble:
@@ -89,33 +85,6 @@ class Client:
         if broker is None:
             raise NetworkError(f"broker {node} is not part of the cluster, or no longer")
         return await self.connections.connect(broker.host, broker.port, purpose)
-
-    async def with_retries(self, what: str, deadline: float, attempt: Callable[[], Any]) -> Any:
-        """Awaits `attempt()` until it succeeds, fails for good, or the deadline passes.
-
-        Raises RequestTimeoutError with the last error as its cause when time is up.
-        """
-        failures = 0
-        last: HeadraceError | None = None
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    return await attempt()
-            except TimeoutError as error:
-                if not isinstance(error, HeadraceError):
-                    last = last or self.connections.obstacle()
-                    reason = f"Last error: {last}" if last else f"Waiting for {self.connections.awaited()}"
-                    raise RequestTimeoutError(f"{what}: not done in time. {reason}") from last
-                last = error
-            except HeadraceError as error:
-                last = error
-            if not last.retriable:
-                raise last
-            failures += 1
-            pause = self.retry_pause(failures)
-            if asyncio.get_running_loop().time() + pause >= deadline:
-                raise RequestTimeoutError(f"{what}: not done in time. Last error: {last}") from last
-            await asyncio.sleep(pause)
 
     # -- metadata --------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import random
 from collections.abc import Callable
 
 from ..._machines.backoff import Backoff
-from ..._machines.outages import PATIENCE, Outages
+from ..._machines.outage_warnings import PATIENCE, OutageWarnings
 from ..._net.connection import Connection
 from ..._net.frame_pool import FramePool
 from ..._security.access import Access
@@ -45,7 +45,7 @@ class Connections:
         self._failures: dict[Address, int] = {}
         self._last_errors: dict[Address, HeadraceError] = {}
         self._not_before: dict[Address, float] = {}
-        self._outages = Outages()
+        self._outages = OutageWarnings()
         self._reconnect = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._setup = Backoff(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms)
 

@@ -30,6 +30,7 @@ from ...config.consumer import ConsumerConfig
 from ...errors import ClosedError, HeadraceError, NetworkError
 from ...types import Node
 from .connections import Connections
+from .retries import Retries
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class MetadataUpdater:
         cluster: Cluster,
         lock: threading.Lock,
         *,
-        retry_pause: Callable[[int], float],
+        retries: Retries,
         on_metadata: Callable[[], None],
         on_trouble: Callable[[HeadraceError | None], None],
         watch: Callable[[asyncio.Task[None]], asyncio.Task[None]],
@@ -56,7 +57,7 @@ class MetadataUpdater:
         self._connections = connections
         self._cluster = cluster
         self._lock = lock
-        self._retry_pause = retry_pause
+        self._retries = retries
         self._on_metadata = on_metadata
         self._on_trouble = on_trouble
         self._watch = watch
@@ -96,8 +97,8 @@ class MetadataUpdater:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.metadata_max_age_ms / 1000):
                     await self._refresh_wanted.wait()
-            if failures == 0 and (since := self._loop.time() - self._last_refresh) < self._retry_pause(1):
-                await asyncio.sleep(self._retry_pause(1) - since)
+            if failures == 0 and (since := self._loop.time() - self._last_refresh) < self._retries.pause(1):
+                await asyncio.sleep(self._retries.pause(1) - since)
             self._refresh_wanted.clear()
             try:
                 await self._fetch_metadata()
@@ -110,7 +111,7 @@ class MetadataUpdater:
                     self._keeper = None
                     return
                 self._refresh_wanted.set()
-                await asyncio.sleep(self._retry_pause(failures))
+                await asyncio.sleep(self._retries.pause(failures))
                 continue
             self._last_refresh = self._loop.time()
             self._on_trouble(None)
@@ -135,7 +136,7 @@ class MetadataUpdater:
             return
         # An election is in progress, a topic is being created, or a right is missing: ask again after a pause.
         self._incomplete += 1
-        pause = self._retry_pause(1 + self._incomplete)
+        pause = self._retries.pause(1 + self._incomplete)
         if not leaderless and missing == {ErrorCode.topic_authorization_failed}:
             pause = REFUSAL.seconds(self._incomplete, random.random())
         if self._again is not None:

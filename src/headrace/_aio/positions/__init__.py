@@ -1,1 +1,4 @@
-"""Positions of assigned partitions: committed offsets, resets, truncation checks; ListOffsets requests."""
+"""Positions of assigned partitions: committed offsets, resets, truncation checks; ListOffsets requests.
+
+Decisions: `_machines/positions/`.
+"""

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..._machines.fetch.positions import EpochEnd, ListedOffset
+from ..._machines.positions.positions import ListedOffset
+from ..._machines.positions.truncation import EpochEnd
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, Api
 from ...errors import HeadraceError, NetworkError, ProtocolError

@@ -1,4 +1,4 @@
-"""Gives partitions a position: asks brokers, and tells the machine (`_machines/fetch/positions.py`) what they say.
+"""Gives partitions a position: asks brokers, and tells the machine (`_machines/positions/`) what they say.
 
     UNKNOWN   -> the committed offsets of the group
     RESET     -> the offsets of the log (ListOffsets)
@@ -17,22 +17,15 @@ from collections.abc import Mapping
 
 from ..._machines.commit.committed_offset import CommittedOffset
 from ..._machines.fetch.partition import Phase
-from ..._machines.fetch.positions import (
-    Committed,
-    EpochEnd,
-    ListedOffset,
-    Positions,
-    PositionVersions,
-    Verdict,
-    refuse,
-)
+from ..._machines.positions.positions import Committed, ListedOffset, Positions, PositionVersions, refuse
+from ..._machines.positions.truncation import EpochEnd, Verdict
 from ...config.consumer import reset_duration_ms
 from ...errors import HeadraceError
 from ...types import TopicPartition
 from ..fetch.buffer import FetchBuffer
 from ..network.client import Client
 from .list_offsets import EARLIEST, LATEST, ListOffsets
-from .start import PartitionStart, Settled
+from .partition_start import PartitionStart, Settled
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +67,7 @@ class PositionUpdater:
             failures += 1
             log.debug("positions are not settled yet (try %d): %s", failures, error)
             with contextlib.suppress(TimeoutError):  # unless something changes before that, such as metadata
-                async with asyncio.timeout(self._client.retry_pause(failures)):
+                async with asyncio.timeout(self._client.retries.pause(failures)):
                     await self._wanted.wait()
             self._wanted.set()
 

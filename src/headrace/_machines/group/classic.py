@@ -50,8 +50,8 @@ from .actions import (
     Subscription,
 )
 from .assignors import Assignor, is_cooperative
-from .heartbeat import PollClock
 from .leader import LeaderTopics, members_in
+from .poll_clock import PollClock
 
 _FENCED = {ErrorCode.unknown_member_id, ErrorCode.illegal_generation}
 _RETRIED = {

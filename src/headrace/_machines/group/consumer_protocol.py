@@ -48,7 +48,9 @@ from .actions import (
     Send,
     Subscription,
 )
-from .heartbeat import FENCED, MOVED, FailedHeartbeat, HeartbeatTimer, PollClock, Recovery, after_error, after_failure
+from .heartbeat_errors import FENCED, MOVED, FailedHeartbeat, Recovery, after_error, after_failure
+from .heartbeat_timer import HeartbeatTimer
+from .poll_clock import PollClock
 
 _JOIN = 0
 _LEAVE = -1

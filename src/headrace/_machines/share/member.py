@@ -9,7 +9,7 @@
 - Several members may have the same partition, so nothing is revoked in steps, and no member waits for another. An
   assignment is valid as soon as it arrives, and polls have no actions to carry out.
 - A heartbeat has only the fields that have changed since the last one that was answered; after an error it has all.
-- Errors of heartbeats: `group/heartbeat.py`.
+- Errors of heartbeats: `group/heartbeat_errors.py`.
 - Acquisition locks do not depend on the membership: records can be acknowledged after the member was fenced.
 """
 
@@ -26,7 +26,9 @@ from ...errors import HeadraceError
 from ..backoff import Backoff
 from ..cluster import TopicIdPartition
 from ..group.actions import Send
-from ..group.heartbeat import FailedHeartbeat, HeartbeatTimer, PollClock, Recovery, after_error, after_failure
+from ..group.heartbeat_errors import FailedHeartbeat, Recovery, after_error, after_failure
+from ..group.heartbeat_timer import HeartbeatTimer
+from ..group.poll_clock import PollClock
 
 _JOIN = 0
 _LEAVE = -1

@@ -1,10 +1,10 @@
 """When acquisition locks are renewed (KIP-1222): after half of their time.
 
-    buffered records                  always. A release would count as a delivery, and a record that was delivered too
-                                      often is archived
-    records in hand, with renew=auto  until max.poll.interval.ms after their poll: a user who takes longer is considered
-                                      stuck, and the lock expires
-    records in hand, without it       when the user acknowledges them with RENEW
+buffered records                  always. A release would count as a delivery, and a record that was delivered too
+                                  often is archived
+records in hand, with renew=auto  until max.poll.interval.ms after their poll: a user who takes longer is considered
+                                  stuck, and the lock expires
+records in hand, without it       when the user acknowledges them with RENEW
 """
 
 from __future__ import annotations

@@ -24,16 +24,15 @@ from ..data_loss import report_data_loss
 from ..error_boundary import error_boundary
 from ..offset_lookup import OffsetLookup
 from ..offset_range import OffsetRange
-from ..options.source import (
+from ..options.offset_limits import (
     EARLIEST,
-    AssignStrategy,
     EarliestOrLatest,
-    SourceOptions,
     SpecificOffsets,
     is_global,
     is_resolved_by_tasks,
     restrict_to_partition,
 )
+from ..options.source import AssignStrategy, SourceOptions
 from ..worker.pickling import reduce_for_worker
 from ..worker.reader import borrow_consumer, read_range
 from .ranges import split_ranges

@@ -11,9 +11,8 @@
 - Live records come first. If they alone would fill the batch, the backlog gets `backlog_share` of it. This also holds
   over many small batches: the backlog's part of a batch follows from how many offsets are done so far.
 - Holes are filled from the lowest offset on, with fair quotas for all partitions.
-- Without lanes, the holes of a checkpoint are filled first, in order, before the query continues at the frontier.
 
-`ranges.py` has how quotas are distributed. With lanes they are always fair.
+`ranges.py` has how quotas are distributed. With lanes they are always fair. `batch_plan.py` has plans without lanes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ...types import TopicPartition
 from ..checkpoint import DoneOffsets
 from ..offset_range import Offsets
 from ..options.group import LaneOptions
-from .ranges import distribute
+from .ranges import count_done, distribute, fill, read_everything
 
 DEFAULT_MAX_OFFSETS = 1_000_000
 """The maximum of a batch while a backlog is open, without maxOffsetsPerTrigger."""
@@ -39,38 +38,7 @@ def partitions_to_jump(
     return {tp for tp in resumed if tp in done and latest[tp] - done[tp].frontier >= lanes.min_lag}
 
 
-def plan_batch(
-    done: DoneOffsets,
-    latest: Offsets,
-    most: int | None,
-    distribution: str,
-    lanes: LaneOptions | None = None,
-    jumping: Collection[TopicPartition] = (),
-) -> DoneOffsets:
-    """The offsets that are done after the next batch. `most` limits how many offsets it reads (a few more with the
-    proportional distribution, as in Spark); None is no limit. A partition of `jumping` that did not fit into the batch
-    is still behind `latest`, and should be among the `jumping` of the next one."""
-    ahead = {tp: max(0, latest[tp] - each.frontier) for tp, each in done.items()}
-    if lanes is not None and (jumping or any(each.holes for each in done.values())):
-        return _plan_lanes(done, latest, ahead, most or DEFAULT_MAX_OFFSETS, lanes, set(jumping))
-    return _plan_in_order(done, latest, ahead, most, distribution)
-
-
-def count_done(done: DoneOffsets) -> int:
-    return sum(each.frontier - each.count_open for each in done.values())
-
-
-def _plan_in_order(
-    done: DoneOffsets, latest: Offsets, ahead: Offsets, most: int | None, distribution: str
-) -> DoneOffsets:
-    unread = {tp: ahead[tp] + each.count_open for tp, each in done.items()}
-    if most is None or sum(unread.values()) <= most:
-        return _plan_everything(done, latest)
-    quotas = distribute(unread, most, distribution, count_done(done))
-    return {tp: _fill(each, quotas.get(tp, 0), max(latest[tp], each.frontier)) for tp, each in done.items()}
-
-
-def _plan_lanes(
+def plan_lanes(
     done: DoneOffsets,
     latest: Offsets,
     ahead: Offsets,
@@ -78,10 +46,12 @@ def _plan_lanes(
     lanes: LaneOptions,
     jumping: set[TopicPartition],
 ) -> DoneOffsets:
+    """The offsets that are done after the next batch, which reads at most `most` offsets. `ahead`: how many each
+    partition has to read behind its frontier."""
     live = sum(ahead.values())
     backlog = sum(each.count_open for each in done.values())
     if live + backlog <= most:
-        return _plan_everything(done, latest)
+        return read_everything(done, latest)
     so_far = count_done(done)
     # The backlog's part of all that is done after this batch, minus its part of all before. So batches of a single
     # record are distributed, too.
@@ -99,25 +69,10 @@ def _plan_lanes(
         # created more.
         live_quota = most - sum(holes.values())
     quotas = distribute(holes, most - live_quota, "fair", so_far)
-    return {tp: _fill(each, quotas.get(tp, 0), each.frontier) for tp, each in after.items()}
-
-
-def _plan_everything(done: DoneOffsets, latest: Offsets) -> DoneOffsets:
-    return {tp: each | OffsetSet(max(latest[tp], each.frontier)) for tp, each in done.items()}
+    return {tp: fill(each, quotas.get(tp, 0), each.frontier) for tp, each in after.items()}
 
 
 def _advance(done: OffsetSet, count: int, latest: int, jumps: bool) -> OffsetSet:
     """Adds `count` live records: the newest ones if it jumps, otherwise those that follow the frontier."""
     first = latest - count if jumps else done.frontier
     return done.with_done(first, first + count) if count else done
-
-
-def _fill(done: OffsetSet, count: int, end: int) -> OffsetSet:
-    """Adds the lowest `count` open offsets before `end`."""
-    for first, last in done.open(0, end):
-        if count <= 0:
-            break
-        taken = min(count, last - first)
-        done = done.with_done(first, first + taken)
-        count -= taken
-    return done

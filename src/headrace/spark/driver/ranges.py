@@ -16,7 +16,9 @@ import math
 from collections.abc import Iterable
 from itertools import pairwise
 
+from ..._machines.commit.offset_set import OffsetSet
 from ..._machines.fetch.drain import fair_quotas
+from ..checkpoint import DoneOffsets
 from ..offset_range import OffsetRange, Offsets
 
 # A longer range is split into several tasks, so that a task that fails does not read everything again.
@@ -44,6 +46,26 @@ def distribute(sizes: Offsets, most: int, distribution: str, so_far: int) -> Off
 def _proportional_quota(size: int, total: int, most: int) -> int:
     quota = most * (size / total)
     return min(size, math.ceil(quota) if quota < 1 else math.floor(quota))
+
+
+def count_done(done: DoneOffsets) -> int:
+    return sum(each.frontier - each.count_open for each in done.values())
+
+
+def read_everything(done: DoneOffsets, latest: Offsets) -> DoneOffsets:
+    """The offsets that are done after a batch without a limit."""
+    return {tp: each | OffsetSet(max(latest[tp], each.frontier)) for tp, each in done.items()}
+
+
+def fill(done: OffsetSet, count: int, end: int) -> OffsetSet:
+    """Adds the lowest `count` open offsets before `end`."""
+    for first, last in done.open(0, end):
+        if count <= 0:
+            break
+        taken = min(count, last - first)
+        done = done.with_done(first, first + taken)
+        count -= taken
+    return done
 
 
 def split_ranges(ranges: Iterable[OffsetRange], min_tasks: int | None, max_size: int | None) -> list[OffsetRange]:

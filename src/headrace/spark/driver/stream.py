@@ -38,12 +38,14 @@ from ..group.ownership import BatchAssignment
 from ..offset_lookup import OffsetLookup
 from ..offset_range import Offsets
 from ..options.group import MEMBERSHIP, GroupOptions
-from ..options.source import LATEST, EarliestOrLatest, SourceOptions, SpecificOffsets
-from ..options.values import OptionError
+from ..options.offset_limits import LATEST, EarliestOrLatest, SpecificOffsets
+from ..options.parsers import OptionError
+from ..options.source import SourceOptions
 from ..schema import LANE
 from ..worker.pickling import reduce_for_worker
 from ..worker.reader import read_range
-from .lanes import DEFAULT_MAX_OFFSETS, partitions_to_jump, plan_batch
+from .batch_plan import plan_batch
+from .lanes import DEFAULT_MAX_OFFSETS, partitions_to_jump
 from .late_records import LateRecordCounter
 from .tasks import StreamInputPartition, append_lane_column, plan_tasks
 

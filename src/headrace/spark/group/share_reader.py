@@ -37,8 +37,8 @@ from ..offset_lookup import OffsetLookup
 from ..offset_range import Offsets
 from ..options.consumer import with_unique_client_id
 from ..options.group import SHARE_GROUP, GroupOptions
+from ..options.parsers import OptionError
 from ..options.source import SourceOptions, SubscribeStrategy
-from ..options.values import OptionError
 from ..schema import arrow_schema
 from ..worker.pickling import reduce_for_worker
 from ..worker.tuning import exclude_modules_from_gc

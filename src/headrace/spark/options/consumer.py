@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ..._security.settings import FOREIGN, SYNONYMS
 from ...config.consumer import ConsumerConfig, dotted
 from ...errors import ConfigError
-from .values import OptionError
+from .parsers import OptionError
 
 DEFAULT_CLIENT_ID = "headrace-spark"
 """The client.id of a query's consumers, unless the user sets one."""

@@ -26,8 +26,8 @@ from ...config.consumer import ConsumerConfig, dotted
 from ...config.share import REFUSED, ShareConsumerConfig
 from ...errors import ConfigError
 from .consumer import MEMBER_SETTINGS, check_settings
+from .parsers import GROUP_OPTIONS, OptionError, documented_name, lowercase_names, parse_boolean, parse_delay_ms
 from .source import AssignStrategy, SourceOptions, SubscribeStrategy
-from .values import GROUP_OPTIONS, OptionError, documented_name, lowercase_names, parse_boolean, parse_delay_ms
 
 COMMIT, LANES, MIN_LAG, BACKLOG_SHARE, INCLUDE_LANE, WATERMARK, MEMBERSHIP, SHARE_GROUP = GROUP_OPTIONS
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from ..._security.settings import SYNONYMS
 from ...config.consumer import ConsumerConfig, dotted
-from .values import OptionError, lowercase_names
+from .parsers import OptionError, lowercase_names
 
 _METADATA_KEY = "headrace.options"
 _COLUMN = "timestampType"

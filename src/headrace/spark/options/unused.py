@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from .consumer import MEMBER_SETTINGS, UNUSED_SETTINGS, is_unknown_setting
 from .group import NOT_IN_SHARE_GROUPS, GroupOptions
-from .values import IGNORED_OPTIONS, documented_name, is_unknown, lowercase_names
+from .parsers import IGNORED_OPTIONS, documented_name, is_unknown, lowercase_names
 
 _TRIGGER_OPTIONS = {"minoffsetspertrigger", "maxoffsetspertrigger", "maxtriggerdelay", "maxoffsetspertriggershares"}
 _UNUSED_IN_SHARE_GROUPS = {

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from ..._machines.commit.committed_offset import CommittedOffset
-from ..._machines.fetch.positions import Committed, ListedOffset, PositionVersions
+from ..._machines.positions.positions import Committed, ListedOffset, PositionVersions
 from ...errors import HeadraceError
 from ...types import TopicPartition
 

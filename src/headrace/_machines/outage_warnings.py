@@ -25,7 +25,7 @@ class _Outage:
     warned: float = -math.inf
 
 
-class Outages:
+class OutageWarnings:
     """Of all brokers of a client. Any hashable value can name a broker."""
 
     def __init__(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headrace._machines.outages import EVERY, PATIENCE, Outages
+from headrace._machines.outage_warnings import EVERY, PATIENCE, OutageWarnings
 
 NAME = "broker:9092"
 
 
 def test_a_warning_comes_after_a_few_seconds_and_then_once_a_minute() -> None:
-    outages = Outages()
+    outages = OutageWarnings()
     warned = []
     for second in range(200):
         outages.tries(NAME, second)
@@ -20,7 +20,7 @@ def test_a_warning_comes_after_a_few_seconds_and_then_once_a_minute() -> None:
 
 
 def test_a_short_outage_is_not_worth_a_word() -> None:
-    outages = Outages()
+    outages = OutageWarnings()
     outages.tries(NAME, 10.0)
     assert outages.to_warn_of(NAME, 10.0 + PATIENCE - 0.1) is None
     assert outages.ends(NAME, 12.0) is None
@@ -29,7 +29,7 @@ def test_a_short_outage_is_not_worth_a_word() -> None:
 
 
 def test_an_outage_that_nobody_tried_for_long_begins_anew() -> None:
-    outages = Outages()
+    outages = OutageWarnings()
     outages.tries(NAME, 10.0)
     outages.tries(NAME, 11.0 + EVERY)
     assert outages.to_warn_of(NAME, 12.0 + EVERY) is None
@@ -37,7 +37,7 @@ def test_an_outage_that_nobody_tried_for_long_begins_anew() -> None:
 
 
 def test_each_broker_has_its_own_outage() -> None:
-    outages = Outages()
+    outages = OutageWarnings()
     for name in "ab":
         outages.tries(name, 0.0)
     assert outages.to_warn_of("a", 5.0) == 5.0

@@ -1,4 +1,4 @@
-"""Where partitions are read: from commits, by the reset policy, and after a truncation (KIP-320).
+"""Where partitions are read: from commits, by the reset policy (auto.offset.reset), and after a truncation (KIP-320).
 
     phase      answer                                             policy     the partition
     UNKNOWN    an error of the broker                             any        is retried, or has a fault (`refuse`)
@@ -9,14 +9,8 @@
     RESET      an offset                                          any        starts there; the offsets between the old
                                                                              position and this one are skipped
     RESET      no record is as young as by_duration asks          any        starts at the end of the log
+    VALIDATE   where the position's epoch ended                   any        follows the verdict of `truncation.py`
     VALIDATE   another epoch was decoded since the question       any        is validated again
-
-    where the leader says that the position's epoch ended         policy     verdict
-    at or behind all that was fetched                             any        VALID
-    at or behind the position, before what was fetched ahead      any        DROP_AHEAD: nobody has seen those records
-    before the position                                           a policy   GO_BACK to that end
-    nowhere: the epoch is unknown                                 a policy   RESET
-    before the position, or nowhere                               none       RAISE LogTruncationError
 
 A question is asked under a position version. Whatever the user does to the partition meanwhile (seek, assign) changes
 that, and `current` drops the late answer.
@@ -26,17 +20,17 @@ Nothing here waits, sends or reads a clock. Whoever calls it holds the lock of t
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ...errors import HeadraceError, LogTruncationError, OffsetResetError
+from ...errors import HeadraceError, OffsetResetError
 from ...types import TopicPartition
 from ..cluster import Cluster
 from ..commit.committed_offset import CommittedOffset
-from .assignment import Assignment
-from .partition import PartitionState, Phase, Position
+from ..fetch.assignment import Assignment
+from ..fetch.partition import PartitionState, Phase, Position
+from .truncation import EpochEnd, Verdict, judge, truncation_error
 
 log = logging.getLogger(__name__)
 
@@ -55,42 +49,12 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
 
-class EpochEnd(NamedTuple):
-    """The last epoch that is not above the asked one, and where it ends in the leader's log (-1: unknown)."""
-
-    leader_epoch: int
-    end_offset: int
-
-    @property
-    def is_known(self) -> bool:
-        return self.leader_epoch >= 0 and self.end_offset >= 0
-
-
 class LostRange(NamedTuple):
     """Offsets that this consumer will not read: retention deleted their records, or a reset skipped them."""
 
     partition: TopicPartition
     start: int
     end: int
-
-
-class Verdict(enum.Enum):
-    VALID = "valid"
-    DROP_AHEAD = "drop ahead"
-    GO_BACK = "go back"
-    RESET = "reset"
-    RAISE = "raise"
-
-
-def judge(end: EpochEnd, position: int, fetched: int, *, may_reset: bool) -> Verdict:
-    """The second table above."""
-    if end.is_known and end.end_offset >= fetched:
-        return Verdict.VALID
-    if end.is_known and end.end_offset >= position:
-        return Verdict.DROP_AHEAD
-    if not may_reset:
-        return Verdict.RAISE
-    return Verdict.GO_BACK if end.is_known else Verdict.RESET
 
 
 def resume_position(committed: CommittedOffset) -> Position:
@@ -169,7 +133,7 @@ class Positions:
                 continue
             verdict = judge(end, found.end, found.end, may_reset=self._assignment.may_reset)
             if verdict is Verdict.RAISE:
-                kept[tp] = _truncated(tp, found.end, end)
+                kept[tp] = truncation_error(tp, found.end, end)
             elif verdict is Verdict.GO_BACK:
                 log.warning(
                     "%s was truncated: its commit is valid up to offset %d instead of %d", tp, end.end_offset, found.end
@@ -239,7 +203,7 @@ class Positions:
             self._assignment.out_of_range(state, position)
             return verdict
         elif verdict is Verdict.RAISE:
-            state.fault = _truncated(state.tp, position, end)
+            state.fault = truncation_error(state.tp, position, end)
             return verdict
         state.validated(leader_epoch)
         return verdict
@@ -258,12 +222,3 @@ def _note_reset(state: PartitionState, position: int, log_start: int, offset: in
     )
     state.skipped += skipped
     return LostRange(state.tp, position, offset) if skipped else None
-
-
-def _truncated(tp: TopicPartition, position: int, end: EpochEnd) -> LogTruncationError:
-    text = (
-        f"the log of {tp} was truncated below the position {position}"
-        f"{f' to {end.end_offset}' if end.is_known else ''} and auto.offset.reset is none: seek() to the offset to "
-        f"resume at"
-    )
-    return LogTruncationError(text, {tp: end.end_offset if end.is_known else None})

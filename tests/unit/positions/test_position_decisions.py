@@ -1,4 +1,4 @@
-"""Where partitions are read: the tables of `_machines/fetch/positions.py`."""
+"""Where partitions are read: the tables of `_machines/positions/`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ from headrace._machines.commit.committed_offset import CommittedOffset
 from headrace._machines.commit.offset_set import OffsetSet
 from headrace._machines.fetch.assignment import Assignment
 from headrace._machines.fetch.partition import PartitionState, Phase, Position
-from headrace._machines.fetch.positions import (
-    EpochEnd,
-    LostRange,
-    Positions,
-    Verdict,
-    judge,
-    refuse,
-    resume_position,
-)
+from headrace._machines.positions.positions import LostRange, Positions, refuse, resume_position
+from headrace._machines.positions.truncation import EpochEnd, Verdict, judge
 from headrace.errors import (
     AuthorizationError,
     HeadraceError,
