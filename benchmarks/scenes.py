@@ -123,7 +123,7 @@ def heartbeats(servers: str) -> Life:
             other.subscribe([topic])
             quick = threads.submit(_keep_polling, other, over)
             outside = threads.submit(asyncio.run, _look(servers, group, over))
-            _share_out(slow, other)
+            _divide_partitions(slow, other)
             began = time.monotonic()
             polled, worked = _work(slow)
         finally:
@@ -143,7 +143,7 @@ def _keep_polling(consumer: Consumer, over: threading.Event) -> None:
         consumer.poll(_LOOK_EVERY)
 
 
-def _share_out(*members: Consumer) -> None:
+def _divide_partitions(*members: Consumer) -> None:
     deadline = time.monotonic() + _DEADLINE
     while any(len(member.assignment()) != PARTITIONS // len(members) for member in members):
         if time.monotonic() > deadline:

@@ -32,7 +32,7 @@ from headrace.types import TopicPartition
 from .clock import Alarm, VirtualClock
 from .wire import Fields
 
-Slot = tuple[uuid.UUID, int]
+TopicIdPartition = tuple[uuid.UUID, int]
 Reply = Callable[[Fields], None]
 Topics = Callable[[], dict[str, tuple[uuid.UUID, int]]]
 
@@ -64,8 +64,8 @@ class _Member:
     names: frozenset[str] = frozenset()
     pattern: str = ""
     rebalance: float = 0.0
-    assigned: dict[Slot, int] = dataclasses.field(default_factory=dict)  # with the epoch since which
-    leaving: dict[Slot, int] = dataclasses.field(default_factory=dict)  # what it has to give up
+    assigned: dict[TopicIdPartition, int] = dataclasses.field(default_factory=dict)  # with the epoch since which
+    leaving: dict[TopicIdPartition, int] = dataclasses.field(default_factory=dict)  # what it has to give up
 
 
 class EpochCoordinator:
@@ -86,9 +86,9 @@ class EpochCoordinator:
         self._interval = interval
         self._assignment_interval = assignment_interval
         self._static: dict[str, str] = {}
-        self._target: dict[str, frozenset[Slot]] = {}
+        self._target: dict[str, frozenset[TopicIdPartition]] = {}
         self._target_at = -assignment_interval
-        self._holder: dict[Slot, str] = {}
+        self._holder: dict[TopicIdPartition, str] = {}
         self._layout: dict[str, tuple[uuid.UUID, int]] = {}
         self._resolved: dict[str, frozenset[str]] = {}
 
@@ -110,7 +110,7 @@ class EpochCoordinator:
         epoch, id = fields["member_epoch"], fields["member_id"]
         if epoch > 0 and self.group_epoch == 0:
             raise Refusal(ErrorCode.group_id_not_found, "no such group")
-        owned = _slots(fields["topic_partitions"])
+        owned = _tips(fields["topic_partitions"])
         member = self._member(id, fields["instance_id"], epoch, owned)
         before = dict(member.assigned)
         changed = self._subscribe(member, fields)
@@ -132,7 +132,7 @@ class EpochCoordinator:
             answer["assignment"] = {"topic_partitions": _by_topic(member.assigned)}
         return answer
 
-    def _member(self, id: str, instance: str | None, epoch: int, owned: Collection[Slot] | None) -> _Member:
+    def _member(self, id: str, instance: str | None, epoch: int, owned: Collection[TopicIdPartition] | None) -> _Member:
         if instance is None:
             if id not in self.members and epoch == 0:
                 self._add(id, None)
@@ -153,13 +153,13 @@ class EpochCoordinator:
         if old.epoch != _LEAVE_FOR_A_WHILE:
             raise Refusal(ErrorCode.unreleased_instance_id, f"{instance} is {old.id}")
         target = self._target.pop(old.id, frozenset())
-        slots = [*old.assigned, *old.leaving]
+        tips = [*old.assigned, *old.leaving]
         self._forget(old)
         member = self._add(id, instance)
         member.names, member.pattern, member.rebalance = old.names, old.pattern, old.rebalance
         member.state, member.assigned = old.state, old.assigned
         self._target[id] = target
-        self._hold(member, slots)
+        self._hold(member, tips)
         return member
 
     def _known_static(self, id: str, instance: str) -> _Member:
@@ -197,7 +197,7 @@ class EpochCoordinator:
             return ErrorCode.unknown_member_id
         topics = self._topics()
         known = [(topics[each.topic][0], each.partition) for each in partitions if each.topic in topics]
-        return 0 if all(self.counts(sent, slot) for slot in known) else ErrorCode.stale_member_epoch
+        return 0 if all(self.counts(sent, tip) for tip in known) else ErrorCode.stale_member_epoch
 
     # -- subscriptions and topics ------------------------------------------------------------------------------
 
@@ -244,20 +244,20 @@ class EpochCoordinator:
         for id in self.members:
             for name in self._wants(self.members[id]):
                 subscribers[name].append(id)
-        owners = {slot: id for id, slots in self._target.items() for slot in slots}
-        shares: dict[str, list[Slot]] = {id: [] for id in self.members}
+        owners = {tip: id for id, tips in self._target.items() for tip in tips}
+        targets: dict[str, list[TopicIdPartition]] = {id: [] for id in self.members}
         for turn, (name, (topic, count)) in enumerate(sorted(self._layout.items())):
-            self._share_out(topic, count, sorted(subscribers.get(name, ())), turn, owners, shares)
-        self._target = {id: frozenset(slots) for id, slots in shares.items()}
+            self._assign_topic(topic, count, sorted(subscribers.get(name, ())), turn, owners, targets)
+        self._target = {id: frozenset(tips) for id, tips in targets.items()}
 
     @staticmethod
-    def _share_out(
+    def _assign_topic(
         topic: uuid.UUID,
         count: int,
         ids: list[str],
         turn: int,
-        owners: dict[Slot, str],
-        shares: dict[str, list[Slot]],
+        owners: dict[TopicIdPartition, str],
+        targets: dict[str, list[TopicIdPartition]],
     ) -> None:
         if not ids:
             return
@@ -265,20 +265,20 @@ class EpochCoordinator:
         ids = ids[turn:] + ids[:turn]
         room = {id: count // len(ids) + (place < count % len(ids)) for place, id in enumerate(ids)}
         free = []
-        for slot in ((topic, number) for number in range(count)):
-            owner = owners.get(slot, "")
+        for tip in ((topic, number) for number in range(count)):
+            owner = owners.get(tip, "")
             if room.get(owner, 0) > 0:
                 room[owner] -= 1
-                shares[owner].append(slot)
+                targets[owner].append(tip)
             else:
-                free.append(slot)
+                free.append(tip)
         takers = (id for id in ids for _ in range(room[id]))
-        for slot, id in zip(free, takers, strict=True):
-            shares[id].append(slot)
+        for tip, id in zip(free, takers, strict=True):
+            targets[id].append(tip)
 
     # -- from what a member has to what it shall have ----------------------------------------------------------
 
-    def _reconcile(self, member: _Member, changed: bool, owned: Collection[Slot] | None) -> None:
+    def _reconcile(self, member: _Member, changed: bool, owned: Collection[TopicIdPartition] | None) -> None:
         if member.state is MemberState.STABLE and member.epoch == self.target_epoch:
             if changed:
                 self._drop_unsubscribed(member, owned)
@@ -288,31 +288,36 @@ class EpochCoordinator:
                 self._drop_unsubscribed(member, owned)
             return
         wanted = {self._layout[name][0] for name in self._wants(member) if name in self._layout}
-        target = {slot for slot in self._target.get(member.id, ()) if slot[0] in wanted}
-        kept = {slot: epoch for slot, epoch in member.assigned.items() if slot in target}
-        leaving = {slot: epoch for slot, epoch in member.assigned.items() if slot not in target}
+        target = {tip for tip in self._target.get(member.id, ()) if tip[0] in wanted}
+        kept = {tip: epoch for tip, epoch in member.assigned.items() if tip in target}
+        leaving = {tip: epoch for tip, epoch in member.assigned.items() if tip not in target}
         if leaving and _still_owns(owned, leaving):
             self._move(member, member.epoch, MemberState.UNREVOKED, kept, leaving)
             return
-        free = {slot for slot in target if slot not in kept and self._holder.get(slot, member.id) == member.id}
+        free = {tip for tip in target if tip not in kept and self._holder.get(tip, member.id) == member.id}
         # What this heartbeat gives up is still its own, and may be given back at once.
         state = MemberState.STABLE if len(kept) + len(free) == len(target) else MemberState.UNRELEASED
         given = dict.fromkeys(sorted(free), self.target_epoch)
         self._move(member, self.target_epoch, state, kept | given, {})
 
-    def _drop_unsubscribed(self, member: _Member, owned: Collection[Slot] | None) -> None:
+    def _drop_unsubscribed(self, member: _Member, owned: Collection[TopicIdPartition] | None) -> None:
         wanted = {self._layout[name][0] for name in self._wants(member) if name in self._layout}
-        kept = {slot: epoch for slot, epoch in member.assigned.items() if slot[0] in wanted}
+        kept = {tip: epoch for tip, epoch in member.assigned.items() if tip[0] in wanted}
         if len(kept) == len(member.assigned):
             return
-        leaving = {slot: epoch for slot, epoch in member.assigned.items() if slot not in kept} | member.leaving
+        leaving = {tip: epoch for tip, epoch in member.assigned.items() if tip not in kept} | member.leaving
         if _still_owns(owned, leaving):
             self._move(member, member.epoch, MemberState.UNREVOKED, kept, leaving)
         else:
             self._move(member, member.epoch, member.state, kept, member.leaving)
 
     def _move(
-        self, member: _Member, epoch: int, state: MemberState, assigned: dict[Slot, int], leaving: dict[Slot, int]
+        self,
+        member: _Member,
+        epoch: int,
+        state: MemberState,
+        assigned: dict[TopicIdPartition, int],
+        leaving: dict[TopicIdPartition, int],
     ) -> None:
         same = (member.epoch, member.state, member.assigned, member.leaving) == (epoch, state, assigned, leaving)
         if same:
@@ -326,14 +331,16 @@ class EpochCoordinator:
         else:
             member.revocation.clear()
 
-    def _hold(self, member: _Member, before: Iterable[Slot], leaving: dict[Slot, int] | None = None) -> None:
+    def _hold(
+        self, member: _Member, before: Iterable[TopicIdPartition], leaving: dict[TopicIdPartition, int] | None = None
+    ) -> None:
         if leaving is not None:
             member.leaving = leaving
-        for slot in before:
-            self._holder.pop(slot, None)
-        for slot in (*member.assigned, *member.leaving):
-            holder = self._holder.setdefault(slot, member.id)
-            assert holder == member.id, f"the model gives {slot} of {holder} to {member.id}"
+        for tip in before:
+            self._holder.pop(tip, None)
+        for tip in (*member.assigned, *member.leaving):
+            holder = self._holder.setdefault(tip, member.id)
+            assert holder == member.id, f"the model gives {tip} of {holder} to {member.id}"
 
     # -- members -----------------------------------------------------------------------------------------------
 
@@ -356,8 +363,8 @@ class EpochCoordinator:
         member.revocation.clear()
         if member.instance_id is not None:
             del self._static[member.instance_id]
-        for slot in (*member.assigned, *member.leaving):
-            self._holder.pop(slot, None)
+        for tip in (*member.assigned, *member.leaving):
+            self._holder.pop(tip, None)
 
     # -- another broker takes over -----------------------------------------------------------------------------
 
@@ -375,12 +382,12 @@ class EpochCoordinator:
 
     # -- questions of the simulation ---------------------------------------------------------------------------
 
-    def counts(self, sent: MemberIdentity, slot: Any) -> bool:
+    def counts(self, sent: MemberIdentity, tip: Any) -> bool:
         """Whether the group takes this member for the owner of the partition."""
         member = self.members.get(sent.member_id)
         if member is None or sent.generation < 0 or sent.generation > member.epoch:
             return False
-        since = member.assigned.get(slot, member.leaving.get(slot))
+        since = member.assigned.get(tip, member.leaving.get(tip))
         return sent.generation == member.epoch or (since is not None and sent.generation >= since)
 
     @property
@@ -408,31 +415,31 @@ def _check(fields: Fields) -> None:
         raise Refusal(ErrorCode.unsupported_assignor, "uniform, range")
 
 
-def _check_epoch(member: _Member, epoch: int, owned: Collection[Slot] | None) -> None:
+def _check_epoch(member: _Member, epoch: int, owned: Collection[TopicIdPartition] | None) -> None:
     if epoch == 0 or epoch == member.epoch:
         return
     may_have_missed_the_answer = (
         epoch < member.epoch
         and epoch == member.previous_epoch
         and owned is not None
-        and all(slot in member.assigned for slot in owned)
+        and all(tip in member.assigned for tip in owned)
     )
     if not may_have_missed_the_answer:
         raise Refusal(ErrorCode.fenced_member_epoch, f"{member.id} is at {member.epoch}, not at {epoch}")
 
 
-def _still_owns(owned: Collection[Slot] | None, leaving: Collection[Slot]) -> bool:
-    return owned is None or any(slot in leaving for slot in owned)
+def _still_owns(owned: Collection[TopicIdPartition] | None, leaving: Collection[TopicIdPartition]) -> bool:
+    return owned is None or any(tip in leaving for tip in owned)
 
 
-def _slots(topic_partitions: list[Fields] | None) -> frozenset[Slot] | None:
+def _tips(topic_partitions: list[Fields] | None) -> frozenset[TopicIdPartition] | None:
     if topic_partitions is None:
         return None
     return frozenset((each["topic_id"], number) for each in topic_partitions for number in each["partitions"])
 
 
-def _by_topic(slots: Iterable[Slot]) -> list[Fields]:
+def _by_topic(tips: Iterable[TopicIdPartition]) -> list[Fields]:
     topics: defaultdict[uuid.UUID, list[int]] = defaultdict(list)
-    for topic, number in sorted(slots):
+    for topic, number in sorted(tips):
         topics[topic].append(number)
     return [{"topic_id": topic, "partitions": numbers} for topic, numbers in topics.items()]

@@ -1,4 +1,4 @@
-"""Workloads of run() as the tests of that machine need them."""
+"""Schedulers of run() as the tests of that machine need them."""
 
 from __future__ import annotations
 

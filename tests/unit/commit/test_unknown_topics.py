@@ -180,7 +180,7 @@ class TestQuestions:
         assert found == {TP: OffsetAndMetadata(7)}
 
 
-class TestTwoLogs:
+class TestCommitLogs:
     """What is committed of the other partitions is noted, in both logs."""
 
     OTHER = TopicPartition("t", 1)
