@@ -60,7 +60,7 @@ class Process:
         self.link = Link()
         self.parking_link = Link()
         self.holding: dict[TopicPartition, Any] = {}
-        """What the user has, from the beginning of an AssignPartitions to the end of a Revoke or Lose, by its name in the group."""
+        """What the user has, from the beginning of AssignPartitions to the end of Revoke or Lose, by its group name."""
         self.failure: HeadraceError | None = None
         self._assignors = assignors
         self._clock = world.clock

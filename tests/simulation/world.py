@@ -1,8 +1,8 @@
 """One group in virtual time: its topics, its processes, what is done to them, and what must hold.
 
 At every moment
-- two members never hold a partition of which the group takes both for the owner: an AssignPartitions begins only when the Revoke
-  (or Lose) of whoever had it is over, unless the group has thrown that one out;
+- two members never hold a partition of which the group takes both for the owner: AssignPartitions begins only when the
+  Revoke (or Lose) of whoever had it is over, unless the group has thrown that one out;
 - a commit that is accepted is not for a partition that another member holds in the eyes of the group;
 - no member sends requests in a burst, asks for attention that it does not need, or goes on after it has left;
 - only a static member ends with an error, and only when its place was taken.
