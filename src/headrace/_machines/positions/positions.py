@@ -5,7 +5,7 @@
     UNKNOWN    nothing is committed                               a policy   RESET
                                                                   none       raises OffsetResetError
     UNKNOWN    a commit, with the log as the commit knew it       any        resumes at the lowest offset not done
-    UNKNOWN    a commit, and its log was truncated                           as below, with the commit's end as position
+    UNKNOWN    a commit, and its log was truncated                any        follows the verdict of `truncation.py`
     RESET      an offset                                          any        starts there; the offsets between the old
                                                                              position and this one are skipped
     RESET      no record is as young as by_duration asks          any        starts at the end of the log
