@@ -1,4 +1,4 @@
-//! Decoding errors.
+//! Errors of decoding and encoding.
 
 use thiserror::Error;
 
@@ -55,4 +55,23 @@ pub struct DecodeError {
     pub offset: i64,
     /// Why the batch is invalid.
     pub cause: Cause,
+}
+
+/// Records that cannot be encoded as a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum EncodeError {
+    /// A batch must have at least one record.
+    #[error("a batch needs at least one record")]
+    Empty,
+    /// The length of a batch is a signed integer of 32 bits.
+    #[error("the batch would exceed 2 GiB")]
+    TooLarge,
+    /// The codec cannot compress the records.
+    #[error("the records cannot be compressed with {codec}: {reason}")]
+    Compression {
+        /// The codec's name.
+        codec: &'static str,
+        /// The codec's error message.
+        reason: String,
+    },
 }

@@ -6,17 +6,17 @@
 use crate::codec::Codec;
 use crate::error::Cause;
 
-const HEADER: usize = 61;
+pub const HEADER: usize = 61;
 /// The base offset and the length field itself, which the length does not include.
-const LOG_OVERHEAD: usize = 12;
-const CHECKSUMMED_FROM: usize = 21;
+pub const LOG_OVERHEAD: usize = 12;
+pub const CHECKSUMMED_FROM: usize = 21;
 /// The position of the magic byte, the same in all formats.
 const MAGIC_AT: usize = 16;
 /// The smallest message of format v0: checksum, magic, attributes, two lengths.
 const SMALLEST_LENGTH: i32 = 14;
 
 const TIMESTAMP_TYPE: u16 = 1 << 3;
-const TRANSACTIONAL: u16 = 1 << 4;
+pub const TRANSACTIONAL: u16 = 1 << 4;
 const CONTROL: u16 = 1 << 5;
 
 /// A complete batch: its parsed and checked header, and its records as bytes.

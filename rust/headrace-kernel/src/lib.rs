@@ -1,4 +1,4 @@
-//! Decodes Kafka record batches (message format v2) into columns.
+//! Decodes Kafka record batches (message format v2) into columns, and encodes records into batches.
 //!
 //! For any input, [`decode`] returns columns or an error: it does not panic, it terminates, and the limits in
 //! [`Fetched`] bound its memory. This crate does not depend on Python or Arrow. The columns are plain vectors in
@@ -13,13 +13,17 @@
 //! | `columns` | the decoded records |
 //! | `transactions` | the batches of aborted transactions |
 //! | `decode` | one partition of a Fetch response |
+//! | `encode` | the batch of a Produce request |
+//! | `compress` | its compression |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod codec;
 mod columns;
+mod compress;
 mod decode;
+mod encode;
 mod error;
 mod header;
 mod record;
@@ -27,6 +31,8 @@ mod transactions;
 mod varint;
 
 pub use columns::{BinaryColumn, Columns, HeaderColumns, Row, Run, StringColumn, Validity};
+pub use compress::{Compression, Compressor};
 pub use decode::{DEFAULT_MAX_BATCH_BYTES, Decoded, Fetched, decode, next_offset};
-pub use error::{Cause, DecodeError};
+pub use encode::{BatchBuilder, Fields, Stamp, stamp};
+pub use error::{Cause, DecodeError, EncodeError};
 pub use transactions::AbortedTransaction;

@@ -58,18 +58,53 @@ fn take_raw(input: &mut &[u8], max_bytes: usize) -> Option<u64> {
     None
 }
 
+/// Appends an `int` to `out`.
+#[inline(always)]
+pub fn put_i32(out: &mut Vec<u8>, value: i32) {
+    put_raw(out, u64::from(((value << 1) ^ (value >> 31)).cast_unsigned()));
+}
+
+/// Appends a `long` to `out`.
+#[inline(always)]
+pub fn put_i64(out: &mut Vec<u8>, value: i64) {
+    put_raw(out, ((value << 1) ^ (value >> 63)).cast_unsigned());
+}
+
+#[inline(always)]
+fn put_raw(out: &mut Vec<u8>, mut raw: u64) {
+    while raw >= 0x80 {
+        out.push((raw & 0x7f) as u8 | 0x80);
+        raw >>= 7;
+    }
+    out.push(raw as u8);
+}
+
+/// The number of bytes of an `int`.
+#[inline(always)]
+pub fn size_i32(value: i32) -> usize {
+    size_i64(value.into())
+}
+
+/// The number of bytes of a `long`.
+#[inline(always)]
+pub fn size_i64(value: i64) -> usize {
+    let bits = 64 - ((value << 1) ^ (value >> 63)).cast_unsigned().leading_zeros();
+    bits.max(1).div_ceil(7) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn zigzag(value: i64) -> Vec<u8> {
-        let mut raw = ((value << 1) ^ (value >> 63)).cast_unsigned();
         let mut out = Vec::new();
-        while raw >= 0x80 {
-            out.push((raw & 0x7f) as u8 | 0x80);
-            raw >>= 7;
+        put_i64(&mut out, value);
+        assert_eq!(out.len(), size_i64(value));
+        if let Ok(narrow) = i32::try_from(value) {
+            let mut same = Vec::new();
+            put_i32(&mut same, narrow);
+            assert_eq!(same, out);
         }
-        out.push(raw as u8);
         out
     }
 
