@@ -15,6 +15,7 @@
 //! | `decode` | one partition of a Fetch response |
 //! | `encode` | the batch of a Produce request |
 //! | `compress` | its compression |
+//! | `partition` | the partition of a key |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -26,6 +27,7 @@ mod decode;
 mod encode;
 mod error;
 mod header;
+mod partition;
 mod record;
 mod transactions;
 mod varint;
@@ -35,4 +37,5 @@ pub use compress::{Compression, Compressor};
 pub use decode::{DEFAULT_MAX_BATCH_BYTES, Decoded, Fetched, decode, next_offset};
 pub use encode::{BatchBuilder, Fields, Stamp, stamp};
 pub use error::{Cause, DecodeError, EncodeError};
+pub use partition::{crc32, murmur2};
 pub use transactions::AbortedTransaction;
