@@ -1,5 +1,5 @@
-"""The native module, in Rust (`rust/headrace-py`): the record kernel for `headrace.records`, and `Exclusive` for
-`headrace.sync`."""
+"""The native module, in Rust (`rust/headrace-py`): the record kernel for `records.py` and `_record_batch.py`, and
+`Exclusive` for `sync`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import final
@@ -169,6 +169,55 @@ def arrow_stream(batches: Sequence[Batch], *, lane: bool, requested_schema: obje
 
 def arrow_schema(*, lane: bool) -> object:
     """A PyCapsule "arrow_schema" with the schema of `arrow_stream`."""
+
+@final
+class BatchBuilder:
+    """Collects the records of one batch for a Produce request. Not for more than one thread at a time."""
+
+    def __new__(cls, limit: int) -> BatchBuilder:
+        """`limit` is the size of the batch in bytes, before compression. A single record may exceed it."""
+
+    def append(
+        self,
+        timestamp: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]] = (),
+    ) -> bool:
+        """Adds a record. Returns False, and adds nothing, if the batch would exceed its limit."""
+
+    @property
+    def size(self) -> int:
+        """The size of the batch in bytes, before compression."""
+
+    def __len__(self) -> int:
+        """The number of records."""
+
+    def finish(self, codec: str = "none", level: int | None = None) -> EncodedBatch:
+        """Compresses the records, with the GIL released, and ends the builder.
+
+        `codec` is none, gzip, snappy, lz4 or zstd; `level` (of gzip and zstd only) is the codec's default if None.
+        Raises ValueError for an unknown codec or level, and if there is no record.
+        """
+
+@final
+class EncodedBatch(Buffer):
+    """A record batch as it is sent. It supports the buffer protocol, read-only."""
+
+    def stamp(self, producer_id: int, epoch: int, sequence: int, *, is_transactional: bool = False) -> None:
+        """Writes what identifies the batch among those of its producer, and a new checksum.
+
+        Raises BufferError while a buffer of the batch is exported.
+        """
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def murmur2(key: Buffer) -> int:
+    """The hash of Java's default partitioner, as a signed number of 32 bits."""
+
+def crc32(key: Buffer) -> int:
+    """The hash of librdkafka's default partitioner."""
 
 @final
 class Exclusive:

@@ -1,6 +1,6 @@
 """The records that `poll()` returns: stored in columns, accessible as a sequence of `Record`s or as an Arrow stream.
 
-Only this module imports the native record kernel. (`sync` imports a lock from the same native module.)
+Only this module imports the native decoder. (`_record_batch.py` imports the encoder, `sync` a lock.)
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ mod batch;
 mod buffer;
 mod columns;
 mod decode;
+mod encode;
 mod exclusive;
 mod record;
 mod repeated;
@@ -44,6 +45,8 @@ mod _native {
     use crate::batch::Batch;
     #[pymodule_export]
     use crate::decode::{DecodeError, decode, decode_all, next_offset};
+    #[pymodule_export]
+    use crate::encode::{BatchBuilder, EncodedBatch, crc32, murmur2};
     #[pymodule_export]
     use crate::exclusive::Exclusive;
     #[pymodule_export]

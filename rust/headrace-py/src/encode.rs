@@ -1,0 +1,177 @@
+//! Python classes that encode record batches for Produce requests.
+
+use std::ffi::c_int;
+
+use headrace_kernel::{Compression, Compressor, EncodeError, Fields, Stamp};
+use pyo3::exceptions::{PyBufferError, PyOverflowError, PyRuntimeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::buffer::Bytes;
+
+/// Below this many bytes, releasing the GIL costs more than compressing.
+const WORTH_DETACHING: usize = 4096;
+
+fn raised(error: EncodeError) -> PyErr {
+    match error {
+        EncodeError::Empty => PyValueError::new_err(error.to_string()),
+        EncodeError::TooLarge => PyOverflowError::new_err(error.to_string()),
+        EncodeError::Compression { .. } => PyRuntimeError::new_err(error.to_string()),
+    }
+}
+
+fn compression(codec: &str, level: Option<i32>) -> PyResult<Compression> {
+    match (codec, level) {
+        ("none", None) => Ok(Compression::None),
+        ("gzip", None) => Ok(Compression::Gzip(6)),
+        ("gzip", Some(level @ 1..=9)) => Ok(Compression::Gzip(level.unsigned_abs())),
+        ("snappy", None) => Ok(Compression::Snappy),
+        ("lz4", None) => Ok(Compression::Lz4),
+        ("zstd", None) => Ok(Compression::Zstd(3)),
+        ("zstd", Some(level @ -131_072..=22)) => Ok(Compression::Zstd(level)),
+        ("none" | "gzip" | "snappy" | "lz4" | "zstd", Some(level)) => {
+            Err(PyValueError::new_err(format!("{codec} has no level {level}")))
+        }
+        _ => {
+            Err(PyValueError::new_err(format!("{codec} is not a codec: use none, gzip, snappy, lz4 or zstd")))
+        }
+    }
+}
+
+type Header<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyAny>>);
+
+#[pyclass(module = "headrace._native")]
+pub struct BatchBuilder {
+    /// None after `finish`.
+    builder: Option<headrace_kernel::BatchBuilder>,
+    limit: usize,
+}
+
+impl BatchBuilder {
+    fn builder(&self) -> PyResult<&headrace_kernel::BatchBuilder> {
+        self.builder.as_ref().ok_or_else(|| PyValueError::new_err("this batch is finished"))
+    }
+}
+
+#[pymethods]
+impl BatchBuilder {
+    #[new]
+    fn new(limit: usize) -> Self {
+        Self { builder: Some(headrace_kernel::BatchBuilder::new(limit.min(1 << 20))), limit }
+    }
+
+    #[pyo3(signature = (timestamp, key, value, headers=Vec::new()))]
+    fn append<'py>(
+        &mut self,
+        timestamp: i64,
+        key: Option<Bound<'py, PyAny>>,
+        value: Option<Bound<'py, PyAny>>,
+        headers: Vec<Header<'py>>,
+    ) -> PyResult<bool> {
+        let key = key.as_ref().map(Bytes::borrow).transpose()?;
+        let value = value.as_ref().map(Bytes::borrow).transpose()?;
+        let headers = headers
+            .iter()
+            .map(|(name, value)| Ok((name.to_str()?, value.as_ref().map(Bytes::borrow).transpose()?)))
+            .collect::<PyResult<Vec<_>>>()?;
+        let fields = Fields {
+            timestamp,
+            key: key.as_ref().map(Bytes::as_slice),
+            value: value.as_ref().map(Bytes::as_slice),
+            headers: headers
+                .iter()
+                .map(|(name, value)| (name.as_bytes(), value.as_ref().map(Bytes::as_slice))),
+        };
+        let limit = self.limit;
+        let builder = self.builder.as_mut().ok_or_else(|| PyValueError::new_err("this batch is finished"))?;
+        if builder.count() > 0 && builder.size_with(&fields) > limit {
+            return Ok(false);
+        }
+        builder.push(&fields).map_err(raised)?;
+        Ok(true)
+    }
+
+    #[getter]
+    fn size(&self) -> PyResult<usize> {
+        Ok(self.builder()?.size())
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.builder()?.count())
+    }
+
+    #[pyo3(signature = (codec="none", level=None))]
+    fn finish(&mut self, py: Python<'_>, codec: &str, level: Option<i32>) -> PyResult<EncodedBatch> {
+        let compression = compression(codec, level)?;
+        if self.builder()?.count() == 0 {
+            return Err(raised(EncodeError::Empty));
+        }
+        let Some(builder) = self.builder.take() else {
+            return Err(PyValueError::new_err("this batch is finished"));
+        };
+        let is_small = builder.size() < WORTH_DETACHING || compression == Compression::None;
+        let run = || builder.finish(&mut Compressor::new(compression), &Stamp::default());
+        let data = if is_small { run() } else { py.detach(run) };
+        Ok(EncodedBatch { data: data.map_err(raised)?, exports: 0 })
+    }
+}
+
+/// A finished batch. While a buffer of it is exported, it cannot be stamped.
+#[pyclass(module = "headrace._native")]
+pub struct EncodedBatch {
+    data: Vec<u8>,
+    exports: usize,
+}
+
+#[pymethods]
+impl EncodedBatch {
+    #[pyo3(signature = (producer_id, epoch, sequence, *, is_transactional=false))]
+    fn stamp(&mut self, producer_id: i64, epoch: i16, sequence: i32, is_transactional: bool) -> PyResult<()> {
+        if self.exports > 0 {
+            return Err(PyBufferError::new_err("the batch is being read"));
+        }
+        let stamp = Stamp { producer_id, epoch, sequence, is_transactional };
+        headrace_kernel::stamp(&mut self.data, &stamp).map_err(raised)
+    }
+
+    fn __len__(&self) -> usize {
+        self.data.len()
+    }
+
+    /// # Safety
+    ///
+    /// Called by Python with a valid `view`.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let (start, length) = {
+            let mut batch = slf.borrow_mut();
+            batch.exports += 1;
+            (batch.data.as_ptr().cast_mut(), batch.data.len() as ffi::Py_ssize_t)
+        };
+        // SAFETY: `data` keeps its address and size: nothing changes it while there are exports, and the view holds a
+        // reference to this object.
+        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast(), length, 1, flags) };
+        if filled == 0 {
+            return Ok(());
+        }
+        slf.borrow_mut().exports -= 1;
+        Err(PyErr::fetch(slf.py()))
+    }
+
+    /// # Safety
+    ///
+    /// Called by Python once for each exported buffer.
+    unsafe fn __releasebuffer__(&mut self, _view: *mut ffi::Py_buffer) {
+        self.exports -= 1;
+    }
+}
+
+#[pyfunction]
+pub fn murmur2(key: &Bound<'_, PyAny>) -> PyResult<i32> {
+    Ok(headrace_kernel::murmur2(Bytes::borrow(key)?.as_slice()))
+}
+
+#[pyfunction]
+pub fn crc32(key: &Bound<'_, PyAny>) -> PyResult<u32> {
+    Ok(headrace_kernel::crc32(Bytes::borrow(key)?.as_slice()))
+}
