@@ -15,7 +15,7 @@ from .fetch.handover import Delivered
 from .lifecycle import Lifecycle
 from .retried_calls import RetriedCalls
 from .runtime import ConsumerRuntime
-from .seeking import Positions
+from .seeking import Seeking
 
 
 class Commits:
@@ -27,7 +27,7 @@ class Commits:
         calls: RetriedCalls,
         buffer: FetchBuffer,
         committer: Committer,
-        positions: Positions,
+        positions: Seeking,
     ) -> None:
         self._lifecycle = lifecycle
         self._calls = calls

@@ -24,7 +24,7 @@ from .poll_loop import PollLoop
 from .retried_calls import RetriedCalls
 from .run.consumer_run import RunParts
 from .runtime import ConsumerRuntime
-from .seeking import Positions
+from .seeking import Seeking
 from .shutdown import Shutdown
 from .subscriptions import Subscriptions
 
@@ -43,7 +43,7 @@ class ConsumerParts:
         self.lifecycle = lifecycle = Lifecycle(buffer.poll_signal, create_runtime)
         self.guard = guard = lifecycle.guard
         calls = RetriedCalls(lifecycle, config.default_api_timeout_ms / 1000)
-        self.positions = Positions(guard, calls, buffer, completions)
+        self.positions = Seeking(guard, calls, buffer, completions)
         self.commits = Commits(lifecycle, calls, buffer, committer, self.positions)
         self.completed = CompletedWork(lifecycle, completions)
         self.queries = OffsetQueries(guard, calls, buffer)

@@ -1,4 +1,4 @@
-"""Positions of the assigned partitions: `position`, `seek` and `pause`."""
+"""Seeking of the assigned partitions: `position`, `seek` and `pause`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .fetch.buffer import FetchBuffer
 from .retried_calls import RetriedCalls
 
 
-class Positions:
+class Seeking:
     """Only `position` waits. `AsyncConsumer` documents the calls."""
 
     def __init__(

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from ..local import LocalBrokerError, Progress
+from ..local import DownloadProgress, LocalBrokerError
 from ..local.background import ClusterOptions, Status, bring_down, bring_up, default_data, read_status
 from ..local.ivy import ProgressCallback
 from ..local.kafka_home import DEFAULT_VERSION
@@ -151,7 +151,7 @@ def download_bar() -> Iterator[ProgressCallback]:
     task = bar.add_task("", total=None)
     started = False
 
-    def show(progress: Progress) -> None:
+    def show(progress: DownloadProgress) -> None:
         nonlocal started
         if not started:
             bar.start()

@@ -37,7 +37,7 @@ Watch = Callable[[str, Mapping[str, float | None]], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Recovery:
+class RecoveryTimes:
     """The recovery of a consumer: seconds from its assignment to its first new record and to the end of its backlog;
     and its delay over the whole demo."""
 
@@ -51,10 +51,10 @@ class CrashResult:
     backlog: int
     killed: float
     restarted: float
-    readers: dict[str, Recovery]
+    readers: dict[str, RecoveryTimes]
 
 
-class _Writer:
+class _BacklogWriter:
     """Writes at the steady rate in a thread. `write()` writes the backlog."""
 
     def __init__(self, servers: str, topic: str) -> None:
@@ -104,7 +104,7 @@ def run_crash(servers: str, watch: Watch, backlog: int = BACKLOG) -> CrashResult
     """Run the demo. Raises TimeoutError if a step takes too long."""
     topic = f"crash-{time.time_ns()}"
     asyncio.run(_create(servers, topic))
-    writer = _Writer(servers, topic)
+    writer = _BacklogWriter(servers, topic)
     readers: dict[str, ConsumerProcess] = {}
     begun = now()
     past: dict[str, list[tuple[float, float]]] = {name: [] for name in LABELS}
@@ -189,10 +189,10 @@ def _is_back(reader: ConsumerProcess, missed: float) -> bool:
     return bool(samples) and samples[-1][2] >= missed and any(newest >= reader.assigned_at for _, newest, _ in samples)
 
 
-def _recovery(reader: ConsumerProcess, missed: float, series: list[tuple[float, float]]) -> Recovery:
+def _recovery(reader: ConsumerProcess, missed: float, series: list[tuple[float, float]]) -> RecoveryTimes:
     first_live = next(at for at, newest, _ in reader.samples if newest >= reader.assigned_at)
     done = next(at for at, _, old in reader.samples if old >= missed)
-    return Recovery((first_live - reader.assigned_at) / 1000, (done - reader.assigned_at) / 1000, series)
+    return RecoveryTimes((first_live - reader.assigned_at) / 1000, (done - reader.assigned_at) / 1000, series)
 
 
 def _has_samples(reader: ConsumerProcess) -> bool:

@@ -99,7 +99,7 @@ class _Blocking(RebalanceListener):
             self._progress.completed = time.monotonic()
 
 
-class _Writer(threading.Thread):
+class _SteadyWriter(threading.Thread):
     """Writes to all partitions in turn, at RATE, during a run."""
 
     def __init__(self, servers: str, topic: str) -> None:
@@ -133,7 +133,7 @@ def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Measure
     """Run the demo once. Raises TimeoutError if the rebalance takes too long."""
     topic = f"revoking-{'deferred' if deferred else 'blocking'}-{time.time_ns()}"
     asyncio.run(_create(servers, topic))
-    writer, progress = _Writer(servers, topic), _Progress()
+    writer, progress = _SteadyWriter(servers, topic), _Progress()
     settings: dict[str, Any] = {
         "bootstrap_servers": servers,
         "group_id": topic,

@@ -72,7 +72,7 @@ def produce(
         raise click.UsageError("-K needs --format text: with --format json, the key is part of the line")
     _check_name(topic)
     always = [(name, value.encode()) for name, value in (name_and_value(text, "-H") for text in headers)]
-    writer = _Writer(with_cluster(settings), topic, timeout, compression, create)
+    writer = _TopicWriter(with_cluster(settings), topic, timeout, compression, create)
     if not files and sys.stdin.isatty():
         say("reading lines from the terminal: Ctrl-D ends")
     read = _read_json if form == "json" else _read_text
@@ -127,7 +127,7 @@ def _ask_whether_to_create(topic: str) -> None:
     raise HeadraceError(f"there is no topic {topic!r}: --create creates it, `headrace topics` lists those that exist")
 
 
-class _Writer:
+class _TopicWriter:
     """A producer that reports the first record that could not be written."""
 
     def __init__(self, settings: Settings, topic: str, timeout: float, compression: str, create: bool) -> None:

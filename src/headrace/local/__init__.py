@@ -5,7 +5,7 @@ It needs Java 17 or newer. The first start also needs PySpark and a network (`pi
 
 from .broker import LocalBroker
 from .errors import LocalBrokerError
-from .ivy import Progress
+from .ivy import DownloadProgress
 from .tools import java_classpath, java_command
 
-__all__ = ["LocalBroker", "LocalBrokerError", "Progress", "java_classpath", "java_command"]
+__all__ = ["DownloadProgress", "LocalBroker", "LocalBrokerError", "java_classpath", "java_command"]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .errors import LocalBrokerError
 from .filelock import FileLock
-from .ivy import Progress, ProgressCallback
+from .ivy import DownloadProgress, ProgressCallback
 from .java import Java
 from .kafka_home import KafkaHome
 from .ports import free_ports
@@ -39,7 +39,7 @@ def class_archive(kafka: KafkaHome, java: Java, progress: ProgressCallback) -> P
             with FileLock(kafka.lock_path) as lock:
                 # Do not wait while another process creates it.
                 if lock.acquire(0) and not path.exists():
-                    progress(Progress("preparing", 0))
+                    progress(DownloadProgress("preparing", 0))
                     _make(path, kafka, java)
         except (OSError, LocalBrokerError):
             return None

@@ -32,7 +32,7 @@ class Coordinates:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class DownloadProgress:
     """The progress of the one-time download. `total` is None while it is unknown."""
 
     step: str
@@ -40,7 +40,7 @@ class Progress:
     total: int | None = None
 
 
-ProgressCallback = Callable[[Progress], None]
+ProgressCallback = Callable[[DownloadProgress], None]
 
 _SETTINGS = """\
 <ivysettings>
@@ -162,10 +162,10 @@ def _follow(output: IO[bytes], progress: ProgressCallback) -> str:
         lines.append(line)
         if line.startswith("found "):
             found += 1
-            progress(Progress("resolving", found))
+            progress(DownloadProgress("resolving", found))
         elif line.startswith("[SUCCESSFUL ]"):
             fetched += 1
-            progress(Progress("downloading", fetched, max(found, fetched)))
+            progress(DownloadProgress("downloading", fetched, max(found, fetched)))
     return "\n".join(lines)
 
 

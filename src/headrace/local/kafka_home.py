@@ -28,7 +28,7 @@ from pathlib import Path
 
 from .errors import LocalBrokerError, full_disk, storage_error
 from .filelock import FileLock
-from .ivy import Coordinates, Progress, ProgressCallback, download
+from .ivy import Coordinates, DownloadProgress, ProgressCallback, download
 from .java import Java
 from .paths import cache_dir
 
@@ -100,7 +100,9 @@ def install(version: str, java: Java, progress: ProgressCallback) -> KafkaHome:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(home.lock_path) as lock:
-            if not lock.acquire(_DOWNLOAD_WITHIN, on_wait=lambda: progress(Progress("waiting for another process", 0))):
+            if not lock.acquire(
+                _DOWNLOAD_WITHIN, on_wait=lambda: progress(DownloadProgress("waiting for another process", 0))
+            ):
                 raise LocalBrokerError(
                     f"another process has been downloading Kafka into {cache} for {_DOWNLOAD_WITHIN:g} s: "
                     "end it, or set HEADRACE_CACHE to another directory"
@@ -123,7 +125,7 @@ def _download(home: KafkaHome, java: Java, progress: ProgressCallback) -> None:
         jars = fresh.path / "jars"
         jars.mkdir(parents=True)
         download(_modules(home.version), _WITHOUT, jars, scratch, java, progress)
-        progress(Progress("preparing", 0))
+        progress(DownloadProgress("preparing", 0))
         _write_bootstrap_checkpoint(fresh, scratch, java)
         fresh.tool_logging.write_text(_TOOL_LOGGING)
         files = (path for path in fresh.path.rglob("*") if path.is_file())

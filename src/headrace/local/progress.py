@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from .ivy import Progress
+from .ivy import DownloadProgress
 
 
-def say_on_terminal(progress: Progress) -> None:
+def say_on_terminal(progress: DownloadProgress) -> None:
     """Print a line to stderr for each step, if stderr is a terminal."""
     if progress.done > 1 or sys.stderr is None or not sys.stderr.isatty():
         return

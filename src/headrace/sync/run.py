@@ -102,14 +102,14 @@ class _Threads(Generic[J, P]):
             thread.start()
 
     def _serve(self) -> None:
-        worker = _Worker(threading.current_thread(), self._threads)
+        worker = _ThreadWorker(threading.current_thread(), self._threads)
         while (job := self._jobs.get()) is not None:
             while job is not None:
                 if not self._work(job, worker):
                     return
                 job = self.run.take()
 
-    def _work(self, job: J, worker: _Worker) -> bool:
+    def _work(self, job: J, worker: _ThreadWorker) -> bool:
         """False if the call was abandoned: this thread may have been replaced, and must end."""
         goes_on = True
         while goes_on:
@@ -144,7 +144,7 @@ class _Threads(Generic[J, P]):
             thread.join(_THREAD_END if not self.run.running else 0.0)
 
 
-class _Worker:
+class _ThreadWorker:
     """The thread of a call."""
 
     def __init__(self, thread: threading.Thread, threads: list[threading.Thread]) -> None:

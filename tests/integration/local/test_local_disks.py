@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.local import LocalBroker, LocalBrokerError, Progress
+from headrace.local import DownloadProgress, LocalBroker, LocalBrokerError
 from support.members.subprocesses import brokers_below
 
 pytestmark = pytest.mark.timeout(300)
@@ -61,7 +61,7 @@ class TestFullDisk:
     ) -> None:
         disk = mount("size=3m")
         monkeypatch.setenv("HEADRACE_CACHE", str(disk))
-        said: list[Progress] = []
+        said: list[DownloadProgress] = []
         with pytest.raises(LocalBrokerError, match="no space left on the disk that holds the cache directory"):
             LocalBroker(progress=said.append).start()
         assert [path.name for path in disk.iterdir()] == ["kafka-4.3.1.lock"]

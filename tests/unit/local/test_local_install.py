@@ -16,7 +16,7 @@ import pytest
 from headrace.local import ivy, kafka_home
 from headrace.local.errors import LocalBrokerError, storage_error
 from headrace.local.filelock import FileLock
-from headrace.local.ivy import Coordinates, Progress
+from headrace.local.ivy import Coordinates, DownloadProgress
 from headrace.local.java import Java
 from headrace.local.kafka_home import KafkaHome, install
 
@@ -24,7 +24,7 @@ KAFKA = Coordinates("org.apache.kafka", "kafka_2.13", "4.3.1")
 NO_JAVA = Java("/does/not/exist/java", "17", "none")
 
 
-def silent(_progress: Progress) -> None:
+def silent(_progress: DownloadProgress) -> None:
     pass
 
 
@@ -87,12 +87,12 @@ def test_a_cache_directory_that_cannot_be_made_is_named(tmp_path: Path, monkeypa
 def test_waiting_for_another_download_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
     monkeypatch.setattr(kafka_home, "_DOWNLOAD_WITHIN", 0.2)
-    said: list[Progress] = []
+    said: list[DownloadProgress] = []
     with FileLock(tmp_path / "kafka-4.3.1.lock") as lock:
         assert lock.acquire(0)
         with pytest.raises(LocalBrokerError, match="another process has been downloading"):
             install("4.3.1", NO_JAVA, said.append)
-    assert said == [Progress("waiting for another process", 0)]
+    assert said == [DownloadProgress("waiting for another process", 0)]
 
 
 def test_without_pyspark_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,13 +133,13 @@ def test_progress_is_read_from_what_ivy_says() -> None:
         b"\tfound a#b;1 in central\n\tfound a#c;1 in central\ndownloading x ...\n.....\n... (3kB)\n"
         b"\t[SUCCESSFUL ] a#b;1!b.jar (12ms)\n\t[SUCCESSFUL ] a#c;1!c.jar (12ms)\n"
     )
-    said: list[Progress] = []
+    said: list[DownloadProgress] = []
     ivy._follow(output, said.append)
     assert said == [
-        Progress("resolving", 1),
-        Progress("resolving", 2),
-        Progress("downloading", 1, 2),
-        Progress("downloading", 2, 2),
+        DownloadProgress("resolving", 1),
+        DownloadProgress("resolving", 2),
+        DownloadProgress("downloading", 1, 2),
+        DownloadProgress("downloading", 2, 2),
     ]
 
 

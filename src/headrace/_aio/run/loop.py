@@ -200,7 +200,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
     def steps(self) -> Generator[Step, Any, P]:
         """Ends when it is asked to (wakeup(), a signal), and after errors that cannot be retried. Then it waits for the
         running jobs, commits, and returns, or raises the error."""
-        while not self._is_over():
+        while not self._check_end():
             try:
                 yield from self._round()
             except WakeupError:
@@ -291,7 +291,8 @@ class RunLoop(abc.ABC, Generic[J, P]):
                 self._error = error
         self._stop(repr(error))
 
-    def _is_over(self) -> bool:
+    def _check_end(self) -> bool:
+        """Whether run() has to end now. The time for running jobs (`drain`) starts when this first notices the stop."""
         with self._lock:
             if not self._is_stopped:
                 return False

@@ -17,7 +17,7 @@ from .signals import stopped_by_signals
 _CANCELLED_WITHIN = 1.0  # seconds that cancelled handlers have to end
 
 
-class Runnable(Protocol):
+class AsyncRunnable(Protocol):
     """The calls of AsyncConsumer and AsyncShareConsumer that run() makes."""
 
     async def poll(self, timeout: float = ..., *, max_records: int | None = ...) -> Records: ...
@@ -26,7 +26,7 @@ class Runnable(Protocol):
     async def unsubscribe(self) -> None: ...
 
 
-async def run_tasks(consumer: Runnable, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> P:
+async def run_tasks(consumer: AsyncRunnable, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> P:
     """`loop_with` creates the loop, given the function that starts a job. When it is cancelled, running jobs may end
     within `drain` seconds, and the rest is cancelled; a second cancellation does that at once."""
     tasks = _Tasks(loop_with)
@@ -54,7 +54,7 @@ async def run_tasks(consumer: Runnable, loop_with: Callable[[Callable[[J], None]
         await tasks.cancel()
 
 
-async def _perform(consumer: Runnable, poll_signal: PollSignal, step: Step) -> Records | None:
+async def _perform(consumer: AsyncRunnable, poll_signal: PollSignal, step: Step) -> Records | None:
     match step:
         case Poll(max_records, seconds):
             return await consumer.poll(seconds, max_records=max_records)
@@ -84,7 +84,7 @@ class _Tasks(Generic[J, P]):
     async def _work(self, job: J) -> None:
         task = asyncio.current_task()
         assert task is not None
-        worker = _Worker(task)
+        worker = _TaskWorker(task)
         goes_on = True
         while goes_on:
             goes_on = False
@@ -120,7 +120,7 @@ class _Tasks(Generic[J, P]):
             await asyncio.wait(self._running, timeout=_CANCELLED_WITHIN)
 
 
-class _Worker:
+class _TaskWorker:
     """The task of a call."""
 
     def __init__(self, task: asyncio.Task[None]) -> None:
