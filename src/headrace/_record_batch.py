@@ -1,5 +1,12 @@
-"""Encoding of record batches, and the partition of a key, by the native kernel (`rust/headrace-kernel`)."""
+"""Encoding of record batches, and hashes of keys, by the native kernel (`rust/headrace-kernel`)."""
 
 from ._native import BatchBuilder, EncodedBatch, crc32, murmur2
 
-__all__ = ["BatchBuilder", "EncodedBatch", "crc32", "murmur2"]
+__all__ = ["BatchBuilder", "EncodedBatch", "crc32", "murmur2", "positive_murmur2"]
+
+_WITHOUT_SIGN = 0x7FFFFFFF
+
+
+def positive_murmur2(key: bytes) -> int:
+    """As Java's partitioner uses it. (Its absolute value would be another partition.)"""
+    return murmur2(key) & _WITHOUT_SIGN

@@ -1,0 +1,1 @@
+"""Producing: which partition a record goes to."""
