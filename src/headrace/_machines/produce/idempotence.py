@@ -1,0 +1,191 @@
+"""Idempotence: the batches of one partition, their sequence numbers, and what to do after each answer.
+
+    pending     -> on the wire   `take_next`: the batch gets the next sequence numbers, and keeps them
+    on the wire -> done          the broker has appended it, now or before (it recognizes the last five batches)
+    on the wire -> to retry      a retriable error, or no answer: it may have been appended, so it is sent again with
+                                 the same sequence numbers
+    on the wire -> failed        an error that a retry does not help: nothing was appended
+    on the wire -> split         it is too large for the broker: its parts share its sequence numbers
+    any         -> expired       delivery.timeout.ms has passed: the user is told, whatever becomes of it
+
+The answer to a batch (the error codes of Produce):
+
+    NONE, DUPLICATE_SEQUENCE_NUMBER               done
+    OUT_OF_ORDER_SEQUENCE_NUMBER, batches before  to retry: it is out of order because they have not been appended yet
+      it are not done
+    OUT_OF_ORDER_SEQUENCE_NUMBER, it is the       a gap in the log: new epoch
+      lowest one
+    INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID   new epoch
+    MESSAGE_TOO_LARGE, more than one record       split
+    a retriable error                             to retry
+    any other                                     failed
+
+Order and uniqueness hold by these rules:
+
+- At most five batches have sequence numbers and are not done: the broker remembers no more.
+- While one of them is to be retried, only the lowest one is sent, and nothing new.
+- A new epoch begins when no batch is on the wire. All batches that are not done get new sequence numbers, from 0 on.
+  That is safe: the lowest one was not appended, so none behind it was.
+- A batch that failed or expired leaves a gap, unless one of its attempts was appended. The next batch finds that out:
+  it is done, or out of order. So sequence numbers are never used again, except those of the last batch if the broker
+  has refused its only attempt: it was certainly not appended.
+
+Nothing here waits, sends or reads a clock. The owner locks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections import deque
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from ..._protocol.codes import is_retriable
+
+MAX_IN_FLIGHT = 5
+_SEQUENCES = 2**31  # after the last one comes 0
+
+_DONE = {ErrorCode.none, ErrorCode.duplicate_sequence_number}
+_NEW_EPOCH = {ErrorCode.invalid_producer_epoch, ErrorCode.unknown_producer_id}
+
+
+class ProducerIdentity(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+class Countable(Protocol):
+    def __len__(self) -> int: ...
+
+
+B = TypeVar("B", bound=Countable)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class SentBatch(Generic[B]):
+    """A batch with sequence numbers."""
+
+    batch: B
+    identity: ProducerIdentity
+    sequence: int
+    is_on_wire: bool = True
+    attempts: int = 1
+
+
+class BatchOutcome(enum.Enum):
+    DONE = "done"
+    RETRY = "retry"
+    SPLIT = "split"
+    FAILED = "failed"
+
+
+class PartitionBatches(Generic[B]):
+    """The batches of one partition. After `needs_epoch` the owner calls `begin_epoch` with a new identity."""
+
+    def __init__(self, max_in_flight: int = MAX_IN_FLIGHT) -> None:
+        self._max_in_flight = min(max_in_flight, MAX_IN_FLIGHT)
+        self._pending: deque[B] = deque()
+        self._sent: list[SentBatch[B]] = []  # neither done nor failed, in order
+        self._identity: ProducerIdentity | None = None
+        self._next = 0
+        self._is_broken = False  # the broker misses a batch: only a new epoch helps
+
+    def __len__(self) -> int:
+        """The number of batches that are neither done nor failed."""
+        return len(self._pending) + len(self._sent)
+
+    def append(self, batch: B) -> None:
+        self._pending.append(batch)
+
+    @property
+    def needs_epoch(self) -> bool:
+        """Whether a new epoch has to begin, and can: no batch is on the wire."""
+        return self._is_broken and not any(each.is_on_wire for each in self._sent)
+
+    def begin_epoch(self, identity: ProducerIdentity) -> None:
+        """`identity` has never been used for this partition."""
+        assert not any(each.is_on_wire for each in self._sent)
+        self._identity, self._next = identity, 0
+        self._is_broken = False
+        for each in self._sent:
+            each.identity, each.sequence = identity, self._reserve(each.batch)
+
+    def take_next(self, identity: ProducerIdentity) -> SentBatch[B] | None:
+        """The batch to send now, or None. `identity` is the producer's current one: this partition follows it when all
+        its batches of the one before are done."""
+        if self._is_broken:
+            return None
+        if any(not each.is_on_wire for each in self._sent):
+            lowest = self._sent[0]
+            if lowest.is_on_wire:
+                return None
+            lowest.is_on_wire = True
+            lowest.attempts += 1
+            return lowest
+        if not self._pending or len(self._sent) >= self._max_in_flight:
+            return None
+        if identity != self._identity:
+            if self._sent:
+                return None
+            self._identity, self._next = identity, 0
+        batch = self._pending.popleft()
+        sent = SentBatch(batch, identity, self._reserve(batch))
+        self._sent.append(sent)
+        return sent
+
+    def answered(self, sent: SentBatch[B], code: int) -> BatchOutcome:
+        """The broker's answer to a batch. After SPLIT the owner calls `split`. A batch that has expired meanwhile is
+        FAILED, or DONE if the broker has it."""
+        sent.is_on_wire = False
+        is_ours = sent in self._sent
+        if code in _DONE:
+            if is_ours:
+                self._sent.remove(sent)
+            return BatchOutcome.DONE
+        if not is_ours:
+            return BatchOutcome.FAILED
+        if code == ErrorCode.out_of_order_sequence_number:
+            self._is_broken |= sent is self._sent[0]
+            return BatchOutcome.RETRY
+        if code in _NEW_EPOCH:
+            self._is_broken = True
+            return BatchOutcome.RETRY
+        if code == ErrorCode.message_too_large and len(sent.batch) > 1:
+            return BatchOutcome.SPLIT
+        if is_retriable(code):
+            return BatchOutcome.RETRY
+        self._sent.remove(sent)
+        is_last = self._next == (sent.sequence + len(sent.batch)) % _SEQUENCES
+        if is_last and sent.attempts == 1:
+            self._next = sent.sequence
+        return BatchOutcome.FAILED
+
+    def unanswered(self, sent: SentBatch[B]) -> None:
+        """No answer will come: the connection was lost, or the request timed out."""
+        sent.is_on_wire = False
+
+    def split(self, sent: SentBatch[B], parts: Sequence[B]) -> None:
+        """They have the records of a batch that was answered with SPLIT, which was not appended."""
+        assert sum(map(len, parts)) == len(sent.batch)
+        sequence, replaced = sent.sequence, []
+        for part in parts:
+            replaced.append(SentBatch(part, sent.identity, sequence, is_on_wire=False, attempts=0))
+            sequence = (sequence + len(part)) % _SEQUENCES
+        at = self._sent.index(sent)
+        self._sent[at : at + 1] = replaced
+
+    def expire(self, batch: B) -> None:
+        """The user is told that the delivery of this batch has timed out."""
+        for sent in self._sent:
+            if sent.batch is batch:
+                self._sent.remove(sent)
+                return
+        self._pending.remove(batch)
+
+    def _reserve(self, batch: B) -> int:
+        sequence = self._next
+        self._next = (sequence + len(batch)) % _SEQUENCES
+        return sequence

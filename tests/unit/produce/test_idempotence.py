@@ -1,0 +1,318 @@
+"""The batches of one partition: against a model of the broker, over a network that loses, delays and repeats."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from collections import deque
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from headrace._machines.produce.idempotence import BatchOutcome, PartitionBatches, ProducerIdentity, SentBatch
+
+OK, OOO, EPOCH = ErrorCode.none, ErrorCode.out_of_order_sequence_number, ErrorCode.invalid_producer_epoch
+RETRY, TOO_LARGE, DENIED = (
+    ErrorCode.not_leader_or_follower,
+    ErrorCode.message_too_large,
+    ErrorCode.topic_authorization_failed,
+)
+FIRST = ProducerIdentity(7, 0)
+SECOND = ProducerIdentity(7, 1)
+
+
+def queue(*batches: str, max_in_flight: int = 5) -> PartitionBatches[str]:
+    """A batch is a text, its records are the letters."""
+    made: PartitionBatches[str] = PartitionBatches(max_in_flight)
+    for batch in batches:
+        made.append(batch)
+    return made
+
+
+def take(batches: PartitionBatches[str], identity: ProducerIdentity = FIRST) -> SentBatch[str]:
+    sent = batches.take_next(identity)
+    assert sent is not None
+    return sent
+
+
+# -- the rules, one by one -----------------------------------------------------------------------------------------
+
+
+def test_sequence_numbers_count_the_records() -> None:
+    batches = queue("abc", "d", "ef")
+    assert [take(batches).sequence for _ in range(3)] == [0, 3, 4]
+
+
+def test_no_more_than_five_batches_are_in_flight() -> None:
+    batches = queue(*"abcdefg")
+    sent = [take(batches) for _ in range(5)]
+    assert batches.take_next(FIRST) is None
+    assert batches.answered(sent[0], OK) is BatchOutcome.DONE
+    assert take(batches).batch == "f"
+
+
+def test_only_the_lowest_batch_is_retried_and_nothing_new_is_sent() -> None:
+    batches = queue(*"abcd")
+    a, b, c = (take(batches) for _ in range(3))
+    batches.unanswered(b)
+    assert batches.take_next(FIRST) is None, "a is on the wire"
+    batches.unanswered(a)
+    assert take(batches) is a
+    assert batches.answered(c, OOO) is BatchOutcome.RETRY
+    assert not batches.needs_epoch, "it was out of order, as b is missing"
+    assert batches.answered(a, OK) is BatchOutcome.DONE
+    assert take(batches) is b
+    assert (b.sequence, b.attempts) == (1, 2)
+
+
+def test_a_gap_in_the_log_needs_a_new_epoch_in_which_all_begin_at_0() -> None:
+    batches = queue("ab", "c", "d")
+    first, second = take(batches), take(batches)
+    assert batches.answered(first, OOO) is BatchOutcome.RETRY
+    assert not batches.needs_epoch, "another one is on the wire"
+    assert batches.take_next(FIRST) is None
+    assert batches.answered(second, OOO) is BatchOutcome.RETRY
+    assert batches.needs_epoch
+    batches.begin_epoch(SECOND)
+    assert (first.identity, first.sequence, second.sequence) == (SECOND, 0, 2)
+    assert take(batches, SECOND) is first
+
+
+def test_a_batch_that_fails_at_once_gives_its_numbers_back() -> None:
+    batches = queue("a", "bad", "c")
+    assert batches.answered(take(batches), OK) is BatchOutcome.DONE
+    assert batches.answered(take(batches), DENIED) is BatchOutcome.FAILED
+    assert not batches.needs_epoch
+    assert take(batches).sequence == 1
+
+
+def test_a_batch_that_may_have_been_appended_does_not_give_its_numbers_back() -> None:
+    batches = queue("ab", "cd")
+    sent = take(batches)
+    batches.unanswered(sent)
+    assert batches.answered(take(batches), DENIED) is BatchOutcome.FAILED
+    assert take(batches).sequence == 2, "with the same numbers it would be taken for the first one"
+
+
+@pytest.mark.parametrize("ends", ["fails", "expires"])
+def test_the_next_batch_finds_out_whether_the_broker_has_one_that_is_given_up(ends: str) -> None:
+    for answer, needs_epoch in ((OK, False), (OOO, True)):
+        batches = queue("a", "b", "c")
+        a, b = take(batches), take(batches)
+        if ends == "fails":
+            assert batches.answered(a, DENIED) is BatchOutcome.FAILED
+        else:
+            batches.expire("a")
+        batches.answered(b, answer)
+        assert batches.needs_epoch is needs_epoch
+
+
+def test_the_answer_to_an_expired_batch_changes_nothing() -> None:
+    for answer, outcome in ((OK, BatchOutcome.DONE), (EPOCH, BatchOutcome.FAILED), (OOO, BatchOutcome.FAILED)):
+        batches = queue("ab", "c")
+        sent = take(batches)
+        batches.expire("ab")
+        assert batches.answered(sent, answer) is outcome
+        assert not batches.needs_epoch
+        assert take(batches).sequence == 2
+
+
+def test_a_batch_that_expired_before_it_was_sent_has_no_numbers() -> None:
+    batches = queue("ab", "c")
+    batches.expire("ab")
+    assert take(batches).sequence == 0
+    assert len(batches) == 1
+
+
+def test_the_parts_of_a_batch_share_its_numbers_and_come_in_order() -> None:
+    batches = queue("abcd", "e")
+    whole, after = take(batches), take(batches)
+    assert batches.answered(whole, TOO_LARGE) is BatchOutcome.SPLIT
+    batches.split(whole, ["ab", "cd"])
+    assert batches.answered(after, OOO) is BatchOutcome.RETRY
+    for batch, sequence in (("ab", 0), ("cd", 2), ("e", 4)):
+        part = take(batches)
+        assert (part.batch, part.sequence) == (batch, sequence)
+        assert batches.take_next(FIRST) is None
+        assert batches.answered(part, OK) is BatchOutcome.DONE
+    assert len(batches) == 0
+
+
+def test_a_single_record_that_is_too_large_fails() -> None:
+    batches = queue("a")
+    assert batches.answered(take(batches), TOO_LARGE) is BatchOutcome.FAILED
+
+
+def test_the_next_identity_waits_until_the_batches_of_the_last_one_are_done() -> None:
+    batches = queue("a", "b")
+    a = take(batches)
+    assert batches.take_next(SECOND) is None, "another partition has begun an epoch"
+    assert batches.answered(a, OK) is BatchOutcome.DONE
+    b = take(batches, SECOND)
+    assert (b.identity, b.sequence) == (SECOND, 0)
+
+
+def test_sequence_numbers_wrap_to_0() -> None:
+    batches = queue("ab", "c")
+    batches._identity, batches._next = FIRST, 2**31 - 1
+    assert [take(batches).sequence, take(batches).sequence] == [2**31 - 1, 1]
+
+
+# -- all together, at random ---------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Broker:
+    """The producer state of one partition, as in Kafka 4.3.1."""
+
+    log: list[str] = dataclasses.field(default_factory=list)
+    epoch: int = -1
+    last: int = -1
+    recent: deque[tuple[int, int]] = dataclasses.field(default_factory=lambda: deque(maxlen=5))
+
+    def append(self, batch: str, epoch: int, sequence: int, most: int) -> int:
+        if epoch < self.epoch:
+            return EPOCH
+        end = sequence + len(batch) - 1
+        if epoch == self.epoch and (sequence, end) in self.recent:
+            return OK
+        if sequence != (0 if epoch > self.epoch else self.last + 1):
+            return OOO
+        if len(batch) > most:
+            return TOO_LARGE
+        if epoch > self.epoch:
+            self.recent.clear()
+        self.epoch, self.last = epoch, end
+        self.recent.append((sequence, end))
+        self.log += batch
+        return OK
+
+
+@dataclasses.dataclass
+class Request:
+    sent: SentBatch[str]
+    epoch: int
+    sequence: int
+    is_awaited: bool = True
+
+
+class World:
+    """One partition, its producer and its broker. Every record is a letter of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.broker = Broker()
+        self.batches: PartitionBatches[str] = PartitionBatches()
+        self.epoch = 0
+        self.requests: list[Request] = []  # not arrived yet; a lost connection's may still arrive, in their order
+        self.answers: list[tuple[Request, int]] = []
+        self.written = 0
+        self.done: list[str] = []
+        self.failed: set[str] = set()
+        self.open: list[str] = []
+        self.denies = self.dice.random() < 0.3
+
+    def step(self) -> None:
+        self.dice.choice(
+            [self.write, self.send, self.send, self.arrive, self.arrive, self.answer, self.answer, self.disconnect]
+            + [self.expire] * (self.dice.random() < 0.2)
+        )()
+
+    def write(self) -> None:
+        if self.written < 60:
+            count = self.dice.randrange(1, 5)
+            batch = "".join(chr(0x4E00 + self.written + each) for each in range(count))
+            self.written += count
+            self.open.append(batch)
+            self.batches.append(batch)
+
+    def send(self) -> None:
+        if self.batches.needs_epoch:
+            self.epoch += 1
+            self.batches.begin_epoch(ProducerIdentity(7, self.epoch))
+        sent = self.batches.take_next(ProducerIdentity(7, self.epoch))
+        if sent is not None:
+            self.requests.append(Request(sent, sent.identity.epoch, sent.sequence))
+
+    def arrive(self) -> None:
+        if self.requests:
+            request = self.requests.pop(0)
+            if self.denies and self.dice.random() < 0.2:
+                code: int = DENIED
+            else:
+                most = self.dice.choice([1, 2, 9])
+                code = self.broker.append(request.sent.batch, request.epoch, request.sequence, most)
+                if code == OK and self.dice.random() < 0.1:
+                    code = RETRY  # appended, but the broker does not say so: not enough replicas, or a timeout
+            if request.is_awaited:
+                self.answers.append((request, code))
+
+    def answer(self) -> None:
+        if self.answers:
+            request, code = self.answers.pop(0)
+            sent = request.sent
+            is_open = sent.batch in self.open
+            outcome = self.batches.answered(sent, code)
+            if outcome is BatchOutcome.SPLIT:
+                half = len(sent.batch) // 2
+                parts = [sent.batch[:half], sent.batch[half:]]
+                self.batches.split(sent, parts)
+                at = self.open.index(sent.batch)
+                self.open[at : at + 1] = parts
+            elif is_open and outcome in (BatchOutcome.DONE, BatchOutcome.FAILED):
+                self.open.remove(sent.batch)
+                if outcome is BatchOutcome.DONE:
+                    self.done += sent.batch
+                else:
+                    self.failed |= set(sent.batch)
+
+    def disconnect(self) -> None:
+        """Nothing more is answered. What was sent may arrive, and may arrive after what is sent next."""
+        if self.dice.random() < 0.3:
+            pending = [each for each in self.requests if each.is_awaited] + [each for each, _ in self.answers]
+            for request in pending:
+                request.is_awaited = False
+                self.batches.unanswered(request.sent)
+            self.answers.clear()
+            self.requests = [each for each in self.requests if self.dice.random() < 0.5]
+            if self.dice.random() < 0.5 and len(self.requests) > 1:
+                self.requests.append(self.requests.pop(0))
+
+    def expire(self) -> None:
+        if self.open:
+            batch = self.dice.choice(self.open)
+            self.open.remove(batch)
+            self.failed |= set(batch)
+            self.batches.expire(batch)
+
+    def check(self) -> None:
+        assert len(set(self.broker.log)) == len(self.broker.log), "a record is in the log twice"
+        assert self.broker.log == sorted(self.broker.log), "the records are out of order"
+        assert set(self.done) <= set(self.broker.log), "a record is lost that was acknowledged"
+
+    def finish(self) -> None:
+        """Without further faults all comes to an end."""
+        self.denies = False
+        for _ in range(5000):
+            if not self.open and not self.requests and not self.answers:
+                break
+            self.send()
+            self.arrive()
+            self.answer()
+        assert not self.open, "nobody is stuck"
+        assert set(self.broker.log) | self.failed == {chr(0x4E00 + each) for each in range(self.written)}
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_record_is_lost_doubled_or_out_of_order_whatever_the_network_does(part: int) -> None:
+    for seed in range(part, 40_000 if os.environ.get("SOAK") else 2_000, 4):
+        world = World(seed)
+        try:
+            for _ in range(world.dice.randrange(20, 300)):
+                world.step()
+                world.check()
+            world.finish()
+            world.check()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
