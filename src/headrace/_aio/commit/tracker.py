@@ -81,7 +81,7 @@ class CompletionTracker:
 
     def withdrawn(self, records: Records) -> None:
         """Nobody has got these, and their positions are back before them: they will be delivered again. Without that
-        they would be in flight until then, and whoever waits for all work would wait for nothing."""
+        they would be in flight until then, and a caller that waits for all work would wait in vain."""
         with self._lock:
             for batch in records._batches:
                 tracked = self._partitions.get(TopicPartition(batch.topic, batch.partition))

@@ -111,7 +111,7 @@ class CommitLogs:
     async def _begin_second(
         self, plan: LanedPlan, progress: Mapping[TopicPartition, CommitMark]
     ) -> asyncio.Task[HeadraceError | None] | None:
-        """A write that is under way cannot be withdrawn, whoever is cancelled or stops waiting: the next one has to
+        """A write that is under way cannot be withdrawn, also if its caller is cancelled: the next one has to
         wait for it. None: it is still under way."""
         commits = _commits(progress, self._second.group)
         if self._writing is not None:

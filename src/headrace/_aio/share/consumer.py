@@ -1,4 +1,4 @@
-"""AsyncShareConsumer: a member of a share group, for asyncio programs, and the logic behind the one for threads."""
+"""AsyncShareConsumer: the share consumer for asyncio programs. `ShareConsumer` has the same parts, for threads."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .parts import ITERATION_POLL, AcknowledgementCallback, Results, ShareParts,
 
 
 class AsyncShareConsumer:
-    """Works on records together with the other members of a share group (KIP-932), as from a queue.
+    """Processes records together with the other members of a share group (KIP-932), as from a queue.
 
-    Partitions are shared: a record is locked for the member that gets it, for as long as `acquisition_lock_timeout()`
-    says, and is delivered to another one unless it is acknowledged by then. Settings are Kafka's, dotted in a mapping
-    or with underscores as keywords. Times are in seconds. Only `wakeup()` and `acknowledge()` may be called from
-    another thread.
+    Members share partitions: a record is locked for the member that receives it, for `acquisition_lock_timeout()`
+    seconds, and is delivered to another one unless it is acknowledged by then. Settings are Kafka's, dotted in a
+    mapping or with underscores as keywords. Times are in seconds. Only `wakeup()` and `acknowledge()` may be called
+    from another thread.
 
     A timeout of 0 or less does not wait, and `math.inf` has no limit; None, where it is the default, is
-    default.api.timeout.ms. Impossible arguments raise TypeError or ValueError before anything is done.
+    default.api.timeout.ms. Invalid arguments raise TypeError or ValueError before anything is done.
 
         async with AsyncShareConsumer(bootstrap_servers="localhost:9092", group_id="mails") as consumer:
             consumer.subscribe(["mails"])
@@ -42,17 +42,17 @@ class AsyncShareConsumer:
         parts.lifecycle.watch(self)
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Gets records of these topics from the next poll() on. Takes the place of what was subscribed before."""
+        """Subscribes to these topics, and to no others. The next poll() returns their records."""
         self._guard.check()
         self._buffer.subscribe(topics_in(topics))
 
     def subscription(self) -> set[str]:
-        """The topics that are subscribed."""
+        """The subscribed topics."""
         self._guard.check()
         return set(self._buffer.member.topics)
 
     async def unsubscribe(self) -> None:
-        """Sends the acknowledgements that are due, releases what else is held, and leaves the group."""
+        """Sends pending acknowledgements, releases all other locked records, and leaves the group."""
         self._guard.check()
         parts, portal = self._parts, self._parts.lifecycle.portal
         if portal.is_open:
@@ -62,15 +62,15 @@ class AsyncShareConsumer:
         parts.run_callbacks()
 
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
-        """The next records, at most `max.poll.records` (or `max_records`, for this call) of them.
+        """Returns the next records, at most `max.poll.records` of them, or `max_records` if given.
 
-        Waits up to `timeout` seconds for the first of them, then returns what is there; empty Records if nothing came.
-        In implicit mode it accepts what the poll before returned. `record.delivery_count` says how often a record was
-        delivered, and gaps in the offsets are what other members have.
+        Waits up to `timeout` seconds for the first record. Returns empty Records if none arrived. In implicit mode, it
+        accepts the records of the previous poll. `record.delivery_count` is the number of deliveries of a record. Gaps
+        in the offsets are records that other members have.
 
-        Raises StateError in explicit mode when records of the last poll are not acknowledged (unless renew=auto);
-        UnsupportedVersionError, KafkaError and what else ended the membership; CorruptRecordError for records that were
-        rejected since nobody can read them; WakeupError after wakeup().
+        Raises StateError in explicit mode if records of the last poll are not acknowledged (unless renew=auto);
+        UnsupportedVersionError, KafkaError and other errors that ended the membership; CorruptRecordError for damaged
+        records, which are rejected; WakeupError after wakeup().
         """
         return await self._poll(timeout, max_records)
 
@@ -92,8 +92,9 @@ class AsyncShareConsumer:
             raise
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Record after record, for as long as the consumer is open. In implicit mode a record is accepted when those
-        of the same poll are through; what was not handed out when the loop is left comes again."""
+        """Yields one record after the other until the consumer is closed. In implicit mode, the records of a poll are
+        accepted when the loop has processed all of them. Records that the loop did not reach are returned by the next
+        poll."""
         while not self._guard.is_closed:
             await self._poll(ITERATION_POLL, iterates=True)
             for record in self._parts.one_by_one():
@@ -102,13 +103,15 @@ class AsyncShareConsumer:
     def acknowledge(self, work: Record | Records, kind: AcknowledgeType | str = AcknowledgeType.ACCEPT) -> None:
         """Acknowledges a record, or all records of a poll or of a slice of it: ACCEPT, RELEASE, REJECT or RENEW.
 
-        It is sent with the next poll(), or by commit(); until then it can be changed. May be called from any thread.
-        Raises StateError in implicit mode, and for records that poll() did not return or that are acknowledged
-        already; UnsupportedVersionError for RENEW with brokers before Kafka 4.2.
+        The next poll() or commit() sends the acknowledgement. Until then it can be changed. May be called from any
+        thread. Raises StateError in implicit mode, and for records that poll() did not return or that are already
+        acknowledged; UnsupportedVersionError for RENEW with brokers before Kafka 4.2.
         """
         self._guard.check()
         if not self._buffer.planner.settings.is_explicit:
-            raise StateError("acknowledge() needs share.acknowledgement.mode=explicit: here polls acknowledge")
+            raise StateError(
+                "acknowledge() needs share.acknowledgement.mode=explicit: in implicit mode, polls acknowledge"
+            )
         chosen = kind_of(kind)
         if not isinstance(work, (Record, Records)):
             raise TypeError(f"acknowledge() takes a Record, or Records, not {short_repr(work)}")
@@ -117,11 +120,11 @@ class AsyncShareConsumer:
         self._buffer.acknowledge(work, chosen)
 
     async def commit(self, *, timeout: float | None = None) -> Results:
-        """Sends all acknowledgements and waits for the answers. In implicit mode what the last poll returned is
-        accepted.
+        """Sends all acknowledgements and waits for the responses. In implicit mode, it accepts the records of the last
+        poll.
 
-        Returns for each partition None, or why its records were not acknowledged: they will be delivered again. Raises
-        WakeupError after wakeup(); whatever was begun goes on.
+        Returns for each partition None, or the error if its records were not acknowledged and will be delivered again.
+        Raises WakeupError after wakeup(); the requests continue in the background.
         """
         self._guard.check()
         timeout = optional_seconds_of(timeout)
@@ -132,14 +135,14 @@ class AsyncShareConsumer:
         return parts.results(unsettled)
 
     def commit_async(self) -> None:
-        """Sends all acknowledgements, as commit() does, and does not wait: the callback receives the results."""
+        """Sends all acknowledgements like commit(), but does not wait. The callback receives the results."""
         self._guard.check()
         self._parts.settle()
         self._buffer.flush()
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
-        """Has `callback(offsets, error)` called, inside of poll(), commit() and close(), for all acknowledgements
-        that were answered: the offsets by partition, as ranges, and None or why they were refused."""
+        """Sets the callback for results of acknowledgements: `callback(offsets, error)`, with the offsets by partition
+        as ranges, and None or the broker's error. poll(), commit() and close() call it."""
         self._guard.check()
         self._parts.callback = callback_of("callback", callback)
 
@@ -156,26 +159,26 @@ class AsyncShareConsumer:
         on_progress: Callable[[ShareProgress], Any] | None = None,
         progress_interval: float = 5.0,
     ) -> ShareProgress:
-        """Works on records until it is told to end: polls, calls `handler(record)`, acknowledges.
+        """Processes records until it is stopped: polls, calls `handler(record)`, acknowledges.
 
-        ShareConsumer calls it on up to `concurrency` threads, AsyncShareConsumer awaits as many coroutines; nothing
-        has an order. At most `max_in_flight` records (two for each of `concurrency`) wait or are worked on, and their
-        locks are renewed meanwhile, each for max.poll.interval.ms at most. The mode of acknowledgement does not
-        matter.
+        ShareConsumer calls the handler on up to `concurrency` threads, AsyncShareConsumer awaits as many coroutines, in
+        no particular order. At most `max_in_flight` records (default: twice `concurrency`) are waiting or in process.
+        Their locks are renewed meanwhile, each for max.poll.interval.ms at most. share.acknowledgement.mode has no
+        effect.
 
-        A record is accepted when its handler returns, unless it returns another AcknowledgeType: REJECT, for what can
-        never be worked on, or RELEASE. A handler that raises has its record released, after a pause that grows with
-        its deliveries (`retry_backoff`, doubled up to `retry_backoff_max` seconds). So has one that takes longer than
-        `timeout` seconds, and at the latest max.poll.interval.ms after the poll: a coroutine is cancelled, a thread
-        runs on, but its result is ignored and another thread takes its place. More than `concurrency` such threads end
-        run().
+        A record is accepted when its handler returns, unless the handler returns another AcknowledgeType: REJECT for a
+        record that can never be processed, or RELEASE. If the handler raises, its record is released after a pause that
+        grows with the delivery count (`retry_backoff`, doubled up to `retry_backoff_max` seconds). So is the record of
+        a handler that takes longer than `timeout` seconds, and at the latest max.poll.interval.ms after the poll: a
+        coroutine is cancelled; a thread keeps running, but its result is ignored and another thread replaces it. More
+        than `concurrency` such threads end run().
 
-        Ends by wakeup(), SIGTERM and Ctrl-C (in the main thread, if the program does not handle them itself), or
-        cancellation: what was begun may end, for `drain` seconds; what was not is released. `on_progress` is called
-        every `progress_interval` seconds, where run() was called.
+        wakeup(), SIGTERM and Ctrl-C (in the main thread, if the program does not handle them itself) and cancellation
+        end it: running handlers have `drain` seconds to finish, and all other records are released. `on_progress` is
+        called every `progress_interval` seconds, on the thread or in the event loop that called run().
 
-        Raises ConfigError, StateError (without subscribe()), TimeoutError for too many handlers that do not end, and
-        what poll() raises and cannot be tried again.
+        Raises ConfigError, StateError without subscribe(), TimeoutError for too many handlers that do not end, and
+        errors of poll() that cannot be retried.
         """
         self._guard.check()
         settings = ShareRunSettings(
@@ -198,23 +201,23 @@ class AsyncShareConsumer:
             raise
 
     def metrics(self) -> dict[str, Any]:
-        """Counters since the start, and what is held."""
+        """Counters since the start, and the records that are locked now."""
         return self._parts.metrics()
 
     def acquisition_lock_timeout(self) -> float | None:
-        """Seconds that a record is locked for this consumer after it was acquired or renewed. None before the first
-        answer of a broker."""
+        """The seconds for which a record is locked for this consumer after it was acquired or renewed. None before the
+        first response of a broker."""
         self._guard.check()
         return self._buffer.planner.lock_timeout
 
     def wakeup(self) -> None:
-        """Makes the call that is waiting, or else the next poll(), raise WakeupError. From any thread."""
+        """Makes the waiting call, or else the next poll(), raise WakeupError. May be called from any thread."""
         self._parts.lifecycle.wakeup()
 
     async def close(self, *, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Sends the acknowledgements that are due, releases what else is held, leaves the group and lets go of
-        everything, within `timeout` seconds. In implicit mode what the last poll returned is released, too: commit()
-        before it."""
+        """Sends pending acknowledgements, releases all other locked records, leaves the group and ends the consumer's
+        thread, within `timeout` seconds. In implicit mode, the records of the last poll are released, too: call
+        commit() before, to accept them."""
         timeout = seconds_of(timeout)
         parts, lifecycle = self._parts, self._parts.lifecycle
         if self._guard.is_forked:

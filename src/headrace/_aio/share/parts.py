@@ -120,7 +120,7 @@ class ShareParts:
     # -- acknowledgements ------------------------------------------------------------------------------------------
 
     def run_callbacks(self) -> list[Outcome]:
-        """On the thread of the user. What is not told yet when a callback raises is told by the next call."""
+        """On the user's thread. If a callback raises, the next call passes the remaining results."""
         buffer = self.buffer
         told = []
         while (outcome := buffer.next_outcome()) is not None:
@@ -130,7 +130,7 @@ class ShareParts:
             if refused:
                 log.warning("%d records of %s were not acknowledged: %s", number, outcome.tp, outcome.error)
             offsets = {outcome.tp: list(outcome.ranges)}
-            # From here to the call nothing can interrupt it: each is told once.
+            # From here to the call nothing can interrupt it: each result is passed once.
             buffer.acknowledged += accepted
             buffer.refused += refused
             buffer.news = buffer.news[1:]
@@ -143,11 +143,13 @@ class ShareParts:
         for outcome in self.run_callbacks():
             found[outcome.tp] = found.get(outcome.tp) or outcome.error
         for tp in unsettled:
-            found[tp] = RequestTimeoutError(f"acknowledging {tp}: no answer in time; it goes on in the background")
+            found[tp] = RequestTimeoutError(
+                f"acknowledging {tp}: no response in time; the request continues in the background"
+            )
         return found
 
     async def commit(self, timeout: float | None) -> set[TopicPartition]:
-        """Waits until all is sent and answered. Returns the partitions where it is not, when time is up."""
+        """Waits until all acknowledgements are sent and answered. Returns the partitions that are not when time is up."""
         runtime = self.lifecycle.runtime
         if runtime is None:
             return set()

@@ -264,7 +264,7 @@ class PartitionState:
             self.already_done = (known & OffsetSet(end)).with_done(min(self.stop, LAST_OFFSET), LAST_OFFSET)
 
     def cut_back(self, end: int) -> None:
-        """The log was cut off there, before the position. Reading goes on there, and records from before that place can
+        """The log was cut off there, before the position. Reading resumes there, and records from before that place can
         still be taken back."""
         self._read_from(Position(end))
 
