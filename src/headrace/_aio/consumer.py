@@ -368,7 +368,7 @@ class AsyncConsumer:
     # -- wakeup and close ----------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Makes the call that is waiting, or else the next poll(), raise WakeupError. From any thread."""
+        """Makes the waiting call, or else the next poll(), raise WakeupError. May be called from any thread."""
         self._parts.lifecycle.wakeup()
 
     async def close(self, *, timeout: float = CLOSE_TIMEOUT, drain: float = 0.0) -> None:

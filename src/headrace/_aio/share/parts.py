@@ -149,7 +149,7 @@ class ShareParts:
         return found
 
     async def commit(self, timeout: float | None) -> set[TopicPartition]:
-        """Waits until all acknowledgements are sent and answered. Returns the partitions that are not when time is up."""
+        """Waits until all acknowledgements are sent and answered. Returns the partitions left at the deadline."""
         runtime = self.lifecycle.runtime
         if runtime is None:
             return set()
