@@ -49,12 +49,15 @@ def run_threads(kind: str, consumer: Runnable, loop_with: Callable[[Callable[[J]
                 else:
                     step = steps.send(records)
     except StopIteration as end:
-        progress: P = end.value
-        return progress
+        progress, failure = end.value
     finally:
         steps.close()  # if a signal handler raised outside of it
         threads.run.end()
         threads.end()
+    if failure is not None:
+        raise failure
+    result: P = progress
+    return result
 
 
 def check_plain(kind: str, *functions: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Progress, Record
+from headrace import Consumer, Progress, Record
 from headrace._aio.run.consumer_run import ConsumerRun
 from headrace.errors import ConfigError, KafkaError, StateError
 from support.brokers.admin import Admin, unique
@@ -34,6 +34,16 @@ def topic(admin: Admin, servers: str) -> str:
 
 def done(consumer: AnyConsumer, topic: str) -> set[tuple[int, int]]:
     return committed_offsets(consumer, topic, PARTITIONS, COUNT)
+
+
+def test_a_stop_iteration_of_a_handler_is_raised_as_it_is(servers: str, topic: str) -> None:
+    """A generator cannot raise one, and run() is written with them. (Nor can a coroutine: AsyncConsumer.run().)"""
+    with Consumer(
+        bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest", commit_mode="done"
+    ) as consumer:
+        consumer.subscribe([topic])
+        with pytest.raises(StopIteration):
+            consumer.run(lambda record: next(iter(())), retries=0)
 
 
 def test_without_a_dead_letter_topic_a_failure_ends_run(kind: Kind, servers: str, topic: str) -> None:

@@ -246,7 +246,7 @@ def test_short_share_polls_acquire_no_more_than_max_poll_records(
     def watch() -> None:
         while not stop.is_set():
             with consumer._parts.buffer.lock:
-                most.append(planner.buffer.count + planner.arriving)
+                most.append(planner.buffer.count + sum(session.arriving for session in planner.sessions.values()))
 
     watching = threading.Thread(target=watch)
     watching.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from headrace._machines.share.acquired import AcquiredRecords, AcquisitionLock, Outcome
@@ -9,6 +11,7 @@ from headrace._machines.share.offset_map import GAP
 from headrace._protocol.codes import kafka_error
 from headrace.errors import KafkaError, NetworkError
 from headrace.types import AcknowledgeType
+from support.harness.interrupts import Interrupter, interrupted_everywhere
 from support.harness.share_broker_model import TP, tip
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
@@ -181,3 +184,26 @@ def test_acknowledgements_of_records_acquired_again_are_void() -> None:
     assert made.decide(2, 8, ACCEPT) == 7
     assert not made.has_renewals
     assert sent(made) == [(0, 8, ACCEPT)]
+
+
+@pytest.mark.parametrize("renews", [False, True], ids=["alone", "with a renewal"])
+def test_a_record_is_acknowledged_once_wherever_its_decision_is_interrupted(renews: bool) -> None:
+    """The broker would reject a second acknowledgement, or a renewal, together with all others of the same lock."""
+
+    def scenario(at: int) -> bool:
+        lock = AcquisitionLock(100.0)
+        made = acquired((0, 9), lock=lock)
+        if renews:
+            made.renew([(0, 9)], lock)
+        with contextlib.suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
+            made.decide(4, 4, ACCEPT)
+        first = sent(made)
+        made.answered(0, None, 0.0)
+        renewed = [(each["first_offset"], each["last_offset"]) for each in made.send_renewals()]
+        made.decide(4, 4, ACCEPT)
+        assert sorted([first, sent(made)]) == [[], [(4, 4, ACCEPT)]], "decided by the first call or by the second one"
+        if renews:
+            assert renewed == ([(0, 3), (5, 9)] if first else [(0, 9)])
+        return interrupter.has_raised
+
+    assert interrupted_everywhere(scenario) > 10

@@ -260,3 +260,20 @@ def test_acknowledgements_of_unassigned_partitions_are_sent_alone() -> None:
     assert [request.api for request in driver.requests] == [SHARE_FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH]
     assert driver.models[1].session == {1}
     assert len(driver.models[1].accepted) == 10
+
+
+@pytest.mark.parametrize("mode", [{"is_strict": True}, {"is_strict": False}], ids=["record_limit", "batch_optimized"])
+def test_a_session_that_ends_while_its_records_are_decoded_fetches_again(mode: dict[str, bool]) -> None:
+    """unsubscribe() and close() cancel whoever decodes a large answer."""
+    driver = SharePlannerDriver(Model({0: 15}), **mode)
+    driver.planner.wait(6, driver.now + 1.0)
+    request = driver.plan()
+    assert request is not None
+    answer = handle_response(driver.planner, request, driver.models[1].answer(request, driver.now), driver.now)
+    assert driver.planner.is_acquiring
+    driver.lose()
+    assert not driver.planner.is_acquiring
+    for arrival in answer.arrivals:  # a decoder that was not cancelled
+        buffer_records(driver.planner, arrival, *driver.models[1].decode(arrival), driver.now)
+    assert not driver.planner.is_acquiring
+    assert offsets(driver.poll(6)) == [0, 1, 2, 3, 4, 5]

@@ -197,9 +197,10 @@ class RunLoop(abc.ABC, Generic[J, P]):
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
-    def steps(self) -> Generator[Step, Any, P]:
+    def steps(self) -> Generator[Step, Any, tuple[P, BaseException | None]]:
         """Ends when it is asked to (wakeup(), a signal), and after errors that cannot be retried. Then it waits for the
-        running jobs, commits, and returns, or raises the error."""
+        running jobs, commits, and returns the progress and the error, which the caller raises: a generator cannot raise
+        the StopIteration of a handler."""
         while not self._check_end():
             try:
                 yield from self._round()
@@ -210,10 +211,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
             except BaseException as error:  # noqa: BLE001  # whatever it is, running jobs shall end in order
                 self._fail(error)
         yield from self._finish()
-        progress = self.progress()
-        if self._error is not None:
-            raise self._error
-        return progress
+        return self.progress(), self._error
 
     @abc.abstractmethod
     def _round(self) -> Steps: ...

@@ -218,7 +218,7 @@ class ShareRun(RunLoop[Record, ShareProgress]):
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
-    def steps(self) -> Generator[Step, Any, ShareProgress]:
+    def steps(self) -> Generator[Step, Any, tuple[ShareProgress, BaseException | None]]:
         planner = self._buffer.planner
         settings = planner.settings
         try:

@@ -46,12 +46,15 @@ async def run_tasks(consumer: AsyncRunnable, loop_with: Callable[[Callable[[J], 
                 else:
                     step = steps.send(records)
     except StopIteration as end:
-        progress: P = end.value
-        return progress
+        progress, failure = end.value
     finally:
         steps.close()  # if a signal handler raised outside of it
         tasks.run.end()
         await tasks.cancel()
+    if failure is not None:
+        raise failure
+    result: P = progress
+    return result
 
 
 async def _perform(consumer: AsyncRunnable, poll_signal: PollSignal, step: Step) -> Records | None:

@@ -86,12 +86,29 @@ class AcquiredRecords:
         self.tip = tip
         self.node = node
         self.lost: HeadraceError | None = None
-        self.in_hand: OffsetMap[AcquisitionLock] = OffsetMap()
+        self._in_hand: OffsetMap[AcquisitionLock] = OffsetMap()
+        self._is_deciding = False  # a call of `decide` is under way, or was interrupted
         self._decided: OffsetMap[Decision] = OffsetMap()
         self._apart: deque[list[OffsetRun[Decision]]] = deque()  # rejected together, to be sent one by one
         self._sent: list[OffsetRun[Decision]] = []
         self._renewals: OffsetMap[Renewal] = OffsetMap()
         self._renewing: list[OffsetRun[Renewal]] = []
+
+    @property
+    def in_hand(self) -> OffsetMap[AcquisitionLock]:
+        """The records that the user has, and has not decided about."""
+        if self._is_deciding:
+            self._complete_decision()
+        return self._in_hand
+
+    def _complete_decision(self) -> None:
+        """A call of `decide` was interrupted (Ctrl-C) between its two steps. A record that is decided is no longer in
+        hand: it would be acknowledged or renewed once more, and the broker would reject that together with everything
+        else under the same lock."""
+        for run in self._decided:
+            self._in_hand.remove(run.first, run.last)
+            self._renewals.remove(run.first, run.last)
+        self._is_deciding = False
 
     # -- the user ----------------------------------------------------------------------------------------------
 
@@ -143,13 +160,16 @@ class AcquiredRecords:
             for run in found:
                 self._renewals.set(run.first, run.last, Renewal(run.value, True))
             return count(found)
-        # In this order: an interrupted call (Ctrl-C) leaves no record that is neither in hand nor decided.
         found = self.in_hand.within(first, last)
+        # In this order: an interrupted call (Ctrl-C) leaves no record that is neither in hand nor decided, and
+        # `_complete_decision` takes those out of hand that are decided.
+        self._is_deciding = True
         for run in found:
             self._decided.set(run.first, run.last, Decision(kind, run.value))
-        self.in_hand.remove(first, last)
+        self._in_hand.remove(first, last)
         if self._renewals:
             self._renewals.remove(first, last)
+        self._is_deciding = False
         if (number := count(found)) == last - first + 1:
             return number
         known = [run for run in self._decided.within(first, last) if run.value.is_users]
@@ -163,7 +183,7 @@ class AcquiredRecords:
         decided, none, no_renewals = self._decided.copy(), OffsetMap[AcquisitionLock](), OffsetMap[Renewal]()
         for run in self.in_hand:
             decided.set(run.first, run.last, Decision(kind, run.value))
-        self._decided, self.in_hand, self._renewals = decided, none, no_renewals
+        self._decided, self._in_hand, self._renewals = decided, none, no_renewals
 
     def decide_unseen(self, runs: Iterable[tuple[int, int]], kind: int, lock: AcquisitionLock) -> None:
         """Decides what no user sees: gaps, and records of topics that are no longer subscribed."""
@@ -215,6 +235,8 @@ class AcquiredRecords:
     def send(self) -> list[dict[str, Any]]:
         """The next acknowledgements for a request."""
         assert not self._sent, "one request at a time"
+        if self._is_deciding:
+            self._complete_decision()
         self._sent = self._apart.popleft() if self._apart else self._decided.take()
         return _batches([(run.first, run.last, run.value.kind) for run in self._sent])
 

@@ -83,6 +83,7 @@ class BrokerSession:
         self.share_session = ShareSession()
         self.acquired: dict[TopicIdPartition, AcquiredRecords] = {}
         self.in_flight: ShareRequest | None = None
+        self.arriving = 0  # acquired offsets that are being decoded, and not in the buffer yet
         self.is_up = False  # there is a connection
         self.can_renew = False
         self.was_full = False  # the last answer had about as many records as were asked for

@@ -48,8 +48,6 @@ class SharePlanner:
         self.lock_timeout: float | None = None
         """The acquisition lock timeout of the broker, in seconds."""
         self.topics: frozenset[str] = frozenset()
-        self.arriving = 0
-        """Acquired offsets that are being decoded, and not in the buffer yet."""
         self._backoff = backoff
         self._dice = dice
         self._wanted: dict[int, dict[TopicIdPartition, TopicPartition]] = {}
@@ -377,8 +375,9 @@ class SharePlanner:
     @property
     def is_acquiring(self) -> bool:
         """Whether a fetch is in flight, or its records are being decoded."""
-        return self.arriving > 0 or any(
-            each.in_flight is not None and each.in_flight.size.records > 0 for each in self.sessions.values()
+        return any(
+            each.arriving > 0 or (each.in_flight is not None and each.in_flight.size.records > 0)
+            for each in self.sessions.values()
         )
 
     def _fetch_size_in_turn(self, session: BrokerSession, wait: float, now: float) -> ShareFetchSize | None:
@@ -412,6 +411,7 @@ class SharePlanner:
         session.end()
         session.was_full = session.is_up = False
         session.is_urgent = False
+        session.arriving = 0  # a stream that was decoding them may have been cancelled
         session.acks_due = session.renew_at = math.inf
         for acquired in session.acquired.values():
             if outcome := acquired.lose(error):

@@ -76,7 +76,7 @@ def handle_response(planner: SharePlanner, request: ShareRequest, body: Any, now
             if item.acquired_records:
                 arrivals += _arrival(planner, request, tip, item)
         got = sum(map(_size, arrivals))
-        planner.arriving += got
+        session.arriving += got
         is_stale |= has_failed
         if has_failed and not got:  # otherwise the other partitions of this broker need not wait
             planner.pause(session, now)
@@ -101,9 +101,9 @@ def buffer_records(
 ) -> None:
     """The acquired records of a partition, in order, and the acquired offsets without a record."""
     acquired, lock = arrival.acquired, arrival.lock
-    planner.arriving -= _size(arrival)
-    if acquired.lost is not None:
+    if acquired.lost is not None:  # with its session, whose count of what arrives starts again
         return
+    planner.sessions[acquired.node].arriving -= _size(arrival)
     if outcome := acquired.acquire((first, last) for first, last, _ in arrival.ranges):
         planner.outcomes.append(outcome)
     if gaps:
