@@ -1,4 +1,4 @@
-"""Offset commits: by the user, by auto-commit, and by completion (KIP-983).
+"""Offset commits: by the user, by auto-commit, and by completion (KIP-983); the errors of OffsetCommit and OffsetFetch.
 
-Decisions: `_machines/commit/`.
+Decisions about completion: `_machines/commit/`. Retries: `_aio/network/retries.py`.
 """

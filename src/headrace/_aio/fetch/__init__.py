@@ -1,4 +1,4 @@
-"""Fetch requests, decoding, and the buffer that `poll()` takes records from.
+"""Fetch requests, decoding, and the buffer that `poll()` takes records from, and that drops revoked partitions.
 
 Decisions: `_machines/fetch/`.
 """
