@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,10 +17,10 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mount a file system in memory with the given options, where we may."""
-    where = tmp_path / "mounted"
-    where.mkdir()
+def mount() -> Iterator[Callable[[str], Path]]:
+    """Mount a file system in memory with the given options, where we may. Not in `tmp_path`: if the run is killed, it
+    stays mounted, and later runs could not remove the directories of that run."""
+    where = Path(tempfile.mkdtemp(prefix="headrace-disk-"))
 
     def make(options: str) -> Path:
         command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)]
@@ -30,6 +31,7 @@ def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     yield make
     if where.is_mount():
         subprocess.run(["umount", "-l", str(where)], check=True)
+    where.rmdir()
 
 
 class TestReadOnlyDisk:
