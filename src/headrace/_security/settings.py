@@ -1,8 +1,8 @@
 """The settings for TLS and SASL, with librdkafka's and Java's names.
 
-All consumers have them: `ConsumerConfig` inherits from `SecuritySettings`. Where the two clients use different names
-for the same setting, SYNONYMS contains the other name. Everything that can be checked without a broker is checked when
-a consumer is created: names, contradictions, missing or unreadable files, wrong passwords for them.
+All clients have them: `ClientConfig` inherits from `SecuritySettings`. Where the two clients use different names for
+the same setting, SYNONYMS contains the other name. Everything that can be checked without a broker is checked when a
+client is created: names, contradictions, missing or unreadable files, wrong passwords for them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Consumer settings: Kafka's names and Java's defaults, checked when a consumer is created.
+"""The settings of clients: Kafka's names and Java's defaults, checked when a client is created.
 
-`consumer` and `share` declare the settings; `headrace/_parsers.py` parses their values.
+`client` declares the settings that all clients have, and parses names; `consumer` and `share` declare the others;
+`headrace/_parsers.py` parses values.
 """
 
+from .client import ClientConfig
 from .consumer import ConsumerConfig
 from .share import ShareConsumerConfig
 
-__all__ = ["ConsumerConfig", "ShareConsumerConfig"]
+__all__ = ["ClientConfig", "ConsumerConfig", "ShareConsumerConfig"]

@@ -1,22 +1,16 @@
 """The settings of a consumer: Kafka's names and Java's defaults, checked once.
 
-Names have dots in a mapping, and underscores as keywords. Values may be strings, because files and Spark options
-contain strings. Every setting is a field of `ConsumerConfig` or of its base class `SecuritySettings`, which defines its
-type, default, bounds and meaning. A comment explains each default that differs from Java's.
+Every setting is a field of `ConsumerConfig` or of its base class `ClientConfig`, which also parses names and values.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from .._arguments import short_repr
 from .._parsers import (
-    REQUIRED,
-    given_settings,
     one_of,
     parse_flag,
     parse_id,
@@ -27,8 +21,8 @@ from .._parsers import (
     whole_number,
 )
 from .._parsers import dotted as dotted
-from .._security.settings import FOREIGN, SYNONYMS, SecuritySettings, check_security
 from ..errors import ConfigError
+from .client import ClientConfig
 
 # -- parsers of single settings; the common ones are in `_parsers.py` ------------------------------------------------
 
@@ -57,31 +51,6 @@ def _strategies(value: Any) -> tuple[Any, ...]:
     if not found or "" in found:
         raise ValueError("must name at least one strategy")
     return found
-
-
-def _servers(value: Any) -> tuple[tuple[str, int], ...]:
-    if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable):
-        raise ValueError("must be host:port,host:port, or a list of such addresses")
-    items = value.split(",") if isinstance(value, str) else list(value)
-    found = tuple(_address(str(item).strip()) for item in items if str(item).strip())
-    if not found:
-        raise ValueError("must name at least one broker as host:port")
-    return found
-
-
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
-
-def _address(text: str) -> tuple[str, int]:
-    listener, has_listener, address = text.rpartition("://")
-    # Brokers write addresses with a listener name, which may be custom: PLAINTEXT://host:9092.
-    is_named = re.fullmatch(r"[A-Z][A-Z0-9_.-]*", listener) and listener not in ("HTTP", "HTTPS")
-    if has_listener and not (is_named or listener.upper() in _PROTOCOLS):
-        raise ValueError(f"{short_repr(text)} is a URL: give the broker as host:port")
-    match = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/]+)):(?P<port>[0-9]{1,5})", address)
-    if match is None or not 0 < int(match["port"]) < 65536:
-        raise ValueError(f"{short_repr(text)} is not host:port")
-    return match["v6"] or match["host"], int(match["port"])
 
 
 _DURATION = re.compile(
@@ -119,13 +88,17 @@ _bytes = whole_number(0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConsumerConfig(SecuritySettings):
-    """The checked settings of a consumer. The settings for TLS and SASL are in `_security/settings.py`."""
+class ConsumerConfig(ClientConfig):
+    """The checked settings of a consumer."""
 
-    bootstrap_servers: tuple[tuple[str, int], ...] = setting(
-        _servers, REQUIRED, "The brokers to connect to first, as host:port,host:port. They return the other brokers."
-    )
-    client_id: str = setting(parse_sent_text, "headrace", "The name of this client in the brokers' logs and quotas.")
+    role: ClassVar[str] = "consumer"
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "key_deserializer": "keys are bytes: decode them in your code",
+        "value_deserializer": "values are bytes: decode them in your code",
+        "interceptor_classes": "there are no interceptors: wrap poll() instead",
+        **ClientConfig.unsupported,
+    }
+
     client_rack: str = setting(
         parse_sent_text, "", "The rack of this client. It fetches from a replica in that rack, if any (KIP-392)."
     )
@@ -238,53 +211,10 @@ class ConsumerConfig(SecuritySettings):
         2**20,
         "The maximum size of one partition in a fetch response. A single larger batch is still returned.",
     )
-    receive_message_max_bytes: int = setting(
-        whole_number(1000), 512 * 2**20, "The connection is closed when a response is larger than this."
-    )
     decompressed_batch_max_bytes: int = setting(
         whole_number(1000),
         256 * 2**20,
         "A record batch that decompresses to more is rejected as a decompression bomb.",
-    )
-
-    allow_auto_create_topics: bool = setting(
-        parse_flag, True, "Let the broker create an unknown topic when its metadata is requested."
-    )
-    metadata_max_age_ms: int = setting(_ms, 300_000, "Cluster metadata is refreshed when it is older than this.")
-    metadata_recovery_strategy: str = setting(
-        one_of("rebootstrap", "none"),
-        "rebootstrap",
-        "When no known broker can be reached: connect to bootstrap.servers again (rebootstrap), or only retry the "
-        "known brokers (none).",
-    )
-    request_timeout_ms: int = setting(whole_number(1), 30_000, "How long to wait for the response to one request.")
-    default_api_timeout_ms: int = setting(whole_number(1), 60_000, "How long one call may take, including its retries.")
-    retry_backoff_ms: int = setting(
-        _ms, 100, "The first pause before a request is retried. It doubles up to retry.backoff.max.ms."
-    )
-    retry_backoff_max_ms: int = setting(_ms, 1_000, "The longest pause before a request is retried.")
-    reconnect_backoff_ms: int = setting(
-        _ms, 50, "The first pause before reconnecting to a broker. It doubles up to reconnect.backoff.max.ms."
-    )
-    reconnect_backoff_max_ms: int = setting(_ms, 1_000, "The longest pause before reconnecting to a broker.")
-    socket_connection_setup_timeout_ms: int = setting(
-        whole_number(1),
-        10_000,
-        "How long the first attempt to connect may take. It doubles up to socket.connection.setup.timeout.max.ms.",
-    )
-    socket_connection_setup_timeout_max_ms: int = setting(
-        whole_number(1), 30_000, "The longest time that an attempt to connect may take."
-    )
-    connections_max_idle_ms: int = setting(
-        whole_number(-1), 540_000, "Idle connections are closed after this time. -1 means never."
-    )
-    # Java sets 128 and 64 KiB. A fixed size disables the kernel's automatic tuning, and a window of 64 KiB limits a
-    # link with a long round-trip time to 64 KiB per round trip.
-    send_buffer_bytes: int = setting(
-        whole_number(-1), -1, "The size of the socket's send buffer. -1 leaves it to the operating system."
-    )
-    receive_buffer_bytes: int = setting(
-        whole_number(-1), -1, "The size of the socket's receive buffer. -1 leaves it to the operating system."
     )
 
     @classmethod
@@ -294,14 +224,7 @@ class ConsumerConfig(SecuritySettings):
         Raises TypeError if `config` is not a mapping. Raises ConfigError if a setting is unknown, invalid or given
         twice, if settings contradict each other, or if certificates or keys cannot be read.
         """
-        values: dict[str, Any] = {}
-        for given, value in given_settings(config, keywords):
-            name = _field_name(given)
-            if name in values:
-                raise ConfigError(f"{dotted(name)} is given twice")
-            values[name] = _parse(name, value)
-        if "bootstrap_servers" not in values:
-            raise ConfigError("bootstrap.servers is missing: give at least one broker as host:port")
+        values = cls._parse_values(config, keywords)
         if values.get("group_id") is None:
             if values.get("enable_auto_commit"):
                 raise ConfigError("enable.auto.commit=true needs a group.id to commit offsets to")
@@ -309,9 +232,7 @@ class ConsumerConfig(SecuritySettings):
             if values.get("enable_parallel_rebalance"):
                 raise ConfigError("enable.parallel.rebalance=true needs a group.id to commit the backlog's ranges to")
         _check_group(values)
-        made = cls(**values)
-        check_security(made)
-        return made
+        return cls._create(values)
 
 
 # Settings that only one group protocol has. With the consumer protocol, the coordinator's settings replace these.
@@ -337,41 +258,3 @@ def _check_group(values: Mapping[str, Any]) -> None:
     heartbeat = values.get("heartbeat_interval_ms", ConsumerConfig.heartbeat_interval_ms)
     if protocol == "classic" and heartbeat >= session:
         raise ConfigError("heartbeat.interval.ms must be lower than session.timeout.ms, usually a third of it")
-
-
-_FIELDS = {field.name: field for field in dataclasses.fields(ConsumerConfig)}
-
-# Settings of other clients that are not supported, with what to do instead.
-_FOREIGN = {
-    "key_deserializer": "keys are bytes: decode them in your code",
-    "value_deserializer": "values are bytes: decode them in your code",
-    "interceptor_classes": "there are no interceptors: wrap poll() instead",
-    "metric_reporters": "call metrics() instead",
-    "metadata_recovery_rebootstrap_trigger_ms": (
-        "the client connects to bootstrap.servers again as soon as no known broker can be reached"
-    ),
-    **FOREIGN,
-}
-
-
-def _field_name(given: Any) -> str:
-    if not isinstance(given, str):
-        raise ConfigError(f"a setting's name must be a string, not {given!r}")
-    name = given.strip().replace(".", "_")
-    name = SYNONYMS.get(name, name)
-    if name in _FIELDS:
-        return name
-    if name in _FOREIGN:
-        raise ConfigError(f"{given} is not supported: {_FOREIGN[name]}")
-    close = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0.6)
-    hint = f"did you mean {dotted(close[0])}?" if close else "see docs/configuration.md for all settings"
-    raise ConfigError(f"unknown setting {given}: {hint}")
-
-
-def _parse(name: str, value: Any) -> Any:
-    metadata = _FIELDS[name].metadata
-    try:
-        return metadata["parse"](value)
-    except (ValueError, TypeError) as error:
-        given = "(secret)" if metadata["secret"] else short_repr(value)
-        raise ConfigError(f"{dotted(name)}={given}: {error}") from None
