@@ -2,10 +2,10 @@
 
     HeadraceError
     ├── ConfigError              a setting or argument is unknown, invalid, missing, or contradicts another
-    ├── StateError               the consumer is in the wrong state for the call
-    │   ├── ClosedError          the consumer is closed
-    │   ├── ConcurrentUseError   another thread or task is using the consumer
-    │   └── ForkedError          the consumer was created before a fork()
+    ├── StateError               the client is in the wrong state for the call
+    │   ├── ClosedError          the client is closed
+    │   ├── ConcurrentUseError   another thread or task is using the client
+    │   └── ForkedError          the client was created before a fork()
     ├── WakeupError              wakeup() was called; no record was lost
     ├── RequestTimeoutError      no response before the deadline
     ├── NetworkError             a connection could not be opened, or broke
@@ -49,15 +49,15 @@ class ConfigError(HeadraceError, ValueError):
 
 
 class StateError(HeadraceError, RuntimeError):
-    """The consumer is in the wrong state for this call."""
+    """The client is in the wrong state for this call."""
 
 
 class ClosedError(StateError):
-    """The consumer is closed."""
+    """The client is closed."""
 
 
 class ConcurrentUseError(StateError):
-    """Another thread or task is using the consumer.
+    """Another thread or task is using the client.
 
     A `Consumer` or `ShareConsumer` serves one thread at a time. Other threads may call `wakeup()`, `metrics()`,
     `done()`, `in_flight()` and `acknowledge()` meanwhile. An `AsyncConsumer` or `AsyncShareConsumer` raises this error
@@ -66,12 +66,12 @@ class ConcurrentUseError(StateError):
 
 
 class ForkedError(StateError):
-    """The consumer was created before a `fork()` and is used in the child process. Its sockets belong to the parent:
-    create a new consumer in the child."""
+    """The client was created before a `fork()` and is used in the child process. Its sockets belong to the parent:
+    create a new client in the child."""
 
 
 class WakeupError(HeadraceError):
-    """`wakeup()` interrupted the call. No record was lost, and the consumer can still be used."""
+    """`wakeup()` interrupted the call. No record was lost, and the client can still be used."""
 
 
 class RequestTimeoutError(HeadraceError, TimeoutError):
@@ -91,7 +91,7 @@ class AuthenticationError(HeadraceError):
 
     `step` says where authentication failed: `tls` (certificates), `token` or `ticket` (no token or Kerberos ticket was
     issued), `handshake` (the broker does not offer the mechanism) or `authenticate` (the login was rejected). The
-    consumer does not retry a rejected login: with a wrong password, retries could lock the account.
+    client does not retry a rejected login: with a wrong password, retries could lock the account.
     """
 
     def __init__(self, message: str, step: str) -> None:
@@ -100,7 +100,7 @@ class AuthenticationError(HeadraceError):
 
     @property
     def is_final(self) -> bool:
-        """Whether this consumer stops retrying. TLS errors are retried, because a certificate may be renewed or
+        """Whether this client stops retrying. TLS errors are retried, because a certificate may be renewed or
         another broker may have a valid one. A rejected login is final, because all brokers would reject it."""
         return self.step != "tls"
 

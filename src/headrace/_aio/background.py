@@ -1,4 +1,4 @@
-"""How polls learn that the background of a consumer cannot work.
+"""How calls learn that the background of a client cannot work.
 
     crash      a background task ended with an exception: a bug of this library. It stays: every poll raises it
     obstacle   no broker accepts a request, and a retry does not help: bad credentials, for example. It may pass
@@ -33,13 +33,14 @@ def watch(task: asyncio.Task[None], on_crash: Callable[[BaseException], None]) -
 class BackgroundErrors:
     """Set on the loop's thread, raised on the user's. Each is one reference, so it needs no lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: str = "consumer") -> None:
+        self._role = role
         self.crash: BaseException | None = None
         self.obstacle: HeadraceError | None = None
 
     @property
     def refusal(self) -> HeadraceError | None:
-        """An obstacle that stays for as long as the consumer lives."""
+        """An obstacle that stays for as long as the client lives."""
         return self.obstacle if self.obstacle is not None and _is_final(self.obstacle) else None
 
     def raise_due(self, pacing: ErrorPacing, now: float, is_late: bool) -> None:
@@ -49,10 +50,15 @@ class BackgroundErrors:
             is_final = _is_final(obstacle)
             if pacing.admits(obstacle, now, STAYS if is_final else RETRIED, is_late=is_late and is_final):
                 raise obstacle.with_traceback(None)  # without the frames of the last time
-        if self.crash is not None:
-            crash = HeadraceError(f"a background task of this consumer crashed: {self.crash!r}")
-            if pacing.admits(crash, now, STAYS, is_late=is_late):
-                raise crash from self.crash
+        crash = self.crash_error()
+        if crash is not None and pacing.admits(crash, now, STAYS, is_late=is_late):
+            raise crash from self.crash
+
+    def crash_error(self) -> HeadraceError | None:
+        """What to raise, from `crash`, after a background task has crashed."""
+        if self.crash is None:
+            return None
+        return HeadraceError(f"a background task of this {self._role} crashed: {self.crash!r}")
 
 
 def _is_final(error: HeadraceError) -> bool:

@@ -13,7 +13,8 @@ from ..errors import ClosedError, ForkedError, WakeupError
 class CallGuard:
     """Every call begins with `check`. `wakeup` may be called from any thread; the rest belongs to the caller's."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: str = "consumer") -> None:
+        self._role = role
         self._pid = os.getpid()
         self._closed = False
         # Guards the two below. Reentrant, because a signal handler may call wakeup() in the middle of another method.
@@ -36,13 +37,13 @@ class CallGuard:
         """Raises ClosedError or ForkedError."""
         self.check_fork()
         if self._closed:
-            raise ClosedError("this consumer is closed")
+            raise ClosedError(f"this {self._role} is closed")
 
     def check_fork(self) -> None:
         """Raises ForkedError in a child process: locks and sockets from before the fork must not be touched."""
         if self.is_forked:
             raise ForkedError(
-                f"this consumer belongs to process {self._pid} and was inherited through fork(): create a new one in "
+                f"this {self._role} belongs to process {self._pid} and was inherited through fork(): create a new one in "
                 f"this process ({os.getpid()})"
             )
 

@@ -1,10 +1,10 @@
-"""From the first call to `close()`: what both kinds of consumers need to start, wake up and end.
+"""From the first call to `close()`: what all kinds of clients need to start, wake up and end.
 
-A consumer is created without I/O. The first call that needs a background task starts the consumer's thread and creates
-its *runtime*, the set of all its tasks. `unsubscribe()` ends the runtime, and the next call creates another one;
-`close()` ends it for good.
+A client is created without I/O. The first call that needs a background task starts the client's thread and creates its
+*runtime*, the set of all its tasks. `unsubscribe()` ends the runtime, and the next call creates another one; `close()`
+ends it for good.
 
-The background tasks must not refer to the consumer (the facade that the user holds). A consumer that is dropped without
+The background tasks must not refer to the client (the facade that the user holds). A client that is dropped without
 `close()` is then collected at once, and `Lifecycle` ends its thread and its sockets.
 """
 
@@ -22,38 +22,50 @@ from .portal import Portal
 
 # A program that is asked to end should do so within a second, whether the brokers answer or not.
 CLOSE_TIMEOUT = 0.8
-THREAD_END = 2.0  # seconds that the consumer's thread has to end
+THREAD_END = 2.0  # seconds that the client's thread has to end
 
 
 class Runtime(Protocol):
-    """The tasks of a consumer."""
+    """The tasks of a client."""
 
     def abandon(self) -> None:
-        """Releases threads and sockets without waiting, on the consumer's thread."""
+        """Releases threads and sockets without waiting, on the client's thread."""
 
 
 R = TypeVar("R", bound=Runtime)
 
 
+UNCLOSED_CONSUMER = "nothing more is committed, and its group waits for the session timeout"
+
+
 class Lifecycle(Generic[R]):
-    """The guard, the thread and the runtime of one consumer.
+    """The guard, the thread and the runtime of one client.
 
     `portal` and `runtime` are plain attributes, read anew by every call: `runtime` is None before the first call that
-    needs it and after its end.
+    needs it and after its end. `unclosed` says what is lost when the client is dropped without close().
     """
 
-    def __init__(self, poll_signal: PollSignal, create_runtime: Callable[[], R]) -> None:
-        self.guard = CallGuard()
-        self.portal = Portal("headrace")
+    def __init__(
+        self,
+        poll_signal: PollSignal,
+        create_runtime: Callable[[], R],
+        *,
+        role: str = "consumer",
+        unclosed: str = UNCLOSED_CONSUMER,
+    ) -> None:
+        self.guard = CallGuard(role)
+        self.portal = Portal("headrace", role)
         self.runtime: R | None = None
-        self.owner_name = "consumer"
+        self.owner_name = role
+        self._role = role
+        self._unclosed = unclosed
         self._poll_signal = poll_signal
         self._create_runtime = create_runtime
-        self._closing: asyncio.Future[None] | None = None  # belongs to the consumer's loop
+        self._closing: asyncio.Future[None] | None = None  # belongs to the client's loop
         self._finalizer: weakref.finalize[..., Any] | None = None
 
     def watch(self, owner: object) -> None:
-        """Ends the thread when `owner`, the consumer, is collected without having been closed."""
+        """Ends the thread when `owner`, the client, is collected without having been closed."""
         self.owner_name = type(owner).__name__
         self._finalizer = weakref.finalize(owner, self.end_unclosed)
 
@@ -72,7 +84,7 @@ class Lifecycle(Generic[R]):
         return self.portal.call(self._start) if self.runtime is None else self.runtime
 
     def _start(self) -> R:
-        """On the consumer's thread."""
+        """On the client's thread."""
         if self.runtime is None:
             self.runtime = self._create_runtime()
         return self.runtime
@@ -83,7 +95,7 @@ class Lifecycle(Generic[R]):
         return runtime
 
     async def close(self, end_tasks: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Ends the tasks with `end_tasks`, on the consumer's thread. A second close() beside the first one waits for
+        """Ends the tasks with `end_tasks`, on the client's thread. A second close() beside the first one waits for
         it: the next step of the second would end the thread, and with it whatever the first one is still sending."""
         if self._closing is not None:
             await asyncio.wait({self._closing})
@@ -105,15 +117,13 @@ class Lifecycle(Generic[R]):
         return None if runtime is None else runtime.abandon
 
     def end_unclosed(self) -> None:
-        """The consumer was dropped without close(). Nothing is committed, and a share consumer's records are
-        released."""
+        """The client was dropped without close(). Nothing is committed, and a share consumer's records are released."""
         if self.guard.is_forked or not self.portal.is_open:
             return
         runtime = self.runtime
         self.portal.close(0.0, None if runtime is None else runtime.abandon)
         warnings.warn(
-            f"unclosed {self.owner_name}: nothing more is committed, and its group waits for the session timeout. Call "
-            f"close(), or use the consumer in a with statement",
+            f"unclosed {self.owner_name}: {self._unclosed}. Call close(), or use the {self._role} in a with statement",
             ResourceWarning,
             stacklevel=2,
         )

@@ -1,6 +1,6 @@
-"""The thread that every consumer has of its own, with an event loop, and how other threads call into it.
+"""The thread that every client has of its own, with an event loop, and how other threads call into it.
 
-All connections and tasks of a consumer run on it: heartbeats are sent and fetches received whatever the user's thread
+All connections and tasks of a client run on it: heartbeats are sent and fetches received whatever the user's thread
 or event loop is doing. Its loop is always asyncio's own, also if the user runs another one (uvloop, for example).
 
 The first call that needs the thread creates it. It is a daemon: a program that forgets to close still ends. `run` waits
@@ -31,10 +31,11 @@ _SHORT_SLEEP = 0.5  # seconds: a signal (Ctrl-C) that arrives just before a wait
 
 
 class Portal:
-    """Owned by one consumer. The threads that use that consumer call its methods."""
+    """Owned by one client. The threads that use that client call its methods."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, role: str = "consumer") -> None:
         self._name = name
+        self._role = role
         self._server: _Server | None = None
         self._is_shut = False
 
@@ -56,12 +57,12 @@ class Portal:
         server = self._server
         if server is None:
             if self._is_shut:
-                raise ClosedError("this consumer is closed")
-            server = self._server = _Server(self._name)
+                raise ClosedError(f"this {self._role} is closed")
+            server = self._server = _Server(self._name, self._role)
         return server
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of a coroutine, which is created and run on the portal's thread. Every coroutine of a consumer has
+        """The result of a coroutine, which is created and run on the portal's thread. Every coroutine of a client has
         a deadline of its own, so this ends."""
         job = _Job(self._serving(), work)
         try:
@@ -178,7 +179,8 @@ class _Server:
     """The thread. An interrupt (Ctrl-C) while it starts leaves a state that the next call can use: it is unknown then
     whether a thread has started, so the next call starts another one, and the first one that runs serves."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, role: str) -> None:
+        self.role = role
         self.ended = _Flag()
         self.thread: threading.Thread | None = None
         self.jobs: set[_Job[Any]] = set()  # unfinished ones. Its methods are atomic
@@ -193,7 +195,7 @@ class _Server:
             deadline = time.monotonic() + _START
             while not self._ready.wait(_SHORT_SLEEP):
                 if time.monotonic() > deadline:
-                    raise HeadraceError(f"the consumer's thread did not start within {_START:.0f} s")
+                    raise HeadraceError(f"the {self.role}'s thread did not start within {_START:.0f} s")
         return cast("asyncio.AbstractEventLoop", self._loop)
 
     def _start(self) -> None:
@@ -299,5 +301,5 @@ class _Job(Generic[T]):
         if self._error is not None:
             raise self._error
         if self._task is None or not self._task.done() or self._task.cancelled():
-            raise ClosedError("this consumer was closed while the call was waiting")
+            raise ClosedError(f"this {self._server.role} was closed while the call was waiting")
         return self._task.result()

@@ -1,4 +1,4 @@
-"""The network side of one consumer: requests to brokers, by their number in the cluster.
+"""The network side of one consumer or producer: requests to brokers, by their number in the cluster.
 
 `connections.py` opens and keeps the connections, `metadata.py` keeps the cluster view fresh, `retries.py` retries.
 Everything runs on one event loop. Other threads use the cluster view, too: it is changed under `lock`.
@@ -15,7 +15,7 @@ from typing import Any
 from ..._machines.cluster import Cluster
 from ..._net.connection import Connection, Reply
 from ..._protocol.messages import Api
-from ...config.consumer import ConsumerConfig
+from ...config.client import ClientConfig
 from ...errors import HeadraceError, NetworkError
 from .connections import Connections
 from .metadata import MetadataUpdater
@@ -29,7 +29,7 @@ class Client:
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: ClientConfig,
         cluster: Cluster,
         lock: threading.Lock,
         on_metadata: Callable[[], None],

@@ -1,4 +1,4 @@
-"""The connections of one consumer to its brokers.
+"""The connections of one client to its brokers.
 
 - One connection for each broker and purpose, because a broker serves the requests of a connection one at a
   time: a long-polling fetch would block everything behind it.
@@ -22,7 +22,7 @@ from ..._machines.outage_warnings import PATIENCE, OutageWarnings
 from ..._net.connection import Connection
 from ..._net.frame_pool import FramePool
 from ..._security.access import Access
-from ...config.consumer import ConsumerConfig
+from ...config.client import ClientConfig
 from ...errors import AuthenticationError, ClosedError, HeadraceError
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ Address = tuple[str, int]
 class Connections:
     """`on_refusal` is called on the loop when a broker has rejected the login for good."""
 
-    def __init__(self, config: ConsumerConfig, on_refusal: Callable[[HeadraceError], None]) -> None:
+    def __init__(self, config: ClientConfig, on_refusal: Callable[[HeadraceError], None]) -> None:
         self.is_closed = False
         self.refusal: AuthenticationError | None = None
         self.frames = FramePool()
@@ -70,7 +70,7 @@ class Connections:
     async def connect(self, host: str, port: int, purpose: str = "") -> Connection:
         """An open connection to this address. Connects if there is none, after the broker's backoff."""
         if self.is_closed:
-            raise ClosedError("this consumer is closed")
+            raise ClosedError(f"this {self._config.role} is closed")
         key = ((host, port), purpose)
         connection = self._connections.get(key)
         if connection is not None:
@@ -117,7 +117,7 @@ class Connections:
             timer.cancel()
         if self.is_closed:  # meanwhile, by `disconnect`, which knows only the connections that were open
             connection.close()
-            raise ClosedError("this consumer is closed")
+            raise ClosedError(f"this {self._config.role} is closed")
         self.reached(name)
         self._failures.pop(address, None)
         self._last_errors.pop(address, None)

@@ -26,7 +26,7 @@ from ..._machines.cluster import Cluster
 from ..._net.connection import Connection, Reply
 from ..._protocol.codes import NONE, is_retriable, kafka_error
 from ..._protocol.messages import METADATA
-from ...config.consumer import ConsumerConfig
+from ...config.client import ClientConfig
 from ...errors import ClosedError, HeadraceError, NetworkError
 from ...types import Node
 from .connections import Connections
@@ -43,7 +43,7 @@ class MetadataUpdater:
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: ClientConfig,
         connections: Connections,
         cluster: Cluster,
         lock: threading.Lock,

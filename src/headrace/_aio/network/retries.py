@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._machines.backoff import Backoff
-from ...config.consumer import ConsumerConfig
+from ...config.client import ClientConfig
 from ...errors import HeadraceError, RequestTimeoutError
 from .connections import Connections
 
 
 class Retries:
-    def __init__(self, config: ConsumerConfig, connections: Connections) -> None:
+    def __init__(self, config: ClientConfig, connections: Connections) -> None:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._connections = connections
 
