@@ -39,7 +39,7 @@ from .._protocol.messages import (
 from .._protocol.versions import BrokerVersions, next_api_versions_attempt
 from .._security.access import Access
 from .._version import __version__
-from ..config.consumer import ConsumerConfig
+from ..config.client import ClientConfig
 from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError
 from .authentication import Authentication, connection_error
 from .frame_pool import Frame, FramePool
@@ -84,7 +84,7 @@ class _Call:
 class Connection(asyncio.BufferedProtocol):
     """A connection to a Kafka broker. Create one with `Connection.open`."""
 
-    def __init__(self, host: str, port: int, config: ConsumerConfig, frames: FramePool) -> None:
+    def __init__(self, host: str, port: int, config: ClientConfig, frames: FramePool) -> None:
         self.host = f"{host}:{port}"
         self.versions = BrokerVersions(self.host, {})
         self.last_used = 0.0
@@ -93,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._closed: HeadraceError | None = None
         self._calls: collections.deque[_Call] = collections.deque()
-        self._held: list[tuple[_Call, bytes]] | None = None
+        self._held: list[tuple[_Call, memoryview]] | None = None
         self._authentication: Authentication | None = None
         self._next_id = 0
         self._throttled_until = 0.0
@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         cls,
         host: str,
         port: int,
-        config: ConsumerConfig,
+        config: ClientConfig,
         setup_timeout: float,
         access: Access | None = None,
         frames: FramePool | None = None,
@@ -204,7 +204,8 @@ class Connection(asyncio.BufferedProtocol):
         if version is None:
             version = self.versions.pick(api, highest)
         correlation_id = (self._next_id + 1) & 0x7FFFFFFF
-        frame = encode_request(api, version, correlation_id, self._config.client_id, fields)
+        # A view, because asyncio slices off each part that it has sent (16 KiB with TLS), and other slices are copies.
+        frame = memoryview(encode_request(api, version, correlation_id, self._config.client_id, fields))
         self._next_id = correlation_id
         seconds = self._config.request_timeout_ms / 1000 if timeout is None else timeout
         call = _Call(

@@ -33,6 +33,7 @@ class Api:
 
 # The lowest versions are those of Kafka 3.1, the first release with topic ids in Fetch. Without topic ids, offsets of a
 # deleted topic could be mistaken for offsets of a new topic of the same name.
+PRODUCE = Api(0, "Produce", 9, 13)
 FETCH = Api(1, "Fetch", 13, 18)
 LIST_OFFSETS = Api(2, "ListOffsets", 6, 11)
 METADATA = Api(3, "Metadata", 12, 13)
@@ -45,10 +46,21 @@ LEAVE_GROUP = Api(13, "LeaveGroup", 4, 5)
 SYNC_GROUP = Api(14, "SyncGroup", 5, 5)
 SASL_HANDSHAKE = Api(17, "SaslHandshake", 1, 1)
 API_VERSIONS = Api(18, "ApiVersions", 0, 4)
+# Version 6 is for two-phase commits only, and not stable in Kafka 4.3: callers without them pick at most version 5.
+INIT_PRODUCER_ID = Api(22, "InitProducerId", 4, 6)
 OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", 4, 4)
+# The versions of the requests in transactions, Produce included, also depend on the feature transaction.version of the
+# cluster: see `BrokerVersions.features`. Only brokers send version 4 and above of AddPartitionsToTxn.
+ADD_PARTITIONS_TO_TXN = Api(24, "AddPartitionsToTxn", 3, 3)
+ADD_OFFSETS_TO_TXN = Api(25, "AddOffsetsToTxn", 3, 4)
+END_TXN = Api(26, "EndTxn", 3, 5)
+TXN_OFFSET_COMMIT = Api(28, "TxnOffsetCommit", 3, 5)
 # Version 0 does not return the lifetime of a login.
 SASL_AUTHENTICATE = Api(36, "SaslAuthenticate", 1, 2)
 OFFSET_DELETE = Api(47, "OffsetDelete", 0, 0)
+DESCRIBE_PRODUCERS = Api(61, "DescribeProducers", 0, 0)
+DESCRIBE_TRANSACTIONS = Api(65, "DescribeTransactions", 0, 0)
+LIST_TRANSACTIONS = Api(66, "ListTransactions", 0, 2)
 # Version 0 has neither client-generated member ids nor regular expressions.
 CONSUMER_GROUP_HEARTBEAT = Api(68, "ConsumerGroupHeartbeat", 1, 1)
 # Version 0 of these was a preview, in Kafka 4.0 only.
@@ -57,6 +69,7 @@ SHARE_FETCH = Api(78, "ShareFetch", 1, 2)
 SHARE_ACKNOWLEDGE = Api(79, "ShareAcknowledge", 1, 2)
 
 APIS = (
+    PRODUCE,
     FETCH,
     LIST_OFFSETS,
     METADATA,
@@ -69,9 +82,17 @@ APIS = (
     SYNC_GROUP,
     SASL_HANDSHAKE,
     API_VERSIONS,
+    INIT_PRODUCER_ID,
     OFFSET_FOR_LEADER_EPOCH,
+    ADD_PARTITIONS_TO_TXN,
+    ADD_OFFSETS_TO_TXN,
+    END_TXN,
+    TXN_OFFSET_COMMIT,
     SASL_AUTHENTICATE,
     OFFSET_DELETE,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
     CONSUMER_GROUP_HEARTBEAT,
     SHARE_GROUP_HEARTBEAT,
     SHARE_FETCH,
@@ -93,7 +114,7 @@ def _response_type(key: int, version: int) -> type[Any]:
 
 def encode_request(
     api: Api, version: int, correlation_id: int, client_id: str | None, fields: Mapping[str, Any]
-) -> bytes:
+) -> bytearray:
     """The frame of a request, including the four bytes of its length. Raises EncodingError if a value does not fit."""
     entity = _request_type(api.key, version)
     header = {
@@ -109,7 +130,7 @@ def encode_request(
     except EncodingError as error:
         raise EncodingError(f"cannot encode the request {api}: {error}") from error
     _LENGTH.pack_into(frame, 0, len(frame) - 4)
-    return bytes(frame)
+    return frame
 
 
 def correlation_id_of(frame: memoryview) -> int:

@@ -115,7 +115,7 @@ def _uuid(out: bytearray, value: uuid.UUID | None) -> None:
     out += value.bytes if value is not None else bytes(16)
 
 
-def _sized(write_size: Writer, encode: Callable[[Any], bytes], optional: bool) -> Writer:
+def _sized(write_size: Writer, encode: Callable[[Any], bytes | memoryview], optional: bool) -> Writer:
     def write_sized(out: bytearray, value: Any) -> None:
         if value is None:
             if not optional:
@@ -136,8 +136,9 @@ def _utf8(value: str) -> bytes:
     return raw
 
 
-def _raw(value: Any) -> bytes:
-    return memoryview(value).tobytes()  # not bytes(value): bytes(5) would be five zeros
+def _raw(value: Any) -> memoryview:
+    """Bytes of any object with a contiguous buffer. They are copied only once, into the frame: records are large."""
+    return memoryview(value).cast("B")  # not bytes(value): bytes(5) would be five zeros
 
 
 def _array(item: Writer, flexible: bool) -> Writer:
@@ -164,9 +165,10 @@ _FIXED: dict[str, Writer] = {
     "uuid": _uuid,
     "timedelta_i32": _i32,
 }
-_SIZED: dict[str, tuple[Writer, Callable[[Any], bytes]]] = {
+_SIZED: dict[str, tuple[Writer, Callable[[Any], bytes | memoryview]]] = {
     "string": (_i16, _utf8),
     "bytes": (_i32, _raw),
+    "records": (_i32, _raw),
 }
 
 
