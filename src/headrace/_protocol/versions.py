@@ -12,14 +12,25 @@ from .messages import API_VERSIONS, Api
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BrokerVersions:
-    """The versions that one broker supports, by API key."""
+    """The versions that one broker supports, by API key.
+
+    `features` are the levels of the cluster's finalized features, such as transaction.version. `features_epoch` is
+    higher after each change of a feature, and -1 if the broker does not know them: of several brokers, the one with the
+    highest epoch is up to date.
+    """
 
     host: str
     ranges: Mapping[int, tuple[int, int]]
+    features: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    features_epoch: int = -1
 
     @classmethod
     def from_response(cls, host: str, response: Any) -> BrokerVersions:
-        return cls(host, {item.api_key: (item.min_version, item.max_version) for item in response.api_keys})
+        ranges = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
+        # Versions 0 to 2 of the response have no features.
+        epoch: int = getattr(response, "finalized_features_epoch", -1)
+        features = getattr(response, "finalized_features", ()) if epoch >= 0 else ()
+        return cls(host, ranges, {item.name: item.max_version_level for item in features}, epoch)
 
     def pick(self, api: Api, highest: int | None = None) -> int:
         """The version to use, at most `highest` if given. Raises UnsupportedVersionError if there is none."""
