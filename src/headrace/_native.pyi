@@ -1,10 +1,14 @@
 """The native module, in Rust (`rust/headrace-py`): the record kernel for `records.py` and `_record_batch.py`, and
 `Exclusive` for `sync`."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import final
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, final
 
 from typing_extensions import Buffer
+
+from ._aio.flag import Flag
+from .errors import HeadraceError
+from .types import RecordMetadata
 
 class DecodeError(Exception):
     """A record batch cannot be decoded: its checksum or a length is wrong, or its format is too old.
@@ -171,21 +175,80 @@ def arrow_schema(*, lane: bool) -> object:
     """A PyCapsule "arrow_schema" with the schema of `arrow_stream`."""
 
 @final
-class BatchBuilder:
-    """Collects the records of one batch for a Produce request. Not for more than one thread at a time."""
+class BufferMemory:
+    """The bytes of all records of a producer that are not delivered yet. All its batches share it."""
 
-    def __new__(cls, limit: int) -> BatchBuilder:
-        """`limit` is the size of the batch in bytes, before compression. A single record may exceed it."""
+    def __new__(cls, limit: int) -> BufferMemory: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def used(self) -> int: ...
+    def take(self, size: int) -> None: ...
+    def release(self, size: int) -> None: ...
+
+@final
+class OpenBatches:
+    """The batches of one topic that still take records, one for each partition. Its methods are atomic."""
+
+    sticky: int | None
+    """The partition for records without a key. None: it has to be drawn."""
+
+    def __new__(cls, partition_count: int, hash: str, memory: BufferMemory, largest: int) -> OpenBatches:
+        """`hash` is murmur2, crc32 or none (keys do not choose partitions). A record that may take more than `largest`
+        bytes is not appended."""
 
     def append(
         self,
-        timestamp: int,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: Sequence[tuple[str, Buffer | None]] = (),
-    ) -> bool:
-        """Adds a record. Returns False, and adds nothing, if the batch would exceed its limit."""
+        value: Buffer | str | None,
+        key: Buffer | str | None = None,
+        headers: Sequence[tuple[str, Buffer | str | None]] | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery | None:
+        """Appends a record to the open batch of its partition. None, and nothing is appended, if that is not possible
+        at once: there is no such batch, it is full, memory is short, or the record is too large."""
 
+    @staticmethod
+    def largest_size(
+        value: Buffer | str | None,
+        key: Buffer | str | None = None,
+        headers: Sequence[tuple[str, Buffer | str | None]] | None = None,
+    ) -> int:
+        """The most bytes that the record can take as a batch of its own, before compression."""
+
+    def partition(self, key: Buffer | str | None) -> int | None:
+        """The partition that the key chooses. None: the record goes to the sticky partition."""
+
+    def __len__(self) -> int:
+        """The number of partitions."""
+
+    def get(self, partition: int) -> ProducerBatch | None: ...
+    def put(self, partition: int, batch: ProducerBatch) -> None: ...
+    def take(self, partition: int) -> ProducerBatch | None:
+        """The open batch of the partition, which takes no more records."""
+
+    def grow(self, partition_count: int) -> None: ...
+
+@final
+class ProducerBatch:
+    """The records of one partition for a Produce request, from the first record to the broker's answer."""
+
+    def __new__(cls, topic: str, partition: int, limit: int, created: float, waiting: object) -> ProducerBatch:
+        """`limit` is the size of the batch in bytes, before compression. A single record may exceed it. `waiting` is
+        how a delivery is waited for: it has the methods `result` and `wait`."""
+
+    @staticmethod
+    def of_encoded(
+        topic: str, partition: int, created: float, waiting: object, encoded: EncodedBatch, count: int, size: int
+    ) -> ProducerBatch:
+        """A batch that is already encoded. `size` is its size before compression."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def created(self) -> float: ...
     @property
     def size(self) -> int:
         """The size of the batch in bytes, before compression."""
@@ -193,12 +256,77 @@ class BatchBuilder:
     def __len__(self) -> int:
         """The number of records."""
 
+    def append(
+        self,
+        value: Buffer | str | None,
+        key: Buffer | str | None = None,
+        headers: Sequence[tuple[str, Buffer | str | None]] | None = None,
+        timestamp: int = 0,
+    ) -> Delivery | None:
+        """Adds a record. Returns None, and adds nothing, if the batch would exceed its limit or is finished."""
+
+    @property
+    def encoded(self) -> EncodedBatch | None:
+        """The batch as it is sent: after `finish`, until it is done."""
+
     def finish(self, codec: str = "none", level: int | None = None) -> EncodedBatch:
-        """Compresses the records, with the GIL released, and ends the builder.
+        """Compresses the records, with the GIL released. The batch takes no more records.
 
         `codec` is none, gzip, snappy, lz4 or zstd; `level` (of gzip and zstd only) is the codec's default if None.
         Raises ValueError for an unknown codec or level, and if there is no record.
         """
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the batch was delivered or has failed."""
+
+    @property
+    def error(self) -> HeadraceError | None: ...
+    @property
+    def parts(self) -> list[ProducerBatch]:
+        """The batches that have the records now, if this one was too large for the broker."""
+
+    def complete(self, base_offset: int, log_append_time: int = -1) -> list[Flag]:
+        """The broker has appended it. Returns those who wait: the caller sets their flags."""
+
+    def fail(self, error: HeadraceError) -> list[Flag]: ...
+    def split(self, parts: Sequence[ProducerBatch]) -> list[Flag]: ...
+    def add_waiter(self, waiter: Flag) -> None: ...
+
+@final
+class Delivery:
+    """What becomes of a record that was sent. Await it, or call `result()`, for the place where it was written; or ask
+    at any time.
+    """
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def is_done(self) -> bool:
+        """Whether the record was delivered, or has failed."""
+
+    @property
+    def offset(self) -> int | None:
+        """None until the record is delivered, and with acks=0."""
+
+    @property
+    def timestamp(self) -> int:
+        """The record's timestamp, in milliseconds since 1970; the broker's, if the topic has LogAppendTime."""
+
+    @property
+    def error(self) -> HeadraceError | None:
+        """Why the record was not delivered. None until then, and if it was."""
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Waits until the record is delivered. Raises the error if it was not, and RequestTimeoutError after `timeout`
+        seconds. Without a timeout it ends nevertheless, after delivery.timeout.ms. Not for event loops: await the
+        delivery there."""
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]: ...
+    @property
+    def _batch(self) -> ProducerBatch: ...
 
 @final
 class EncodedBatch(Buffer):

@@ -1,8 +1,17 @@
 """Encoding of record batches, and hashes of keys, by the native kernel (`rust/headrace-kernel`)."""
 
-from ._native import BatchBuilder, EncodedBatch, crc32, murmur2
+from ._native import BufferMemory, Delivery, EncodedBatch, OpenBatches, ProducerBatch, crc32, murmur2
 
-__all__ = ["BatchBuilder", "EncodedBatch", "crc32", "murmur2", "positive_murmur2"]
+__all__ = [
+    "BufferMemory",
+    "Delivery",
+    "EncodedBatch",
+    "OpenBatches",
+    "ProducerBatch",
+    "crc32",
+    "murmur2",
+    "positive_murmur2",
+]
 
 _WITHOUT_SIGN = 0x7FFFFFFF
 

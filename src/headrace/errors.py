@@ -14,6 +14,7 @@
     ├── EncodingError            a value does not fit into its field of a request
     ├── UnsupportedVersionError  client and broker share no version of a request
     ├── CorruptRecordError       a record batch is damaged
+    ├── RecordTooLargeError      a record exceeds max.request.size or buffer.memory, and was not sent
     ├── OffsetResetError         there is no valid position, and auto.offset.reset is none
     │   ├── OffsetOutOfRangeError  the position is outside of the log
     │   └── LogTruncationError     the log was truncated below the position
@@ -124,6 +125,10 @@ class CorruptRecordError(HeadraceError):
         super().__init__(message)
         self.partition = partition
         self.offset = offset
+
+
+class RecordTooLargeError(HeadraceError, ValueError):
+    """A record exceeds `max.request.size` or `buffer.memory`. It was not sent."""
 
 
 class OffsetResetError(HeadraceError):

@@ -34,6 +34,16 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int | None = None
 
 
+class RecordMetadata(NamedTuple):
+    """Where a record was written. `timestamp` is in milliseconds since 1970: the record's own, or the broker's if the
+    topic has message.timestamp.type=LogAppendTime. `offset` is None with acks=0: the broker does not tell."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp: int
+
+
 class Watermarks(NamedTuple):
     """The bounds of a log: its first offset, and the offset that the next record will get."""
 

@@ -2,18 +2,14 @@
 
 use std::ffi::c_int;
 
-use headrace_kernel::{Compression, Compressor, EncodeError, Fields, Stamp};
+use headrace_kernel::{Compression, EncodeError, Stamp};
 use pyo3::exceptions::{PyBufferError, PyOverflowError, PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 
 use crate::buffer::Bytes;
 
-/// Below this many bytes, releasing the GIL costs more than compressing.
-const WORTH_DETACHING: usize = 4096;
-
-fn raised(error: EncodeError) -> PyErr {
+pub fn raised(error: EncodeError) -> PyErr {
     match error {
         EncodeError::Empty => PyValueError::new_err(error.to_string()),
         EncodeError::TooLarge => PyOverflowError::new_err(error.to_string()),
@@ -21,7 +17,7 @@ fn raised(error: EncodeError) -> PyErr {
     }
 }
 
-fn compression(codec: &str, level: Option<i32>) -> PyResult<Compression> {
+pub fn compression(codec: &str, level: Option<i32>) -> PyResult<Compression> {
     match (codec, level) {
         ("none", None) => Ok(Compression::None),
         ("gzip", None) => Ok(Compression::Gzip(6)),
@@ -39,89 +35,17 @@ fn compression(codec: &str, level: Option<i32>) -> PyResult<Compression> {
     }
 }
 
-type Header<'py> = (Bound<'py, PyString>, Option<Bound<'py, PyAny>>);
-
-#[pyclass(module = "headrace._native")]
-pub struct BatchBuilder {
-    /// None after `finish`.
-    builder: Option<headrace_kernel::BatchBuilder>,
-    limit: usize,
-}
-
-impl BatchBuilder {
-    fn builder(&self) -> PyResult<&headrace_kernel::BatchBuilder> {
-        self.builder.as_ref().ok_or_else(|| PyValueError::new_err("this batch is finished"))
-    }
-}
-
-#[pymethods]
-impl BatchBuilder {
-    #[new]
-    fn new(limit: usize) -> Self {
-        Self { builder: Some(headrace_kernel::BatchBuilder::new(limit.min(1 << 20))), limit }
-    }
-
-    #[pyo3(signature = (timestamp, key, value, headers=Vec::new()))]
-    fn append<'py>(
-        &mut self,
-        timestamp: i64,
-        key: Option<Bound<'py, PyAny>>,
-        value: Option<Bound<'py, PyAny>>,
-        headers: Vec<Header<'py>>,
-    ) -> PyResult<bool> {
-        let key = key.as_ref().map(Bytes::borrow).transpose()?;
-        let value = value.as_ref().map(Bytes::borrow).transpose()?;
-        let headers = headers
-            .iter()
-            .map(|(name, value)| Ok((name.to_str()?, value.as_ref().map(Bytes::borrow).transpose()?)))
-            .collect::<PyResult<Vec<_>>>()?;
-        let fields = Fields {
-            timestamp,
-            key: key.as_ref().map(Bytes::as_slice),
-            value: value.as_ref().map(Bytes::as_slice),
-            headers: headers
-                .iter()
-                .map(|(name, value)| (name.as_bytes(), value.as_ref().map(Bytes::as_slice))),
-        };
-        let limit = self.limit;
-        let builder = self.builder.as_mut().ok_or_else(|| PyValueError::new_err("this batch is finished"))?;
-        if builder.count() > 0 && builder.size_with(&fields) > limit {
-            return Ok(false);
-        }
-        builder.push(&fields).map_err(raised)?;
-        Ok(true)
-    }
-
-    #[getter]
-    fn size(&self) -> PyResult<usize> {
-        Ok(self.builder()?.size())
-    }
-
-    fn __len__(&self) -> PyResult<usize> {
-        Ok(self.builder()?.count())
-    }
-
-    #[pyo3(signature = (codec="none", level=None))]
-    fn finish(&mut self, py: Python<'_>, codec: &str, level: Option<i32>) -> PyResult<EncodedBatch> {
-        let compression = compression(codec, level)?;
-        if self.builder()?.count() == 0 {
-            return Err(raised(EncodeError::Empty));
-        }
-        let Some(builder) = self.builder.take() else {
-            return Err(PyValueError::new_err("this batch is finished"));
-        };
-        let is_small = builder.size() < WORTH_DETACHING || compression == Compression::None;
-        let run = || builder.finish(&mut Compressor::new(compression), &Stamp::default());
-        let data = if is_small { run() } else { py.detach(run) };
-        Ok(EncodedBatch { data: data.map_err(raised)?, exports: 0 })
-    }
-}
-
 /// A finished batch. While a buffer of it is exported, it cannot be stamped.
 #[pyclass(module = "headrace._native")]
 pub struct EncodedBatch {
     data: Vec<u8>,
     exports: usize,
+}
+
+impl EncodedBatch {
+    pub fn new(data: Vec<u8>) -> Self {
+        Self { data, exports: 0 }
+    }
 }
 
 #[pymethods]

@@ -10,6 +10,8 @@ mod columns;
 mod decode;
 mod encode;
 mod exclusive;
+mod open_batches;
+mod producer_batch;
 mod record;
 mod repeated;
 mod represent;
@@ -46,9 +48,13 @@ mod _native {
     #[pymodule_export]
     use crate::decode::{DecodeError, decode, decode_all, next_offset};
     #[pymodule_export]
-    use crate::encode::{BatchBuilder, EncodedBatch, crc32, murmur2};
+    use crate::encode::{EncodedBatch, crc32, murmur2};
     #[pymodule_export]
     use crate::exclusive::Exclusive;
+    #[pymodule_export]
+    use crate::open_batches::{BufferMemory, OpenBatches};
+    #[pymodule_export]
+    use crate::producer_batch::{Delivery, ProducerBatch};
     #[pymodule_export]
     use crate::record::Record;
 }

@@ -80,13 +80,13 @@ class OffsetQueries:
         self._guard.check()
         timeout = optional_seconds_of(timeout)
         runtime = self._calls.start()
-        return await self._calls.call("list_topics", timeout, lambda: runtime.describe_topics(None))
+        return await self._calls.call("list_topics", timeout, lambda: runtime.client.describe_topics(None))
 
     async def partitions_for_topic(self, topic: str, timeout: float | None) -> list[PartitionInfo]:
         self._guard.check()
         topic, timeout = topic_of(topic), optional_seconds_of(timeout)
         runtime = self._calls.start()
-        found = await self._calls.call("partitions_for_topic", timeout, lambda: runtime.describe_topics([topic]))
+        found = await self._calls.call("partitions_for_topic", timeout, lambda: runtime.client.describe_topics([topic]))
         return found.get(topic, [])
 
     async def topics_and_ends(
@@ -101,7 +101,7 @@ class OffsetQueries:
         async def ask() -> tuple[Topics, dict[TopicPartition, int]]:
             runtime = self._calls.start()
             topics, found = await asyncio.gather(
-                runtime.describe_topics(names), runtime.offsets.by_time(dict.fromkeys(partitions, LATEST))
+                runtime.client.describe_topics(names), runtime.offsets.by_time(dict.fromkeys(partitions, LATEST))
             )
             return topics, {tp: end.offset for tp, end in found.items() if not isinstance(end, HeadraceError)}
 

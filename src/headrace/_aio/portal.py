@@ -8,8 +8,7 @@ for a coroutine on the caller's thread, `wait` in the caller's event loop; an in
 cancellation) cancels the coroutine and waits until it has ended: otherwise the step that it is in could undo what the
 caller does next. After `fork()` the thread does not exist in the child; `CallGuard` refuses calls there.
 
-The caller and the thread share only bare locks. Events, conditions and futures are written in Python: an interrupt in
-the middle of one leaves its lock held, and the thread would wait for it forever.
+The caller and the thread share only flags, which are safe when the caller is interrupted.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar, cast
 
 from ..errors import ClosedError, HeadraceError
+from .flag import SHORT_SLEEP, Flag
 
 T = TypeVar("T")
 
 _START = 60.0  # seconds that a thread has to start
 _LAST_STEP = 1.0  # seconds that an interrupted call waits at most for its coroutine
-_SHORT_SLEEP = 0.5  # seconds: a signal (Ctrl-C) that arrives just before a wait is noticed only when it ends
 
 
 class Portal:
@@ -67,7 +66,7 @@ class Portal:
         job = _Job(self._serving(), work)
         try:
             job.submit()
-            while not job.over.wait(_SHORT_SLEEP):
+            while not job.over.wait(SHORT_SLEEP):
                 pass
             return job.result()
         except BaseException:
@@ -145,55 +144,25 @@ class Portal:
         return server
 
 
-class _Flag:
-    """Set once, by the portal's thread. Another thread waits for it."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._closed = threading.Lock()
-        self._closed.acquire()
-        self._watchers: list[Callable[[], object]] = []
-
-    def set(self) -> None:
-        if self.is_set:
-            return
-        self.is_set = True
-        self._closed.release()
-        for watcher in self._watchers:
-            with contextlib.suppress(RuntimeError):  # the loop that waited is closed
-                watcher()
-
-    def wait(self, timeout: float) -> bool:
-        if not self.is_set and self._closed.acquire(timeout=timeout):
-            self._closed.release()
-        return self.is_set
-
-    async def wait_async(self) -> None:
-        loop, event = asyncio.get_running_loop(), asyncio.Event()
-        self._watchers.append(lambda: loop.call_soon_threadsafe(event.set))
-        if not self.is_set:  # it may have been set before the watcher was added
-            await event.wait()
-
-
 class _Server:
     """The thread. An interrupt (Ctrl-C) while it starts leaves a state that the next call can use: it is unknown then
     whether a thread has started, so the next call starts another one, and the first one that runs serves."""
 
     def __init__(self, name: str, role: str) -> None:
         self.role = role
-        self.ended = _Flag()
+        self.ended = Flag()
         self.thread: threading.Thread | None = None
         self.jobs: set[_Job[Any]] = set()  # unfinished ones. Its methods are atomic
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ready = _Flag()
+        self._ready = Flag()
         self._turn = threading.Lock()  # held by the thread that serves
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._start()
             deadline = time.monotonic() + _START
-            while not self._ready.wait(_SHORT_SLEEP):
+            while not self._ready.wait(SHORT_SLEEP):
                 if time.monotonic() > deadline:
                     raise HeadraceError(f"the {self.role}'s thread did not start within {_START:.0f} s")
         return cast("asyncio.AbstractEventLoop", self._loop)
@@ -249,7 +218,7 @@ class _Job(Generic[T]):
     submitted would leave it never awaited."""
 
     def __init__(self, server: _Server, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self.over = _Flag()
+        self.over = Flag()
         self._server = server
         self._work = work
         self._task: asyncio.Task[T] | None = None

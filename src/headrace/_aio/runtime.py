@@ -6,12 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from kio.schema.errors import ErrorCode
-
 from .._machines.group.actions import Action
-from .._protocol.codes import NONE, kafka_error
 from ..config.consumer import ConsumerConfig
-from ..types import PartitionInfo
 from .assembly import make_offset_parts
 from .commit.offset_requests import OffsetRequests
 from .fetch.buffer import FetchBuffer
@@ -82,16 +78,6 @@ class ConsumerRuntime:
         self.loop.call_soon(self.source_tasks.wake)
 
     # -- topics --------------------------------------------------------------------------------------------------
-
-    async def describe_topics(self, names: list[str] | None) -> dict[str, list[PartitionInfo]]:
-        """The partitions of these topics (None: of all), from a broker and not from the cache."""
-        answer = await self.client.learn(names)
-        with self.buffer.lock:
-            found = [topic.name for topic in answer.topics if topic.name and topic.error_code == NONE]
-            for topic in answer.topics:
-                if topic.error_code not in (NONE, ErrorCode.unknown_topic_or_partition):
-                    raise kafka_error(topic.error_code, f"Metadata of topic {topic.name}")
-            return {name: self.buffer.cluster.partition_infos(name) for name in sorted(found)}
 
     def abandon(self) -> None:
         """Releases threads and sockets without waiting. The end of the loop cancels the tasks."""

@@ -93,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._closed: HeadraceError | None = None
         self._calls: collections.deque[_Call] = collections.deque()
-        self._held: list[tuple[_Call, memoryview]] | None = None
+        self._held: list[tuple[_Call | None, memoryview]] | None = None
         self._authentication: Authentication | None = None
         self._next_id = 0
         self._throttled_until = 0.0
@@ -199,30 +199,51 @@ class Connection(asyncio.BufferedProtocol):
         timeout: float | None = None,
     ) -> asyncio.Future[Reply]:
         """Send a request at once and return the future of its response. Raises the errors of `call`."""
-        if self._closed is not None or self._transport is None:
-            raise NetworkError(f"the connection to {self.host} is closed") from self._closed
-        if version is None:
-            version = self.versions.pick(api, highest)
-        correlation_id = (self._next_id + 1) & 0x7FFFFFFF
-        # A view, because asyncio slices off each part that it has sent (16 KiB with TLS), and other slices are copies.
-        frame = memoryview(encode_request(api, version, correlation_id, self._config.client_id, fields))
-        self._next_id = correlation_id
+        version, frame = self._encode(api, fields, version, highest)
         seconds = self._config.request_timeout_ms / 1000 if timeout is None else timeout
         call = _Call(
-            correlation_id,
+            self._next_id,
             api,
             version,
             self._loop.create_future(),
             self._loop.call_later(seconds, self._expire, api, seconds),
         )
+        self._write(api, frame, call)
+        return call.answer
+
+    def send(self, api: Api, fields: Mapping[str, Any], *, highest: int | None = None) -> None:
+        """Send a request that the broker does not answer (Produce with acks=0). Raises the errors of `call`."""
+        _, frame = self._encode(api, fields, None, highest)
+        self._write(api, frame, None)
+
+    def _encode(
+        self, api: Api, fields: Mapping[str, Any], version: int | None, highest: int | None
+    ) -> tuple[int, memoryview]:
+        if self._closed is not None or self._transport is None:
+            raise NetworkError(f"the connection to {self.host} is closed") from self._closed
+        if version is None:
+            version = self.versions.pick(api, highest)
+        correlation_id = (self._next_id + 1) & 0x7FFFFFFF
+        frame = encode_request(api, version, correlation_id, self._config.client_id, fields)
+        self._next_id = correlation_id
+        # A view, because asyncio slices off each part that it has sent (16 KiB with TLS), and other slices are copies.
+        return version, memoryview(frame)
+
+    def _write(self, api: Api, frame: memoryview, call: _Call | None) -> None:
         if api is not SASL_HANDSHAKE and api is not SASL_AUTHENTICATE:
             self.last_used = self._loop.time()  # a re-authentication does not count as use
             if self._held is not None:
                 self._held.append((call, frame))
-                return call.answer
-        self._calls.append(call)
-        self._transport.write(frame)
-        return call.answer
+                return
+        if call is not None:
+            self._calls.append(call)
+        if self._transport is not None:
+            self._transport.write(frame)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The size of the requests that the socket has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     async def call_after_pending(self, api: Api, fields: Mapping[str, Any]) -> Any:
         """Send a request and return the body of its response. The timeout includes those of the requests in flight: the
@@ -241,7 +262,8 @@ class Connection(asyncio.BufferedProtocol):
         held, self._held = self._held, None
         for call, frame in held or ():
             if self._closed is None and self._transport is not None:
-                self._calls.append(call)
+                if call is not None:
+                    self._calls.append(call)
                 self._transport.write(frame)
 
     def _expire(self, api: Api, seconds: float) -> None:
@@ -255,7 +277,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed is not None:
             return
         self._closed = cause
-        calls, self._calls = [*self._calls, *(call for call, _ in self._held or ())], collections.deque()
+        calls, self._calls = (
+            [*self._calls, *(call for call, _ in self._held or () if call is not None)],
+            collections.deque(),
+        )
         if self._held is not None:
             self._held = []
         if self._authentication is not None:

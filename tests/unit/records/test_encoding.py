@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace._record_batch import BatchBuilder, EncodedBatch, crc32, murmur2
+from headrace._record_batch import EncodedBatch, ProducerBatch, crc32, murmur2
 from headrace.records import decode
 
 CODECS = [("none", None), ("gzip", None), ("gzip", 9), ("snappy", None), ("lz4", None), ("zstd", None), ("zstd", -7)]
@@ -19,12 +19,16 @@ RECORDS = st.tuples(
 )
 
 
+def batch_of(limit: int = 10**6) -> ProducerBatch:
+    return ProducerBatch("t", 0, limit, 0.0, None)
+
+
 def encoded(records: list[Any], codec: str = "none", level: int | None = None) -> EncodedBatch:
-    builder = BatchBuilder(10**6)
-    for record in records:
-        assert builder.append(*record)
-    assert len(builder) == len(records)
-    return builder.finish(codec, level)
+    batch = batch_of()
+    for timestamp, key, value, *headers in records:
+        assert batch.append(value, key, *headers, timestamp=timestamp) is not None
+    assert len(batch) == len(records)
+    return batch.finish(codec, level)
 
 
 @given(
@@ -52,48 +56,60 @@ def test_buffers_of_any_kind_are_encoded() -> None:
     assert (record.key, record.value, record.headers) == (b"key", b"value", (("name", b"x"),))
 
 
+def test_text_is_encoded_as_utf8() -> None:
+    (record,) = decode(encoded([(5, "clé", "värde", [("näme", "x")])]), topic="t", partition=0, position=0)
+    assert (record.key, record.value, record.headers) == ("clé".encode(), "värde".encode(), (("näme", b"x"),))
+
+
 def test_a_batch_accepts_records_up_to_its_limit_and_one_larger_record() -> None:
-    builder = BatchBuilder(200)
+    batch = batch_of(200)
     count = 0
-    while builder.append(0, None, b"x" * 20):
+    while batch.append(b"x" * 20) is not None:
         count += 1
-    assert len(builder) == count == 5
-    assert builder.size <= 200 < builder.size + 27
-    alone = BatchBuilder(200)
-    assert alone.append(0, None, b"x" * 1000)
-    assert not alone.append(0, None, b"")
+    assert len(batch) == count == 5
+    assert batch.size <= 200 < batch.size + 27
+    alone = batch_of(200)
+    assert alone.append(b"x" * 1000) is not None
+    assert alone.append(b"") is None
 
 
-def test_a_builder_ends_with_its_batch() -> None:
-    builder = BatchBuilder(100)
+def test_a_finished_batch_takes_no_more_records() -> None:
+    batch = batch_of()
     with pytest.raises(ValueError, match="at least one record"):
-        builder.finish()
-    builder.append(0, None, b"x")
-    builder.finish()
-    for call in (lambda: builder.append(0, None, b"x"), builder.finish, lambda: builder.size, lambda: len(builder)):
-        with pytest.raises(ValueError, match="this batch is finished"):
-            call()
+        batch.finish()
+    batch.append(b"x")
+    assert batch.finish() is batch.finish() is batch.encoded
+    assert batch.append(b"x") is None
+    assert len(batch) == 1
 
 
 @pytest.mark.parametrize(
     ("codec", "level"), [("lzma", None), ("none", 1), ("gzip", 0), ("gzip", 10), ("snappy", 1), ("zstd", 23)]
 )
 def test_an_unknown_codec_or_level_is_refused_and_the_records_are_kept(codec: str, level: int | None) -> None:
-    builder = BatchBuilder(100)
-    builder.append(0, None, b"x")
+    batch = batch_of()
+    batch.append(b"x")
     with pytest.raises(ValueError, match=codec):
-        builder.finish(codec, level)
-    assert len(builder) == 1
+        batch.finish(codec, level)
+    assert len(batch.finish()) > 0
 
 
 @pytest.mark.parametrize(
-    "record", [(0, "text", b"", ()), (0, None, 5, ()), (0, None, None, [(b"n", None)]), ("0", None, None, ())]
+    ("fields", "error"),
+    [
+        ({"value": 5}, "value must be bytes, str or None, not int"),
+        ({"value": None, "key": 1.5}, "key must be bytes, str or None, not float"),
+        ({"value": None, "headers": [("n", 1)]}, "a header's value must be bytes, str or None, not int"),
+        ({"value": None, "headers": [(b"n", None)]}, "headers"),
+        ({"value": None, "timestamp": "0"}, "timestamp"),
+        ({"value": "\ud800"}, "surrogates"),
+    ],
 )
-def test_fields_of_a_wrong_type_are_refused(record: Any) -> None:
-    builder = BatchBuilder(100)
-    with pytest.raises((TypeError, BufferError)):
-        builder.append(*record)
-    assert len(builder) == 0
+def test_fields_of_a_wrong_type_are_refused(fields: dict[str, Any], error: str) -> None:
+    batch = batch_of()
+    with pytest.raises((TypeError, UnicodeEncodeError), match=error):
+        batch.append(**fields)
+    assert len(batch) == 0
 
 
 def test_a_batch_that_is_being_read_is_not_changed() -> None:

@@ -1,4 +1,4 @@
-"""The network side of one consumer or producer: requests to brokers, by their number in the cluster.
+"""The network side of one client or producer: requests to brokers, by their number in the cluster.
 
 `connections.py` opens and keeps the connections, `metadata.py` keeps the cluster view fresh, `retries.py` retries.
 Everything runs on one event loop. Other threads use the cluster view, too: it is changed under `lock`.
@@ -12,11 +12,15 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from ..._machines.cluster import Cluster
 from ..._net.connection import Connection, Reply
+from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import Api
 from ...config.client import ClientConfig
 from ...errors import HeadraceError, NetworkError
+from ...types import PartitionInfo
 from .connections import Connections
 from .metadata import MetadataUpdater
 from .retries import Retries
@@ -104,6 +108,16 @@ class Client:
     ) -> Any:
         """Fetches metadata now, and applies it to the cluster view."""
         return await self._metadata.learn(names, ids, may_create=may_create)
+
+    async def describe_topics(self, names: list[str] | None) -> dict[str, list[PartitionInfo]]:
+        """The partitions of these topics (None: of all), from a broker and not from the cache."""
+        answer = await self.learn(names)
+        with self.lock:
+            found = [topic.name for topic in answer.topics if topic.name and topic.error_code == NONE]
+            for topic in answer.topics:
+                if topic.error_code not in (NONE, ErrorCode.unknown_topic_or_partition):
+                    raise kafka_error(topic.error_code, f"Metadata of topic {topic.name}")
+            return {name: self.cluster.partition_infos(name) for name in sorted(found)}
 
     # -- the end ---------------------------------------------------------------------------------------------
 

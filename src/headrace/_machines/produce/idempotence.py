@@ -101,6 +101,16 @@ class PartitionBatches(Generic[B]):
         self._pending.append(batch)
 
     @property
+    def pending(self) -> int:
+        """The number of batches that were never sent."""
+        return len(self._pending)
+
+    @property
+    def identity(self) -> ProducerIdentity | None:
+        """Of the last batch that was sent."""
+        return self._identity
+
+    @property
     def needs_epoch(self) -> bool:
         """Whether a new epoch has to begin, and can: no batch is on the wire."""
         return self._is_broken and not any(each.is_on_wire for each in self._sent)
@@ -184,6 +194,14 @@ class PartitionBatches(Generic[B]):
                 self._sent.remove(sent)
                 return
         self._pending.remove(batch)
+
+    def drop_all(self) -> list[B]:
+        """All batches, which have failed. Those on the wire may be appended nevertheless, so a new epoch is needed."""
+        dropped = [*(each.batch for each in self._sent), *self._pending]
+        self._is_broken |= bool(self._sent)
+        self._sent.clear()
+        self._pending.clear()
+        return dropped
 
     def _reserve(self, batch: B) -> int:
         sequence = self._next

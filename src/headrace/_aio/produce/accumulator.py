@@ -1,0 +1,417 @@
+"""Collects records into batches.
+
+    open      takes records. One for each partition; `OpenBatches`, natively
+    closed    full, or due: linger.ms has passed, memory is short, or somebody flushes. The sender takes it
+    done      delivered or failed
+
+`send()` appends to an open batch natively, without anything here. What happens once for each batch is here: waiting for
+metadata and memory, closing the full batch, drawing the next partition for records without a key.
+
+Any thread may append, and the sender closes batches that are due. `lock` guards the cluster view and everything here,
+except for the open batches themselves and `incomplete`, for which the GIL suffices: a native append is one step, and so
+is a copy of the dictionary. An open batch is only taken out under `lock`, and enters `_closed` in the same step, so the
+batches of a partition keep their order.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..._machines.cluster import Cluster
+from ..._machines.produce.partitioner import StickyPartitioner
+from ..._protocol.codes import kafka_error
+from ..._record_batch import BufferMemory, Delivery, OpenBatches, ProducerBatch
+from ...config.producer import ProducerConfig
+from ...errors import AuthorizationError, ConfigError, HeadraceError, RecordTooLargeError, RequestTimeoutError
+from ..flag import Flag
+from .delivery import DeliveryWaiting
+
+_HASHES = {"default": "murmur2", "murmur2_random": "murmur2", "consistent_random": "crc32"}
+_GROWTH = 16  # how many times batch.size a batch may have while others wait to be sent
+_FULL = 0.75  # of buffer.memory: above it, those who wait for room are not woken
+_QUEUES_AGE = 0.05  # seconds after which the lengths of the queues are looked at again
+
+
+class TopicBatches:
+    """The open batches of one topic, and where its records without a key go."""
+
+    def __init__(self, name: str, open_batches: OpenBatches, sticky: StickyPartitioner) -> None:
+        self.name = name
+        self.open = open_batches
+        self.available: list[int] = []
+        self.last_used = 0.0
+        self.sticky = sticky
+        self.queues_seen = 0.0
+
+
+class Accumulator:
+    """`wake` tells the sender that there is something to do; from any thread. `queue_lengths` returns how many batches
+    wait for each partition of a topic."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self.lock = threading.Lock()
+        self.cluster = Cluster()
+        self.waiting = DeliveryWaiting()
+        self.memory = BufferMemory(config.buffer_memory)
+        self.open: dict[str, OpenBatches] = {}  # by topic: the hot path of send()
+        self.incomplete: dict[ProducerBatch, None] = {}  # not done, the oldest first
+        self.obstacle: HeadraceError | None = None  # why no broker accepts requests; a retry does not help
+        self.wake: Callable[[], None] = _nothing
+        self.queue_lengths: Callable[[str], Mapping[int, int]] = _no_queues
+        self.pending: Callable[[str, int], int] = _none_pending
+        self.metadata_version = 0
+        self.records_failed = 0
+        self._config = config
+        self._topics: dict[str, TopicBatches] = {}
+        self._wanted: set[str] = set()  # topics that somebody waits for
+        self._closed: list[ProducerBatch] = []
+        self._opened: deque[ProducerBatch] = deque()  # the oldest first; some are closed already
+        self._ages: deque[ProducerBatch] = deque()  # the oldest first; some are done already
+        self._flushes = 0
+        self._memory_waiters: list[Flag] = []
+        self._metadata_waiters: list[Flag] = []
+        self._is_shut: HeadraceError | None = None
+
+    # -- appending, on the user's threads --------------------------------------------------------------------------
+
+    def append(
+        self, topic: str, value: Any, key: Any, headers: Any, timestamp: int | None, partition: int | None, since: int
+    ) -> Delivery | Flag:
+        """The delivery, or what has to happen before the record can be appended: call it again then. `since` is the
+        version of the metadata that the first call found; the errors of a topic count only if they are newer."""
+        with self.lock:
+            if self._is_shut is not None:
+                raise self._is_shut.with_traceback(None)
+            batches = self._topics.get(topic)
+            if batches is None:
+                return self._learn(topic, since)
+            while True:
+                delivery = batches.open.append(value, key, headers, timestamp, partition)
+                if delivery is not None:
+                    break
+                size = OpenBatches.largest_size(value, key, headers)
+                self._check_size(size)
+                if partition is not None and not 0 <= partition < len(batches.open):
+                    return self._learn_partition(topic, partition, len(batches.open), since)
+                if self.memory.used and self.memory.used + size > self.memory.limit:
+                    return self._wait_for_memory()
+                self._open_batch(batches, batches.open.partition(key) if partition is None else partition)
+        self.wake()
+        return delivery
+
+    def _check_size(self, size: int) -> None:
+        for name, limit in (("max.request.size", self._config.max_request_size), ("buffer.memory", self.memory.limit)):
+            if size > limit:
+                raise RecordTooLargeError(f"the record takes up to {size} bytes, which exceeds {name}={limit}")
+
+    def _open_batch(self, batches: TopicBatches, partition: int | None) -> None:
+        """Under `lock`. `partition` is None if the record has no key that chooses one."""
+        now = time.monotonic()
+        batches.last_used = now
+        if partition is None:
+            current = batches.open.sticky
+            if current is not None:
+                self._close_open(batches, current, is_full=True)
+            batches.open.sticky = partition = batches.sticky.partition(batches.available, len(batches.open))
+            if batches.open.get(partition) is not None:
+                return
+        else:
+            self._close_open(batches, partition, is_full=True)
+        batch = ProducerBatch(batches.name, partition, self._batch_limit(batches, partition), now, self.waiting)
+        self.incomplete[batch] = None
+        self._ages.append(batch)
+        self._opened.append(batch)
+        batches.open.put(partition, batch)
+
+    def _batch_limit(self, batches: TopicBatches, partition: int) -> int:
+        """batch.size, or more while batches wait to be sent: then larger ones are delivered earlier, because each
+        request has one batch of a partition."""
+        size = self._config.batch_size
+        if self._closed or self.pending(batches.name, partition):
+            size = max(size, min(size * _GROWTH, self._config.max_request_size // 2))
+        return max(1, size)
+
+    def _close_open(self, batches: TopicBatches, partition: int, *, is_full: bool) -> None:
+        """Under `lock`."""
+        batch = batches.open.take(partition)
+        if batch is None:
+            return
+        if len(batch):
+            self._closed.append(batch)
+        else:
+            del self.incomplete[batch]
+        if partition == batches.open.sticky:
+            self._follow_queues(batches)
+            # A full batch counts as batch.size: the record that did not fit is not in it.
+            size = max(batch.size, self._config.batch_size) if is_full else batch.size
+            batches.sticky.appended(size, batches.available, len(batches.open), is_batch_full=is_full)
+            batches.open.sticky = batches.sticky.partition(batches.available, len(batches.open))
+
+    def _follow_queues(self, batches: TopicBatches) -> None:
+        now = time.monotonic()
+        if now - batches.queues_seen >= _QUEUES_AGE:
+            batches.queues_seen = now
+            batches.sticky.queues_changed(self.queue_lengths(batches.name), batches.available)
+
+    def add_encoded(self, batches: Iterable[ProducerBatch]) -> None:
+        """Batches that were encoded elsewhere. They come after the records that were appended before."""
+        with self.lock:
+            if self._is_shut is not None:
+                raise self._is_shut.with_traceback(None)
+            for batch in batches:
+                topic = self._topics.get(batch.topic)
+                if topic is not None:
+                    self._close_open(topic, batch.partition, is_full=True)
+                self.memory.take(batch.size)
+                self.incomplete[batch] = None
+                self._ages.append(batch)
+                self._closed.append(batch)
+        self.wake()
+
+    # -- waiting for metadata and memory, on the user's threads ----------------------------------------------------
+
+    def _learn(self, topic: str, since: int) -> Flag:
+        """Under `lock`."""
+        if self.obstacle is not None:
+            raise self.obstacle.with_traceback(None)
+        if self.metadata_version > since and (error := self._topic_error(topic)) is not None:
+            self._wanted.discard(topic)
+            raise error
+        return self._wait_for_metadata(topic)
+
+    def _learn_partition(self, topic: str, partition: int, count: int, since: int) -> Flag:
+        """Under `lock`. The topic may have got partitions that are not known here yet."""
+        if self.metadata_version > since or partition < 0:
+            raise ConfigError(f"{topic} has no partition {partition}, but partitions 0 to {count - 1}")
+        return self._wait_for_metadata(topic)
+
+    def _wait_for_metadata(self, topic: str) -> Flag:
+        self._wanted.add(topic)
+        flag = Flag()
+        self._metadata_waiters.append(flag)
+        self.wake()
+        return flag
+
+    def _topic_error(self, topic: str) -> HeadraceError | None:
+        """Under `lock`."""
+        code = self.cluster.topic_errors.get(topic)
+        if code is None or self.cluster.is_unknown(topic):
+            return None
+        error = kafka_error(code, f"cannot write to topic {topic}", _ADVICE.get(code))
+        if error.retriable:
+            return None
+        if isinstance(error, AuthorizationError):
+            error.topics = frozenset({topic})
+        return error
+
+    def _wait_for_memory(self) -> Flag:
+        flag = Flag()
+        self._memory_waiters.append(flag)
+        self.wake()
+        return flag
+
+    def timeout_error(self, topic: str) -> HeadraceError:
+        """max.block.ms has passed before the record could be appended."""
+        limit = f"within max.block.ms={self._config.max_block_ms}"
+        with self.lock:
+            is_known = topic in self._topics
+            code = self.cluster.topic_errors.get(topic)
+            if not is_known:
+                self._wanted.discard(topic)
+        if is_known:
+            return RequestTimeoutError(
+                f"no room for the record {limit}: buffer.memory={self.memory.limit} is full of records that no broker "
+                "has acknowledged"
+            )
+        if code is not None:
+            return RequestTimeoutError(f"topic {topic} is not there {limit}: {kafka_error(code, 'Metadata')}")
+        return RequestTimeoutError(f"no metadata of topic {topic} {limit}: no broker has answered")
+
+    # -- metadata, on the producer's thread ------------------------------------------------------------------------
+
+    def topics(self, now: float) -> set[str]:
+        """The topics whose metadata is needed."""
+        idle = self._config.metadata_max_idle_ms / 1000
+        with self.lock:
+            busy = {batch.topic for batch in list(self.incomplete)}
+            for name in [name for name, each in self._topics.items() if each.last_used + idle < now]:
+                if name not in busy:
+                    del self._topics[name]
+                    self.open.pop(name, None)
+            return self._wanted | self._topics.keys()
+
+    def metadata_changed(self) -> None:
+        """Called by the client, with `lock` held."""
+        self.metadata_version += 1
+        for name in self._wanted | self._topics.keys():
+            self._follow_topic(name)
+        waiters, self._metadata_waiters = self._metadata_waiters, []
+        for flag in waiters:
+            flag.set()
+
+    def _follow_topic(self, name: str) -> None:
+        topic = self.cluster.topics.get(name)
+        if topic is None or not topic.partitions:
+            return
+        count = max(topic.partitions) + 1
+        batches = self._topics.get(name)
+        if batches is None or count < len(batches.open):  # fewer partitions: it is another topic of that name
+            if batches is not None:
+                self._close_topic(batches)
+            batches = self._new_topic(name, count)
+        batches.open.grow(count)
+        batches.available = sorted(
+            number for number, each in topic.partitions.items() if each.leader.node in self.cluster.brokers
+        )
+
+    def _new_topic(self, name: str, count: int) -> TopicBatches:
+        config = self._config
+        hash_name = "none" if config.partitioner_ignore_keys else _HASHES[config.partitioner]
+        batches = TopicBatches(
+            name,
+            OpenBatches(count, hash_name, self.memory, config.max_request_size),
+            StickyPartitioner(
+                config.batch_size, random.random, is_adaptive=config.partitioner_adaptive_partitioning_enable
+            ),
+        )
+        batches.last_used = time.monotonic()
+        self._topics[name] = batches
+        self._wanted.discard(name)
+        if self._is_shut is None:
+            self.open[name] = batches.open
+        return batches
+
+    def partition_count(self, topic: str) -> tuple[int, list[int]] | None:
+        """The number of partitions of a topic, and those with a leader. None if the topic is not known yet."""
+        with self.lock:
+            batches = self._topics.get(topic)
+            return None if batches is None else (len(batches.open), batches.available)
+
+    def draw_partitions(self, topic: str, count: int) -> list[int]:
+        """Sticky partitions for the next `count` batches of records without a key."""
+        with self.lock:
+            batches = self._topics[topic]
+            self._follow_queues(batches)
+            drawn = []
+            for _ in range(count):
+                drawn.append(batches.sticky.partition(batches.available, len(batches.open)))
+                size = max(1, self._config.batch_size)
+                batches.sticky.appended(size, batches.available, len(batches.open), is_batch_full=True)
+            return drawn
+
+    # -- the sender, on the producer's thread ----------------------------------------------------------------------
+
+    def take_closed(self, now: float) -> tuple[list[ProducerBatch], float | None]:
+        """The batches to send, in the order in which they were closed, and when the next one is due."""
+        linger = self._config.linger_ms / 1000
+        is_urgent = bool(self._flushes or self._memory_waiters)
+        with self.lock:
+            while self._opened:
+                batch = self._opened[0]
+                if not is_urgent and batch.created + linger > now and self._is_open(batch):
+                    break
+                self._opened.popleft()
+                if self._is_open(batch):
+                    self._close_open(self._topics[batch.topic], batch.partition, is_full=False)
+            closed, self._closed = self._closed, []
+            return closed, self._opened[0].created + linger if self._opened else None
+
+    def _is_open(self, batch: ProducerBatch) -> bool:
+        topic = self._topics.get(batch.topic)
+        return topic is not None and topic.open.get(batch.partition) is batch
+
+    def done(self, batch: ProducerBatch, size: int) -> None:
+        """The batch was delivered or has failed. `size` is the memory that it took."""
+        self.incomplete.pop(batch, None)
+        self.memory.release(size)
+
+    def oldest(self) -> ProducerBatch | None:
+        """The oldest batch that is not done."""
+        while self._ages and self._ages[0] not in self.incomplete:
+            self._ages.popleft()
+        return self._ages[0] if self._ages else None
+
+    def split(self, batch: ProducerBatch, parts: Iterable[ProducerBatch]) -> None:
+        """These parts are in place of a batch that was too large."""
+        for part in parts:
+            self.memory.take(part.size)
+            self.incomplete[part] = None
+            self._ages.appendleft(part)
+        self.done(batch, batch.size)
+
+    def release_waiters(self, *, metadata: bool = False) -> None:
+        """There is room for records again, or an error for those who wait for metadata. Those who wait for memory are
+        not woken for every small batch: a thread that wakes takes the interpreter from the sender."""
+        if not metadata and self.incomplete and self.memory.used > _FULL * self.memory.limit:
+            return
+        with self.lock:
+            waiters, self._memory_waiters = self._memory_waiters, []
+            if metadata:
+                waiters, self._metadata_waiters = [*waiters, *self._metadata_waiters], []
+        for flag in waiters:
+            flag.set()
+
+    # -- flush and the end -----------------------------------------------------------------------------------------
+
+    def begin_flush(self) -> list[ProducerBatch]:
+        """The batches that are not done yet. Until `end_flush`, none of them lingers."""
+        with self.lock:
+            self._flushes += 1
+            pending = [batch for batch in list(self.incomplete) if len(batch)]
+        self.wake()
+        return pending
+
+    def end_flush(self) -> None:
+        with self.lock:
+            self._flushes -= 1
+
+    def shut(self, error: HeadraceError) -> None:
+        """No more records are accepted: `send` raises this error. Records that were accepted are still sent."""
+        with self.lock:
+            self._is_shut = error
+            self.open.clear()
+            for batches in self._topics.values():
+                self._close_topic(batches)
+            waiters = [*self._metadata_waiters, *self._memory_waiters]
+            self._metadata_waiters, self._memory_waiters = [], []
+        for flag in waiters:
+            flag.set()
+        self.wake()
+
+    def _close_topic(self, batches: TopicBatches) -> None:
+        for partition in range(len(batches.open)):
+            self._close_open(batches, partition, is_full=False)
+
+    def fail(self, batch: ProducerBatch, error: HeadraceError) -> None:
+        """From any thread that ends the producer, and from the sender."""
+        self.records_failed += len(batch)
+        self.waiting.failed(error)
+        self.done(batch, batch.size)
+        for flag in batch.fail(error):
+            flag.set()
+
+    def fail_all(self, error: HeadraceError) -> None:
+        """All records that are not delivered have failed."""
+        self.shut(error)
+        for batch in list(self.incomplete):
+            if not batch.is_done:
+                self.fail(batch, error)
+
+
+def _nothing() -> None: ...
+
+
+def _none_pending(topic: str, partition: int) -> int:
+    return 0
+
+
+def _no_queues(topic: str) -> Mapping[int, int]:
+    return {}
+
+
+_ADVICE = {29: "add an ACL that allows this client the operations Write and Describe"}

@@ -1,0 +1,81 @@
+"""Waiting for the delivery of records, in threads and in event loops."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+
+from ..._arguments import number_of
+from ..._record_batch import Delivery, ProducerBatch
+from ...errors import HeadraceError, RequestTimeoutError
+from ...types import RecordMetadata
+from ..flag import SHORT_SLEEP, Flag
+
+
+class DeliveryWaiting:
+    """Every batch refers to it, so that its deliveries can be waited for. It must not refer to the producer, which
+    would then live for as long as one of its deliveries.
+
+    `unseen` are the errors of batches of which no delivery was asked. The producer's thread adds them, and the user's
+    removes them; each step is atomic."""
+
+    def __init__(self) -> None:
+        self.unseen: dict[int, HeadraceError] = {}
+
+    def failed(self, error: HeadraceError) -> None:
+        self.unseen[id(error)] = error
+
+    def take_unseen(self) -> list[HeadraceError]:
+        """The errors that nobody has seen yet, and that the caller will raise."""
+        errors = list(self.unseen.values())
+        self.unseen.clear()
+        return errors
+
+    def result(self, delivery: Delivery, timeout: float | None) -> RecordMetadata:
+        """Blocks the thread until the record is delivered. Without a timeout it ends nevertheless: after
+        delivery.timeout.ms, a delivery has failed."""
+        self.wait_for((delivery._batch,), timeout)
+        return self._outcome(delivery)
+
+    def wait_for(self, batches: Iterable[ProducerBatch], timeout: float | None) -> None:
+        """Blocks the thread until these batches, and the parts of those that are split, are done."""
+        deadline = math.inf if timeout is None else time.monotonic() + max(0.0, number_of("timeout", timeout))
+        for flag in _pending(batches):
+            while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline:
+                    raise RequestTimeoutError(f"not delivered within {timeout} s: the producer goes on trying")
+
+    async def wait(self, delivery: Delivery) -> RecordMetadata:
+        """The same in an event loop."""
+        await self.wait_for_async((delivery._batch,))
+        return self._outcome(delivery)
+
+    async def wait_for_async(self, batches: Iterable[ProducerBatch]) -> None:
+        for flag in _pending(batches):
+            await flag.wait_async()
+
+    def _outcome(self, delivery: Delivery) -> RecordMetadata:
+        error = delivery.error
+        if error is not None:
+            self.unseen.pop(id(error), None)
+            raise error.with_traceback(None)  # without the frames of the last time
+        return RecordMetadata(delivery.topic, delivery.partition, delivery.offset, delivery.timestamp)
+
+
+def _pending(batches: Iterable[ProducerBatch]) -> Iterable[Flag]:
+    """A flag for every batch that is not done. A batch that was split is replaced by its parts."""
+    remaining = list(batches)[::-1]
+    while remaining:
+        batch = remaining[-1]
+        if batch.is_done:
+            remaining.pop()
+            continue
+        if batch.parts:
+            remaining.pop()
+            remaining.extend(reversed(batch.parts))
+            continue
+        flag = Flag()
+        batch.add_waiter(flag)
+        if not batch.is_done and not batch.parts:  # the producer's thread may have ended it before the flag was added
+            yield flag

@@ -1,0 +1,131 @@
+"""The parts of a producer that `Producer` and `AsyncProducer` have in common."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from typing import Any
+
+from ..._arguments import topic_of
+from ..._record_batch import Delivery
+from ...config.producer import ProducerConfig
+from ...errors import ClosedError, RequestTimeoutError
+from ...types import PartitionInfo
+from ..flag import Flag
+from ..lifecycle import Lifecycle
+from ..poll_signal import PollSignal
+from .accumulator import Accumulator
+from .runtime import ProducerRuntime
+
+_UNCLOSED = "its records that were not delivered yet are lost"
+
+
+class ProducerParts:
+    def __init__(self, config: ProducerConfig) -> None:
+        self.config = config
+        self.accumulator = accumulator = Accumulator(config)
+        self.lifecycle: Lifecycle[ProducerRuntime] = Lifecycle(
+            PollSignal(), lambda: ProducerRuntime(config, accumulator), role="producer", unclosed=_UNCLOSED
+        )
+        self.guard = self.lifecycle.guard
+        # send() looks into `open` without any check. In a child process it finds nothing there, and the guard refuses.
+        forget_after_fork(accumulator)
+
+    def attempt(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: list[tuple[str, Any]] | None,
+        timestamp: int | None,
+        partition: int | None,
+    ) -> SendAttempt:
+        """The way of a record that does not fit into an open batch."""
+        self.guard.check()
+        topic_of(topic, "topic")
+        self.lifecycle.start()
+        return SendAttempt(self, (topic, value, key, headers, timestamp, partition))
+
+    # -- flush and the end -----------------------------------------------------------------------------------------
+
+    def raise_unseen(self) -> None:
+        """Raises the error of records that were not delivered, unless their delivery was asked for already."""
+        errors = self.accumulator.waiting.take_unseen()
+        if errors:
+            raise errors[0].with_traceback(None)
+
+    def flush_timeout(self, seconds: float | None) -> RequestTimeoutError:
+        count = sum(len(batch) for batch in list(self.accumulator.incomplete))
+        return RequestTimeoutError(f"{count} records are not delivered within {seconds} s: the producer keeps trying")
+
+    def begin_close(self) -> None:
+        self.accumulator.shut(ClosedError("this producer is closed"))
+
+    async def end_tasks(self) -> None:
+        """On the producer's thread."""
+        runtime = self.lifecycle.detach_runtime()
+        if runtime is not None:
+            await runtime.close()
+
+    # -- questions -------------------------------------------------------------------------------------------------
+
+    async def partitions_for_topic(self, topic: str, timeout: float | None) -> list[PartitionInfo]:
+        """On the producer's thread."""
+        seconds = self.config.default_api_timeout_ms / 1000 if timeout is None else timeout
+        client = self.lifecycle.start().client
+        found = await client.retries.run(
+            "partitions_for_topic", time.monotonic() + seconds, lambda: client.describe_topics([topic])
+        )
+        return list(found.get(topic, []))
+
+    def metrics(self) -> dict[str, Any]:
+        accumulator, runtime = self.accumulator, self.lifecycle.runtime
+        return {
+            "records_delivered": runtime.sender.records_delivered if runtime else 0,
+            "records_failed": accumulator.records_failed,
+            "requests": runtime.sender.requests if runtime else 0,
+            "retries": runtime.sender.retries if runtime else 0,
+            "bytes_sent": runtime.sender.bytes_sent if runtime else 0,
+            "batches_pending": len(accumulator.incomplete),
+            "buffered_bytes": accumulator.memory.used,
+            "buffer_memory": accumulator.memory.limit,
+            "connections": runtime.client.connection_count if runtime else 0,
+        }
+
+
+class SendAttempt:
+    """One record that waits for metadata or memory, at most for max.block.ms."""
+
+    def __init__(self, parts: ProducerParts, record: tuple[str, Any, Any, Any, int | None, int | None]) -> None:
+        self._accumulator = parts.accumulator
+        self._record = record
+        self._since = self._accumulator.metadata_version
+        self._deadline = time.monotonic() + parts.config.max_block_ms / 1000
+
+    def step(self) -> Delivery | Flag:
+        """The delivery, or what to wait for before the next step."""
+        return self._accumulator.append(*self._record, self._since)
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def check_time(self) -> None:
+        if not self.seconds_left:
+            raise self._accumulator.timeout_error(self._record[0])
+
+
+_forgetful: weakref.WeakSet[Accumulator] = weakref.WeakSet()
+
+
+def forget_after_fork(accumulator: Accumulator) -> None:
+    _forgetful.add(accumulator)
+
+
+def _forget() -> None:
+    for accumulator in list(_forgetful):
+        accumulator.open.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,126 @@
+"""Producer: the producer for programs without asyncio. It has the same parts as AsyncProducer."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from .._aio.flag import SHORT_SLEEP, Flag
+from .._aio.lifecycle import THREAD_END
+from .._aio.produce.arguments import headers_of, timestamp_of
+from .._aio.produce.producer import AsyncProducer, Bytes, Headers, parts_of
+from .._arguments import optional_seconds_of, topic_of
+from .._record_batch import Delivery
+from ..errors import HeadraceError
+from ..types import PartitionInfo
+from .threaded import documented_as
+
+
+class Producer:
+    """Writes records to topics.
+
+    Settings are Kafka's, dotted in a mapping or with underscores as keywords. A record is bytes or text (which is sent
+    as UTF-8). Records are collected into batches and sent in the background; the delivery that `send` returns tells
+    where a record was written. With the defaults (acks=all, enable.idempotence=true) a record is written once, and the
+    records of a partition in the order of `send`, whatever brokers and connections do.
+
+    Any thread may use a producer. Times are in seconds. Invalid arguments raise TypeError or ValueError before anything
+    is done.
+
+        with Producer(bootstrap_servers="localhost:9092") as producer:
+            delivery = producer.send("orders", b"1 book", key="customer 7")
+            print(delivery.result().offset)
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        self._aio = AsyncProducer(config, **settings)
+        self._parts = parts_of(self._aio)
+        self._open = self._parts.accumulator.open
+        self._parts.lifecycle.owner_name = type(self).__name__
+
+    def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        key: Bytes | None = None,
+        *,
+        headers: Headers | None = None,
+        timestamp: int | datetime.datetime | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        if headers is not None:
+            headers = headers_of(headers)
+        if timestamp is not None:
+            timestamp = timestamp_of(timestamp)
+        open_batches = self._open.get(topic)
+        if open_batches is not None:
+            delivery = open_batches.append(value, key, headers, timestamp, partition)
+            if delivery is not None:
+                return delivery
+        attempt = self._parts.attempt(topic, value, key, headers, timestamp, partition)
+        while isinstance(found := attempt.step(), Flag):
+            while not found.wait(min(SHORT_SLEEP, attempt.seconds_left)):
+                attempt.check_time()
+        return found
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        seconds = optional_seconds_of(timeout)
+        self._parts.guard.check()
+        self._flush(seconds)
+        self._parts.raise_unseen()
+
+    def _flush(self, seconds: float | None) -> None:
+        accumulator = self._parts.accumulator
+        batches = accumulator.begin_flush()
+        try:
+            accumulator.waiting.wait_for(batches, seconds)
+        except TimeoutError:
+            raise self._parts.flush_timeout(seconds) from None
+        finally:
+            accumulator.end_flush()
+
+    def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        parts = self._parts
+        parts.guard.check()
+        topic, seconds = topic_of(topic), optional_seconds_of(timeout)
+        return parts.lifecycle.portal.run(lambda: parts.partitions_for_topic(topic, seconds))
+
+    def metrics(self) -> dict[str, Any]:
+        return self._parts.metrics()
+
+    def close(self, *, timeout: float | None = None) -> None:
+        seconds = optional_seconds_of(timeout)
+        parts, lifecycle = self._parts, self._parts.lifecycle
+        if parts.guard.is_forked:
+            lifecycle.shut()
+            return
+        parts.begin_close()
+        try:
+            with contextlib.suppress(TimeoutError):
+                self._flush(seconds)
+        finally:
+            try:
+                if lifecycle.portal.is_open:
+                    lifecycle.portal.run(lambda: lifecycle.close(parts.end_tasks))
+            finally:
+                lifecycle.portal.close(THREAD_END, lifecycle.shut())
+        parts.raise_unseen()
+
+    def __enter__(self) -> Self:
+        self._parts.guard.check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except HeadraceError:  # it was logged, and must not hide the user's own error
+            if error is None:
+                raise
+
+
+documented_as(AsyncProducer, Producer)
