@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from .._parsers import dotted as dotted
 from .._parsers import (
     one_of,
     parse_flag,
@@ -20,7 +21,6 @@ from .._parsers import (
     setting,
     whole_number,
 )
-from .._parsers import dotted as dotted
 from ..errors import ConfigError
 from .client import ClientConfig
 

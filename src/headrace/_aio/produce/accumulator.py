@@ -65,6 +65,7 @@ class Accumulator:
         self.queue_lengths: Callable[[str], Mapping[int, int]] = _no_queues
         self.pending: Callable[[str, int], int] = _none_pending
         self.metadata_version = 0
+        self.has_new_topics = False
         self.records_failed = 0
         self._config = config
         self._topics: dict[str, TopicBatches] = {}
@@ -192,6 +193,7 @@ class Accumulator:
 
     def _wait_for_metadata(self, topic: str) -> Flag:
         self._wanted.add(topic)
+        self.has_new_topics = True
         flag = Flag()
         self._metadata_waiters.append(flag)
         self.wake()
@@ -238,6 +240,7 @@ class Accumulator:
         """The topics whose metadata is needed."""
         idle = self._config.metadata_max_idle_ms / 1000
         with self.lock:
+            self.has_new_topics = False
             busy = {batch.topic for batch in list(self.incomplete)}
             for name in [name for name, each in self._topics.items() if each.last_used + idle < now]:
                 if name not in busy:

@@ -82,10 +82,10 @@ class ProducerParts:
     def metrics(self) -> dict[str, Any]:
         accumulator, runtime = self.accumulator, self.lifecycle.runtime
         return {
-            "records_delivered": runtime.sender.records_delivered if runtime else 0,
+            "records_delivered": runtime.sender.answers.records_delivered if runtime else 0,
             "records_failed": accumulator.records_failed,
             "requests": runtime.sender.requests if runtime else 0,
-            "retries": runtime.sender.retries if runtime else 0,
+            "retries": runtime.sender.answers.retries if runtime else 0,
             "bytes_sent": runtime.sender.bytes_sent if runtime else 0,
             "batches_pending": len(accumulator.incomplete),
             "buffered_bytes": accumulator.memory.used,

@@ -22,8 +22,8 @@ class ProducerRuntime:
         )
         self.sender = Sender(config, self.client, accumulator, self._crashed)
         self._accumulator = accumulator
-        accumulator.queue_lengths = self.sender.queue_lengths
-        accumulator.pending = self.sender.pending
+        accumulator.queue_lengths = self.sender.queues.lengths
+        accumulator.pending = self.sender.queues.pending
         accumulator.wake = self.sender.wake_from_any_thread
 
     def _watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:

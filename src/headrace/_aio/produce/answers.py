@@ -1,0 +1,193 @@
+"""What becomes of a batch after the broker's answer: done, sent again, split, failed. And what happens to the old ones.
+
+`PartitionBatches` decides, and this carries it out. Everything belongs to the producer's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ..._machines.cluster import Leader, node_at
+from ..._machines.produce.idempotence import BatchOutcome, SentBatch
+from ..._protocol.codes import NONE, kafka_error
+from ..._record_batch import ProducerBatch
+from ...config.producer import ProducerConfig
+from ...errors import AuthorizationError, HeadraceError, RequestTimeoutError
+from ...records import decode
+from ...types import TopicPartition
+from ..network.client import Client
+from .accumulator import Accumulator
+from .producer_id import ProducerIdSource
+from .queues import PartitionQueue, Queues, Taken
+
+log = logging.getLogger(__name__)
+
+# The leader is another one, or the topic is: metadata helps.
+_STALE_METADATA = {
+    ErrorCode.unknown_topic_or_partition,
+    ErrorCode.leader_not_available,
+    ErrorCode.not_leader_or_follower,
+    ErrorCode.replica_not_available,
+    ErrorCode.network_exception,
+    ErrorCode.kafka_storage_error,
+    ErrorCode.fenced_leader_epoch,
+    ErrorCode.unknown_leader_epoch,
+    ErrorCode.unknown_topic_id,
+}
+
+
+class NoAnswer:
+    """In place of the answer that a broker does not send with acks=0."""
+
+    error_code = NONE
+    base_offset = log_append_time = -1
+
+
+class Answers:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        client: Client,
+        accumulator: Accumulator,
+        queues: Queues,
+        identities: ProducerIdSource,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.retries = 0
+        self.records_delivered = 0
+        self._config = config
+        self._client = client
+        self._accumulator = accumulator
+        self._queues = queues
+        self._identities = identities
+
+    def unanswered(self, taken: Taken, error: HeadraceError) -> None:
+        """No answer will come: the batches may have been appended, or not."""
+        for queue, sent in taken:
+            queue.batches.unanswered(sent)
+            self._retry_later(queue, sent, error)
+            self.begin_epoch(queue)
+        self._client.refresh_soon()
+
+    def answered(self, queue: PartitionQueue, sent: SentBatch[ProducerBatch], answer: Any, endpoints: Any = ()) -> None:
+        """What a broker says about one batch."""
+        batch, code = sent.batch, answer.error_code
+        outcome = queue.batches.answered(sent, code)
+        if outcome is BatchOutcome.DONE:
+            queue.failures = 0
+            self._complete(batch, answer.base_offset, answer.log_append_time)
+        elif outcome is BatchOutcome.SPLIT:
+            self._split(queue, sent)
+        else:
+            error = _error_of(queue.tp, answer)
+            if outcome is BatchOutcome.FAILED:
+                self.fail(batch, error)
+            else:
+                self._retry_later(queue, sent, error)
+                if code in _STALE_METADATA:
+                    self._follow_leader(queue, answer, endpoints)
+        self.begin_epoch(queue)
+        if len(queue.batches):
+            self._queues.make_ready(queue)
+
+    def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
+        if batch.is_done:  # it has expired, and its user was told so
+            return
+        self.records_delivered += len(batch)
+        self._accumulator.done(batch, batch.size)
+        for flag in batch.complete(base_offset, log_append_time):
+            flag.set()
+
+    def fail(self, batch: ProducerBatch, error: HeadraceError) -> None:
+        if not batch.is_done:
+            log.warning("%d records were not delivered: %s", len(batch), error)
+            self._accumulator.fail(batch, error)
+
+    def _retry_later(self, queue: PartitionQueue, sent: SentBatch[ProducerBatch], error: HeadraceError) -> None:
+        queue.last_error = error
+        queue.failures += 1
+        self.retries += 1
+        if sent.attempts > self._config.retries and not sent.batch.is_done:
+            queue.batches.expire(sent.batch)
+            self.fail(sent.batch, error)
+        queue.not_before = self.loop.time() + self._client.retries.pause(queue.failures)
+        log.debug("%s: sent again after %s", queue.tp, error)
+        if len(queue.batches):
+            self._queues.make_ready(queue)
+
+    def _follow_leader(self, queue: PartitionQueue, answer: Any, endpoints: Any) -> None:
+        """KIP-951: the answer names the new leader. Otherwise the metadata does."""
+        hint = getattr(answer, "current_leader", None)
+        if hint is not None and hint.leader_id >= 0:
+            nodes = [node_at(each.node_id, each.host, each.port, each.rack) for each in endpoints]
+            with self._accumulator.lock:
+                is_newer = self._client.cluster.hint(queue.tp, Leader(hint.leader_id, hint.leader_epoch), nodes)
+            if is_newer:
+                queue.not_before = 0.0
+        self._client.refresh_soon()
+
+    def begin_epoch(self, queue: PartitionQueue) -> None:
+        """If the broker misses a batch of this partition: those that are left get new sequence numbers."""
+        if queue.batches.needs_epoch and self._identities.is_idempotent:
+            identity = self._identities.bump(queue.batches.identity)
+            if identity is not None:
+                queue.batches.begin_epoch(identity)
+                self._queues.make_ready(queue)
+
+    def _split(self, queue: PartitionQueue, sent: SentBatch[ProducerBatch]) -> None:
+        """The broker refuses a batch as too large: its halves may fit."""
+        batch = sent.batch
+        assert batch.encoded is not None
+        records = decode(batch.encoded, topic=queue.tp.topic, partition=queue.tp.partition, position=0)
+        limit = max(self._config.batch_size, 1) if batch.size > 2 * self._config.batch_size else batch.size // 2
+        parts: list[ProducerBatch] = []
+        for record in records:
+            fields = (record.value, record.key, list(record.headers), record.timestamp)
+            if not parts or parts[-1].append(*fields) is None:
+                parts.append(
+                    ProducerBatch(batch.topic, batch.partition, limit, batch.created, self._accumulator.waiting)
+                )
+                parts[-1].append(*fields)
+        log.info("%s: a batch of %d records is too large, and sent in %d parts", queue.tp, len(batch), len(parts))
+        queue.batches.split(sent, parts)
+        self._accumulator.split(batch, parts)
+        for flag in batch.split(parts):
+            flag.set()
+
+    def expire(self, now: float) -> float | None:
+        """Batches older than delivery.timeout.ms have failed. Returns when the next one will have."""
+        limit = self._config.delivery_timeout_ms / 1000
+        while (batch := self._accumulator.oldest()) is not None:
+            if batch.created + limit > now:
+                return batch.created + limit
+            queue = self._queues.of(batch)
+            queue.batches.expire(batch)
+            cause = f": {queue.last_error}" if queue.last_error is not None else ": no broker has answered"
+            self.fail(
+                batch,
+                RequestTimeoutError(
+                    f"{queue.tp}: not delivered within delivery.timeout.ms={self._config.delivery_timeout_ms}{cause}"
+                ),
+            )
+            self.begin_epoch(queue)
+        return None
+
+
+def _error_of(tp: TopicPartition, answer: Any) -> HeadraceError:
+    details = [each.batch_index_error_message or "" for each in answer.record_errors[:3]]
+    indexes = ", ".join(str(each.batch_index) for each in answer.record_errors[:10])
+    text = "; ".join(dict.fromkeys(filter(None, [answer.error_message, *details])))
+    if indexes:
+        text = f"{text} (records {indexes} of the batch)" if text else f"records {indexes} of the batch"
+    if answer.error_code == ErrorCode.topic_authorization_failed:
+        text = "add an ACL that allows this client the operation Write"
+    elif answer.error_code == ErrorCode.message_too_large:
+        text = "the record exceeds the topic's max.message.bytes"
+    error = kafka_error(answer.error_code, f"cannot write to {tp}", text)
+    if isinstance(error, AuthorizationError):
+        error.topics = frozenset({tp.topic})
+    return error

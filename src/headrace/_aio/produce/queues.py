@@ -1,0 +1,110 @@
+"""The batches that wait for each partition, and the partitions that wait for each broker.
+
+Everything here belongs to the producer's event loop, except for the two questions that other threads may ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from ..._machines.produce.idempotence import PartitionBatches, SentBatch
+from ..._net.connection import Connection
+from ..._record_batch import ProducerBatch
+from ...errors import HeadraceError
+from ...types import TopicPartition
+from ..network.client import Client
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class PartitionQueue:
+    tp: TopicPartition
+    batches: PartitionBatches[ProducerBatch]
+    not_before: float = 0.0
+    failures: int = 0
+    last_error: HeadraceError | None = None
+
+
+Taken = list[tuple[PartitionQueue, SentBatch[ProducerBatch]]]
+"""The batches of one request."""
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class BrokerQueue:
+    """What waits for one broker. `ready` are the partitions that may have a batch to send."""
+
+    node: int
+    ready: dict[TopicPartition, PartitionQueue] = dataclasses.field(default_factory=dict)
+    # Batches that did not fit into the last request, and are the first of the next one.
+    carried: Taken = dataclasses.field(default_factory=list)
+    connection: Connection | None = None
+    connecting: asyncio.Task[None] | None = None
+    in_flight: int = 0
+
+
+class Queues:
+    def __init__(self, client: Client, max_in_flight: int) -> None:
+        self.brokers: dict[int, BrokerQueue] = {}
+        self._client = client
+        self._max_in_flight = max_in_flight
+        self._partitions: dict[TopicPartition, PartitionQueue] = {}
+        self._leaderless: dict[TopicPartition, PartitionQueue] = {}
+
+    def __iter__(self) -> Iterator[PartitionQueue]:
+        return iter(self._partitions.values())
+
+    def append(self, batch: ProducerBatch) -> None:
+        queue = self.of(batch)
+        queue.batches.append(batch)
+        self.make_ready(queue)
+
+    def of(self, batch: ProducerBatch) -> PartitionQueue:
+        tp = TopicPartition(batch.topic, batch.partition)
+        queue = self._partitions.get(tp)
+        if queue is None:
+            batches: PartitionBatches[ProducerBatch] = PartitionBatches(self._max_in_flight)
+            queue = self._partitions[tp] = PartitionQueue(tp, batches)
+        return queue
+
+    def make_ready(self, queue: PartitionQueue) -> None:
+        """The partition may have a batch to send to its leader."""
+        with self._client.lock:
+            leader = self._client.cluster.leader(queue.tp)
+        if leader is None:
+            self._leaderless[queue.tp] = queue
+            self._client.refresh_soon()
+            return
+        broker = self.brokers.get(leader.node)
+        if broker is None:
+            broker = self.brokers[leader.node] = BrokerQueue(leader.node)
+        broker.ready[queue.tp] = queue
+
+    def follow_leaders(self) -> None:
+        """The metadata has changed."""
+        waiting = {**self._leaderless}
+        self._leaderless.clear()
+        for broker in self.brokers.values():
+            waiting.update(broker.ready)
+            broker.ready.clear()
+        for queue in waiting.values():
+            self.make_ready(queue)
+
+    def drop_all(self) -> list[ProducerBatch]:
+        """All batches, which have failed."""
+        self._leaderless.clear()
+        for broker in self.brokers.values():
+            broker.ready.clear()
+            broker.carried.clear()
+        return [batch for queue in self for batch in queue.batches.drop_all()]
+
+    # -- from any thread: the numbers may be a moment old ----------------------------------------------------------
+
+    def lengths(self, topic: str) -> Mapping[int, int]:
+        """How many batches of each partition of a topic are not done."""
+        return {tp.partition: len(queue.batches) for tp, queue in list(self._partitions.items()) if tp.topic == topic}
+
+    def pending(self, topic: str, partition: int) -> int:
+        """How many batches of a partition wait to be sent for the first time."""
+        queue = self._partitions.get(TopicPartition(topic, partition))
+        return 0 if queue is None else queue.batches.pending
