@@ -39,7 +39,9 @@ def make_commit_target(buffer: FetchBuffer) -> CommitTarget:
     return TwoLaneTarget(buffer, source.backlog) if isinstance(source, TwoLaneSource) else PlainTarget(buffer)
 
 
-def make_offset_parts(client: Client, buffer: FetchBuffer, first: OffsetRequests, offsets: ListOffsets) -> OffsetParts:
+def make_offset_parts(
+    client: Client[ConsumerConfig], buffer: FetchBuffer, first: OffsetRequests, offsets: ListOffsets
+) -> OffsetParts:
     """On the loop's thread. Commits of two lanes are read in any case: another consumer of the group may write them."""
     config, source = client.config, buffer.source
     backlog_group = None if config.group_id is None else config.group_id + BACKLOG_SUFFIX

@@ -43,8 +43,8 @@ class CallGuard:
         """Raises ForkedError in a child process: locks and sockets from before the fork must not be touched."""
         if self.is_forked:
             raise ForkedError(
-                f"this {self._role} belongs to process {self._pid} and was inherited through fork(): create a new one in "
-                f"this process ({os.getpid()})"
+                f"this {self._role} belongs to process {self._pid} and was inherited through fork(): create a new one "
+                f"in this process ({os.getpid()})"
             )
 
     def wakeup(self) -> None:

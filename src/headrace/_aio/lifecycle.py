@@ -117,7 +117,8 @@ class Lifecycle(Generic[R]):
         return None if runtime is None else runtime.abandon
 
     def end_unclosed(self) -> None:
-        """The client was dropped without close(). Nothing is committed, and a share consumer's records are released."""
+        """The client was dropped without close(). A consumer commits nothing, and a share consumer's records are
+        released."""
         if self.guard.is_forked or not self.portal.is_open:
             return
         runtime = self.runtime

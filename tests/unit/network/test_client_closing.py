@@ -15,7 +15,7 @@ from headrace.errors import ClosedError
 from support.brokers.fake_broker import FakeBroker, run
 
 
-def client_of(broker: FakeBroker, **settings: Any) -> Client:
+def client_of(broker: FakeBroker, **settings: Any) -> Client[ConsumerConfig]:
     config = ConsumerConfig.parse(bootstrap_servers=broker.name, **settings)
     return Client(config, Cluster(), threading.Lock(), lambda: None, lambda task: task)
 

@@ -18,6 +18,7 @@ from ..._machines.cluster import UNKNOWN_TOPIC
 from ..._machines.group.actions import MemberIdentity, Partitions
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, exactly_one
+from ...config.consumer import ConsumerConfig
 from ...errors import CommitFailedError, KafkaError, NetworkError
 from ...types import OffsetAndMetadata, TopicPartition
 from ..group.coordinator import Coordinator
@@ -86,7 +87,9 @@ class CommittingMember(Protocol):
 class OffsetRequests:
     """Belongs to the loop's thread. Each method tries once; the caller retries retriable errors."""
 
-    def __init__(self, client: Client, coordinator: Coordinator, membership: CommittingMember | None = None) -> None:
+    def __init__(
+        self, client: Client[ConsumerConfig], coordinator: Coordinator, membership: CommittingMember | None = None
+    ) -> None:
         self._client = client
         self._coordinator = coordinator
         self._membership = membership

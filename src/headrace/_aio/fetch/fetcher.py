@@ -23,6 +23,7 @@ from ..._machines.fetch.session import FetchSession, SessionRequest
 from ..._net.connection import Connection, Reply
 from ..._protocol.codes import NONE, code_name
 from ..._protocol.messages import FETCH
+from ...config.consumer import ConsumerConfig
 from ...errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError
 from ...records import next_offset
 from ..network.client import Client
@@ -38,7 +39,7 @@ _SHORT_WAIT_MS = 20
 class Fetcher:
     """All streams of a consumer."""
 
-    def __init__(self, client: Client, partitions: FetchedPartitions) -> None:
+    def __init__(self, client: Client[ConsumerConfig], partitions: FetchedPartitions) -> None:
         self.client = client
         self.partitions = partitions
         self.decoder = Decoder(client.config, partitions, self.wake_from_any_thread)

@@ -16,6 +16,7 @@ from ..._machines.cluster import Cluster
 from ..._machines.commit.offset_set import OffsetSet
 from ..._machines.fetch.assignment import Assignment, TakenFrom
 from ..._machines.fetch.partition import Chunk, PartitionState
+from ...config.consumer import ConsumerConfig
 from ...types import TopicPartition, Watermarks
 from ..network.client import Client
 from .partitions import FetchedPartitions
@@ -90,7 +91,7 @@ class RecordSource(Protocol):
     def describe(self) -> dict[str, Any] | None:
         """The metrics of the backlog, if the source can have one."""
 
-    def start(self, client: Client) -> SourceTasks:
+    def start(self, client: Client[ConsumerConfig]) -> SourceTasks:
         """On the loop's thread."""
 
 
@@ -153,5 +154,5 @@ class PlainSource:
     def describe(self) -> dict[str, Any] | None:
         return None
 
-    def start(self, client: Client) -> SourceTasks:
+    def start(self, client: Client[ConsumerConfig]) -> SourceTasks:
         return NoTasks()

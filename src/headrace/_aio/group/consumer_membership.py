@@ -12,6 +12,7 @@ from ..._machines.group.classic import ClassicMember
 from ..._machines.group.consumer_protocol import ConsumerProtocolMember
 from ..._machines.group.leader import compute_assignment
 from ..._protocol.codes import printable
+from ...config.consumer import ConsumerConfig
 from ..fetch.buffer import FetchBuffer
 from ..network.client import Client
 from .coordinator import Coordinator
@@ -23,7 +24,9 @@ _MANY = 2_000
 
 
 class ConsumerMembership:
-    def __init__(self, client: Client, buffer: FetchBuffer, coordinator: Coordinator, rebalancer: Rebalancer) -> None:
+    def __init__(
+        self, client: Client[ConsumerConfig], buffer: FetchBuffer, coordinator: Coordinator, rebalancer: Rebalancer
+    ) -> None:
         self.group_id = rebalancer.group_id
         self.lock = buffer.lock
         self.longest_absence = rebalancer.longest_absence

@@ -15,6 +15,7 @@ from ..._machines.cluster import node_at
 from ..._machines.group.actions import Send
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import FIND_COORDINATOR, Api, exactly_one
+from ...config.consumer import ConsumerConfig
 from ...errors import ConfigError, HeadraceError, NetworkError, RequestTimeoutError
 from ..network.client import Client
 
@@ -28,7 +29,7 @@ _MOVED = {
 class Coordinator:
     """Uses a connection of its own to the coordinator, so that nothing waits behind a long fetch."""
 
-    def __init__(self, client: Client, group_id: str | None = None) -> None:
+    def __init__(self, client: Client[ConsumerConfig], group_id: str | None = None) -> None:
         self._client = client
         self._group = group_id or client.config.group_id
         self._node: int | None = None

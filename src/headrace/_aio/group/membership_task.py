@@ -22,6 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from ..._machines.group.actions import Send
 from ..._protocol.codes import NONE, kafka_error
+from ...config.client import ClientConfig
 from ...errors import AuthorizationError, ClosedError, HeadraceError
 from ..network.client import Client
 from .coordinator import Coordinator
@@ -79,7 +80,7 @@ class Membership(Protocol[A]):
 class MembershipTask(Generic[A]):
     """Belongs to the loop on which it was made."""
 
-    def __init__(self, client: Client, coordinator: Coordinator, membership: Membership[A]) -> None:
+    def __init__(self, client: Client[ClientConfig], coordinator: Coordinator, membership: Membership[A]) -> None:
         self._client = client
         self._coordinator = coordinator
         self._membership = membership

@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import Collection
 
+from ...config.consumer import ConsumerConfig
 from ...errors import HeadraceError
 from ...types import TopicPartition
 from ..fetch.fetcher import Fetcher
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 class BacklogTask:
     """Belongs to the loop's thread; `wake_all` of the backlog may be called from any."""
 
-    def __init__(self, client: Client, backlog: Backlog) -> None:
+    def __init__(self, client: Client[ConsumerConfig], backlog: Backlog) -> None:
         self._client = client
         self._backlog = backlog
         self._offsets = ListOffsets(client)

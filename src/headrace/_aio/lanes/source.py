@@ -135,7 +135,7 @@ class TwoLaneSource:
     def describe(self) -> dict[str, Any] | None:
         return self.backlog.describe()
 
-    def start(self, client: Client) -> BacklogTask:
+    def start(self, client: Client[ConsumerConfig]) -> BacklogTask:
         return BacklogTask(client, self.backlog)
 
 

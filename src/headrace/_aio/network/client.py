@@ -1,4 +1,4 @@
-"""The network side of one client or producer: requests to brokers, by their number in the cluster.
+"""The network side of one consumer or producer: requests to brokers, by their number in the cluster.
 
 `connections.py` opens and keeps the connections, `metadata.py` keeps the cluster view fresh, `retries.py` retries.
 Everything runs on one event loop. Other threads use the cluster view, too: it is changed under `lock`.
@@ -10,7 +10,7 @@ import asyncio
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -25,15 +25,17 @@ from .connections import Connections
 from .metadata import MetadataUpdater
 from .retries import Retries
 
+C_co = TypeVar("C_co", bound=ClientConfig, covariant=True)
 
-class Client:
+
+class Client(Generic[C_co]):
     """Sends requests to brokers. `on_metadata` is called on the loop, under `lock`, after each refresh. `on_trouble` is
     called on the loop when no broker accepts requests and a retry does not help, and with None when that is over.
     `watch` gets the tasks that must not end by themselves."""
 
     def __init__(
         self,
-        config: ClientConfig,
+        config: C_co,
         cluster: Cluster,
         lock: threading.Lock,
         on_metadata: Callable[[], None],

@@ -11,6 +11,7 @@ from ..._machines.positions.positions import ListedOffset
 from ..._machines.positions.truncation import EpochEnd
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, Api
+from ...config.consumer import ConsumerConfig
 from ...errors import HeadraceError, NetworkError, ProtocolError
 from ...types import TopicPartition
 from ..network.client import Client
@@ -24,7 +25,7 @@ _TOO_YOUNG = -1
 class ListOffsets:
     """Asks all leaders at once. The result has an offset, or an error, for each partition."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client[ConsumerConfig]) -> None:
         self._client = client
         config = client.config
         self._isolation = 1 if config.isolation_level == "read_committed" else 0

@@ -19,7 +19,7 @@ from ..._machines.commit.committed_offset import CommittedOffset
 from ..._machines.fetch.partition import Phase
 from ..._machines.positions.positions import Committed, ListedOffset, Positions, PositionVersions, refuse
 from ..._machines.positions.truncation import EpochEnd, Verdict
-from ...config.consumer import reset_duration_ms
+from ...config.consumer import ConsumerConfig, reset_duration_ms
 from ...errors import HeadraceError
 from ...types import TopicPartition
 from ..fetch.buffer import FetchBuffer
@@ -33,7 +33,9 @@ log = logging.getLogger(__name__)
 class PositionUpdater:
     """The task above. Belongs to the loop's thread."""
 
-    def __init__(self, client: Client, buffer: FetchBuffer, offsets: ListOffsets, start: PartitionStart) -> None:
+    def __init__(
+        self, client: Client[ConsumerConfig], buffer: FetchBuffer, offsets: ListOffsets, start: PartitionStart
+    ) -> None:
         self._client = client
         self._buffer = buffer
         self._positions = Positions(buffer.assignment, buffer.cluster)

@@ -33,7 +33,7 @@ class ProducerIdSource:
     def __init__(
         self,
         config: ProducerConfig,
-        client: Client,
+        client: Client[ProducerConfig],
         on_change: Callable[[], None],
         on_failure: Callable[[HeadraceError], None],
     ) -> None:

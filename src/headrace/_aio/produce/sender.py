@@ -63,7 +63,7 @@ class Sender:
     def __init__(
         self,
         config: ProducerConfig,
-        client: Client,
+        client: Client[ProducerConfig],
         accumulator: Accumulator,
         on_crash: Callable[[BaseException], None],
     ) -> None:

@@ -28,7 +28,7 @@ class ShareMembership:
         self,
         config: ShareConsumerConfig,
         buffer: ShareFetchBuffer,
-        client: Client,
+        client: Client[ShareConsumerConfig],
         coordinator: Coordinator,
         sessions: ShareSessions,
     ) -> None:

@@ -18,6 +18,7 @@ from ..._machines.share.responses import ShareResponse, buffer_records, handle_r
 from ..._net.connection import Connection
 from ..._protocol.codes import NONE, code_name
 from ..._protocol.messages import SHARE_FETCH
+from ...config.consumer import ConsumerConfig
 from ...errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutError, UnsupportedVersionError
 from ..network.client import Client
 from .buffer import ShareFetchBuffer
@@ -47,7 +48,7 @@ def share_version(connection: Connection, settings: ShareSettings) -> int:
 class ShareSessions:
     """Belongs to the loop on which it was made, except for `wake_from_any_thread`."""
 
-    def __init__(self, client: Client, buffer: ShareFetchBuffer) -> None:
+    def __init__(self, client: Client[ConsumerConfig], buffer: ShareFetchBuffer) -> None:
         self.client = client
         self.buffer = buffer
         self.loop = asyncio.get_running_loop()
