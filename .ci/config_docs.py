@@ -6,10 +6,13 @@ python .ci/config_docs.py
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 
 from headrace._security.settings import FIELDS, SYNONYMS
+from headrace.config.client import ClientConfig
 from headrace.config.consumer import ConsumerConfig, dotted
+from headrace.config.producer import ProducerConfig
 from headrace.config.share import OWN, REFUSED
 
 TARGET = Path(__file__).parent.parent / "docs" / "configuration.md"
@@ -20,18 +23,31 @@ HEAD = """\
 Settings have Kafka's names. Write them with dots in a mapping (`{"group.id": "g"}`), with underscores as keywords
 (`group_id="g"`), or both. Values may be strings. Defaults are Java's unless the description says otherwise. An unknown
 name raises a `ConfigError` that suggests a similar one. `.ci/config_docs.py` generates this page from the code.
+"""
 
+TABLE = """
 | setting | type | default | description |
 |---|---|---|---|
+"""
+
+CLIENT_HEAD = """
+## All clients
+
+Consumers, share consumers and producers have these settings, and those for [security](#security).
+"""
+
+CONSUMER_HEAD = """
+## Consumer
+"""
+
+PRODUCER_HEAD = """
+## Producer
 """
 
 SECURITY_HEAD = """
 ## Security
 
-All consumers have these settings. [Security](security.md) shows how to combine them.
-
-| setting | type | default | description |
-|---|---|---|---|
+All clients have these settings. [Security](security.md) shows how to combine them.
 """
 SYNONYMS_HEAD = """
 These names from other clients are accepted too:
@@ -41,12 +57,9 @@ These names from other clients are accepted too:
 """
 
 SHARE_HEAD = """
-## Share consumers
+## Share consumer
 
-`ShareConsumer` and `AsyncShareConsumer` require a `group.id` and also have these settings:
-
-| setting | type | default | description |
-|---|---|---|---|
+`ShareConsumer` and `AsyncShareConsumer` have the settings of a consumer, require a `group.id`, and also have these:
 """
 SHARE_REFUSED = """
 They reject these settings:
@@ -57,12 +70,22 @@ They reject these settings:
 
 
 def render() -> str:
-    fields = dataclasses.fields(ConsumerConfig)
-    rows = [_row(field) for field in fields if field.name not in FIELDS]
-    security = [_row(field) for field in fields if field.name in FIELDS]
-    others = [f"| `{dotted(other)}` | `{dotted(name)}` |" for other, name in SYNONYMS.items()]
-    pages = (HEAD, rows), (SECURITY_HEAD, security), (SYNONYMS_HEAD, others)
-    return "".join(head + "\n".join(lines) + "\n" for head, lines in pages) + _share_page()
+    client = {field.name for field in dataclasses.fields(ClientConfig)}
+    parts = (
+        (HEAD, []),
+        (CLIENT_HEAD + TABLE, _rows(ClientConfig, FIELDS.keys())),
+        (CONSUMER_HEAD + TABLE, _rows(ConsumerConfig, client)),
+        (SHARE_HEAD + TABLE, _share_rows()),
+        (SHARE_REFUSED, [f"| `{dotted(name)}` | {reason} |" for name, reason in REFUSED.items()]),
+        (PRODUCER_HEAD + TABLE, _rows(ProducerConfig, client)),
+        (SECURITY_HEAD + TABLE, [_row(field) for field in FIELDS.values()]),
+        (SYNONYMS_HEAD, [f"| `{dotted(other)}` | `{dotted(name)}` |" for other, name in SYNONYMS.items()]),
+    )
+    return "".join(head + "".join(f"{line}\n" for line in lines) for head, lines in parts)
+
+
+def _rows(kind: type[ClientConfig], without: Collection[str]) -> list[str]:
+    return [_row(field) for field in dataclasses.fields(kind) if field.name not in without]
 
 
 def _row(field: dataclasses.Field[object]) -> str:
@@ -80,10 +103,8 @@ def _type(field: dataclasses.Field[object]) -> str:
     return _TYPES.get(name) or ("list" if name.startswith("tuple") else "object")
 
 
-def _share_page() -> str:
-    own = [f"| `{dotted(name)}` | text | `{choice.words[0]}` | {choice.meaning} |" for name, choice in OWN.items()]
-    refused = [f"| `{dotted(name)}` | {reason} |" for name, reason in REFUSED.items()]
-    return SHARE_HEAD + "\n".join(own) + "\n" + SHARE_REFUSED + "\n".join(refused) + "\n"
+def _share_rows() -> list[str]:
+    return [f"| `{dotted(name)}` | text | `{choice.words[0]}` | {choice.meaning} |" for name, choice in OWN.items()]
 
 
 def _shown(value: object) -> str:

@@ -1,11 +1,12 @@
 """The settings of clients: Kafka's names and Java's defaults, checked when a client is created.
 
-`client` declares the settings that all clients have, and parses names; `consumer` and `share` declare the others;
-`headrace/_parsers.py` parses values.
+`client` declares the settings that all clients have, and parses names; `consumer`, `share` and `producer` declare the
+others; `headrace/_parsers.py` parses values.
 """
 
 from .client import ClientConfig
 from .consumer import ConsumerConfig
+from .producer import ProducerConfig
 from .share import ShareConsumerConfig
 
-__all__ = ["ClientConfig", "ConsumerConfig", "ShareConsumerConfig"]
+__all__ = ["ClientConfig", "ConsumerConfig", "ProducerConfig", "ShareConsumerConfig"]

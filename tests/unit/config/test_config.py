@@ -9,8 +9,9 @@ import pytest
 
 from headrace import _parsers
 from headrace._arguments import short_repr
-from headrace.config import consumer as config_module
+from headrace.config.client import ClientConfig, parse_value
 from headrace.config.consumer import ConsumerConfig, dotted, reset_duration_ms
+from headrace.config.producer import ProducerConfig
 from headrace.config.share import ShareConsumerConfig
 from headrace.errors import ConfigError, HeadraceError
 
@@ -77,6 +78,20 @@ def test_every_setting_has_a_meaning_and_a_valid_default(field: dataclasses.Fiel
         assert field.metadata["parse"](field.default) == field.default, "a default passes its own check"
 
 
+@pytest.mark.parametrize(
+    ("kind", "role"),
+    [
+        (ClientConfig, "client"),
+        (ConsumerConfig, "consumer"),
+        (ShareConsumerConfig, "consumer"),
+        (ProducerConfig, "producer"),
+    ],
+)
+def test_settings_know_the_role_of_their_client(kind: type[ClientConfig], role: str) -> None:
+    assert kind.role == role
+    assert "role" not in {field.name for field in dataclasses.fields(kind)}, "it is not a setting"
+
+
 def test_checked_settings_do_not_change() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         parsed().client_id = "another"  # type: ignore[misc]
@@ -137,9 +152,9 @@ def test_a_url_as_bootstrap_server_is_refused_as_such() -> None:
         ConsumerConfig.parse(bootstrap_servers="http://b1:80")
 
 
-@pytest.mark.parametrize("kind", [ConsumerConfig, ShareConsumerConfig])
+@pytest.mark.parametrize("kind", [ConsumerConfig, ShareConsumerConfig, ProducerConfig])
 @pytest.mark.parametrize("given", ["b1:9092", [("bootstrap.servers", "b1:9092")], 5, b"x", {"bootstrap.servers"}])
-def test_settings_that_are_no_mapping_are_refused(kind: type[ConsumerConfig], given: Any) -> None:
+def test_settings_that_are_no_mapping_are_refused(kind: type[ConsumerConfig | ProducerConfig], given: Any) -> None:
     with pytest.raises(TypeError, match=r"^settings must be a mapping, or keywords such as") as caught:
         kind.parse(given)
     assert "b1:9092" not in str(caught.value), "there may be passwords in it"
@@ -318,18 +333,17 @@ def test_the_repr_of_settings_does_not_show_secrets() -> None:
     assert "hunter2" not in shown
 
 
-def test_the_error_of_an_invalid_secret_does_not_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_an_invalid_secret_does_not_show_it() -> None:
     fields = {field.name: field for field in dataclasses.fields(WithSecret)}
-    monkeypatch.setattr(config_module, "_FIELDS", {**config_module._FIELDS, **fields})
     with pytest.raises(ConfigError, match=r"^sasl\.password=\(secret\): must be a string$") as caught:
-        config_module._parse("sasl_password", b"hunter2")
+        parse_value(fields["sasl_password"], b"hunter2")
     assert caught.value.__suppress_context__
     with pytest.raises(ConfigError, match="12"):
-        config_module._parse("user", 12)
+        parse_value(fields["user"], 12)
 
 
 def test_no_setting_looks_like_a_secret_without_being_marked_as_one() -> None:
-    for field in FIELDS:
+    for field in (*FIELDS, *dataclasses.fields(ProducerConfig)):
         if any(word in field.name for word in ("password", "secret", "token", "jaas", "private_key")):
             assert field.metadata["secret"]
             assert not field.repr

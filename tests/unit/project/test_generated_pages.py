@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import runpy
 from pathlib import Path
+
+import pytest
+
+from headrace.config.consumer import ConsumerConfig, dotted
+from headrace.config.producer import ProducerConfig
 
 ROOT = Path(__file__).parents[3]
 
@@ -12,6 +18,20 @@ ROOT = Path(__file__).parents[3]
 def test_the_configuration_page_is_up_to_date():
     made = runpy.run_path(str(ROOT / ".ci" / "config_docs.py"))["render"]()
     assert (ROOT / "docs" / "configuration.md").read_text() == made, "run: python .ci/config_docs.py"
+
+
+@pytest.mark.parametrize(
+    ("kind", "sections"),
+    [
+        (ConsumerConfig, ("All clients", "Consumer", "Security")),
+        (ProducerConfig, ("All clients", "Producer", "Security")),
+    ],
+)
+def test_the_configuration_page_has_every_setting_once(kind, sections):
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    text = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE))
+    rows = [row for section in sections for row in re.findall(r"^\| `([\w.]+)` \| (?!`)", text[section], re.MULTILINE)]
+    assert sorted(rows) == sorted(dotted(field.name) for field in dataclasses.fields(kind))
 
 
 def test_every_file_named_in_the_design_exists():
