@@ -131,7 +131,7 @@ class _Wire:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    def send(self, api: Api, fields: dict[str, Any]) -> bytes:
+    def send(self, api: Api, fields: dict[str, Any]) -> bytearray:
         self._correlation += 1
         frame = encode_request(api, _VERSIONS[api], self._correlation, "the limit", fields)
         self.socket.sendall(frame)

@@ -57,7 +57,7 @@ def _response(api: Api) -> type[Any]:
 
 
 def _read_request(api: Api, fields: Fields) -> Any:
-    raw = encode_request(api, api.highest, 1, "simulation", fields)[4:]
+    raw = bytes(encode_request(api, api.highest, 1, "simulation", fields)[4:])
     _, at = entity_reader(RequestHeader)(raw, 0)
     found, size = entity_reader(load_request_schema(api.key, api.highest))(raw, at)
     assert at + size == len(raw), f"{api}: bytes are left"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import array
 import datetime
 import struct
+import tracemalloc
 import uuid
 from typing import Any
 
@@ -11,26 +13,35 @@ import pytest
 from kio.index import load_request_schema
 
 from headrace._protocol.messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
     APIS,
     CONSUMER_GROUP_HEARTBEAT,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
     FETCH,
     FIND_COORDINATOR,
     HEARTBEAT,
+    INIT_PRODUCER_ID,
     JOIN_GROUP,
     LEAVE_GROUP,
     LIST_OFFSETS,
+    LIST_TRANSACTIONS,
     METADATA,
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
     SHARE_GROUP_HEARTBEAT,
     SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
     Api,
     correlation_id_of,
     encode_request,
@@ -41,6 +52,7 @@ from support.brokers.fake_broker import read_request
 from support.brokers.kio_entities import build
 
 TOPIC = uuid.UUID(int=7)
+PRODUCER = {"transactional_id": "tx", "producer_id": 7, "producer_epoch": 3}
 ACKS = {"first_offset": 3, "last_offset": 5, "acknowledge_types": (1, 2, 0)}
 
 # One description of each request, for all of its versions.
@@ -179,13 +191,62 @@ FIELDS: dict[Api, dict[str, Any]] = {
         "replica_id": -1,
         "topics": [{"topic": "t", "partitions": [{"partition": 0, "current_leader_epoch": 2, "leader_epoch": 1}]}],
     },
+    PRODUCE: {
+        "transactional_id": "tx",
+        "acks": -1,
+        "timeout": 30_000,
+        "topic_data": [
+            {
+                "name": "t",
+                "topic_id": TOPIC,
+                "partition_data": [{"index": 2, "records": b"batch"}, {"index": 3, "records": None}],
+            }
+        ],
+    },
+    INIT_PRODUCER_ID: {**PRODUCER, "transaction_timeout": 60_000, "enable2_pc": True, "keep_prepared_txn": True},
+    ADD_PARTITIONS_TO_TXN: {
+        "v3_and_below_transactional_id": "tx",
+        "v3_and_below_producer_id": 7,
+        "v3_and_below_producer_epoch": 3,
+        "v3_and_below_topics": [{"name": "t", "partitions": [0, 1]}],
+    },
+    ADD_OFFSETS_TO_TXN: {**PRODUCER, "group_id": "g"},
+    END_TXN: {**PRODUCER, "committed": True},
+    TXN_OFFSET_COMMIT: {
+        **PRODUCER,
+        "group_id": "g",
+        "generation_id": 4,
+        "member_id": "m",
+        "group_instance_id": None,
+        "topics": [
+            {
+                "name": "t",
+                "partitions": [
+                    {
+                        "partition_index": 0,
+                        "committed_offset": 5,
+                        "committed_leader_epoch": -1,
+                        "committed_metadata": "m",
+                    }
+                ],
+            }
+        ],
+    },
+    DESCRIBE_PRODUCERS: {"topics": [{"name": "t", "partition_indexes": [0, 1]}]},
+    DESCRIBE_TRANSACTIONS: {"transactional_ids": ["tx"]},
+    LIST_TRANSACTIONS: {
+        "state_filters": ["Ongoing"],
+        "producer_id_filters": [7],
+        "duration_filter": -1,
+        "transactional_id_pattern": "tx.*",
+    },
 }
 
 
 def sent(api: Api, version: int, fields: dict[str, Any]) -> Any:
     raw = encode_request(api, version, 42, "me", fields)
     assert struct.unpack_from(">i", raw)[0] == len(raw) - 4
-    request = read_request(raw[4:])
+    request = read_request(bytes(raw[4:]))
     assert (request.api_key, request.version, request.correlation_id) == (api.key, version, 42)
     assert request.client_id == "me"
     return request.body
@@ -233,6 +294,58 @@ def test_metadata_requests_distinguish_all_topics_from_none() -> None:
     rest = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     assert sent(METADATA, 13, {"topics": None, **rest}).topics is None
     assert sent(METADATA, 13, {"topics": [], **rest}).topics == ()
+
+
+def produce(records: Any) -> dict[str, Any]:
+    topic = {"name": "t", "topic_id": TOPIC, "partition_data": [{"index": 0, "records": records}]}
+    return {"acks": 1, "timeout": 5, "topic_data": [topic]}
+
+
+@pytest.mark.parametrize("version", range(PRODUCE.lowest, PRODUCE.highest + 1))
+def test_produce_requests_have_topic_names_or_ids_by_version(version: int) -> None:
+    body = sent(PRODUCE, version, produce(b"batch"))
+    (topic,) = body.topic_data
+    assert getattr(topic, "topic_id", None) == (TOPIC if version >= 13 else None)
+    assert getattr(topic, "name", None) == ("t" if version < 13 else None)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        b"batch",
+        bytearray(b"batch"),
+        memoryview(b"a batch")[2:],
+        memoryview(bytearray(b"batch")).toreadonly(),
+        memoryview(b"batch").cast("c"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_records_are_any_object_with_a_buffer(records: Any) -> None:
+    assert sent(PRODUCE, 13, produce(records)).topic_data[0].partition_data[0].records == b"batch"
+
+
+def test_records_of_wider_items_are_sent_as_their_bytes() -> None:
+    numbers = array.array("i", range(1000))
+    assert sent(PRODUCE, 13, produce(numbers)).topic_data[0].partition_data[0].records == numbers.tobytes()
+
+
+@pytest.mark.parametrize("records", [5, "text", [1]])
+def test_records_without_a_buffer_are_refused(records: Any) -> None:
+    with pytest.raises(EncodingError, match="records of PartitionProduceData cannot be"):
+        encode_request(PRODUCE, 13, 1, None, produce(records))
+
+
+def test_records_are_copied_once_into_the_frame() -> None:
+    records = bytes(8_000_000)
+    encode_request(PRODUCE, 13, 1, None, produce(b""))
+    tracemalloc.start()
+    try:
+        frame = encode_request(PRODUCE, 13, 1, None, produce(records))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(frame) > len(records)
+    assert peak < 1.5 * len(records), "a second copy exists beside the frame"
 
 
 def commit_of(**changes: Any) -> dict[str, Any]:
@@ -291,7 +404,7 @@ def test_a_tagged_field_of_a_request_is_refused() -> None:
 
 def test_a_request_may_have_no_client_id() -> None:
     raw = encode_request(API_VERSIONS, 4, 1, None, FIELDS[API_VERSIONS])
-    assert read_request(raw[4:]).client_id is None
+    assert read_request(bytes(raw[4:])).client_id is None
 
 
 def test_a_response_begins_with_its_correlation_id() -> None:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from headrace._protocol.messages import API_VERSIONS, FETCH, OFFSET_COMMIT
+from headrace._protocol.messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    API_VERSIONS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    FETCH,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    OFFSET_COMMIT,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    Api,
+    decode_response,
+)
 from headrace._protocol.versions import BrokerVersions, next_api_versions_attempt
 from headrace.errors import UnsupportedVersionError
-from support.brokers.fake_broker import api_versions
+from support.brokers.fake_broker import answer, api_versions, frame
 
 
 def broker(low: int, high: int) -> BrokerVersions:
@@ -55,6 +72,64 @@ def test_picking_a_version_of_an_unknown_request_is_an_error() -> None:
 def test_version_ranges_are_those_of_the_api_versions_response() -> None:
     found = BrokerVersions.from_response("h:1", api_versions(4, {1: (4, 18), 999: (0, 0)}))
     assert found.ranges == {1: (4, 18), 999: (0, 0)}
+
+
+FEATURES = [
+    {"name": "transaction.version", "max_version_level": 2, "min_version_level": 1},
+    {"name": "group.version", "max_version_level": 1, "min_version_level": 1},
+]
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_features_are_the_finalized_ones_of_the_api_versions_response(version: int) -> None:
+    fields = {"error_code": 0, "api_keys": (), "throttle_time": 0, "finalized_features": FEATURES}
+    supported = [{"name": "transaction.version", "min_version": 0, "max_version": 3}]
+    told = answer(API_VERSIONS, version, **fields, supported_features=supported, finalized_features_epoch=12)
+    found = BrokerVersions.from_response("h:1", decoded(told, version))
+    assert found.features == {"transaction.version": 2, "group.version": 1}
+    assert found.features_epoch == 12
+    assert found.features.get("share.version", 0) == 0
+    # A broker that does not know them yet.
+    told = answer(API_VERSIONS, version, **fields, finalized_features_epoch=-1)
+    found = BrokerVersions.from_response("h:1", decoded(told, version))
+    assert (found.features, found.features_epoch) == ({}, -1)
+
+
+@pytest.mark.parametrize("version", range(API_VERSIONS.highest + 1))
+def test_a_broker_without_finalized_features_has_none(version: int) -> None:
+    found = BrokerVersions.from_response("h:1", decoded(api_versions(version), version))
+    assert (found.features, found.features_epoch) == ({}, -1)
+    assert found.features.get("transaction.version", 0) == 0
+
+
+def decoded(told: Any, version: int) -> Any:
+    return decode_response(API_VERSIONS, version, memoryview(frame(1, told)[4:]))
+
+
+@pytest.mark.parametrize("two_phase", [False, True])
+def test_init_producer_id_is_stable_up_to_version_5(two_phase: bool) -> None:
+    new = BrokerVersions("h:1", {INIT_PRODUCER_ID.key: (0, 6)})
+    assert new.pick(INIT_PRODUCER_ID, None if two_phase else 5) == (6 if two_phase else 5)
+
+
+@pytest.mark.parametrize(
+    ("api", "oldest"),
+    # The versions of Kafka 3.1.
+    [
+        (PRODUCE, 9),
+        (INIT_PRODUCER_ID, 4),
+        (ADD_PARTITIONS_TO_TXN, 3),
+        (ADD_OFFSETS_TO_TXN, 3),
+        (END_TXN, 3),
+        (TXN_OFFSET_COMMIT, 3),
+        (DESCRIBE_PRODUCERS, 0),
+        (DESCRIBE_TRANSACTIONS, 0),
+        (LIST_TRANSACTIONS, 0),
+    ],
+    ids=str,
+)
+def test_requests_of_producers_have_a_version_for_kafka_3_1(api: Api, oldest: int) -> None:
+    assert BrokerVersions("h:1", {api.key: (0, oldest)}).pick(api) == oldest
 
 
 @pytest.mark.parametrize(
