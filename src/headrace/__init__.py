@@ -1,4 +1,4 @@
-"""Headrace: a Kafka consumer for Python and PySpark.
+"""Headrace: a Kafka client for Python and PySpark.
 
 from headrace import Consumer
 
@@ -22,31 +22,38 @@ from .types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
+    RecordMetadata,
     TopicPartition,
     Watermarks,
 )
 
 if TYPE_CHECKING:
     from ._aio import AsyncConsumer
+    from ._aio.produce.producer import AsyncProducer
     from ._aio.run.options import Progress
     from ._aio.run.share_run import ShareProgress
     from ._aio.share.consumer import AsyncShareConsumer
     from ._machines.group.assignors import Assignor, GroupMember
+    from ._record_batch import Delivery
     from ._security.tokens import OAuthToken
     from .local import LocalBroker
     from .records import Record, Records
     from .sync import Consumer
+    from .sync.producer import Producer
     from .sync.share_consumer import ShareConsumer
 
 # Imported on first access, so that `import headrace` takes only milliseconds in every Spark worker.
 _LAZY = {
     "Assignor": "_machines.group.assignors",
     "AsyncConsumer": "_aio",
+    "AsyncProducer": "_aio.produce.producer",
     "AsyncShareConsumer": "_aio.share.consumer",
     "Consumer": "sync",
+    "Delivery": "_record_batch",
     "GroupMember": "_machines.group.assignors",
     "LocalBroker": "local",
     "OAuthToken": "_security.tokens",
+    "Producer": "sync.producer",
     "Progress": "_aio.run.options",
     "Record": "records",
     "Records": "records",
@@ -58,8 +65,10 @@ __all__ = [
     "AcknowledgeType",
     "Assignor",
     "AsyncConsumer",
+    "AsyncProducer",
     "AsyncShareConsumer",
     "Consumer",
+    "Delivery",
     "GroupMember",
     "GroupMetadata",
     "LocalBroker",
@@ -68,9 +77,11 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",
+    "Producer",
     "Progress",
     "RebalanceListener",
     "Record",
+    "RecordMetadata",
     "Records",
     "ShareConsumer",
     "ShareProgress",

@@ -47,11 +47,11 @@ class NoAnswer:
     base_offset = log_append_time = -1
 
 
-class Answers:
+class ProduceAnswers:
     def __init__(
         self,
         config: ProducerConfig,
-        client: Client,
+        client: Client[ProducerConfig],
         accumulator: Accumulator,
         queues: Queues,
         identities: ProducerIdSource,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from ..._machines.produce.idempotence import PartitionBatches, SentBatch
 from ..._net.connection import Connection
 from ..._record_batch import ProducerBatch
+from ...config.producer import ProducerConfig
 from ...errors import HeadraceError
 from ...types import TopicPartition
 from ..network.client import Client
@@ -44,7 +45,7 @@ class BrokerQueue:
 
 
 class Queues:
-    def __init__(self, client: Client, max_in_flight: int) -> None:
+    def __init__(self, client: Client[ProducerConfig], max_in_flight: int) -> None:
         self.brokers: dict[int, BrokerQueue] = {}
         self._client = client
         self._max_in_flight = max_in_flight

@@ -28,7 +28,7 @@ from ...config.producer import ProducerConfig
 from ...errors import HeadraceError, ProtocolError
 from ..network.client import Client
 from .accumulator import Accumulator
-from .answers import Answers, NoAnswer
+from .answers import ProduceAnswers, NoAnswer
 from .producer_id import ProducerIdSource
 from .queues import BrokerQueue, Queues, Taken
 
@@ -76,7 +76,7 @@ class Sender:
         self._accumulator = accumulator
         self._on_crash = on_crash
         self._identities = ProducerIdSource(config, client, self._identity_changed, self.fail_all)
-        self.answers = Answers(config, client, accumulator, self.queues, self._identities)
+        self.answers = ProduceAnswers(config, client, accumulator, self.queues, self._identities)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._topics_checked = -math.inf
