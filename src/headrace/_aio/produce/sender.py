@@ -28,7 +28,7 @@ from ...config.producer import ProducerConfig
 from ...errors import HeadraceError, ProtocolError
 from ..network.client import Client
 from .accumulator import Accumulator
-from .answers import ProduceAnswers, NoAnswer
+from .answers import NoAnswer, ProduceAnswers
 from .producer_id import ProducerIdSource
 from .queues import BrokerQueue, Queues, Taken
 
