@@ -18,6 +18,10 @@
     ├── OffsetResetError         there is no valid position, and auto.offset.reset is none
     │   ├── OffsetOutOfRangeError  the position is outside of the log
     │   └── LogTruncationError     the log was truncated below the position
+    ├── TransactionError         a transaction failed
+    │   ├── TransactionAbortableError  abort the transaction, and repeat it
+    │   └── TransactionFatalError      close the producer
+    │       └── ProducerFencedError    a new producer may continue
     └── KafkaError               a broker returned an error code
         ├── AuthorizationError   an ACL denies access to a topic, a group or the cluster
         └── CommitFailedError    the group rejected the commit
@@ -157,6 +161,32 @@ class LogTruncationError(OffsetResetError):
     def __init__(self, message: str, divergence: Mapping[TopicPartition, int | None]) -> None:
         super().__init__(message, divergence)
         self.divergence = dict(divergence)
+
+
+class TransactionError(HeadraceError):
+    """A transaction failed. `abortable` says whether this producer can continue: if True, abort the transaction and
+    repeat it; if False, close the producer. `__cause__` is the error that made the transaction fail.
+
+    A call that only timed out raises a `RequestTimeoutError` instead: call it again.
+    """
+
+    abortable: bool = False
+
+
+class TransactionAbortableError(TransactionError):
+    """The transaction cannot be committed. Abort it; then the producer can be used again."""
+
+    abortable = True
+
+
+class TransactionFatalError(TransactionError):
+    """The producer cannot be used any more. Close it."""
+
+
+class ProducerFencedError(TransactionFatalError):
+    """The coordinator no longer accepts this producer: another one with its transactional.id has started, or its
+    transaction timed out. Close it. A new producer can continue, unless another one has replaced this one on purpose.
+    """
 
 
 class KafkaError(HeadraceError):

@@ -30,7 +30,7 @@ class ConsumerRuntime:
         self.client = Client(config, buffer.cluster, buffer.lock, self._on_metadata, buffer.watch, buffer.obstructed)
         self.offsets = ListOffsets(self.client)
         self.group = group
-        coordinator = Coordinator(self.client)
+        coordinator = Coordinator(self.client, config.group_id)
         self.offset_requests = OffsetRequests(self.client, coordinator, group)
         parts = make_offset_parts(self.client, buffer, self.offset_requests, self.offsets)
         self.store = parts.store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,8 +14,8 @@ from .._aio.produce.arguments import headers_of, timestamp_of
 from .._aio.produce.producer import AsyncProducer, Bytes, Headers, parts_of
 from .._arguments import optional_seconds_of, topic_of
 from .._record_batch import Delivery
-from ..errors import HeadraceError
-from ..types import PartitionInfo
+from ..errors import HeadraceError, ProducerFencedError, RequestTimeoutError
+from ..types import GroupMetadata, OffsetAndMetadata, PartitionInfo, TopicPartition
 from .threaded import documented_as
 
 
@@ -82,6 +82,60 @@ class Producer:
         finally:
             accumulator.end_flush()
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Begins a transaction, and commits it at the end of the `with` block; or aborts it, if the block raises or the
+        commit fails with an error that an abort mends. Consumers with isolation.level=read_committed see all of its
+        records, or none.
+
+            with producer.transaction():
+                producer.send("orders", b"1 book")
+                producer.send_offsets({("baskets", 0): 8}, consumer.group_metadata())
+        """
+        self.begin()
+        try:
+            yield self
+            self.commit()
+        except ProducerFencedError:
+            raise
+        except RequestTimeoutError as error:
+            if not self._parts.is_committing:
+                self._abort_after(error)
+            raise
+        except BaseException as error:
+            self._abort_after(error)
+            raise
+
+    def _abort_after(self, error: BaseException) -> None:
+        try:
+            if self._parts.can_abort:
+                self.abort()
+        except HeadraceError as second:
+            error.add_note(f"The transaction could not be aborted: {second}")
+
+    def begin(self, *, timeout: float | None = None) -> None:
+        self._in_transaction("begin", timeout)
+
+    def commit(self, *, timeout: float | None = None) -> None:
+        self._in_transaction("commit", timeout)
+
+    def abort(self, *, timeout: float | None = None) -> None:
+        self._in_transaction("abort", timeout)
+
+    def _in_transaction(self, step: str, timeout: float | None) -> None:
+        call = self._parts.transaction_call(step, optional_seconds_of(timeout))
+        self._parts.lifecycle.portal.run(call)
+
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: GroupMetadata,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        call = self._parts.send_offsets_call(offsets, group, optional_seconds_of(timeout))
+        self._parts.lifecycle.portal.run(call)
+
     def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
         parts = self._parts
         parts.guard.check()
@@ -99,6 +153,8 @@ class Producer:
             return
         parts.begin_close()
         try:
+            if parts.needs_abort:
+                lifecycle.portal.run(lambda: parts.abort_open(seconds))
             with contextlib.suppress(TimeoutError):
                 self._flush(seconds)
         finally:

@@ -1,11 +1,12 @@
-"""The group coordinator: finds the broker, and sends it the requests of a group.
+"""The coordinator of a group or a transaction: finds the broker, and sends it requests.
 
 Whatever the requests are about stands elsewhere: commits in `_aio/commit/offset_requests.py`, membership in
-`membership_task.py`.
+`membership_task.py`, transactions in `_aio/produce/transactions.py`.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..._machines.cluster import node_at
 from ..._machines.group.actions import Send
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import FIND_COORDINATOR, Api, exactly_one
-from ...config.consumer import ConsumerConfig
+from ...config.client import ClientConfig
 from ...errors import ConfigError, HeadraceError, NetworkError, RequestTimeoutError
 from ..network.client import Client
 
@@ -26,19 +27,30 @@ _MOVED = {
 }
 
 
-class Coordinator:
-    """Uses a connection of its own to the coordinator, so that nothing waits behind a long fetch."""
+class CoordinatorKind(enum.IntEnum):
+    """The key types of FindCoordinator."""
 
-    def __init__(self, client: Client[ConsumerConfig], group_id: str | None = None) -> None:
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class Coordinator:
+    """Uses a connection of its own to the coordinator, so that nothing waits behind a long fetch. `key` is the id of
+    the group or the transaction."""
+
+    def __init__(
+        self, client: Client[ClientConfig], key: str | None, kind: CoordinatorKind = CoordinatorKind.GROUP
+    ) -> None:
         self._client = client
-        self._group = group_id or client.config.group_id
+        self._key = key
+        self._kind = kind
         self._node: int | None = None
 
     @property
     def group(self) -> str:
-        if self._group is None:
+        if self._key is None:
             raise ConfigError("committed offsets need a group.id")
-        return self._group
+        return self._key
 
     async def ask(self, request: Send) -> Any:
         """Sends a request of a group member, and returns the answer. A request that parks has its own connection."""
@@ -58,13 +70,21 @@ class Coordinator:
     ) -> Any:
         """Sends a request once, and returns the body of the response. The caller retries retriable errors, and passes
         the error codes of the response to `note`."""
-        node = self._node if self._node is not None else await self._find()
+        node = await self._found()
         try:
             reply = await self._client.call(node, api, fields, purpose=purpose, highest=highest, timeout=timeout)
         except (NetworkError, RequestTimeoutError):
             self._node = None
             raise
         return reply.body
+
+    async def features(self) -> Mapping[str, int]:
+        """The finalized features of the cluster, as the coordinator knows them."""
+        connection = await self._client.connection(await self._found(), "coordinator")
+        return connection.versions.features
+
+    async def _found(self) -> int:
+        return self._node if self._node is not None else await self._find()
 
     async def _find(self) -> int:
         with self._client.lock:
@@ -77,12 +97,12 @@ class Coordinator:
         for node in nodes:
             try:
                 reply = await self._client.call(
-                    node, FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": (self.group,)}
+                    node, FIND_COORDINATOR, {"key_type": int(self._kind), "coordinator_keys": (self.group,)}
                 )
             except (NetworkError, RequestTimeoutError) as error:
                 last = error
                 continue
-            doing = f"FindCoordinator of group {self.group}"
+            doing = f"FindCoordinator of {self._kind.name.lower()} {self.group}"
             found = exactly_one(reply.body.coordinators, doing)
             if found.error_code != NONE:
                 raise kafka_error(found.error_code, doing, found.error_message)
@@ -95,4 +115,8 @@ class Coordinator:
     def note(self, code: int) -> None:
         """Looks for the coordinator again if this error code says that it has moved."""
         if code in _MOVED:
-            self._node = None
+            self.forget()
+
+    def forget(self) -> None:
+        """The next request looks for the coordinator again."""
+        self._node = None

@@ -76,7 +76,7 @@ class Accumulator:
         self._flushes = 0
         self._memory_waiters: list[Flag] = []
         self._metadata_waiters: list[Flag] = []
-        self._is_shut: HeadraceError | None = None
+        self._refusal: Callable[[], HeadraceError] | None = None  # why no records are accepted
 
     # -- appending, on the user's threads --------------------------------------------------------------------------
 
@@ -86,8 +86,8 @@ class Accumulator:
         """The delivery, or what has to happen before the record can be appended: call it again then. `since` is the
         version of the metadata that the first call found; the errors of a topic count only if they are newer."""
         with self.lock:
-            if self._is_shut is not None:
-                raise self._is_shut.with_traceback(None)
+            if self._refusal is not None:
+                raise self._refusal()
             batches = self._topics.get(topic)
             if batches is None:
                 return self._learn(topic, since)
@@ -162,8 +162,8 @@ class Accumulator:
     def add_encoded(self, batches: Iterable[ProducerBatch]) -> None:
         """Batches that were encoded elsewhere. They come after the records that were appended before."""
         with self.lock:
-            if self._is_shut is not None:
-                raise self._is_shut.with_traceback(None)
+            if self._refusal is not None:
+                raise self._refusal()
             for batch in batches:
                 topic = self._topics.get(batch.topic)
                 if topic is not None:
@@ -285,7 +285,7 @@ class Accumulator:
         batches.last_used = time.monotonic()
         self._topics[name] = batches
         self._wanted.discard(name)
-        if self._is_shut is None:
+        if self._refusal is None:
             self.open[name] = batches.open
         return batches
 
@@ -333,6 +333,10 @@ class Accumulator:
         self.incomplete.pop(batch, None)
         self.memory.release(size)
 
+    def count_incomplete(self) -> int:
+        """The number of batches that are neither delivered nor given up."""
+        return sum(1 for batch in list(self.incomplete) if len(batch))
+
     def oldest(self) -> ProducerBatch | None:
         """The oldest batch that is not done."""
         while self._ages and self._ages[0] not in self.incomplete:
@@ -373,10 +377,16 @@ class Accumulator:
         with self.lock:
             self._flushes -= 1
 
-    def shut(self, error: HeadraceError) -> None:
-        """No more records are accepted: `send` raises this error. Records that were accepted are still sent."""
+    def accept(self) -> None:
+        """Records are accepted again, after `refuse`."""
         with self.lock:
-            self._is_shut = error
+            self._refusal = None
+            self.open.update((name, batches.open) for name, batches in self._topics.items())
+
+    def refuse(self, error: Callable[[], HeadraceError]) -> None:
+        """No records are accepted any more: `send` raises this error. Records that were accepted are still sent."""
+        with self.lock:
+            self._refusal = error
             self.open.clear()
             for batches in self._topics.values():
                 self._close_topic(batches)
@@ -391,16 +401,17 @@ class Accumulator:
             self._close_open(batches, partition, is_full=False)
 
     def fail(self, batch: ProducerBatch, error: HeadraceError) -> None:
-        """From any thread that ends the producer, and from the sender."""
+        """On the producer's thread. In a transaction, the user is told by the end of the transaction."""
         self.records_failed += len(batch)
-        self.waiting.failed(error)
+        if self._config.transactional_id is None:
+            self.waiting.failed(error)
         self.done(batch, batch.size)
         for flag in batch.fail(error):
             flag.set()
 
     def fail_all(self, error: HeadraceError) -> None:
         """All records that are not delivered have failed."""
-        self.shut(error)
+        self.refuse(lambda: error.with_traceback(None))
         for batch in list(self.incomplete):
             if not batch.is_done:
                 self.fail(batch, error)

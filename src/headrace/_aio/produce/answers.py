@@ -12,7 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ..._machines.cluster import Leader, node_at
-from ..._machines.produce.idempotence import BatchOutcome, SentBatch
+from ..._machines.produce.idempotence import BatchOutcome, ProducerIdentity, SentBatch
 from ..._protocol.codes import NONE, kafka_error
 from ..._record_batch import ProducerBatch
 from ...config.producer import ProducerConfig
@@ -23,6 +23,7 @@ from ..network.client import Client
 from .accumulator import Accumulator
 from .producer_id import ProducerIdSource
 from .queues import PartitionQueue, Queues, Taken
+from .transactions import Transactions
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class ProduceAnswers:
         client: Client[ProducerConfig],
         accumulator: Accumulator,
         queues: Queues,
-        identities: ProducerIdSource,
+        identities: ProducerIdSource | Transactions,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.retries = 0
@@ -64,6 +65,7 @@ class ProduceAnswers:
         self._accumulator = accumulator
         self._queues = queues
         self._identities = identities
+        self._transactions = identities if isinstance(identities, Transactions) else None
 
     def unanswered(self, taken: Taken, error: HeadraceError) -> None:
         """No answer will come: the batches may have been appended, or not."""
@@ -85,7 +87,7 @@ class ProduceAnswers:
         else:
             error = _error_of(queue.tp, answer)
             if outcome is BatchOutcome.FAILED:
-                self.fail(batch, error)
+                self.fail(batch, error, sent.identity)
             else:
                 self._retry_later(queue, sent, error)
                 if code in _STALE_METADATA:
@@ -102,18 +104,31 @@ class ProduceAnswers:
         for flag in batch.complete(base_offset, log_append_time):
             flag.set()
 
-    def fail(self, batch: ProducerBatch, error: HeadraceError) -> None:
-        if not batch.is_done:
+    def fail(self, batch: ProducerBatch, error: HeadraceError, identity: ProducerIdentity | None = None) -> None:
+        """`identity` is the one that the batch was sent with, if it was sent."""
+        if batch.is_done:
+            return
+        if self._transactions is not None:
+            self._transactions.batch_failed(identity, error)
+        else:
             log.warning("%d records were not delivered: %s", len(batch), error)
-            self._accumulator.fail(batch, error)
+        self._accumulator.fail(batch, error)
+
+    def drop_unsent(self, queue: PartitionQueue, error: HeadraceError) -> None:
+        """The transaction is aborted: what is not on its way stays here."""
+        for batch, identity in queue.batches.drop_unsent():
+            self.fail(batch, error, identity)
 
     def _retry_later(self, queue: PartitionQueue, sent: SentBatch[ProducerBatch], error: HeadraceError) -> None:
         queue.last_error = error
         queue.failures += 1
         self.retries += 1
-        if sent.attempts > self._config.retries and not sent.batch.is_done:
+        transactions = self._transactions
+        # In a transaction, a missing batch cannot be made up for by a new epoch: the transaction is aborted.
+        is_lost = transactions is not None and (queue.batches.is_broken or transactions.is_aborting)
+        if (is_lost or sent.attempts > self._config.retries) and not sent.batch.is_done:
             queue.batches.expire(sent.batch)
-            self.fail(sent.batch, error)
+            self.fail(sent.batch, error, sent.identity)
         queue.not_before = self.loop.time() + self._client.retries.pause(queue.failures)
         log.debug("%s: sent again after %s", queue.tp, error)
         if len(queue.batches):
@@ -165,13 +180,14 @@ class ProduceAnswers:
             if batch.created + limit > now:
                 return batch.created + limit
             queue = self._queues.of(batch)
-            queue.batches.expire(batch)
+            identity = queue.batches.expire(batch)
             cause = f": {queue.last_error}" if queue.last_error is not None else ": no broker has answered"
             self.fail(
                 batch,
                 RequestTimeoutError(
                     f"{queue.tp}: not delivered within delivery.timeout.ms={self._config.delivery_timeout_ms}{cause}"
                 ),
+                identity,
             )
             self.begin_epoch(queue)
         return None

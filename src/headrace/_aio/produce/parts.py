@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ..._arguments import topic_of
+from ..._arguments import commits_in, short_repr, topic_of
+from ..._machines.produce.transaction import TransactionState
 from ..._record_batch import Delivery
 from ...config.producer import ProducerConfig
-from ...errors import ClosedError, RequestTimeoutError
-from ...types import PartitionInfo
+from ...errors import ClosedError, ConfigError, RequestTimeoutError
+from ...types import GroupMetadata, PartitionInfo
 from ..flag import Flag
 from ..lifecycle import Lifecycle
 from ..poll_signal import PollSignal
 from .accumulator import Accumulator
 from .runtime import ProducerRuntime
+from .transactions import Transactions
 
 _UNCLOSED = "its records that were not delivered yet are lost"
 
@@ -47,6 +50,60 @@ class ProducerParts:
         self.lifecycle.start()
         return SendAttempt(self, (topic, value, key, headers, timestamp, partition))
 
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    def transaction_call(self, step: str, timeout: float | None) -> Callable[[], Coroutine[Any, Any, None]]:
+        """One of `begin`, `commit` and `abort`, for the producer's thread."""
+        seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
+        method = getattr(self._transactions(f"{step}()"), step)
+        return lambda: method(seconds)
+
+    def send_offsets_call(
+        self, offsets: Any, group: Any, timeout: float | None
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
+        if not isinstance(group, GroupMetadata):
+            raise TypeError(f"group must be a consumer's group_metadata(), not {short_repr(group)}")
+        seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
+        commits = commits_in(offsets) or {}
+        transactions = self._transactions("send_offsets()")
+        return lambda: transactions.send_offsets(commits, group, seconds)
+
+    def _transactions(self, call: str) -> Transactions:
+        self.guard.check()
+        if self.config.transactional_id is None:
+            raise ConfigError(f"{call} needs a transactional.id")
+        transactions = self.lifecycle.start().sender.transactions
+        assert transactions is not None
+        return transactions
+
+    def _state(self) -> TransactionState | None:
+        runtime = self.lifecycle.runtime
+        return None if runtime is None or not runtime.sender.transactions else runtime.sender.transactions.machine.state
+
+    @property
+    def is_committing(self) -> bool:
+        return self._state() is TransactionState.COMMITTING
+
+    @property
+    def can_abort(self) -> bool:
+        return self._state() in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR)
+
+    @property
+    def needs_abort(self) -> bool:
+        """Whether close() has to abort a transaction: readers would wait for it until its timeout."""
+        runtime = self.lifecycle.runtime
+        return (
+            runtime is not None
+            and runtime.sender.transactions is not None
+            and runtime.sender.transactions.machine.needs_abort
+        )
+
+    async def abort_open(self, timeout: float | None) -> None:
+        runtime = self.lifecycle.runtime
+        if runtime is not None and runtime.sender.transactions is not None:
+            seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
+            await runtime.sender.transactions.abort_open(seconds)
+
     # -- flush and the end -----------------------------------------------------------------------------------------
 
     def raise_unseen(self) -> None:
@@ -60,7 +117,7 @@ class ProducerParts:
         return RequestTimeoutError(f"{count} records are not delivered within {seconds} s: the producer keeps trying")
 
     def begin_close(self) -> None:
-        self.accumulator.shut(ClosedError("this producer is closed"))
+        self.accumulator.refuse(lambda: ClosedError("this producer is closed"))
 
     async def end_tasks(self) -> None:
         """On the producer's thread."""

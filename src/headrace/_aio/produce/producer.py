@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from ..._arguments import optional_seconds_of, topic_of
 from ..._record_batch import Delivery
 from ...config.producer import ProducerConfig
-from ...errors import HeadraceError
-from ...types import PartitionInfo
+from ...errors import HeadraceError, ProducerFencedError, RequestTimeoutError
+from ...types import GroupMetadata, OffsetAndMetadata, PartitionInfo, TopicPartition
 from ..flag import Flag
 from ..lifecycle import THREAD_END
 from .arguments import headers_of, timestamp_of
@@ -102,6 +102,75 @@ class AsyncProducer:
         finally:
             accumulator.end_flush()
 
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """Begins a transaction, and commits it at the end of the `async with` block; or aborts it, if the block raises
+        or the commit fails with an error that an abort mends. Consumers with isolation.level=read_committed see all of
+        its records, or none.
+
+            async with producer.transaction():
+                await producer.send("orders", b"1 book")
+                await producer.send_offsets({("baskets", 0): 8}, consumer.group_metadata())
+        """
+        await self.begin()
+        try:
+            yield self
+            await self.commit()
+        except ProducerFencedError:
+            raise
+        except RequestTimeoutError as error:
+            if not self._parts.is_committing:
+                await self._abort_after(error)
+            raise
+        except BaseException as error:
+            await self._abort_after(error)
+            raise
+
+    async def _abort_after(self, error: BaseException) -> None:
+        try:
+            if self._parts.can_abort:
+                await self.abort()
+        except HeadraceError as second:
+            error.add_note(f"The transaction could not be aborted: {second}")
+
+    async def begin(self, *, timeout: float | None = None) -> None:
+        """Begins a transaction. Needs a `transactional.id`. The first transaction of a producer fences every older
+        producer with that id, and aborts what it left open.
+
+        Each of `begin`, `commit` and `abort` raises RequestTimeoutError after `timeout` seconds (None: max.block.ms):
+        then call the same again, because it may have succeeded. TransactionAbortableError: call abort(), then the
+        transaction can be repeated. TransactionFatalError and ProducerFencedError: the producer can only be closed.
+        """
+        await self._in_transaction("begin", timeout)
+
+    async def commit(self, *, timeout: float | None = None) -> None:
+        """Sends what is left of the transaction, waits until it is delivered, and commits it."""
+        await self._in_transaction("commit", timeout)
+
+    async def abort(self, *, timeout: float | None = None) -> None:
+        """Aborts the transaction. Records that were not sent yet are not sent any more: their deliveries fail."""
+        await self._in_transaction("abort", timeout)
+
+    async def _in_transaction(self, step: str, timeout: float | None) -> None:
+        call = self._parts.transaction_call(step, optional_seconds_of(timeout))
+        await self._parts.lifecycle.portal.wait(call)
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: GroupMetadata,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Commits a consumer's offsets (the next ones to consume) with the transaction. `group` is the consumer's
+        `group_metadata()`: if the consumer has lost its partitions to another member, the transaction fails."""
+        call = self._parts.send_offsets_call(offsets, group, optional_seconds_of(timeout))
+        await self._parts.lifecycle.portal.wait(call)
+
+    # -- questions, and the end --------------------------------------------------------------------------------------
+
     async def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
         """The partitions of a topic, from a broker. Empty if there is no such topic."""
         parts = self._parts
@@ -127,6 +196,8 @@ class AsyncProducer:
             return
         parts.begin_close()
         try:
+            if parts.needs_abort:
+                await lifecycle.portal.wait(lambda: parts.abort_open(seconds))
             with contextlib.suppress(TimeoutError):
                 await self._flush(seconds)
         finally:

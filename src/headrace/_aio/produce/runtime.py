@@ -20,7 +20,7 @@ class ProducerRuntime:
         self.client = Client(
             config, accumulator.cluster, accumulator.lock, self._on_metadata, self._watch, self._on_trouble
         )
-        self.sender = Sender(config, self.client, accumulator, self._crashed)
+        self.sender = Sender(config, self.client, accumulator, self._watch, self._crashed)
         self._accumulator = accumulator
         accumulator.queue_lengths = self.sender.queues.lengths
         accumulator.pending = self.sender.queues.pending

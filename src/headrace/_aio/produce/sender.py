@@ -31,6 +31,7 @@ from .accumulator import Accumulator
 from .answers import NoAnswer, ProduceAnswers
 from .producer_id import ProducerIdSource
 from .queues import BrokerQueue, Queues, Taken
+from .transactions import Transactions
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +59,15 @@ _MOST_UNSENT = 2**20  # bytes that wait in a socket's buffer, with acks=0
 
 
 class Sender:
-    """`on_crash` is called with what `pump` and its like raise, which is a bug of ours."""
+    """`watch` gets the tasks that must not end by themselves. `on_crash` is called with what `pump` and its like raise,
+    which is a bug of ours."""
 
     def __init__(
         self,
         config: ProducerConfig,
         client: Client[ProducerConfig],
         accumulator: Accumulator,
+        watch: Callable[[asyncio.Task[None]], asyncio.Task[None]],
         on_crash: Callable[[BaseException], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -75,7 +78,19 @@ class Sender:
         self._client = client
         self._accumulator = accumulator
         self._on_crash = on_crash
-        self._identities = ProducerIdSource(config, client, self._identity_changed, self.fail_all)
+        self.transactions: Transactions | None = None
+        self._identities: ProducerIdSource | Transactions
+        if config.transactional_id is None:
+            self._identities = ProducerIdSource(config, client, self._identity_changed, self.fail_all)
+        else:
+            self._identities = self.transactions = Transactions(
+                config,
+                client,
+                accumulator,
+                watch=watch,
+                on_change=self._identity_changed,
+                on_abort=self._abort_unsent,
+            )
         self.answers = ProduceAnswers(config, client, accumulator, self.queues, self._identities)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -120,11 +135,7 @@ class Sender:
         if self._is_closed:
             return
         now = self.loop.time()
-        closed, due = self._accumulator.take_closed(now)
-        for batch in closed:
-            self.queues.append(batch)
-        if due is not None:
-            self._pump_at(due)
+        self._take_closed(now)
         if self._accumulator.has_new_topics or now > self._topics_checked + _TOPICS_AGE:
             self._topics_checked = now
             self._client.want_topics(self._accumulator.topics(now))
@@ -132,6 +143,13 @@ class Sender:
             self._pump_at(when)
         for broker in list(self.queues.brokers.values()):
             self._send_to(broker)
+
+    def _take_closed(self, now: float) -> None:
+        closed, due = self._accumulator.take_closed(now)
+        for batch in closed:
+            self.queues.append(batch)
+        if due is not None:
+            self._pump_at(due)
 
     @_guarded
     def metadata_changed(self) -> None:
@@ -180,6 +198,8 @@ class Sender:
             if queue.not_before > now:
                 self._pump_at(queue.not_before)
                 continue
+            if self.transactions is not None and not self.transactions.may_send(queue.tp):
+                continue
             del broker.ready[queue.tp]
             sent = queue.batches.take_next(identity)
             if sent is None:
@@ -197,7 +217,10 @@ class Sender:
         config = self._config
         encoded = sent.batch.finish(config.compression_type, self._level)
         if sent.identity.producer_id >= 0:
-            encoded.stamp(sent.identity.producer_id, sent.identity.epoch, sent.sequence)
+            is_transactional = self.transactions is not None
+            encoded.stamp(
+                sent.identity.producer_id, sent.identity.epoch, sent.sequence, is_transactional=is_transactional
+            )
 
     def _send(self, broker: BrokerQueue, connection: Connection, taken: Taken) -> None:
         topics: dict[str, list[dict[str, Any]]] = {}
@@ -207,7 +230,7 @@ class Sender:
         with self._accumulator.lock:
             ids = {topic: self._client.cluster.topic_id(topic) for topic in topics}
         fields = {
-            "transactional_id": None,
+            "transactional_id": self._config.transactional_id,
             "acks": self._config.acks,
             "timeout": self._config.request_timeout_ms,
             "topic_data": [
@@ -215,7 +238,9 @@ class Sender:
                 for topic, partitions in topics.items()
             ],
         }
-        highest = None if all(ids.values()) else _LAST_BY_NAME
+        highest = PRODUCE.highest if all(ids.values()) else _LAST_BY_NAME
+        if self.transactions is not None:
+            highest = min(highest, self.transactions.machine.produce_versions.highest)
         self.requests += 1
         try:
             if self._config.acks == 0:
@@ -280,11 +305,25 @@ class Sender:
             if missing:
                 self.answers.unanswered(missing, ProtocolError("the answer to Produce lacks a partition"))
         self._accumulator.release_waiters()
+        if self.transactions is not None:
+            self.transactions.wake()
         self.pump()
 
     # -- expiry ----------------------------------------------------------------------------------------------------
 
     # -- the end ---------------------------------------------------------------------------------------------------
+
+    @_guarded
+    def _abort_unsent(self, error: HeadraceError) -> None:
+        """The transaction is aborted, or there will be none any more: nothing of it is sent from here on."""
+        self._take_closed(self.loop.time())
+        for broker in self.queues.brokers.values():
+            carried, broker.carried = broker.carried, []
+            for queue, sent in carried:
+                queue.batches.unanswered(sent)
+        for queue in self.queues:
+            self.answers.drop_unsent(queue, error)
+        self._accumulator.release_waiters()
 
     def fail_all(self, error: HeadraceError) -> None:
         """No broker accepts anything from this producer. Records that are sent later try again."""

@@ -26,7 +26,7 @@ class ShareRuntime:
         self.buffer = buffer
         self.client = Client(config, buffer.cluster, buffer.lock, self._on_metadata, buffer.watch, buffer.obstructed)
         self.streams = ShareSessions(self.client, buffer)
-        coordinator = Coordinator(self.client)
+        coordinator = Coordinator(self.client, config.group_id)
         self._membership = ShareMembership(config, buffer, self.client, coordinator, self.streams)
         self._membership_task: MembershipTask[Send] = MembershipTask(self.client, coordinator, self._membership)
         buffer.wake = self.streams.wake_from_any_thread

@@ -187,13 +187,30 @@ class PartitionBatches(Generic[B]):
         at = self._sent.index(sent)
         self._sent[at : at + 1] = replaced
 
-    def expire(self, batch: B) -> None:
-        """The user is told that the delivery of this batch has timed out."""
+    def expire(self, batch: B) -> ProducerIdentity | None:
+        """The user is told that the delivery of this batch has timed out. Returns the identity that it was sent with,
+        if it was sent."""
         for sent in self._sent:
             if sent.batch is batch:
                 self._sent.remove(sent)
-                return
+                return sent.identity
         self._pending.remove(batch)
+        return None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether only a new epoch helps: the broker misses a batch."""
+        return self._is_broken
+
+    def drop_unsent(self) -> list[tuple[B, ProducerIdentity | None]]:
+        """The batches that are not on the wire, because their transaction is aborted. With the identity that they were
+        sent with, if they were. They may have been appended, so sequence numbers need a new epoch."""
+        dropped = [(each.batch, each.identity) for each in self._sent if not each.is_on_wire]
+        self._is_broken |= bool(dropped)
+        never_sent = [(batch, None) for batch in self._pending]
+        self._sent = [each for each in self._sent if each.is_on_wire]
+        self._pending.clear()
+        return [*dropped, *never_sent]
 
     def drop_all(self) -> list[B]:
         """All batches, which have failed. Those on the wire may be appended nevertheless, so a new epoch is needed."""

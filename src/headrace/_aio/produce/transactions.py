@@ -1,0 +1,259 @@
+"""Transactions: sends the requests that `TransactionManager` asks for, and lets the user's calls wait for their end.
+
+The machine belongs to the producer's event loop. The user's calls are coroutines there. One task sends one request at a
+time; `wake` makes it look again, after a call, an answer to a batch, and whatever else may let the machine go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..._machines.produce.idempotence import ProducerIdentity
+from ..._machines.produce.transaction import SHORT_BACKOFF, NextStep, TransactionManager, TransactionState
+from ..._machines.produce.transaction_errors import TransactionApi
+from ..._machines.produce.transaction_requests import TransactionRequest
+from ..._protocol.messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
+)
+from ...config.producer import ProducerConfig
+from ...errors import HeadraceError, RequestTimeoutError, StateError
+from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from ..group.coordinator import Coordinator, CoordinatorKind
+from ..network.client import Client
+from .accumulator import Accumulator
+
+log = logging.getLogger(__name__)
+
+_APIS = {
+    TransactionApi.INIT_PRODUCER_ID: INIT_PRODUCER_ID,
+    TransactionApi.ADD_PARTITIONS: ADD_PARTITIONS_TO_TXN,
+    TransactionApi.ADD_OFFSETS: ADD_OFFSETS_TO_TXN,
+    TransactionApi.COMMIT_OFFSETS: TXN_OFFSET_COMMIT,
+    TransactionApi.END: END_TXN,
+}
+_FEATURE = "transaction.version"
+
+
+class Transactions:
+    """`on_change` is called when batches may be sent that could not be sent before, `on_abort` when those that were not
+    sent yet have to be given up, with the reason."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        client: Client[ProducerConfig],
+        accumulator: Accumulator,
+        *,
+        watch: Callable[[asyncio.Task[None]], asyncio.Task[None]],
+        on_change: Callable[[], None],
+        on_abort: Callable[[HeadraceError], None],
+    ) -> None:
+        assert config.transactional_id is not None
+        self.machine = TransactionManager(config.transactional_id, config.transaction_timeout_ms)
+        self.transactional_id = config.transactional_id
+        self._client = client
+        self._accumulator = accumulator
+        self._coordinator = Coordinator(client, config.transactional_id, CoordinatorKind.TRANSACTION)
+        self._groups: dict[str, Coordinator] = {}
+        self._on_change = on_change
+        self._on_abort = on_abort
+        self._signal = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._failures = 0
+        self._task = watch(asyncio.get_running_loop().create_task(self._run(), name="transactions"))
+        accumulator.refuse(self._refusal)
+
+    # -- the user's calls ------------------------------------------------------------------------------------------
+
+    async def begin(self, timeout: float) -> None:
+        """Begins a transaction. The first call also initializes the producer's transactions."""
+        deadline = _deadline(timeout)
+        machine = self.machine
+        if machine.state in (TransactionState.UNINITIALIZED, TransactionState.INITIALIZING) or (
+            machine.state is TransactionState.ABORTABLE_ERROR and machine.identity is None
+        ):
+            machine.init()
+            await self._wait_for_call(deadline, "begin()")
+        features = await self._client.retries.run("begin()", deadline, self._coordinator.features)
+        machine.begin(features.get(_FEATURE, 0))
+        self._accumulator.accept()
+
+    async def commit(self, timeout: float) -> None:
+        self.machine.commit()
+        self._accumulator.refuse(self._refusal)  # which also closes the open batches, so that they are sent
+        await self._wait_for_call(_deadline(timeout), "commit()")
+
+    async def abort(self, timeout: float) -> None:
+        self.machine.abort()
+        self._accumulator.refuse(self._refusal)
+        self._on_abort(StateError("the transaction of this record was aborted"))
+        await self._wait_for_call(_deadline(timeout), "abort()")
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, timeout: float
+    ) -> None:
+        machine = self.machine
+        machine.add_offsets(group, offsets)
+        await self._wait_until(lambda: not machine.has_pending_offsets, _deadline(timeout), "send_offsets()")
+        machine.check_open()
+
+    def _refusal(self) -> HeadraceError:
+        """Why records are not accepted now."""
+        try:
+            self.machine.check_open()
+        except HeadraceError as error:
+            return error
+        return StateError("the transaction is being ended")
+
+    async def _wait_for_call(self, deadline: float, name: str) -> None:
+        await self._wait_until(lambda: self.machine.is_call_done, deadline, name)
+        self.machine.end_call()
+
+    async def _wait_until(self, is_true: Callable[[], bool], deadline: float, name: str) -> None:
+        self.wake()
+        try:
+            async with asyncio.timeout_at(deadline), self._changed:
+                await self._changed.wait_for(is_true)
+        except TimeoutError:
+            cause = self._client.connections.obstacle()
+            raise RequestTimeoutError(
+                f"{name} has not ended in time: call it again. It may still succeed"
+                + (f". Last error: {cause}" if cause else "")
+            ) from cause
+
+    # -- the sender, as `ProducerIdSource` ---------------------------------------------------------------------------
+
+    is_idempotent = True
+
+    @property
+    def current(self) -> ProducerIdentity | None:
+        return self.machine.identity
+
+    def request(self) -> None:
+        """Nothing to do: `begin` asks for an identity, and before it no records are accepted."""
+
+    def bump(self, used: ProducerIdentity | None) -> ProducerIdentity | None:
+        """A partition that misses a batch has to wait for the next identity, after the abort."""
+        return None if self.machine.identity == used else self.machine.identity
+
+    @property
+    def is_aborting(self) -> bool:
+        return self.machine.state in (TransactionState.ABORTING, TransactionState.FATAL_ERROR)
+
+    def may_send(self, partition: TopicPartition) -> bool:
+        """Whether batches of the partition can be sent now. If not, they may later."""
+        machine = self.machine
+        if not machine.may_send(partition):
+            machine.add_partition(partition)
+            if not machine.may_send(partition):
+                self.wake()
+                return False
+        return True
+
+    def batch_failed(self, identity: ProducerIdentity | None, error: HeadraceError) -> None:
+        """A batch of the transaction is given up."""
+        self.machine.batch_failed(identity, error)
+        self._after_error()
+        self.wake()
+
+    def wake(self) -> None:
+        self._signal.set()
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        machine = self.machine
+        while True:
+            identity = machine.identity
+            request = machine.take_request(self._accumulator.count_incomplete())
+            async with self._changed:
+                self._changed.notify_all()
+            if machine.identity != identity:
+                self._on_change()
+            if request is None:
+                await self._signal.wait()
+                self._signal.clear()
+                continue
+            step = await self._perform(request)
+            self._after_error()
+            if step is NextStep.CONTINUE:
+                self._failures = 0
+                self._on_change()
+                continue
+            if step is NextStep.RETRY_SOON:
+                await asyncio.sleep(SHORT_BACKOFF)
+                continue
+            if step is NextStep.FIND_COORDINATOR:
+                self._coordinator_of(request).forget()
+            self._failures += 1
+            await asyncio.sleep(self._client.retries.pause(self._failures))
+
+    def _after_error(self) -> None:
+        machine = self.machine
+        if machine.state in (TransactionState.ABORTABLE_ERROR, TransactionState.FATAL_ERROR):
+            self._accumulator.refuse(self._refusal)
+            if machine.state is TransactionState.FATAL_ERROR:
+                self._on_abort(self._refusal())
+
+    def _coordinator_of(self, request: TransactionRequest) -> Coordinator:
+        if request.group is None:
+            return self._coordinator
+        found = self._groups.get(request.group)
+        if found is None:
+            found = self._groups[request.group] = Coordinator(self._client, request.group)
+        return found
+
+    async def _perform(self, request: TransactionRequest) -> NextStep:
+        machine = self.machine
+        try:
+            body = await self._coordinator_of(request).call(
+                _APIS[request.api], request.fields, highest=request.versions.highest
+            )
+        except HeadraceError as error:
+            log.debug("%s failed: %s", request.api.value, error)
+            return machine.failed(request, error)
+        if request.api is TransactionApi.ADD_PARTITIONS:
+            return machine.answered_partitions(request, _codes(body.results_by_topic_v3_and_below))
+        if request.api is TransactionApi.COMMIT_OFFSETS:
+            return machine.answered_partitions(
+                request,
+                {
+                    TopicPartition(topic.name, each.partition_index): each.error_code
+                    for topic in body.topics
+                    for each in topic.partitions
+                },
+            )
+        producer_id = getattr(body, "producer_id", None)
+        identity = None if producer_id is None else ProducerIdentity(producer_id, body.producer_epoch)
+        return machine.answered(request, body.error_code, identity)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    async def abort_open(self, timeout: float) -> None:
+        """Aborts an open transaction: readers would wait for it until its timeout."""
+        if self.machine.needs_abort:
+            with contextlib.suppress(HeadraceError):
+                await self.abort(timeout)
+
+    def close(self) -> None:
+        self._task.cancel()
+
+
+def _codes(topics: Any) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, each.partition_index): each.partition_error_code
+        for topic in topics
+        for each in topic.results_by_partition
+    }
+
+
+def _deadline(timeout: float) -> float:
+    return asyncio.get_running_loop().time() + timeout

@@ -1,0 +1,463 @@
+"""Transactions of one producer (KIP-98, KIP-890): which call is allowed, and which request is sent next.
+
+    state            what happens                                    next
+    UNINITIALIZED    nothing                                         init: INITIALIZING
+    INITIALIZING     InitProducerId is sent, or waits                answer: READY
+    READY            no transaction                                  begin: IN_TRANSACTION
+    IN_TRANSACTION   partitions and offsets are added                commit: COMMITTING; abort: ABORTING
+    COMMITTING       the rest is sent, then EndTxn(commit)           answer: READY
+    ABORTING         answers are awaited, then EndTxn(abort)         answer: READY, or INITIALIZING for a new epoch
+    ABORTABLE_ERROR  nothing is sent                                 abort: ABORTING (no identity yet: init, too)
+    FATAL_ERROR      nothing is sent                                 close
+
+    call         allowed in
+    init         UNINITIALIZED, and in ABORTABLE_ERROR if the first InitProducerId failed
+    begin        READY
+    check_open   IN_TRANSACTION
+    add_offsets  IN_TRANSACTION
+    commit       IN_TRANSACTION
+    abort        IN_TRANSACTION, ABORTABLE_ERROR
+
+Any other call raises: in ABORTABLE_ERROR a TransactionAbortableError, in FATAL_ERROR a TransactionFatalError, else a
+StateError. `init`, `commit` and `abort` are pending until `end_call`. If the user's call times out before that, only
+the same call is allowed: it joins the pending one and gets its result.
+
+- One request is in flight at a time. `take_request` returns the next one. The order: a new epoch, partitions, offsets,
+  EndTxn. A request that is retried is made anew, so it may have more partitions; an EndTxn never changes.
+- transaction.version is given to `begin` and holds for that transaction. With 2, EndTxn brings the next identity. With
+  1, the identity stays. Its epoch is raised by InitProducerId after an abort that followed an error, because a late
+  batch could otherwise get into the next transaction; and before the first transaction with version 2.
+- EndTxn waits until all batches are answered or given up. It is not sent if the coordinator has no transaction: a
+  commit would be an error, and with version 1 an abort as well. So with version 1, a request that adds something and
+  was not answered is repeated before the abort: its answer tells whether there is a transaction. If it is refused,
+  InitProducerId takes the place of EndTxn: it aborts the transaction, if there is one.
+- EndTxn is repeated until it is answered. Only the coordinator knows whether the first one has arrived.
+- With version 2 an EndTxn(abort) answered by PRODUCER_FENCED does not prove a newer producer. The coordinator answers so
+  while it completes the previous transaction, if nothing of this one has arrived. InitProducerId tells.
+- Errors: `transaction_errors.py`. The first error that aborts the transaction is kept.
+
+Nothing here waits, sends or reads a clock. The owner locks.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from kio.schema.errors import ErrorCode
+
+from ..._protocol.codes import kafka_error
+from ...errors import (
+    EncodingError,
+    HeadraceError,
+    KafkaError,
+    ProducerFencedError,
+    ProtocolError,
+    StateError,
+    TransactionAbortableError,
+    TransactionError,
+    TransactionFatalError,
+    UnsupportedVersionError,
+)
+from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from .idempotence import ProducerIdentity
+from .transaction_errors import (
+    ErrorEffect,
+    TransactionApi,
+    effect_of,
+    effect_of_lost_batch,
+    effect_without_answer,
+    worst_of,
+)
+from .transaction_offsets import TransactionOffsets
+from .transaction_requests import TransactionRequest, TransactionRequests, VersionRange, versions_of
+
+SHORT_BACKOFF = 0.02
+"""Seconds, for `NextStep.RETRY_SOON`."""
+
+
+class TransactionState(enum.Enum):
+    UNINITIALIZED = "uninitialized"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    IN_TRANSACTION = "in transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "abortable error"
+    FATAL_ERROR = "fatal error"
+
+
+class NextStep(enum.Enum):
+    """What to do before the next `take_request`."""
+
+    CONTINUE = "continue"
+    RETRY = "retry"
+    """Wait for the backoff."""
+    RETRY_SOON = "retry soon"
+    """Wait for `SHORT_BACKOFF`: the coordinator still completes the previous transaction."""
+    FIND_COORDINATOR = "find coordinator"
+    """Wait for the backoff, and find the request's coordinator again."""
+
+
+class PendingCall(enum.Enum):
+    """The user's call that has not returned yet."""
+
+    INIT = "begin()"
+    COMMIT = "commit()"
+    ABORT = "abort()"
+
+
+_State = TransactionState
+_BEGIN = "begin()"
+_OPEN = (_State.IN_TRANSACTION, _State.COMMITTING)
+
+_ADVICE = {
+    _State.UNINITIALIZED: "transactions are not initialized. Call begin() first",
+    _State.READY: "there is no transaction. Call begin() first",
+    _State.IN_TRANSACTION: "a transaction is open. Call commit() or abort() first",
+}
+
+
+class TransactionManager:
+    """The machine above. Batches are sent with `identity`, in the versions `produce_versions`."""
+
+    def __init__(self, transactional_id: str, timeout_ms: int) -> None:
+        self.state = TransactionState.UNINITIALIZED
+        self.identity: ProducerIdentity | None = None
+        self.cause: HeadraceError | None = None
+        """The error that led to ABORTABLE_ERROR or FATAL_ERROR."""
+        self._transactional_id = transactional_id
+        self._requests = TransactionRequests(transactional_id, timeout_ms)
+        self._call: PendingCall | None = None
+        self._in_flight: TransactionRequest | None = None
+        self._is_fenced = False
+        self._needs_epoch = False
+        self._was_used_by_v1 = False  # the identity, in an earlier transaction
+        self._version = 1
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forgets the transaction."""
+        self._is_begun = False  # the coordinator may have a transaction; with version 1: it has one
+        self._is_end_sent = False
+        self._may_be_committed = False  # an EndTxn(commit) was not answered
+        self._has_failed = False
+        self._new: set[TopicPartition] = set()
+        self._added: set[TopicPartition] = set()
+        self._offsets = TransactionOffsets()
+        self._unsure: dict[TransactionApi, TransactionRequest] = {}  # adds that may have arrived
+        self._is_doubtful = False  # such an add was then refused
+
+    # -- the user ----------------------------------------------------------------------------------------------
+
+    def init(self) -> None:
+        if self._joins(PendingCall.INIT):
+            return
+        is_retry = self.state is _State.ABORTABLE_ERROR and self.identity is None
+        if self.state is not _State.UNINITIALIZED and not is_retry:
+            self._reject("initialize transactions again", "they are initialized. Call begin()")
+        self.state = _State.INITIALIZING
+        self.cause = None
+        self._call = PendingCall.INIT
+
+    def begin(self, transaction_version: int) -> None:
+        """`transaction_version` is the cluster's finalized feature level, or 0 if it has none."""
+        self._check_no_call(_BEGIN)
+        if self.state is not _State.READY:
+            self._reject("begin a transaction")
+        self._version = 2 if transaction_version >= 2 else 1
+        self._needs_epoch = self._version == 2 and self._was_used_by_v1
+        self.state = _State.IN_TRANSACTION
+
+    def check_open(self) -> None:
+        """Raises unless records and offsets can be added to the transaction."""
+        self._check_no_call("send() or send_offsets()")
+        if self.state is not _State.IN_TRANSACTION:
+            self._reject("add to a transaction")
+
+    def add_offsets(self, group: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """They are committed with the transaction. `has_pending_offsets` until the group's coordinator has them."""
+        self.check_open()
+        if offsets:
+            self._offsets.add(group, offsets)
+
+    def commit(self) -> None:
+        if self._joins(PendingCall.COMMIT):
+            return
+        if self.state is not _State.IN_TRANSACTION:
+            self._reject("commit")
+        self.state = _State.COMMITTING
+        self._call = PendingCall.COMMIT
+
+    def abort(self) -> None:
+        if self._joins(PendingCall.ABORT):
+            return
+        if self.state not in (_State.IN_TRANSACTION, _State.ABORTABLE_ERROR):
+            self._reject("abort")
+        self.state = _State.ABORTING
+        self._call = PendingCall.ABORT
+
+    @property
+    def is_call_done(self) -> bool:
+        """Whether the pending call can return: `end_call`."""
+        return self._call is not None and self.state not in (
+            _State.INITIALIZING,
+            _State.COMMITTING,
+            _State.ABORTING,
+        )
+
+    def end_call(self) -> None:
+        """The pending call returns to the user. Raises its error."""
+        assert self.is_call_done
+        self._call = None
+        if self.cause is not None:
+            raise self._error()
+
+    @property
+    def has_pending_offsets(self) -> bool:
+        return self.state in _OPEN and bool(self._offsets)
+
+    @property
+    def needs_abort(self) -> bool:
+        """Whether close() should abort: other readers would wait for the transaction's timeout."""
+        return self._is_begun and self._call is None and self.state in (_State.IN_TRANSACTION, _State.ABORTABLE_ERROR)
+
+    # -- the sender --------------------------------------------------------------------------------------------
+
+    @property
+    def produce_versions(self) -> VersionRange:
+        return versions_of(self._version, TransactionApi.PRODUCE)
+
+    def add_partition(self, partition: TopicPartition) -> None:
+        """A batch of it is about to be sent: see `may_send`."""
+        if partition in self._added or not self._is_open:
+            return
+        if self._version == 2:
+            self._added.add(partition)
+            self._is_begun = True
+        else:
+            self._new.add(partition)
+
+    def may_send(self, partition: TopicPartition) -> bool:
+        """Whether batches of the partition can be sent now. Outside of IN_TRANSACTION and COMMITTING they cannot: the
+        sender drops them when the transaction is aborted."""
+        return self._is_open and partition in self._added and not self._needs_epoch
+
+    def batch_failed(self, identity: ProducerIdentity | None, error: HeadraceError) -> None:
+        """The sender gives up a batch, for an error of the broker, its delivery timeout, or because the transaction is
+        aborted. `identity` is None if it was never sent. To be called before the batch is no longer counted as
+        unanswered."""
+        is_current = identity is None or identity == self.identity
+        if not is_current or self.state not in (*_OPEN, _State.ABORTABLE_ERROR, _State.ABORTING):
+            return
+        effect = effect_of_lost_batch(error)
+        assert effect is not ErrorEffect.ABORT or not (self._is_end_sent and self.state is _State.COMMITTING)
+        self._fail(effect, error)
+
+    @property
+    def _is_open(self) -> bool:
+        return self.state in _OPEN and not self._is_end_sent
+
+    # -- requests ----------------------------------------------------------------------------------------------
+
+    def take_request(self, unanswered: int) -> TransactionRequest | None:
+        """The request to send now, or None. `unanswered` counts the transaction's batches that are neither answered nor
+        given up, whether sent or not. To be asked after every event; the call may be done afterwards."""
+        if self._in_flight is not None:
+            return None
+        self._in_flight = self._next_request(unanswered)
+        return self._in_flight
+
+    def _next_request(self, unanswered: int) -> TransactionRequest | None:
+        if self.state in _OPEN and (request := self._next_addition()) is not None:
+            return request
+        if self.state is _State.ABORTING and not self._is_begun and self._unsure:
+            return next(iter(self._unsure.values()))
+        if self.state in (_State.COMMITTING, _State.ABORTING) and not unanswered:
+            if self._is_begun and not self._needs_epoch:  # before the new epoch nothing was sent
+                assert self.identity is not None
+                self._is_end_sent = True
+                return self._requests.end(self._version, self.identity, commits=self.state is _State.COMMITTING)
+            self._complete()
+        if self.state is _State.INITIALIZING:
+            return self._requests.init(self.identity)
+        return None
+
+    def _next_addition(self) -> TransactionRequest | None:
+        assert self.identity is not None
+        if self._needs_epoch:
+            return self._requests.init(self.identity)
+        if self._new:
+            return self._requests.add_partitions(self.identity, self._new)
+        if not self._offsets:
+            return None
+        group, offsets = self._offsets.first()
+        if self._version == 1 and not self._offsets.has_group(group.group_id):
+            return self._requests.add_offsets(self.identity, group.group_id)
+        self._is_begun = True
+        return self._requests.commit_offsets(self._version, self.identity, group, offsets)
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def answered(
+        self,
+        request: TransactionRequest,
+        code: int,
+        identity: ProducerIdentity | None = None,
+        detail: str | None = None,
+    ) -> NextStep:
+        """The answer to InitProducerId, AddOffsetsToTxn or EndTxn. `identity` is the answer's, if it has one; `detail`
+        is the broker's message."""
+        if request is not self._in_flight:
+            return NextStep.CONTINUE
+        self._in_flight = None
+        if code != ErrorCode.none:
+            return self._answered_with_error(request, code, detail)
+        self._unsure.pop(request.api, None)
+        if request.api is TransactionApi.ADD_OFFSETS:
+            self._is_begun = True
+            self._offsets.group_added(request.fields["group_id"])
+            return NextStep.CONTINUE
+        is_end = request.api is TransactionApi.END
+        if not is_end or self._version == 2:
+            if identity is None or identity.producer_id < 0:
+                error = ProtocolError(f"{request.api.value}: the answer has no producer id")
+                return self._fail(ErrorEffect.FATAL, error)
+            self.identity = identity
+            self._needs_epoch = self._was_used_by_v1 = False
+        if is_end:
+            self._complete()
+        elif self.state is _State.INITIALIZING:
+            self.state = _State.READY
+        return NextStep.CONTINUE
+
+    def answered_partitions(self, request: TransactionRequest, codes: Mapping[TopicPartition, int]) -> NextStep:
+        """The answer to AddPartitionsToTxn or TxnOffsetCommit."""
+        if request is not self._in_flight:
+            return NextStep.CONTINUE
+        self._in_flight = None
+        if request.api is TransactionApi.COMMIT_OFFSETS:
+            self._offsets.committed(request, {tp for tp, code in codes.items() if code == ErrorCode.none})
+        code = worst_of(request.api, codes)
+        if code != ErrorCode.none:
+            names = ", ".join(sorted(str(tp) for tp, each in codes.items() if each == code))
+            return self._answered_with_error(request, code, names)
+        if not request.partitions <= codes.keys():
+            return NextStep.RETRY
+        self._unsure.pop(request.api, None)
+        if request.api is TransactionApi.ADD_PARTITIONS:
+            self._is_begun = True
+            self._added |= request.partitions
+            self._new -= request.partitions
+        return NextStep.CONTINUE
+
+    def _answered_with_error(self, request: TransactionRequest, code: int, detail: str | None) -> NextStep:
+        error = kafka_error(code, f"{request.api.value} of {self._transactional_id!r}", detail)
+        effect = effect_of(request.api, code)
+        if code == ErrorCode.request_timed_out:
+            self._lost(request)
+        elif effect is ErrorEffect.ABORT and self._unsure.pop(request.api, None) is not None:
+            self._is_doubtful = True
+        if code == ErrorCode.producer_fenced and self._may_be_too_early(request):
+            self._needs_epoch = True
+            self._complete()
+            return NextStep.RETRY
+        is_first = request.api in (TransactionApi.ADD_PARTITIONS, TransactionApi.ADD_OFFSETS) and not self._is_begun
+        if code == ErrorCode.concurrent_transactions and is_first:
+            return NextStep.RETRY_SOON
+        return self._fail(effect, error)
+
+    def _may_be_too_early(self, request: TransactionRequest) -> bool:
+        is_abort = request.api is TransactionApi.END and self.state is _State.ABORTING
+        return is_abort and self._version == 2 and not self._may_be_committed
+
+    def failed(self, request: TransactionRequest, error: HeadraceError) -> NextStep:
+        """The request was not answered, was not sent, or its coordinator was not found (with the KafkaError of
+        FindCoordinator)."""
+        if request is not self._in_flight:
+            return NextStep.CONTINUE
+        self._in_flight = None
+        if not isinstance(error, (KafkaError, EncodingError, UnsupportedVersionError)):
+            self._lost(request)
+        return self._fail(effect_without_answer(request.api, error), error)
+
+    def _lost(self, request: TransactionRequest) -> None:
+        """The coordinator may have processed it."""
+        if request.api in (TransactionApi.ADD_PARTITIONS, TransactionApi.ADD_OFFSETS):
+            self._unsure[request.api] = request
+        elif request.api is TransactionApi.COMMIT_OFFSETS:
+            self._offsets.is_unsure = True
+        elif request.api is TransactionApi.END:
+            self._may_be_committed |= request.fields["committed"]
+
+    # -- the end, and errors -----------------------------------------------------------------------------------
+
+    def _complete(self) -> None:
+        """The transaction has ended, or there was none."""
+        if self._version == 1:
+            has_strays = self._is_begun and (self._has_failed or self._offsets.is_unsure)
+            self._needs_epoch |= self.state is _State.ABORTING and (has_strays or self._is_doubtful)
+            self._was_used_by_v1 |= self._is_begun
+        self._clear()
+        self.cause = None
+        if self.identity is None:
+            self.state = _State.UNINITIALIZED
+        else:
+            self.state = _State.INITIALIZING if self._needs_epoch else _State.READY
+
+    def _fail(self, effect: ErrorEffect, error: HeadraceError) -> NextStep:
+        if effect is ErrorEffect.RETRY:
+            return NextStep.RETRY
+        if effect is ErrorEffect.FIND:
+            return NextStep.FIND_COORDINATOR
+        if effect is ErrorEffect.ABORT and not (self._is_end_sent and self.state is _State.ABORTING):
+            self._has_failed = True
+            if self.state in (_State.INITIALIZING, *_OPEN):
+                self.state = _State.ABORTABLE_ERROR
+                self._is_end_sent = False
+                self.cause = error
+        elif self.state is not _State.FATAL_ERROR:
+            self._is_fenced = effect is ErrorEffect.FENCED
+            self.state = _State.FATAL_ERROR
+            self.cause = error
+            self._in_flight = None
+        return NextStep.CONTINUE
+
+    def _error(self) -> TransactionError:
+        """A new one each time, because an exception collects tracebacks."""
+        made: TransactionError
+        name = f"transactional.id {self._transactional_id!r}"
+        outcome = " It is unknown whether the transaction was committed." if self._may_be_committed else ""
+        if self.state is _State.ABORTABLE_ERROR:
+            advice = "abort(), then repeat the transaction" if self.identity else "begin() again"
+            made = TransactionAbortableError(f"the transaction of {name} failed: {self.cause}. Call {advice}")
+        elif self._is_fenced:
+            made = ProducerFencedError(
+                f"the producer of {name} is fenced: {self.cause}. Another producer with this id has started, or the "
+                f"transaction exceeded transaction.timeout.ms.{outcome} Close this producer and create a new one"
+            )
+        else:
+            made = TransactionFatalError(
+                f"the producer of {name} cannot continue: {self.cause}.{outcome} Close this producer"
+            )
+        made.__cause__ = self.cause
+        return made
+
+    def _joins(self, call: PendingCall) -> bool:
+        """Whether the same call is pending."""
+        if self._call is call:
+            return True
+        self._check_no_call(call.value)
+        return False
+
+    def _check_no_call(self, doing: str) -> None:
+        if self.state is _State.FATAL_ERROR:
+            raise self._error()
+        if self._call is not None:
+            name = self._call.value
+            raise StateError(f"cannot call {doing}: {name} has not returned yet. Call {name} again until it returns")
+
+    def _reject(self, doing: str, advice: str | None = None) -> None:
+        if self.state in (_State.ABORTABLE_ERROR, _State.FATAL_ERROR):
+            raise self._error()
+        raise StateError(f"cannot {doing}: {advice or _ADVICE[self.state]}")
