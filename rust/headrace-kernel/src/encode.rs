@@ -27,6 +27,23 @@ pub struct Fields<'a, H> {
     pub headers: H,
 }
 
+impl<'a, H> Fields<'a, H>
+where
+    H: Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
+{
+    /// The size of the key, the value and the headers, with their lengths. It does not depend on the batch.
+    #[inline]
+    pub(crate) fn content_size(&self) -> usize {
+        let mut headers = 0;
+        let mut size = 0;
+        for (name, value) in self.headers.clone() {
+            headers += 1;
+            size += size_bytes(Some(name)) + size_bytes(value);
+        }
+        size_bytes(self.key) + size_bytes(self.value) + size_i64(headers) + size
+    }
+}
+
 /// Collects the records of one batch.
 #[derive(Debug)]
 pub struct BatchBuilder {
@@ -79,32 +96,24 @@ impl BatchBuilder {
     where
         H: Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
     {
-        let body = self.body_size(fields);
+        self.size_with_body(self.body_size(fields.timestamp, fields.content_size()))
+    }
+
+    #[inline]
+    fn size_with_body(&self, body: usize) -> usize {
         self.size() + body + size_i64(body as i64)
     }
 
+    #[inline]
     fn timestamp_delta(&self, timestamp: i64) -> i64 {
         // Wrapping, as in Java: the reader adds the base timestamp, which wraps back.
         if self.count == 0 { 0 } else { timestamp.wrapping_sub(self.base_timestamp) }
     }
 
-    /// The size of a record without its length field.
-    fn body_size<'a, H>(&self, fields: &Fields<'a, H>) -> usize
-    where
-        H: Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
-    {
-        let mut headers = 0;
-        let mut size = 0;
-        for (name, value) in fields.headers.clone() {
-            headers += 1;
-            size += size_bytes(Some(name)) + size_bytes(value);
-        }
-        1 + size_i64(self.timestamp_delta(fields.timestamp))
-            + size_i32(self.count)
-            + size_bytes(fields.key)
-            + size_bytes(fields.value)
-            + size_i64(headers)
-            + size
+    /// The size of a record without its length field. `content` is its [`Fields::content_size`].
+    #[inline]
+    fn body_size(&self, timestamp: i64, content: usize) -> usize {
+        1 + size_i64(self.timestamp_delta(timestamp)) + size_i32(self.count) + content
     }
 
     /// Adds a record. After an error the builder is unchanged.
@@ -112,7 +121,26 @@ impl BatchBuilder {
     where
         H: Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
     {
-        let body = self.body_size(fields);
+        self.push_within(usize::MAX, fields, fields.content_size()).map(|_| ())
+    }
+
+    /// Adds a record, unless the builder has records and the batch would exceed `limit` bytes. Returns whether it did.
+    ///
+    /// `content` is the record's [`Fields::content_size`]. After an error the builder is unchanged.
+    #[inline]
+    pub(crate) fn push_within<'a, H>(
+        &mut self,
+        limit: usize,
+        fields: &Fields<'a, H>,
+        content: usize,
+    ) -> Result<bool, EncodeError>
+    where
+        H: Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
+    {
+        let body = self.body_size(fields.timestamp, content);
+        if self.count > 0 && self.size_with_body(body) > limit {
+            return Ok(false);
+        }
         let size = self.buffer.len().checked_add(body).filter(|&size| size <= LARGEST - 10);
         if size.is_none() || self.count == i32::MAX {
             return Err(EncodeError::TooLarge);
@@ -139,7 +167,7 @@ impl BatchBuilder {
             put_bytes(out, value);
         }
         self.count += 1;
-        Ok(())
+        Ok(true)
     }
 
     /// Compresses the records and writes the header.

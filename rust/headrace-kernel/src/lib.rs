@@ -16,6 +16,7 @@
 //! | `encode` | the batch of a Produce request |
 //! | `compress` | its compression |
 //! | `partition` | the partition of a key |
+//! | `partitioned` | many records into batches of their partitions |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -28,6 +29,7 @@ mod encode;
 mod error;
 mod header;
 mod partition;
+mod partitioned;
 mod record;
 mod transactions;
 mod varint;
@@ -38,4 +40,5 @@ pub use decode::{DEFAULT_MAX_BATCH_BYTES, Decoded, Fetched, decode, next_offset}
 pub use encode::{BatchBuilder, Fields, Stamp, stamp};
 pub use error::{Cause, DecodeError, EncodeError};
 pub use partition::{crc32, murmur2};
+pub use partitioned::{FinishedBatch, KeyHash, Limits, PartitionedBatches, Routing, RowError};
 pub use transactions::AbortedTransaction;
