@@ -341,6 +341,80 @@ class EncodedBatch(Buffer):
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
+class RowError(ValueError):
+    """A row of Arrow data cannot be encoded as a record.
+
+    Its partition does not exist, its timestamp is before 1970, a header has no name, its topic is invalid, or the
+    record is too large.
+    """
+
+    row: int
+    """The number of the row, from 0 on, over all Arrow batches."""
+    size: int | None
+    """The upper bound of the record's size if it exceeds `max_request_size`; None for other errors."""
+
+@final
+class ColumnEncoder:
+    """Encodes Arrow data into record batches, one Arrow batch at a time. Not for more than one thread at a time.
+
+    Call `next_topic`, then `encode` until it returns an empty list, and repeat both until `next_topic` returns None.
+    The encoder keeps the Arrow memory alive while it reads it with the GIL released.
+    """
+
+    def __new__(cls, data: object, *, default_timestamp: int, ignores_other_columns: bool = False) -> ColumnEncoder:
+        """`data` has `__arrow_c_stream__` or `__arrow_c_array__`, or is a `pyarrow.RecordBatchReader`.
+
+        | column | type | null |
+        |---|---|---|
+        | value (required), key | binary or string in any layout, or a dictionary of these | no value, no key |
+        | headers | list of struct<key or name: string, value: binary or string>, or a map | no headers |
+        | timestamp | timestamp of any unit, date64, or int64 in milliseconds | `default_timestamp` |
+        | partition | an integer | chosen by key, or sticky |
+        | topic | string, or a dictionary of strings | the topic "" |
+
+        Timestamps are rounded down to milliseconds. -1 ms, Kafka's "no timestamp", counts as null. The other columns
+        of `headrace.Records` (offset, timestampType, lane) are ignored.
+
+        Raises ValueError for any other column unless `ignores_other_columns`, for a repeated or a missing column, and
+        TypeError for a column of a wrong type.
+        """
+
+    def next_topic(self) -> str | None:
+        """The next topic in this Arrow batch, in order of appearance, or the first one of the next Arrow batch.
+
+        Returns "" for rows without a topic, and None at the end. The same topic may return in a later Arrow batch.
+        Exceptions of a `pyarrow.RecordBatchReader` are raised unchanged; errors of other streams, of which only the
+        text is available, become RuntimeErrors. Raises RuntimeError if rows of the topic before are not encoded, and
+        RowError for an invalid topic.
+        """
+
+    def encode(
+        self,
+        *,
+        partition_count: int,
+        partitioner: str,
+        sticky: Sequence[int],
+        batch_size: int,
+        max_request_size: int,
+        ignores_empty_key: bool = False,
+        codec: str = "none",
+        level: int | None = None,
+        max_bytes: int = ...,
+    ) -> list[tuple[int, EncodedBatch, int, int, int]]:
+        """Encodes about `max_bytes` (4 MiB by default, before compression) of the topic's rows, with the GIL released.
+
+        Returns (partition, batch, number of records, size before compression, first row), in an order that keeps the
+        order of rows within each partition. Returns an empty list after all rows of the topic in this Arrow batch.
+        Until then, batches that are not full may stay in the encoder, up to `max_bytes`.
+
+        The partition of a row is its own, or that of its key (`partitioner`: "murmur2" as in Java, "crc32" as in
+        librdkafka, "none" to ignore keys; with `ignores_empty_key` an empty key counts as none), or the first one of
+        `sticky` until a batch is complete, then the next one. After the last one follows the first one again.
+
+        Raises RowError for a row that cannot be encoded, when all rows of the topic before it have been returned.
+        Repeating the call raises it again, unless the arguments allow the row now.
+        """
+
 def murmur2(key: Buffer) -> int:
     """The hash of Java's default partitioner, as a signed number of 32 bits."""
 

@@ -1,13 +1,25 @@
 """Encoding of record batches, and hashes of keys, by the native kernel (`rust/headrace-kernel`)."""
 
-from ._native import BufferMemory, Delivery, EncodedBatch, OpenBatches, ProducerBatch, crc32, murmur2
+from ._native import (
+    BufferMemory,
+    ColumnEncoder,
+    Delivery,
+    EncodedBatch,
+    OpenBatches,
+    ProducerBatch,
+    RowError,
+    crc32,
+    murmur2,
+)
 
 __all__ = [
     "BufferMemory",
+    "ColumnEncoder",
     "Delivery",
     "EncodedBatch",
     "OpenBatches",
     "ProducerBatch",
+    "RowError",
     "crc32",
     "murmur2",
     "positive_murmur2",

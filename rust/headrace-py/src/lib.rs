@@ -4,17 +4,21 @@
 //! `Record` are views of these arrays, and the Arrow stream exports the arrays themselves.
 
 mod arrow;
+mod arrow_source;
 mod batch;
 mod buffer;
+mod cells;
 mod columns;
 mod decode;
 mod encode;
+mod encode_columns;
 mod exclusive;
 mod open_batches;
 mod producer_batch;
 mod record;
 mod repeated;
 mod represent;
+mod rows;
 
 // Columns have megabytes; one thread allocates them and another one drops them. The allocator of the C library returns
 // such memory to the operating system, and the next allocation causes a page fault for every 4 KiB. With ten responses
@@ -49,6 +53,8 @@ mod _native {
     use crate::decode::{DecodeError, decode, decode_all, next_offset};
     #[pymodule_export]
     use crate::encode::{EncodedBatch, crc32, murmur2};
+    #[pymodule_export]
+    use crate::encode_columns::{ColumnEncoder, RowError};
     #[pymodule_export]
     use crate::exclusive::Exclusive;
     #[pymodule_export]
