@@ -272,7 +272,8 @@ class ProducerBatch:
     def finish(self, codec: str = "none", level: int | None = None) -> EncodedBatch:
         """Compresses the records, with the GIL released. The batch takes no more records.
 
-        `codec` is none, gzip, snappy, lz4 or zstd; `level` (of gzip and zstd only) is the codec's default if None.
+        `codec` is none, gzip, snappy, lz4 or zstd; `level` (not of snappy) is the codec's default if None. As in Java,
+        lz4's default level 9 is its fast compressor, and the other levels, 1 to 17, are its high compressor.
         Raises ValueError for an unknown codec or level, and if there is no record.
         """
 

@@ -7,6 +7,8 @@ use crate::error::EncodeError;
 /// The size of the blocks in snappy's xerial framing, as in Java.
 const XERIAL_BLOCK: usize = 32 * 1024;
 const XERIAL_HEADER: &[u8] = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01";
+/// Below this level, liblz4 uses the fast compressor.
+const LOWEST_LZ4_HIGH: u32 = 2;
 
 /// A codec with its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,8 +19,10 @@ pub enum Compression {
     Gzip(u32),
     /// Blocks in the framing of the xerial library.
     Snappy,
-    /// The frame format with independent blocks of 64 KiB.
+    /// The frame format with independent blocks of 64 KiB. Java's default, level 9.
     Lz4,
+    /// The same with the high compressor: 1 to 17, as in Java. Levels above 12 compress like 12.
+    Lz4High(u32),
     /// −131072 (fast) to 22 (small).
     Zstd(i32),
 }
@@ -29,7 +33,7 @@ impl Compression {
             Self::None => "none",
             Self::Gzip(_) => "gzip",
             Self::Snappy => "snappy",
-            Self::Lz4 => "lz4",
+            Self::Lz4 | Self::Lz4High(_) => "lz4",
             Self::Zstd(_) => "zstd",
         }
     }
@@ -53,7 +57,7 @@ impl Compressor {
             Compression::None => 0,
             Compression::Gzip(_) => 1,
             Compression::Snappy => 2,
-            Compression::Lz4 => 3,
+            Compression::Lz4 | Compression::Lz4High(_) => 3,
             Compression::Zstd(_) => 4,
         }
     }
@@ -97,6 +101,20 @@ impl Compressor {
                 let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(info, out);
                 encoder.write_all(records).map_err(failed)?;
                 out = encoder.finish().map_err(|error| failed(io::Error::other(error)))?;
+            }
+            Compression::Lz4High(level) => {
+                let mut encoder = lz4::EncoderBuilder::new()
+                    .block_size(lz4::BlockSize::Max64KB)
+                    .block_mode(lz4::BlockMode::Independent)
+                    .block_checksum(lz4::liblz4::BlockChecksum::NoBlockChecksum)
+                    .checksum(lz4::ContentChecksum::NoChecksum)
+                    .level(level.max(LOWEST_LZ4_HIGH))
+                    .build(out)
+                    .map_err(failed)?;
+                encoder.write_all(records).map_err(failed)?;
+                let (written, result) = encoder.finish();
+                result.map_err(failed)?;
+                out = written;
             }
             Compression::Zstd(level) => {
                 let encoder = match &mut self.zstd {

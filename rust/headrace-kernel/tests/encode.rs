@@ -11,12 +11,15 @@ mod support;
 use support::invariants::{check, rows};
 use support::{Entry, crc32c};
 
-const COMPRESSIONS: [Compression; 8] = [
+const COMPRESSIONS: [Compression; 11] = [
     Compression::None,
     Compression::Gzip(1),
     Compression::Gzip(9),
     Compression::Snappy,
     Compression::Lz4,
+    Compression::Lz4High(1),
+    Compression::Lz4High(10),
+    Compression::Lz4High(17),
     Compression::Zstd(-5),
     Compression::Zstd(3),
     Compression::Zstd(19),
@@ -138,4 +141,22 @@ fn a_compressor_serves_many_batches() {
             assert_eq!(decode(&batch, &Fetched::at(0)).unwrap().columns.rows(), count as usize);
         }
     }
+}
+
+#[test]
+fn frames_of_lz4_are_those_of_java_at_every_level() {
+    let records: Vec<_> = (0..20_000).map(|index| (i64::from(index), Entry::at(index))).collect();
+    let mut sizes = Vec::new();
+    for compression in
+        [Compression::Lz4, Compression::Lz4High(1), Compression::Lz4High(12), Compression::Lz4High(17)]
+    {
+        let batch = built(&records).finish(&mut Compressor::new(compression), &Stamp::default()).unwrap();
+        assert_eq!(batch[22] & 7, 3, "the codec");
+        // The magic number; version 1 with independent blocks and no checksums; blocks of 64 KiB.
+        assert_eq!(batch[61..67], [0x04, 0x22, 0x4d, 0x18, 0x60, 0x40], "{compression:?}");
+        assert_eq!(decode(&batch, &Fetched::at(0)).unwrap().columns.rows(), records.len());
+        sizes.push(batch.len());
+    }
+    assert!(sizes[1] < sizes[0] && sizes[2] < sizes[1], "{sizes:?}");
+    assert_eq!(sizes[2], sizes[3]);
 }

@@ -23,7 +23,9 @@ pub fn compression(codec: &str, level: Option<i32>) -> PyResult<Compression> {
         ("gzip", None) => Ok(Compression::Gzip(6)),
         ("gzip", Some(level @ 1..=9)) => Ok(Compression::Gzip(level.unsigned_abs())),
         ("snappy", None) => Ok(Compression::Snappy),
-        ("lz4", None) => Ok(Compression::Lz4),
+        // As in Java, level 9 is the default, which is not the high compressor.
+        ("lz4", None | Some(9)) => Ok(Compression::Lz4),
+        ("lz4", Some(level @ 1..=17)) => Ok(Compression::Lz4High(level.unsigned_abs())),
         ("zstd", None) => Ok(Compression::Zstd(3)),
         ("zstd", Some(level @ -131_072..=22)) => Ok(Compression::Zstd(level)),
         ("none" | "gzip" | "snappy" | "lz4" | "zstd", Some(level)) => {

@@ -15,7 +15,7 @@ from headrace._record_batch import ColumnEncoder, ProducerBatch, crc32, positive
 from headrace.records import decode
 
 NOW = 1_700_000_000_000
-CODECS = [("none", None), ("gzip", 1), ("snappy", None), ("lz4", None), ("zstd", None), ("zstd", -7)]
+CODECS = [("none", None), ("gzip", 1), ("snappy", None), ("lz4", None), ("lz4", 3), ("zstd", None), ("zstd", -7)]
 HASHES = {"murmur2": positive_murmur2, "crc32": crc32}
 OPTIONS: dict[str, Any] = {
     "partition_count": 6,

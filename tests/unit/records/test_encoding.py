@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from headrace._record_batch import EncodedBatch, ProducerBatch, crc32, murmur2
 from headrace.records import decode
 
-CODECS = [("none", None), ("gzip", None), ("gzip", 9), ("snappy", None), ("lz4", None), ("zstd", None), ("zstd", -7)]
+CODECS = [
+    ("none", None),
+    ("gzip", None),
+    ("gzip", 9),
+    ("snappy", None),
+    ("lz4", None),
+    ("lz4", 9),
+    ("lz4", 17),
+    ("zstd", None),
+    ("zstd", -7),
+]
 FIELDS = st.none() | st.binary(max_size=40)
 RECORDS = st.tuples(
     st.integers(-1, 2**62), FIELDS, FIELDS, st.lists(st.tuples(st.text("abcé", max_size=3), FIELDS), max_size=3)
@@ -84,7 +94,8 @@ def test_a_finished_batch_takes_no_more_records() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "level"), [("lzma", None), ("none", 1), ("gzip", 0), ("gzip", 10), ("snappy", 1), ("zstd", 23)]
+    ("codec", "level"),
+    [("lzma", None), ("none", 1), ("gzip", 0), ("gzip", 10), ("snappy", 1), ("lz4", 0), ("lz4", 18), ("zstd", 23)],
 )
 def test_an_unknown_codec_or_level_is_refused_and_the_records_are_kept(codec: str, level: int | None) -> None:
     batch = batch_of()
