@@ -29,6 +29,7 @@ from .types import (
 
 if TYPE_CHECKING:
     from ._aio import AsyncConsumer
+    from ._aio.produce.bulk import Deliveries
     from ._aio.produce.producer import AsyncProducer
     from ._aio.run.options import Progress
     from ._aio.run.share_run import ShareProgress
@@ -49,6 +50,7 @@ _LAZY = {
     "AsyncProducer": "_aio.produce.producer",
     "AsyncShareConsumer": "_aio.share.consumer",
     "Consumer": "sync",
+    "Deliveries": "_aio.produce.bulk",
     "Delivery": "_record_batch",
     "GroupMember": "_machines.group.assignors",
     "LocalBroker": "local",
@@ -68,6 +70,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncShareConsumer",
     "Consumer",
+    "Deliveries",
     "Delivery",
     "GroupMember",
     "GroupMetadata",

@@ -208,6 +208,16 @@ class ProducerConfig(ClientConfig):
     )
 
     @property
+    def compression_level(self) -> int | None:
+        """The level of the codec, or None for its default."""
+        levels = {
+            "gzip": None if self.compression_gzip_level < 0 else self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return levels.get(self.compression_type)
+
+    @property
     def is_transactional(self) -> bool:
         return self.transactional_id is not None
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from .._aio.flag import SHORT_SLEEP, Flag
 from .._aio.lifecycle import THREAD_END
 from .._aio.produce.arguments import headers_of, timestamp_of
+from .._aio.produce.bulk import Deliveries, arguments_of, send_columns
 from .._aio.produce.producer import AsyncProducer, Bytes, Headers, parts_of
 from .._arguments import optional_seconds_of, topic_of
 from .._record_batch import Delivery
@@ -65,6 +67,26 @@ class Producer:
             while not found.wait(min(SHORT_SLEEP, attempt.seconds_left)):
                 attempt.check_time()
         return found
+
+    def send_all(self, topic: str, rows: Iterable[Bytes | dict[str, Any] | None]) -> Deliveries:
+        deliveries = Deliveries(self._parts.accumulator.waiting)
+        for number, row in enumerate(rows):
+            try:
+                deliveries.add(self.send(topic, **arguments_of(row)))
+            except Exception as error:
+                error.add_note(f"row {number} of send_all(); those before it were sent")
+                raise
+        return deliveries
+
+    def send_arrow(self, topic: str | None, data: object) -> Deliveries:
+        parts = self._parts
+        deliveries = Deliveries(parts.accumulator.waiting)
+        for name, flag in send_columns(parts, topic, data, deliveries):
+            deadline = time.monotonic() + parts.config.max_block_ms / 1000
+            while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline:
+                    raise parts.accumulator.timeout_error(name)
+        return deliveries
 
     def flush(self, *, timeout: float | None = None) -> None:
         seconds = optional_seconds_of(timeout)

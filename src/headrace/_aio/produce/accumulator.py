@@ -59,6 +59,7 @@ class Accumulator:
         self.waiting = DeliveryWaiting()
         self.memory = BufferMemory(config.buffer_memory)
         self.open: dict[str, OpenBatches] = {}  # by topic: the hot path of send()
+        self.key_hash = "none" if config.partitioner_ignore_keys else _HASHES[config.partitioner]
         self.incomplete: dict[ProducerBatch, None] = {}  # not done, the oldest first
         self.obstacle: HeadraceError | None = None  # why no broker accepts requests; a retry does not help
         self.wake: Callable[[], None] = _nothing
@@ -132,10 +133,14 @@ class Accumulator:
     def _batch_limit(self, batches: TopicBatches, partition: int) -> int:
         """batch.size, or more while batches wait to be sent: then larger ones are delivered earlier, because each
         request has one batch of a partition."""
+        is_busy = self._closed or self.pending(batches.name, partition)
+        return self.largest_batch if is_busy else max(1, self._config.batch_size)
+
+    @property
+    def largest_batch(self) -> int:
+        """The size of a batch when there are more records than can be sent at once."""
         size = self._config.batch_size
-        if self._closed or self.pending(batches.name, partition):
-            size = max(size, min(size * _GROWTH, self._config.max_request_size // 2))
-        return max(1, size)
+        return max(1, size, min(size * _GROWTH, self._config.max_request_size // 2))
 
     def _close_open(self, batches: TopicBatches, partition: int, *, is_full: bool) -> None:
         """Under `lock`."""
@@ -175,6 +180,21 @@ class Accumulator:
         self.wake()
 
     # -- waiting for metadata and memory, on the user's threads ----------------------------------------------------
+
+    def know_topic(self, topic: str, since: int) -> Flag | None:
+        """None if the topic's partitions are known; otherwise what to wait for. `since`: see `append`."""
+        with self.lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            return None if topic in self._topics else self._learn(topic, since)
+
+    def make_room(self, size: int) -> Flag | None:
+        """None if so many bytes fit into buffer.memory; otherwise what to wait for."""
+        with self.lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            has_room = not self.memory.used or self.memory.used + size <= self.memory.limit
+            return None if has_room else self._wait_for_memory()
 
     def _learn(self, topic: str, since: int) -> Flag:
         """Under `lock`."""
@@ -274,10 +294,9 @@ class Accumulator:
 
     def _new_topic(self, name: str, count: int) -> TopicBatches:
         config = self._config
-        hash_name = "none" if config.partitioner_ignore_keys else _HASHES[config.partitioner]
         batches = TopicBatches(
             name,
-            OpenBatches(count, hash_name, self.memory, config.max_request_size),
+            OpenBatches(count, self.key_hash, self.memory, config.max_request_size),
             StickyPartitioner(
                 config.batch_size, random.random, is_adaptive=config.partitioner_adaptive_partitioning_enable
             ),
@@ -289,11 +308,11 @@ class Accumulator:
             self.open[name] = batches.open
         return batches
 
-    def partition_count(self, topic: str) -> tuple[int, list[int]] | None:
-        """The number of partitions of a topic, and those with a leader. None if the topic is not known yet."""
+    def partition_count(self, topic: str) -> int:
+        """The number of partitions of a topic that is known."""
         with self.lock:
-            batches = self._topics.get(topic)
-            return None if batches is None else (len(batches.open), batches.available)
+            self._topics[topic].last_used = time.monotonic()
+            return len(self._topics[topic].open)
 
     def draw_partitions(self, topic: str, count: int) -> list[int]:
         """Sticky partitions for the next `count` batches of records without a key."""
@@ -305,6 +324,8 @@ class Accumulator:
                 drawn.append(batches.sticky.partition(batches.available, len(batches.open)))
                 size = max(1, self._config.batch_size)
                 batches.sticky.appended(size, batches.available, len(batches.open), is_batch_full=True)
+            if batches.open.sticky is not None and batches.open.get(batches.open.sticky) is None:
+                batches.open.sticky = batches.sticky.partition(batches.available, len(batches.open))
             return drawn
 
     # -- the sender, on the producer's thread ----------------------------------------------------------------------

@@ -32,6 +32,10 @@ class DeliveryWaiting:
         self.unseen.clear()
         return errors
 
+    def seen(self, errors: Iterable[HeadraceError]) -> None:
+        for error in errors:
+            self.unseen.pop(id(error), None)
+
     def result(self, delivery: Delivery, timeout: float | None) -> RecordMetadata:
         """Blocks the thread until the record is delivered. Without a timeout it ends nevertheless: after
         delivery.timeout.ms, a delivery has failed."""
@@ -58,7 +62,7 @@ class DeliveryWaiting:
     def _outcome(self, delivery: Delivery) -> RecordMetadata:
         error = delivery.error
         if error is not None:
-            self.unseen.pop(id(error), None)
+            self.seen((error,))
             raise error.with_traceback(None)  # without the frames of the last time
         return RecordMetadata(delivery.topic, delivery.partition, delivery.offset, delivery.timestamp)
 

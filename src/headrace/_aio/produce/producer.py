@@ -17,6 +17,7 @@ from ...types import GroupMetadata, OffsetAndMetadata, PartitionInfo, TopicParti
 from ..flag import Flag
 from ..lifecycle import THREAD_END
 from .arguments import headers_of, timestamp_of
+from .bulk import Deliveries, arguments_of, send_columns
 from .parts import ProducerParts
 
 Bytes = bytes | bytearray | memoryview | str
@@ -79,6 +80,35 @@ class AsyncProducer:
                     await found.wait_async()
             attempt.check_time()
         return found
+
+    async def send_all(self, topic: str, rows: Iterable[Bytes | dict[str, Any] | None]) -> Deliveries:
+        """Sends many records. A row is a value, or a dictionary with the arguments of `send`: value, key, headers,
+        timestamp, partition. If a row cannot be sent, its error is raised, and the rows before it were sent."""
+        deliveries = Deliveries(self._parts.accumulator.waiting)
+        for number, row in enumerate(rows):
+            try:
+                deliveries.add(await self.send(topic, **arguments_of(row)))
+            except Exception as error:
+                error.add_note(f"row {number} of send_all(); those before it were sent")
+                raise
+        return deliveries
+
+    async def send_arrow(self, topic: str | None, data: object) -> Deliveries:
+        """Sends a table: anything with Arrow data (pyarrow, polars, DuckDB, `Records` of a poll).
+
+        Columns are `value`, and any of `key`, `headers`, `timestamp`, `partition` and `topic`, which is for tables with
+        records of several topics. Batches are made of columns natively, without Python objects for records. A row that
+        cannot be sent raises ValueError or RecordTooLargeError; the rows before it were sent.
+        """
+        parts = self._parts
+        deliveries = Deliveries(parts.accumulator.waiting)
+        for name, flag in send_columns(parts, topic, data, deliveries):
+            try:
+                async with asyncio.timeout(parts.config.max_block_ms / 1000):
+                    await flag.wait_async()
+            except TimeoutError:
+                raise parts.accumulator.timeout_error(name) from None
+        return deliveries
 
     async def flush(self, *, timeout: float | None = None) -> None:
         """Sends all batches now, and waits until every record that was sent before is delivered or has failed.

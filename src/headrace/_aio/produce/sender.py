@@ -95,7 +95,6 @@ class Sender:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._topics_checked = -math.inf
-        self._level = _level_of(config)
         self._is_woken = False
         self._is_closed = False
 
@@ -215,7 +214,7 @@ class Sender:
 
     def _encode(self, sent: SentBatch[ProducerBatch]) -> None:
         config = self._config
-        encoded = sent.batch.finish(config.compression_type, self._level)
+        encoded = sent.batch.finish(config.compression_type, config.compression_level)
         if sent.identity.producer_id >= 0:
             is_transactional = self.transactions is not None
             encoded.stamp(
@@ -343,13 +342,6 @@ class Sender:
 
 def _size(batch: ProducerBatch) -> int:
     return batch.size if batch.encoded is None else len(batch.encoded)
-
-
-def _level_of(config: ProducerConfig) -> int | None:
-    """The level of the codec. None: its default."""
-    if config.compression_type == "gzip":
-        return None if config.compression_gzip_level < 0 else config.compression_gzip_level
-    return config.compression_zstd_level if config.compression_type == "zstd" else None
 
 
 _LAST_BY_NAME = 12  # the last version of Produce that has names of topics, and not ids

@@ -1,0 +1,139 @@
+"""Sending many records at once: `send_all` and `send_arrow`, and what becomes of their records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any
+
+from ..._arguments import short_repr, topic_of
+from ..._record_batch import ColumnEncoder, Delivery, ProducerBatch, RowError
+from ...errors import ConfigError, HeadraceError, RecordTooLargeError
+from ..flag import Flag
+from .delivery import DeliveryWaiting
+from .parts import ProducerParts
+
+_CHUNK = 4 * 2**20  # bytes that are encoded at a time
+
+
+class Deliveries:
+    """What becomes of many records. Await it, or call `result()`, until all of them are delivered."""
+
+    def __init__(self, waiting: DeliveryWaiting) -> None:
+        self._waiting = waiting
+        self._batches: dict[ProducerBatch, None] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return self._count
+
+    def add(self, delivery: Delivery) -> None:
+        self._batches[delivery._batch] = None
+        self._count += 1
+
+    def add_batches(self, batches: Iterable[ProducerBatch]) -> None:
+        for batch in batches:
+            self._batches[batch] = None
+            self._count += len(batch)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every record was delivered, or has failed."""
+        return all(batch.is_done for batch in self._leaves())
+
+    @property
+    def error(self) -> HeadraceError | None:
+        """Why a record was not delivered: the first such error, or None."""
+        return next((batch.error for batch in self._leaves() if batch.error is not None), None)
+
+    def result(self, timeout: float | None = None) -> int:
+        """Waits until all records are delivered, and returns how many there are. Raises the first error of one that was
+        not delivered, and RequestTimeoutError after `timeout` seconds."""
+        self._waiting.wait_for(self._batches, timeout)
+        return self._outcome()
+
+    def __await__(self) -> Generator[Any, None, int]:
+        yield from self._waiting.wait_for_async(self._batches).__await__()
+        return self._outcome()
+
+    def _outcome(self) -> int:
+        errors = [batch.error for batch in self._leaves() if batch.error is not None]
+        if errors:
+            self._waiting.seen(errors)
+            raise errors[0].with_traceback(None)
+        return self._count
+
+    def _leaves(self) -> Iterator[ProducerBatch]:
+        """The batches that have the records now. Some may have been split."""
+        remaining = list(self._batches)[::-1]
+        while remaining:
+            batch = remaining.pop()
+            if parts := batch.parts:
+                remaining.extend(reversed(parts))
+            else:
+                yield batch
+
+
+def send_columns(
+    parts: ProducerParts, topic: str | None, data: object, deliveries: Deliveries
+) -> Generator[tuple[str, Flag], None, None]:
+    """Encodes Arrow data and hands it to the sender. Yields a topic and what has to happen before more of its records
+    can be sent."""
+    parts.guard.check()
+    if topic is not None:
+        topic_of(topic, "topic")
+    accumulator, config = parts.accumulator, parts.config
+    parts.lifecycle.start()
+    encoder = ColumnEncoder(data, default_timestamp=int(time.time() * 1000))
+    chunk = max(1, min(_CHUNK, config.buffer_memory // 4))
+    batch_size = accumulator.largest_batch
+    while (found := encoder.next_topic()) is not None:
+        name = found or topic
+        if name is None:
+            raise ConfigError("send_arrow() needs a topic, or a column topic without nulls")
+        since = accumulator.metadata_version
+        while (flag := accumulator.know_topic(name, since)) is not None:
+            yield name, flag
+        count = accumulator.partition_count(name)
+        while True:
+            while (flag := accumulator.make_room(chunk)) is not None:
+                yield name, flag
+            try:
+                encoded = encoder.encode(
+                    partition_count=count,
+                    partitioner=accumulator.key_hash,
+                    ignores_empty_key=accumulator.key_hash == "crc32",
+                    sticky=accumulator.draw_partitions(name, chunk // batch_size + 1),
+                    batch_size=batch_size,
+                    max_request_size=config.max_request_size,
+                    codec=config.compression_type,
+                    level=config.compression_level,
+                    max_bytes=chunk,
+                )
+            except RowError as error:
+                if error.size is None:
+                    raise
+                raise RecordTooLargeError(f"{error}: see max.request.size") from error
+            if not encoded:
+                break
+            now = time.monotonic()
+            batches = [
+                ProducerBatch.of_encoded(name, partition, now, accumulator.waiting, batch, count_of, size)
+                for partition, batch, count_of, size, _ in encoded
+            ]
+            accumulator.add_encoded(batches)
+            deliveries.add_batches(batches)
+
+
+def arguments_of(row: Any) -> dict[str, Any]:
+    """The arguments of `send` for a row of `send_all`."""
+    if isinstance(row, dict):
+        if unknown := row.keys() - _ARGUMENTS:
+            names = ", ".join(sorted(map(str, unknown)))
+            raise TypeError(f"a row may have {', '.join(_ARGUMENTS)}, but not {names}: {short_repr(row)}")
+        return {"value": None, **row}
+    return {"value": row}
+
+
+_ARGUMENTS = ("value", "key", "headers", "timestamp", "partition")
