@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import enum
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -32,6 +35,18 @@ class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A record to write, as the arguments of `Producer.send`: what the handler of an exactly-once `run()` returns."""
+
+    topic: str
+    value: bytes | str | None
+    key: bytes | str | None = None
+    headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]] | None = None
+    timestamp: int | datetime.datetime | None = None
+    partition: int | None = None
 
 
 class RecordMetadata(NamedTuple):

@@ -19,6 +19,7 @@ from .group.rebalance import perform
 from .lifecycle import CLOSE_TIMEOUT, THREAD_END
 from .parts import ConsumerParts
 from .poll_loop import ITERATION_POLL, Wait
+from .produce.producer import AsyncProducer, check_transactional
 from .run.consumer_run import ConsumerRun
 from .run.options import DeadLetter, Handler, Progress, RunSettings
 from .run.tasks import run_tasks
@@ -187,6 +188,7 @@ class AsyncConsumer:
         drain: float = 30.0,
         on_progress: Callable[[Progress], Any] | None = None,
         progress_interval: float = 5.0,
+        producer: AsyncProducer | None = None,
     ) -> Progress:
         """Processes records until it is asked to stop: polls, calls `handler(record)`, commits finished records
         (KIP-983).
@@ -208,6 +210,11 @@ class AsyncConsumer:
         run(). With or without a timeout, max.poll.interval.ms is the limit: then the member leaves its group
         for session.timeout.ms, so that other members take over its partitions.
 
+        With a `producer` that has a transactional.id, everything happens exactly once: the handler returns a
+        ProducerRecord, a list of them, or None, and these are written, also to `dead_letter`, in transactions that
+        commit the offsets of the records they were made of. It needs enable.auto.commit=false. Readers of the output
+        set isolation.level=read_committed.
+
         Ends by wakeup(), SIGTERM and Ctrl-C (in the main thread, if the program does not handle them itself), or
         cancellation: running calls may end within `drain` seconds, and are committed. `on_progress` is called every
         `progress_interval` seconds, where run() was called.
@@ -215,6 +222,8 @@ class AsyncConsumer:
         Raises ConfigError (it needs commit.mode=done), StateError (it needs subscribe()), the last error of a handler,
         and errors of poll() and commit() that cannot be retried.
         """
+        if producer is not None:
+            check_transactional(producer, AsyncProducer)
         settings = RunSettings(
             order=order,
             concurrency=concurrency,
@@ -227,6 +236,7 @@ class AsyncConsumer:
             drain=drain,
             on_progress=on_progress,
             progress_interval=progress_interval,
+            producer=producer,
         )
         return await run_tasks(self, lambda launch: ConsumerRun(self._parts.for_run(), handler, settings, launch))
 

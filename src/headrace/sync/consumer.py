@@ -18,6 +18,7 @@ from .._aio.consumer import AsyncConsumer, parts_of
 from .._aio.group.rebalance import Background, Steps
 from .._aio.lifecycle import CLOSE_TIMEOUT, THREAD_END
 from .._aio.poll_loop import ITERATION_POLL, Wait
+from .._aio.produce.producer import check_transactional
 from .._aio.run.consumer_run import ConsumerRun
 from .._aio.run.options import DeadLetter, Handler, Progress, RunSettings
 from .._arguments import SomePartitions, commits_in, optional_seconds_of, seconds_of
@@ -25,6 +26,7 @@ from ..errors import CommitFailedError, ConcurrentUseError, ForkedError
 from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
+from .producer import Producer
 from .run import check_plain, run_threads
 from .threaded import Threaded, documented_as
 
@@ -185,7 +187,10 @@ class Consumer(Threaded):
         drain: float = 30.0,
         on_progress: Callable[[Progress], Any] | None = None,
         progress_interval: float = 5.0,
+        producer: Producer | None = None,
     ) -> Progress:
+        if producer is not None:
+            check_transactional(producer, Producer)
         settings = RunSettings(
             order=order,
             concurrency=concurrency,
@@ -198,6 +203,7 @@ class Consumer(Threaded):
             drain=drain,
             on_progress=on_progress,
             progress_interval=progress_interval,
+            producer=producer,
         )
         check_plain("Consumer", handler, dead_letter)
         with self._alone():

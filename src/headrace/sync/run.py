@@ -8,6 +8,7 @@ ends when the handler returns, and the next job that is launched gets a new thre
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import inspect
 import itertools
 import queue
@@ -17,9 +18,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Generic, Protocol
 
-from .._aio.poll_signal import PollSignal
 from .._aio.run.loop import Commit, J, Leave, P, Poll, Rest, RunLoop, Step, shown
 from .._aio.run.signals import stopped_by_signals
+from .._aio.run.transactional_commits import TransactionalCommits
 from ..records import Records
 
 _THREAD_END = 1.0
@@ -43,7 +44,7 @@ def run_threads(kind: str, consumer: Runnable, loop_with: Callable[[Callable[[J]
             step = next(steps)
             while True:
                 try:
-                    records = _perform(consumer, threads.run.poll_signal, step)
+                    records = _perform(consumer, threads.run, step)
                 except BaseException as error:  # noqa: BLE001  # the generator decides what it means
                     step = steps.throw(error)
                 else:
@@ -70,19 +71,34 @@ def _plain_only(kind: str) -> TypeError:
     return TypeError(f"{kind}.run() calls plain functions, on threads: use Async{kind}.run() for coroutines")
 
 
-def _perform(consumer: Runnable, poll_signal: PollSignal, step: Step) -> Records | None:
+def _perform(consumer: Runnable, run: RunLoop[J, P], step: Step) -> Records | None:
     match step:
         case Poll(max_records, seconds):
             return consumer.poll(seconds, max_records=max_records)
+        case Commit() if run.transactions is not None:
+            _commit_transaction(run.transactions)
         case Commit(None):
             consumer.commit_async()
         case Commit(timeout):
             consumer.commit(timeout=timeout)
         case Rest(seconds):
-            poll_signal.wait(seconds)
+            run.poll_signal.wait(seconds)
         case Leave():
             consumer.unsubscribe()
     return None
+
+
+def _commit_transaction(transactions: TransactionalCommits) -> None:
+    calls = transactions.steps()
+    with contextlib.closing(calls), contextlib.suppress(StopIteration):
+        call = next(calls)
+        while True:
+            try:
+                result = getattr(transactions.producer, call.method)(*call.arguments, **call.keywords)
+            except BaseException as error:  # noqa: BLE001  # the generator decides what it means
+                call = calls.throw(error)
+            else:
+                call = calls.send(result)
 
 
 class _Threads(Generic[J, P]):

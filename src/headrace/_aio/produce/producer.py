@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from ..._arguments import optional_seconds_of, topic_of
+from ..._arguments import optional_seconds_of, short_repr, topic_of
 from ..._record_batch import Delivery
 from ...config.producer import ProducerConfig
-from ...errors import HeadraceError, ProducerFencedError, RequestTimeoutError
+from ...errors import ConfigError, HeadraceError, ProducerFencedError, RequestTimeoutError
 from ...types import GroupMetadata, OffsetAndMetadata, PartitionInfo, TopicPartition
 from ..flag import Flag
 from ..lifecycle import THREAD_END
@@ -255,3 +255,11 @@ class AsyncProducer:
 def parts_of(producer: AsyncProducer) -> ProducerParts:
     """The internal interface, for `Producer`."""
     return producer._parts
+
+
+def check_transactional(producer: object, kind: type[Any]) -> None:
+    """For `run(producer=…)`. Raises TypeError, and ConfigError without a transactional.id."""
+    if not isinstance(producer, kind):
+        raise TypeError(f"producer must be a {kind.__name__}, not {short_repr(producer)}")
+    if producer._parts.config.transactional_id is None:
+        raise ConfigError("run(producer=…) needs a producer with a transactional.id")

@@ -33,13 +33,15 @@ from ..call_guard import CallGuard
 from ..commit.tracker import CompletionTracker
 from ..fetch.buffer import FetchBuffer
 from ..group.rebalance import Rebalancer
-from .dead_letters import DeadLetterTopic
+from .dead_letters import DeadLetterTopic, dead_letter_of
+from .exactly_once import ExactlyOnce
 from .loop import COMMIT_TIMEOUT, Commit, Leave, Poll, Rest, RunLoop, Step, Steps
 from .options import Handler, Progress, RunSettings
 
 log = logging.getLogger(__name__)
 
 _COMMIT_INTERVAL = 1.0  # where auto-commit is off
+_TRANSACTION_INTERVAL = 0.1  # readers of outputs wait for it
 _NEXT = {
     FailureAction.RETRY: "it counts as failed, and is retried when this call has ended",
     FailureAction.DEAD_LETTER: "it has failed for the last time, and its dead letter is written",
@@ -98,6 +100,11 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         self._dead_letter = settings.dead_letter
         self._limit = config.max_poll_records
         self._commits_itself = not config.enable_auto_commit
+        self._exactly_once: ExactlyOnce | None = None
+        if settings.producer is not None:
+            self._exactly_once = ExactlyOnce(settings.producer, config, parts.buffer, parts.completions, parts.group)
+            self.transactions = self._exactly_once.transactions
+        self._commit_interval = _COMMIT_INTERVAL if self._exactly_once is None else _TRANSACTION_INTERVAL
         self._scheduler: RecordScheduler[Record] = RecordScheduler(settings.for_scheduler())
         self._stop_asked = False
         self._seen_assignments = -1
@@ -111,10 +118,10 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         self._away_until: float | None = None
         self._resubscribe: Callable[[], None] | None = None
         self._rests = False  # before the next look
-        self._commit_due = self._began + _COMMIT_INTERVAL
+        self._commit_due = self._began + self._commit_interval
         self._committed = 0
         self.letters: DeadLetterTopic | None = None
-        if isinstance(settings.dead_letter, str):
+        if isinstance(settings.dead_letter, str) and self._exactly_once is None:
             servers = (
                 f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in config.bootstrap_servers
             )
@@ -132,11 +139,19 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         assert job.error is not None
         if self.letters is not None:
             return self.letters.write(job.record, job.error, job.attempts)
+        if isinstance(self._dead_letter, str):
+            return dead_letter_of(job.record, job.error, job.attempts, self._group.group_id, self._dead_letter)
         assert callable(self._dead_letter)
         return self._dead_letter(job.record, job.error)
 
     def succeeded(self, job: Job[Record], result: Any) -> None:
         if self._scheduler.is_ours(job):
+            if self._exactly_once is not None:
+                try:
+                    self._exactly_once.put(job.record, result)
+                except TypeError as error:
+                    self.aborted(job, error)
+                    return
             self._completions.done(job.record)
         with self._lock:
             news = self._scheduler.succeeded(job)
@@ -275,6 +290,8 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
             ownerships = (
                 None if changes == self._seen_assignments else {each.tp: each for each in self._buffer.assignment}
             )
+        if self._exactly_once is not None:
+            self._exactly_once.take_in(records, ownerships)
         with self._lock:
             if ownerships is not None:
                 self._seen_assignments = changes
@@ -313,7 +330,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
                 log.warning("the commit before a revoke failed: %s", error)
             self._committed_for = at_rest
         elif now >= self._commit_due:
-            self._commit_due = now + _COMMIT_INTERVAL
+            self._commit_due = now + self._commit_interval
             if count != self._committed:
                 self._committed = count
                 yield Commit(None)
@@ -430,6 +447,8 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
                 for state in assignment:
                     state.blocked_by &= ~CROWDED
         self._give_back()
+        if self._exactly_once is not None:
+            self._exactly_once.end()
         self._come_back()
         if self.letters is not None:
             self.letters.close()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._security.librdkafka import librdkafka_settings
 from ...errors import KafkaError
+from ...types import ProducerRecord
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -57,6 +58,11 @@ def letter_headers(
         *record.headers,
         *((PREFIX + name, str(value).encode("utf-8", "backslashreplace")) for name, value in added.items()),
     ]
+
+
+def dead_letter_of(record: Record, error: BaseException, attempts: int, group_id: str, topic: str) -> ProducerRecord:
+    """A dead letter as an output of an exactly-once run(): it is written in the transaction that has its offset."""
+    return ProducerRecord(topic, record.value, record.key, letter_headers(record, error, attempts, group_id))
 
 
 class DeadLetterTopic:

@@ -26,6 +26,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from ..._machines.run.handler_calls import HandlerCall, HandlerCalls, Overrun, Worker
 from ...errors import HeadraceError, WakeupError
 from ..poll_signal import PollSignal
+from .transactional_commits import TransactionalCommits
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,9 @@ class Pacing(Protocol):
 
 class RunLoop(abc.ABC, Generic[J, P]):
     """One run() with jobs of type J, which reports its progress as P. `steps` belongs to the caller's thread; workers
-    call the other methods from any thread."""
+    call the other methods from any thread. With `transactions`, these take the place of the consumer's commits."""
+
+    transactions: TransactionalCommits | None = None
 
     def __init__(
         self, poll_signal: PollSignal, settings: Pacing, max_poll_interval: float, launch: Callable[[J], None]

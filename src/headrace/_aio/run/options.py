@@ -97,6 +97,7 @@ class RunSettings:
     drain: float
     on_progress: Callable[[Progress], Any] | None
     progress_interval: float
+    producer: Any = None
 
     def __post_init__(self) -> None:
         check_limits(self)

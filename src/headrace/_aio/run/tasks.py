@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import inspect
 import traceback
 from collections.abc import Callable
 from typing import Any, Generic, Protocol
 
 from ...records import Records
-from ..poll_signal import PollSignal
 from .loop import Commit, J, Leave, P, Poll, Rest, RunLoop, Step, shown
 from .signals import stopped_by_signals
+from .transactional_commits import TransactionalCommits
 
 _CANCELLED_WITHIN = 1.0  # seconds that cancelled handlers have to end
 
@@ -38,7 +39,7 @@ async def run_tasks(consumer: AsyncRunnable, loop_with: Callable[[Callable[[J], 
             step = next(steps)
             while True:
                 try:
-                    records = await _perform(consumer, tasks.run.poll_signal, step)
+                    records = await _perform(consumer, tasks.run, step)
                 except BaseException as error:  # noqa: BLE001  # the generator decides what it means
                     if isinstance(error, asyncio.CancelledError):
                         here.uncancel()  # else timeouts on the way would take it for theirs; raised at the end
@@ -57,19 +58,34 @@ async def run_tasks(consumer: AsyncRunnable, loop_with: Callable[[Callable[[J], 
     return result
 
 
-async def _perform(consumer: AsyncRunnable, poll_signal: PollSignal, step: Step) -> Records | None:
+async def _perform(consumer: AsyncRunnable, run: RunLoop[J, P], step: Step) -> Records | None:
     match step:
         case Poll(max_records, seconds):
             return await consumer.poll(seconds, max_records=max_records)
+        case Commit() if run.transactions is not None:
+            await _commit_transaction(run.transactions)
         case Commit(None):
             consumer.commit_async()
         case Commit(timeout):
             await consumer.commit(timeout=timeout)
         case Rest(seconds):
-            await poll_signal.wait_async(seconds)
+            await run.poll_signal.wait_async(seconds)
         case Leave():
             await consumer.unsubscribe()
     return None
+
+
+async def _commit_transaction(transactions: TransactionalCommits) -> None:
+    calls = transactions.steps()
+    with contextlib.closing(calls), contextlib.suppress(StopIteration):
+        call = next(calls)
+        while True:
+            try:
+                result = await getattr(transactions.producer, call.method)(*call.arguments, **call.keywords)
+            except BaseException as error:  # noqa: BLE001  # the generator decides what it means
+                call = calls.throw(error)
+            else:
+                call = calls.send(result)
 
 
 class _Tasks(Generic[J, P]):

@@ -1,0 +1,88 @@
+"""What an exactly-once `run()` adds to one that is not: outputs wait here for the transaction that has their offsets.
+
+Handlers run on any thread: `put` takes the lock. Everything else belongs to the thread that polls.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Collection
+from typing import Any
+
+from ..._machines.fetch.partition import PartitionState, Position
+from ..._machines.run.outputs import Cut, PendingOutputs
+from ...config.consumer import ConsumerConfig
+from ...errors import ConfigError
+from ...records import Record, Records
+from ...types import ProducerRecord, TopicPartition
+from ..commit.tracker import CompletionTracker
+from ..fetch.buffer import FetchBuffer
+from ..group.rebalance import Rebalancer
+from .transactional_commits import TransactionalCommits, outputs_of
+
+
+class ExactlyOnce:
+    def __init__(
+        self,
+        producer: Any,
+        config: ConsumerConfig,
+        buffer: FetchBuffer,
+        completions: CompletionTracker,
+        group: Rebalancer,
+    ) -> None:
+        if config.enable_auto_commit:
+            raise ConfigError("run(producer=…) needs enable.auto.commit=false: transactions commit the offsets")
+        if config.enable_parallel_rebalance:
+            raise ConfigError(
+                "run(producer=…) does not work with enable.parallel.rebalance=true: the offsets of two lanes cannot be "
+                "committed in one transaction"
+            )
+        self.transactions = TransactionalCommits(producer, self._cut, self._committed, group.metadata)
+        self._buffer = buffer
+        self._completions = completions
+        self._outputs: PendingOutputs[ProducerRecord] = PendingOutputs()
+        self._lock = threading.Lock()  # guards `_outputs`
+
+    def take_in(self, records: Records, assigned: Collection[TopicPartition] | None) -> None:
+        """The records of a poll. `assigned` if the assignment has changed."""
+        with self._lock:
+            if assigned is not None:
+                self._outputs.keep(assigned)
+            for batch in records._batches:
+                if batch.first_offset is not None:
+                    self._outputs.begin(TopicPartition(batch.topic, batch.partition), batch.first_offset)
+
+    def put(self, record: Record, result: Any) -> None:
+        """What a handler has returned, before its record counts as done. Raises TypeError if that is no output."""
+        outputs = outputs_of(result)
+        with self._lock:
+            self._outputs.put(TopicPartition(record.topic, record.partition), record.offset, outputs)
+
+    def _cut(self) -> Cut[ProducerRecord]:
+        done = {}
+        with self._buffer.lock:
+            positions = {each.tp: each.position.offset for each in self._buffer.assignment if each.position is not None}
+        for tp, position in positions.items():
+            in_flight = self._completions.committable(tp)
+            done[tp] = position if in_flight is None else in_flight.low
+        with self._lock:
+            return self._outputs.cut(done)
+
+    def _committed(self, cut: Cut[ProducerRecord]) -> None:
+        with self._lock:
+            self._outputs.committed(cut)
+
+    def end(self) -> None:
+        """If the user continues with this consumer, records whose outputs were not written are delivered again."""
+        with self._lock:
+            unwritten = self._outputs.unwritten()
+        owned = self._buffer.partitions()
+        unresolved = self.transactions.unresolved_partitions
+        for tp in (unwritten.keys() | unresolved) & owned:
+            if tp in unresolved:  # only the group knows whether the last transaction was committed
+                self._buffer.move([tp], PartitionState.await_position)
+            else:
+                position = Position(unwritten[tp])
+                self._buffer.move([tp], functools.partial(PartitionState.seek, position=position))
+            self._completions.forget([tp])
