@@ -14,10 +14,9 @@ fn routing(sticky: &[u32]) -> Routing<'_> {
     Routing { partition_count: 7, key_hash: KeyHash::Murmur2, ignores_empty_key: false, sticky }
 }
 
-fn fields<'a>(
-    key: Option<&'a [u8]>,
-    value: &'a [u8],
-) -> Fields<'a, std::iter::Empty<(&'a [u8], Option<&'a [u8]>)>> {
+type NoHeaders<'a> = std::iter::Empty<(&'a [u8], Option<&'a [u8]>)>;
+
+fn fields<'a>(key: Option<&'a [u8]>, value: &'a [u8]) -> Fields<'a, NoHeaders<'a>> {
     Fields { timestamp: 5, key, value: Some(value), headers: std::iter::empty() }
 }
 
