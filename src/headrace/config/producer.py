@@ -159,7 +159,10 @@ class ProducerConfig(ClientConfig):
         _gzip_level, -1, "With compression.type=gzip: 1 (fast) to 9 (small). -1 is zlib's default."
     )
     compression_lz4_level: int = setting(
-        whole_number(1, 17), 9, "Accepted, but has no effect: headrace's LZ4 has only one level."
+        whole_number(1, 17),
+        9,
+        "With compression.type=lz4: 9 is the fast compressor, as in Java. The other levels are the high compressor, 1 "
+        "(fast) to 17 (small); levels above 12 compress like 12.",
     )
     compression_zstd_level: int = setting(
         whole_number(-131_072, 22), 3, "With compression.type=zstd: -131072 (fast) to 22 (small)."
