@@ -362,7 +362,14 @@ class ColumnEncoder:
     The encoder keeps the Arrow memory alive while it reads it with the GIL released.
     """
 
-    def __new__(cls, data: object, *, default_timestamp: int, ignores_other_columns: bool = False) -> ColumnEncoder:
+    def __new__(
+        cls,
+        data: object,
+        *,
+        default_timestamp: int,
+        ignored: Sequence[str] = (),
+        ignores_other_columns: bool = False,
+    ) -> ColumnEncoder:
         """`data` has `__arrow_c_stream__` or `__arrow_c_array__`, or is a `pyarrow.RecordBatchReader`.
 
         | column | type | null |
@@ -374,7 +381,7 @@ class ColumnEncoder:
         | topic | string, or a dictionary of strings | the topic "" |
 
         Timestamps are rounded down to milliseconds. -1 ms, Kafka's "no timestamp", counts as null. The other columns
-        of `headrace.Records` (offset, timestampType, lane) are ignored.
+        of `headrace.Records` (offset, timestampType, lane) are ignored, and so are those named in `ignored`.
 
         Raises ValueError for any other column unless `ignores_other_columns`, for a repeated or a missing column, and
         TypeError for a column of a wrong type.

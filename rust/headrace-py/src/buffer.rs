@@ -38,7 +38,8 @@ impl<'py> Bytes<'py> {
             if !error.is_instance_of::<PyTypeError>(object.py()) {
                 return error;
             }
-            let given = object.get_type().name().map_or_else(|_| String::from("object"), |name| name.to_string());
+            let given =
+                object.get_type().name().map_or_else(|_| String::from("object"), |name| name.to_string());
             PyTypeError::new_err(format!("{name} must be bytes, str or None, not {given}"))
         })
     }

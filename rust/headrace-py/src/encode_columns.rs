@@ -91,12 +91,17 @@ type Encoded = (u32, EncodedBatch, usize, usize, u64);
 #[pymethods]
 impl ColumnEncoder {
     #[new]
-    #[pyo3(signature = (data, *, default_timestamp, ignores_other_columns=false))]
-    fn new(data: &Bound<'_, PyAny>, default_timestamp: i64, ignores_other_columns: bool) -> PyResult<Self> {
+    #[pyo3(signature = (data, *, default_timestamp, ignored=Vec::new(), ignores_other_columns=false))]
+    fn new(
+        data: &Bound<'_, PyAny>,
+        default_timestamp: i64,
+        ignored: Vec<String>,
+        ignores_other_columns: bool,
+    ) -> PyResult<Self> {
         let (source, fields) = Source::open(data)?;
         Ok(Self {
             source,
-            layout: Layout::new(&fields, ignores_other_columns)?,
+            layout: Layout::new(&fields, &ignored, ignores_other_columns)?,
             default_timestamp,
             loaded: None,
             current: None,

@@ -117,7 +117,9 @@ impl OpenBatches {
             Some(partition) => usize::try_from(partition).ok(),
             None => self.partition_of(fields.key()).or(self.sticky),
         };
-        let Some(Some(batch)) = partition.and_then(|partition| self.open.get(partition)) else { return Ok(None) };
+        let Some(Some(batch)) = partition.and_then(|partition| self.open.get(partition)) else {
+            return Ok(None);
+        };
         let size = fields.size() + RECORD_OVERHEAD;
         if size + BATCH_OVERHEAD > self.largest || self.used.load(Ordering::Relaxed) + size > self.limit {
             return Ok(None);

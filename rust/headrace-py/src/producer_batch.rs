@@ -31,7 +31,8 @@ impl<'py> BorrowedFields<'py> {
             Some(headers) => headers
                 .iter()
                 .map(|(name, value)| {
-                    let value = value.as_ref().map(|value| Bytes::of("a header's value", value)).transpose()?;
+                    let value =
+                        value.as_ref().map(|value| Bytes::of("a header's value", value)).transpose()?;
                     Ok((Bytes::of("a header's name", name.as_any())?, value))
                 })
                 .collect::<PyResult<_>>()?,
@@ -54,10 +55,7 @@ impl<'py> BorrowedFields<'py> {
         self.key.as_ref().map(Bytes::as_slice)
     }
 
-    pub fn fields(
-        &self,
-        timestamp: i64,
-    ) -> Fields<'_, impl Iterator<Item = (&[u8], Option<&[u8]>)> + Clone> {
+    pub fn fields(&self, timestamp: i64) -> Fields<'_, impl Iterator<Item = (&[u8], Option<&[u8]>)> + Clone> {
         Fields {
             timestamp,
             key: self.key(),
@@ -72,7 +70,10 @@ impl<'py> BorrowedFields<'py> {
 
 enum Outcome {
     Pending,
-    Appended { base_offset: i64, log_append_time: i64 },
+    Appended {
+        base_offset: i64,
+        log_append_time: i64,
+    },
     Failed(Py<PyAny>),
     /// It was too large: its records are in these batches, in order.
     Split(Vec<Py<ProducerBatch>>),
@@ -101,7 +102,10 @@ pub struct ProducerBatch {
 }
 
 pub enum Appended {
-    Yes { index: usize, growth: usize },
+    Yes {
+        index: usize,
+        growth: usize,
+    },
     /// The batch is full or finished.
     No,
 }

@@ -18,11 +18,14 @@ const IGNORED: [&str; 3] = ["offset", "timestampType", "lane"];
 pub struct Layout([Option<usize>; COLUMNS.len()]);
 
 impl Layout {
-    /// Checks the names and types of all columns.
-    pub fn new(fields: &Fields, ignores_other_columns: bool) -> PyResult<Self> {
+    /// Checks the names and types of all columns except for those that are `ignored`.
+    pub fn new(fields: &Fields, ignored: &[String], ignores_other_columns: bool) -> PyResult<Self> {
         let mut indices = [None; COLUMNS.len()];
         for (index, field) in fields.iter().enumerate() {
             let name = field.name().as_str();
+            if ignored.iter().any(|each| each == name) {
+                continue;
+            }
             if let Some(column) = COLUMNS.iter().position(|&known| known == name) {
                 if indices[column].replace(index).is_some() {
                     return Err(PyValueError::new_err(format!("there are two columns '{name}'")));

@@ -9,6 +9,7 @@ from typing import Any
 from ..._arguments import short_repr, topic_of
 from ..._record_batch import ColumnEncoder, Delivery, ProducerBatch, RowError
 from ...errors import ConfigError, HeadraceError, RecordTooLargeError
+from ...records import Records
 from ..flag import Flag
 from .delivery import DeliveryWaiting
 from .parts import ProducerParts
@@ -85,7 +86,10 @@ def send_columns(
         topic_of(topic, "topic")
     accumulator, config = parts.accumulator, parts.config
     parts.lifecycle.start()
-    encoder = ColumnEncoder(data, default_timestamp=int(time.time() * 1000))
+    ignored = [] if topic is None else ["topic"]
+    if isinstance(data, Records):  # their partitions are those of the topic that they were read from
+        ignored.append("partition")
+    encoder = ColumnEncoder(data, default_timestamp=int(time.time() * 1000), ignored=ignored)
     chunk = max(1, min(_CHUNK, config.buffer_memory // 4))
     batch_size = accumulator.largest_batch
     while (found := encoder.next_topic()) is not None:
@@ -97,7 +101,7 @@ def send_columns(
             yield name, flag
         count = accumulator.partition_count(name)
         while True:
-            while (flag := accumulator.make_room(chunk)) is not None:
+            while (flag := accumulator.make_room(2 * chunk)) is not None:  # batches that are not full come on top
                 yield name, flag
             try:
                 encoded = encoder.encode(
@@ -114,7 +118,7 @@ def send_columns(
             except RowError as error:
                 if error.size is None:
                     raise
-                raise RecordTooLargeError(f"{error}: see max.request.size") from error
+                raise RecordTooLargeError(str(error)) from error
             if not encoded:
                 break
             now = time.monotonic()
