@@ -96,8 +96,8 @@ class AsyncProducer:
     async def send_arrow(self, topic: str | None, data: object) -> Deliveries:
         """Sends a table: anything with Arrow data (pyarrow, polars, DuckDB, `Records` of a poll).
 
-        Columns are `value`, and any of `key`, `headers`, `timestamp`, `partition` and `topic`. The column `topic` counts
-        if the argument is None, for tables with records of several topics. Batches are made of columns natively,
+        Columns are `value`, and any of `key`, `headers`, `timestamp`, `partition` and `topic`. The column `topic`
+        counts if the argument is None, for tables with records of several topics. Batches are made of columns natively,
         without Python objects for records. A row that cannot be sent raises ValueError or RecordTooLargeError; the rows
         before it were sent.
         """

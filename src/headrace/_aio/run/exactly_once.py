@@ -5,9 +5,8 @@ Handlers run on any thread: `put` takes the lock. Everything else belongs to the
 
 from __future__ import annotations
 
-import functools
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ..._machines.fetch.partition import PartitionState, Position
@@ -83,6 +82,9 @@ class ExactlyOnce:
             if tp in unresolved:  # only the group knows whether the last transaction was committed
                 self._buffer.move([tp], PartitionState.await_position)
             else:
-                position = Position(unwritten[tp])
-                self._buffer.move([tp], functools.partial(PartitionState.seek, position=position))
+                self._buffer.move([tp], _seek_to(unwritten[tp]))
             self._completions.forget([tp])
+
+
+def _seek_to(offset: int) -> Callable[[PartitionState], None]:
+    return lambda state: state.seek(Position(offset))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from ..._machines.run.outputs import Cut
-from ...errors import HeadraceError, KafkaError, RequestTimeoutError, TransactionAbortableError, TransactionError
+from ...errors import KafkaError, RequestTimeoutError, TransactionAbortableError, TransactionError
 from ...types import GroupMetadata, OffsetAndMetadata, ProducerRecord, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class TransactionalCommits:
             raise
         except BaseException as error:
             if not isinstance(error, TransactionError):  # else there is nothing left to abort
-                yield from self._abort(error)
+                yield from self._call_abort()
             raise
         self._unresolved = cut
         yield from self._end(cut)
@@ -117,17 +117,19 @@ class TransactionalCommits:
         self._unresolved = None
         self._committed(cut)
 
-    def _abort(self, error: BaseException) -> Calls:
+    def _abort(self, error: RequestTimeoutError | TransactionAbortableError) -> Calls:
         """Raises the error if the next transaction would fail for the same reason."""
+        yield from self._call_abort()
+        cause = error.__cause__ if isinstance(error, TransactionAbortableError) else None
+        if isinstance(cause, KafkaError) and cause.code in _HOPELESS:
+            raise error
+        log.warning("run(): a transaction was aborted, and is repeated: %s", error)
+
+    def _call_abort(self) -> Calls:
         try:
             yield ProducerCall("abort")
         except RequestTimeoutError:
             yield ProducerCall("abort")
-        cause = error.__cause__ if isinstance(error, TransactionAbortableError) else None
-        if isinstance(cause, KafkaError) and cause.code in _HOPELESS:
-            raise error
-        if isinstance(error, HeadraceError):
-            log.warning("run(): a transaction was aborted, and is repeated: %s", error)
 
 
 def _keywords(record: ProducerRecord) -> dict[str, Any]:
