@@ -19,7 +19,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from kio.schema.errors import ErrorCode
 
@@ -107,14 +107,14 @@ def effect_of(api: TransactionApi, code: int) -> ErrorEffect:
         return effects["retriable" if is_retriable(code) else "any other"]
 
 
-def worst_of(api: TransactionApi, codes: Mapping[object, int]) -> int:
+def worst_of(api: TransactionApi, codes: Iterable[int]) -> int:
     """The code that decides, of an answer with one code per partition."""
 
     def badness(code: int) -> tuple[ErrorEffect, bool]:
         # The partition with the error is a better cause than those that were not attempted for it.
         return effect_of(api, code), code != ErrorCode.operation_not_attempted
 
-    return max(codes.values(), key=badness, default=ErrorCode.none)
+    return max(codes, key=badness, default=ErrorCode.none)
 
 
 def effect_without_answer(api: TransactionApi, error: HeadraceError) -> ErrorEffect:
