@@ -32,8 +32,8 @@ the same call is allowed: it joins the pending one and gets its result.
   was not answered is repeated before the abort: its answer tells whether there is a transaction. If it is refused,
   InitProducerId takes the place of EndTxn: it aborts the transaction, if there is one.
 - EndTxn is repeated until it is answered. Only the coordinator knows whether the first one has arrived.
-- With version 2 an EndTxn(abort) answered by PRODUCER_FENCED does not prove a newer producer. The coordinator answers so
-  while it completes the previous transaction, if nothing of this one has arrived. InitProducerId tells.
+- With version 2, PRODUCER_FENCED as the answer to EndTxn(abort) does not prove a newer producer. The coordinator also
+  answers so while it completes the previous transaction, if nothing of this one has arrived. InitProducerId tells.
 - Errors: `transaction_errors.py`. The first error that aborts the transaction is kept.
 
 Nothing here waits, sends or reads a clock. The owner locks.
@@ -247,8 +247,12 @@ class TransactionManager:
         """The sender gives up a batch, for an error of the broker, its delivery timeout, or because the transaction is
         aborted. `identity` is None if it was never sent. To be called before the batch is no longer counted as
         unanswered."""
-        is_current = identity is None or identity == self.identity
-        if not is_current or self.state not in (*_OPEN, _State.ABORTABLE_ERROR, _State.ABORTING):
+        if identity is None:
+            is_relevant = self.state in _OPEN
+        else:
+            is_aborted = self.state in (_State.ABORTABLE_ERROR, _State.ABORTING)
+            is_relevant = identity == self.identity and (is_aborted or self.state in _OPEN)
+        if not is_relevant:
             return
         effect = effect_of_lost_batch(error)
         assert effect is not ErrorEffect.ABORT or not (self._is_end_sent and self.state is _State.COMMITTING)
@@ -338,7 +342,7 @@ class TransactionManager:
         self._in_flight = None
         if request.api is TransactionApi.COMMIT_OFFSETS:
             self._offsets.committed(request, {tp for tp, code in codes.items() if code == ErrorCode.none})
-        code = worst_of(request.api, codes)
+        code = worst_of(request.api, codes.values())
         if code != ErrorCode.none:
             names = ", ".join(sorted(str(tp) for tp, each in codes.items() if each == code))
             return self._answered_with_error(request, code, names)

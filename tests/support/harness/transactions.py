@@ -1,0 +1,140 @@
+"""Transaction managers in each of their states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from kio.schema.errors import ErrorCode as E
+
+from headrace._machines.produce.idempotence import ProducerIdentity
+from headrace._machines.produce.transaction import NextStep, TransactionManager, TransactionState
+from headrace._machines.produce.transaction_errors import TransactionApi
+from headrace._machines.produce.transaction_requests import TransactionRequest
+from headrace._protocol.codes import kafka_error
+from headrace.errors import (
+    RequestTimeoutError,
+    TransactionAbortableError,
+)
+from headrace.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+
+S, A = TransactionState, TransactionApi
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+GROUP = GroupMetadata("g", 5, "member", "instance")
+OFFSETS = {T0: OffsetAndMetadata(10, "m", 3), T1: OffsetAndMetadata(20)}
+FIRST = ProducerIdentity(7, 0)
+TIMEOUT = RequestTimeoutError("delivery timed out")
+
+
+def take(manager: TransactionManager, api: TransactionApi, unanswered: int = 0) -> TransactionRequest:
+    request = manager.take_request(unanswered)
+    assert request is not None
+    assert request.api is api
+    assert manager.take_request(unanswered) is None, "one request is in flight at a time"
+    return request
+
+
+def is_quiet(manager: TransactionManager, unanswered: int = 0) -> bool:
+    return manager.take_request(unanswered) is None
+
+
+def new() -> TransactionManager:
+    return TransactionManager("id", 60_000)
+
+
+def initializing() -> TransactionManager:
+    manager = new()
+    manager.init()
+    return manager
+
+
+def ready() -> TransactionManager:
+    manager = initializing()
+    manager.answered(take(manager, A.INIT_PRODUCER_ID), E.none, FIRST)
+    manager.end_call()
+    return manager
+
+
+def begun(version: int = 2, *partitions: TopicPartition) -> TransactionManager:
+    """In a transaction that has these partitions."""
+    manager = ready()
+    manager.begin(version)
+    for partition in partitions:
+        manager.add_partition(partition)
+    if version == 1 and partitions:
+        manager.answered_partitions(take(manager, A.ADD_PARTITIONS), dict.fromkeys(partitions, E.none))
+    return manager
+
+
+def committing(version: int = 2) -> TransactionManager:
+    manager = begun(version, T0)
+    manager.commit()
+    return manager
+
+
+def aborting(version: int = 2) -> TransactionManager:
+    manager = begun(version, T0)
+    manager.abort()
+    return manager
+
+
+def abortable(version: int = 2) -> TransactionManager:
+    manager = begun(version, T0)
+    manager.batch_failed(FIRST, TIMEOUT)
+    return manager
+
+
+def not_initialized() -> TransactionManager:
+    """The first InitProducerId was denied."""
+    manager = initializing()
+    manager.answered(take(manager, A.INIT_PRODUCER_ID), E.transactional_id_authorization_failed)
+    with pytest.raises(TransactionAbortableError, match=r"Call begin\(\) again"):
+        manager.end_call()
+    return manager
+
+
+def fatal() -> TransactionManager:
+    manager = begun(2, T0)
+    manager.batch_failed(FIRST, kafka_error(E.producer_fenced, "Produce"))
+    return manager
+
+
+def committed_late() -> TransactionManager:
+    """The user's commit has timed out, and then the transaction was committed."""
+    manager = committing()
+    manager.answered(take(manager, A.END), E.none, ProducerIdentity(7, 1))
+    return manager
+
+
+CALLS: dict[str, Callable[[TransactionManager], None]] = {
+    "init": TransactionManager.init,
+    "begin": lambda manager: manager.begin(2),
+    "check_open": TransactionManager.check_open,
+    "add_offsets": lambda manager: manager.add_offsets(GROUP, OFFSETS),
+    "commit": TransactionManager.commit,
+    "abort": TransactionManager.abort,
+}
+
+
+def waiting(api: TransactionApi) -> tuple[TransactionManager, TransactionRequest]:
+    """A machine with this request in flight."""
+    if api is A.INIT_PRODUCER_ID:
+        manager = initializing()
+    elif api is A.END:
+        manager = committing()
+    else:
+        manager = begun(2 if api is A.COMMIT_OFFSETS else 1)
+        if api is A.ADD_PARTITIONS:
+            manager.add_partition(T0)
+        else:
+            manager.add_offsets(GROUP, {T0: OffsetAndMetadata(1)})
+    return manager, take(manager, api)
+
+
+def answer(manager: TransactionManager, request: TransactionRequest, code: int) -> NextStep:
+    if request.partitions:
+        return manager.answered_partitions(request, dict.fromkeys(request.partitions, code))
+    return manager.answered(request, code)
+
+
+REQUESTS = list(A)[1:]
