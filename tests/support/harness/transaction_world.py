@@ -1,0 +1,491 @@
+"""A world for transactions: a model of the coordinator and the logs, a network with faults, and a user's program."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+
+from kio.schema.errors import ErrorCode as E
+
+from headrace._machines.produce.idempotence import ProducerIdentity
+from headrace._machines.produce.transaction import NextStep, TransactionManager, TransactionState
+from headrace._machines.produce.transaction_errors import ErrorEffect, TransactionApi, effect_of
+from headrace._machines.produce.transaction_requests import TransactionRequest
+from headrace._protocol.codes import kafka_error
+from headrace.errors import HeadraceError, NetworkError, RequestTimeoutError, TransactionError, TransactionFatalError
+from headrace.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+
+PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
+OFFSETS = TopicPartition("offsets of the group", 0)  # a log as well: its records are the numbers of transactions
+S = TransactionState
+
+
+class Log:
+    """A partition. Records are recognized by their name, as real ones are by their sequence numbers."""
+
+    def __init__(self) -> None:
+        self.identity = ProducerIdentity(0, -1)
+        self.seen: set[str] = set()
+        self.open: list[str] = []
+        self.committed: list[str] = []
+
+    def append(self, identity: ProducerIdentity, record: str) -> int:
+        if identity < self.identity:
+            return E.invalid_producer_epoch
+        self.identity = identity
+        if record not in self.seen:
+            self.seen.add(record)
+            self.open.append(record)
+        return E.none
+
+    def end(self, identity: ProducerIdentity, commits: bool) -> None:
+        self.identity = max(identity, self.identity)
+        if commits:
+            self.committed += self.open
+        self.open = []
+
+
+class Coordinator:
+    """Of one transactional id, with the logs."""
+
+    def __init__(self, last_epoch: int) -> None:
+        self.last_epoch = last_epoch
+        self.state = "Empty"
+        self.current = ProducerIdentity(0, -1)
+        self.previous: ProducerIdentity | None = None
+        self.marker = self.current
+        self.partitions: set[TopicPartition] = set()
+        self.version = 0  # of the transaction's requests: they must not be mixed
+        self.logs = {tp: Log() for tp in (*PARTITIONS, OFFSETS)}
+
+    def _bump(self) -> None:
+        self.previous = self.current
+        pid, epoch = self.current
+        self.current = ProducerIdentity(pid, epoch + 1) if epoch < self.last_epoch else ProducerIdentity(pid + 1, 0)
+
+    def _prepare(self, result: str, *, bumps: bool) -> None:
+        # The marker's epoch fences late batches. If the next producer id is a new one, it still is of the old one.
+        pid, epoch = self.current
+        self.marker = ProducerIdentity(pid, epoch + 1) if bumps else self.current
+        self.state = f"Prepare{result}"
+        if bumps:
+            self._bump()
+
+    def complete(self) -> None:
+        """The markers are written."""
+        if self.state.startswith("Prepare"):
+            for tp in self.partitions:
+                self.logs[tp].end(self.marker, self.state == "PrepareCommit")
+            self.state = self.state.replace("Prepare", "Complete")
+            self.partitions = set()
+            self.version = 0
+
+    def time_out(self) -> bool:
+        if self.state != "Ongoing":
+            return False
+        self._prepare("Abort", bumps=True)
+        return True
+
+    def init(self, identity: ProducerIdentity) -> tuple[int, ProducerIdentity | None]:
+        is_retry = identity == self.previous and self.state != "Ongoing"
+        if identity.producer_id >= 0 and identity != self.current and not is_retry:
+            return E.producer_fenced, None
+        if self.state.startswith("Prepare"):
+            return E.concurrent_transactions, None
+        if is_retry:
+            self.state = "Empty"
+            return E.none, self.current
+        if self.state == "Ongoing":
+            self._prepare("Abort", bumps=True)
+            return E.concurrent_transactions, None
+        self._bump()
+        if identity.producer_id < 0:
+            self.previous = None  # a new producer: the one before cannot claim that this was its own attempt
+        self.state = "Empty"
+        return E.none, self.current
+
+    def add(self, identity: ProducerIdentity, tp: TopicPartition, version: int) -> int:
+        if identity.producer_id != self.current.producer_id and identity != self.previous:
+            return E.invalid_producer_id_mapping
+        if identity != self.current:
+            return E.invalid_producer_epoch if version == 2 else E.producer_fenced
+        if self.state.startswith("Prepare"):
+            return E.concurrent_transactions
+        assert self.version in (0, version), "requests of both versions in one transaction"
+        self.state, self.version = "Ongoing", version
+        self.partitions.add(tp)
+        return E.none
+
+    def append(self, identity: ProducerIdentity, tp: TopicPartition, record: str, version: int) -> int:
+        if identity < self.logs[tp].identity:
+            return E.invalid_producer_epoch
+        if version == 2:
+            code = self.add(identity, tp, version)
+            if code != E.none:
+                return E.invalid_producer_epoch if code == E.invalid_producer_id_mapping else code
+        elif identity != self.current or self.state != "Ongoing" or tp not in self.partitions:
+            return E.transaction_abortable
+        return self.logs[tp].append(identity, record)
+
+    def end(self, identity: ProducerIdentity, commits: bool, version: int) -> tuple[int, ProducerIdentity | None]:
+        result = "Commit" if commits else "Abort"
+        is_current, is_previous = identity == self.current, version == 5 and identity == self.previous
+        if self.state == "Ongoing" and is_current:
+            assert self.version == (2 if version == 5 else 1), "EndTxn of the other version"
+            self._prepare(result, bumps=version == 5)
+        elif self.state.startswith("Prepare") and (is_previous or (is_current and version < 5)):
+            return (E.concurrent_transactions if self.state.endswith(result) else E.invalid_txn_state), None
+        elif self.state.startswith("Complete") and (is_previous or (is_current and version < 5)):
+            if not self.state.endswith(result):
+                return E.invalid_txn_state, None
+        elif is_current and version == 5 and not commits and not self.state.startswith("Prepare"):
+            self._bump()
+            self.state = "CompleteAbort"
+        elif is_current and not self.state.startswith("Prepare"):
+            return E.invalid_txn_state, None
+        else:
+            return E.producer_fenced, None
+        return E.none, self.current if version == 5 else None
+
+
+def error_of(call: Callable[[], None]) -> TransactionError | None:
+    try:
+        call()
+    except TransactionError as error:
+        return error
+    return None
+
+
+@dataclasses.dataclass(eq=False)
+class Batch:
+    partition: TopicPartition
+    record: str
+    identity: ProducerIdentity | None = None  # from its first attempt on
+    is_on_wire: bool = False
+
+
+@dataclasses.dataclass
+class Transaction:
+    number: int
+    records: set[str] = dataclasses.field(default_factory=set)
+    result: str = "open"  # committing, committed, aborted, unknown
+    is_broken: bool = False  # a batch failed
+    is_commit_lost: bool = False  # an EndTxn(commit) was not answered
+
+    def failed(self) -> None:
+        """A commit that fails is no commit, unless an earlier attempt of it has arrived."""
+        self.result = "unknown" if self.is_commit_lost else "aborted"
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.coordinator = Coordinator(self.dice.choice([3, 30000, 30000]))
+        self.version = self.dice.choice([1, 2])
+        self.is_upgraded = self.dice.random() < 0.5  # some time
+        self.manager = TransactionManager("id", 60_000)
+        self.request: TransactionRequest | None = None
+        self.batches: list[Batch] = []  # neither answered nor given up
+        self.late: list[tuple[object, int]] = []  # requests that still arrive, with their version
+        self.places = {"transaction": 0, "group": 0}
+        self.found = dict(self.places)
+        self.transactions: list[Transaction] = []
+        self.waiting = ""  # the user's call that has not returned; it may have timed out
+        self.excuses: set[str] = set()  # why a fatal error is allowed
+        self.danger = self.dice.choice([0.1, 0.4, 1.0])  # how many faults there are
+        self.completing = self.dice.choice([0.3, 0.05])  # how soon the coordinator has written all markers
+        self.lateness = self.dice.choice([0.2, 0.02])  # how soon late requests arrive
+        self.is_calm = False
+        self.is_fenced = False
+        self.is_add_lost = False
+        self.is_dead = False
+
+    def chance(self, likely: float) -> bool:
+        return not self.is_calm and self.dice.random() < likely * self.danger
+
+    def fate(self) -> float:
+        """Of a request: 1.0 means that nothing goes wrong."""
+        return self.dice.random() if self.chance(1.0) else 1.0
+
+    def step(self) -> None:
+        actions = [self.use, self.use, self.send, self.send, self.ask, self.carry, self.carry, self.produce_answer]
+        rare = [self.expire, self.move, self.time_out, self.fence, self.upgrade]
+        if self.chance(0.12):
+            self.dice.choice(rare)()
+        elif self.chance(self.lateness):
+            self.arrive_late()
+        elif self.dice.random() < self.completing:
+            self.coordinator.complete()
+        else:
+            self.dice.choice(actions)()
+
+    # -- the user ------------------------------------------------------------------------------------------------
+
+    def use(self) -> None:
+        """The user's program. A call that timed out is called again."""
+        manager = self.manager
+        if self.is_dead:
+            return
+        if self.waiting:
+            getattr(manager, self.waiting)()
+            if manager.is_call_done:
+                self.returned(self.waiting)
+        elif manager.state is S.UNINITIALIZED:
+            self.call("init")
+        elif manager.state is S.READY:
+            manager.begin(self.version)
+            self.transactions.append(Transaction(len(self.transactions)))
+            self.is_add_lost = False
+        elif manager.state is S.ABORTABLE_ERROR:
+            self.call("init" if manager.identity is None and self.dice.random() < 0.5 else "abort")
+        elif manager.state is S.IN_TRANSACTION:
+            self.dice.choice([self.write] * 4 + [self.add_offsets, self.commit, self.commit, self.abort])()
+        elif manager.state is S.FATAL_ERROR:
+            self.died()
+
+    def call(self, name: str) -> None:
+        getattr(self.manager, name)()
+        self.waiting = name
+
+    def write(self) -> None:
+        transaction = self.transactions[-1]
+        if len(transaction.records) < 6:
+            batch = Batch(self.dice.choice(PARTITIONS), f"{transaction.number}:{len(transaction.records)}")
+            transaction.records.add(batch.record)
+            self.batches.append(batch)
+
+    def add_offsets(self) -> None:
+        number = self.transactions[-1].number
+        self.transactions[-1].records.add(f"offset {number}")
+        self.manager.add_offsets(GroupMetadata("g", 1, "m"), {OFFSETS: OffsetAndMetadata(number)})
+
+    def commit(self) -> None:
+        self.transactions[-1].result = "committing"
+        self.call("commit")
+
+    def abort(self) -> None:
+        self.transactions[-1].result = "aborted"
+        self.call("abort")
+
+    def returned(self, call: str) -> None:
+        self.waiting = ""
+        error = error_of(self.manager.end_call)
+        if isinstance(error, TransactionFatalError):
+            self.died()
+            is_unknown = any(each.result == "unknown" for each in self.transactions)
+            assert ("unknown whether" in str(error)) == is_unknown, "the user is misled about the outcome"
+        elif error is not None and call == "commit":
+            self.transactions[-1].failed()
+        elif error is None and call != "init" and self.transactions:
+            self.transactions[-1].result = "committed" if call == "commit" else "aborted"
+
+    def died(self) -> None:
+        self.is_dead = True
+        assert self.excuses, f"a fatal error without a reason: {self.manager.cause}"
+        if self.transactions and self.transactions[-1].result != "committed":
+            self.transactions[-1].failed()
+
+    # -- the sender ----------------------------------------------------------------------------------------------
+
+    def send(self) -> None:
+        manager = self.manager
+        if manager.state in (S.ABORTABLE_ERROR, S.ABORTING, S.FATAL_ERROR):
+            for batch in [each for each in self.batches if not each.is_on_wire]:
+                self.give_up(batch, RequestTimeoutError("aborted"))
+            return
+        idle = [each for each in self.batches if not each.is_on_wire]
+        if idle:
+            batch = self.dice.choice(idle)
+            manager.add_partition(batch.partition)
+            if manager.may_send(batch.partition):
+                assert batch.identity in (None, manager.identity), "a batch of another epoch"
+                batch.identity = manager.identity
+                batch.is_on_wire = True
+
+    def give_up(self, batch: Batch, error: HeadraceError) -> None:
+        if self.manager.state in (S.IN_TRANSACTION, S.COMMITTING):
+            self.transactions[-1].is_broken = True
+        self.manager.batch_failed(batch.identity, error)
+        self.batches.remove(batch)
+
+    def produce_answer(self) -> None:
+        on_wire = [each for each in self.batches if each.is_on_wire]
+        if not on_wire:
+            return
+        batch = self.dice.choice(on_wire)
+        version = 2 if self.manager.produce_versions.highest > 11 else 1
+        fate = self.fate()
+        batch.is_on_wire = False
+        if fate < 0.1:  # late, and nobody waits for the answer
+            self.late.append((dataclasses.replace(batch), version))
+            return
+        if fate < 0.15:
+            return
+        code = self.produce(batch, version)
+        if self.chance(0.03):
+            code = E.message_too_large if batch.record not in self.log(batch).seen else code
+        if fate < 0.2:
+            return
+        if code == E.none:
+            self.batches.remove(batch)
+        elif effect_of(TransactionApi.PRODUCE, code) is not ErrorEffect.RETRY:
+            self.give_up(batch, kafka_error(code, "Produce"))
+
+    def log(self, batch: Batch) -> Log:
+        return self.coordinator.logs[batch.partition]
+
+    def produce(self, batch: Batch, version: int) -> int:
+        assert batch.identity is not None
+        return self.coordinator.append(batch.identity, batch.partition, batch.record, version)
+
+    def expire(self) -> None:
+        if self.batches:
+            self.give_up(self.dice.choice(self.batches), RequestTimeoutError("delivery timed out"))
+
+    # -- transactional requests ----------------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        request = self.manager.take_request(len(self.batches))
+        if request is None:
+            return
+        assert self.request is None, "two requests in flight"
+        self.request = request
+        if request.api is TransactionApi.INIT_PRODUCER_ID and self.manager.identity is not None:
+            assert request.fields["producer_id"] >= 0, "it would fence its successor"
+        if request.api is TransactionApi.END:
+            assert not self.batches, "EndTxn before all batches were answered"
+            if request.fields["committed"]:
+                assert self.transactions[-1].result == "committing", "a commit that the user did not ask for"
+                assert not self.transactions[-1].is_broken, "a commit without all records"
+
+    def carry(self) -> None:
+        """The request in flight arrives, or not; it is answered, or not."""
+        request = self.request
+        if request is None:
+            return
+        self.request = None
+        fate = self.fate()
+        # With version 1 the coordinator cannot tell which transaction a late EndTxn is for.
+        if fate < 0.1 and self.may_be_late(request):
+            self.late.append((request, request.versions.highest))
+            step = self.manager.failed(request, RequestTimeoutError("late"))
+        elif fate < 0.15:
+            step = self.manager.failed(request, NetworkError("lost"))
+        else:
+            code, identity = self.handle(request, is_faulty=True)
+            if fate < 0.25:
+                step = self.manager.failed(request, NetworkError("the answer is lost"))
+            elif request.api in (TransactionApi.ADD_PARTITIONS, TransactionApi.COMMIT_OFFSETS):
+                step = self.manager.answered_partitions(request, dict.fromkeys(request.partitions, code))
+            else:
+                step = self.manager.answered(request, code, identity)
+                if request.api is TransactionApi.END and code == E.none:
+                    self.transactions[-1].is_commit_lost = False
+        self.is_add_lost |= fate < 0.25 and request.api in (TransactionApi.ADD_PARTITIONS, TransactionApi.ADD_OFFSETS)
+        if fate < 0.25 and request.api is TransactionApi.END and request.fields["committed"]:
+            self.transactions[-1].is_commit_lost = True
+        if step is NextStep.FIND_COORDINATOR:
+            place = "transaction" if request.group is None else "group"
+            self.found[place] = self.places[place]
+
+    def may_be_late(self, request: TransactionRequest) -> bool:
+        return request.api is TransactionApi.INIT_PRODUCER_ID or request.versions.lowest == 5
+
+    def handle(self, request: TransactionRequest, *, is_faulty: bool) -> tuple[int, ProducerIdentity | None]:
+        place = "transaction" if request.group is None else "group"
+        if is_faulty and self.found[place] != self.places[place]:
+            return E.not_coordinator, None
+        if is_faulty and self.chance(0.05):
+            return E.coordinator_load_in_progress, None
+        api, coordinator = request.api, self.coordinator
+        fields = {name.removeprefix("v3_and_below_"): value for name, value in request.fields.items()}
+        identity = ProducerIdentity(fields["producer_id"], fields["producer_epoch"])
+        if api is TransactionApi.INIT_PRODUCER_ID:
+            if is_faulty and self.chance(0.05):
+                return E.transactional_id_authorization_failed, None
+            return coordinator.init(identity)
+        if api is TransactionApi.END:
+            if is_faulty and fields["committed"] and coordinator.state == "Ongoing" and self.chance(0.05):
+                return E.transaction_abortable, None
+            code, following = coordinator.end(identity, fields["committed"], request.versions.highest)
+            assert not (self.is_fenced and fields["committed"] and code == E.none), "a fenced producer commits"
+            return code, following
+        if is_faulty and self.chance(0.05):
+            if self.is_add_lost:
+                self.excuses.add("an addition was refused after one that got lost")
+            return E.group_authorization_failed, None
+        if api is TransactionApi.COMMIT_OFFSETS:
+            version = 2 if request.versions.highest == 5 else 1
+            number = fields["topics"][0]["partitions"][0]["committed_offset"]
+            return coordinator.append(identity, OFFSETS, f"offset {number}", version), None
+        partitions = request.partitions or {OFFSETS}
+        return max(coordinator.add(identity, tp, 1) for tp in partitions), None
+
+    # -- rare events ---------------------------------------------------------------------------------------------
+
+    def arrive_late(self) -> None:
+        if self.late:
+            what, version = self.late.pop(self.dice.randrange(len(self.late)))
+            if isinstance(what, Batch):
+                self.produce(what, version)
+            elif isinstance(what, TransactionRequest):
+                before = self.coordinator.current
+                self.handle(what, is_faulty=False)
+                if what.fields["producer_id"] == -1 and before != self.coordinator.current:
+                    self.excuses.add("fenced by its own late InitProducerId")
+                elif self.manager.state in (S.ABORTABLE_ERROR, S.ABORTING) and before != self.coordinator.current:
+                    self.excuses.add("a late commit arrived before the abort")
+
+    def move(self) -> None:
+        self.places[self.dice.choice(["transaction", "group"])] += 1
+
+    def time_out(self) -> None:
+        if self.dice.random() < 0.2 and self.coordinator.time_out():
+            self.excuses.add("the transaction timed out")
+
+    def fence(self) -> None:
+        """Another producer of the same id starts."""
+        if self.dice.random() < 0.2:
+            self.excuses.add("fenced")
+            code, _ = self.coordinator.init(ProducerIdentity(-1, -1))
+            self.is_fenced |= code == E.none and self.manager.identity is not None
+
+    def upgrade(self) -> None:
+        if self.is_upgraded:
+            self.version = 2
+
+    # -- checks --------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        visible = {record for log in self.coordinator.logs.values() for record in log.committed}
+        for transaction in self.transactions:
+            seen = transaction.records & visible
+            assert seen in (set(), transaction.records), f"a part of transaction {transaction.number} is visible"
+            if transaction.result in ("open", "aborted"):
+                assert not seen, f"transaction {transaction.number} is {transaction.result}, but visible"
+            is_settled = not self.coordinator.state.startswith("Prepare")
+            if transaction.result == "committed" and is_settled:
+                assert seen == transaction.records, f"transaction {transaction.number} is lost"
+
+    def finish(self) -> None:
+        """Without further faults the user's program gets out of every state. Then late requests arrive, and what is
+        still open times out."""
+        self.is_calm = True
+        for _ in range(3000):
+            at_rest = not self.waiting and self.manager.state in (S.READY, S.FATAL_ERROR, S.UNINITIALIZED)
+            if self.is_dead or (at_rest and self.manager.state is S.READY):
+                break
+            if self.manager.state is S.IN_TRANSACTION and not self.waiting:
+                self.abort()
+            self.step()
+            self.check()
+        else:
+            raise AssertionError(f"stuck in {self.manager.state}, waiting for {self.waiting!r}")
+        while self.late:
+            self.arrive_late()
+            self.check()
+        self.coordinator.complete()
+        self.coordinator.time_out()
+        self.coordinator.complete()
+        self.check()
