@@ -95,6 +95,22 @@ def test_a_commit_that_timed_out_is_joined_by_the_next_one() -> None:
     manager.begin(2)
 
 
+def test_an_init_that_timed_out_and_ended_later_is_called_again() -> None:
+    manager = initializing()
+    manager.answered(take(manager, A.INIT_PRODUCER_ID), E.none, FIRST)
+    assert manager.state is S.READY
+    assert manager.needs_init
+    manager.init()
+    manager.end_call()
+    assert not manager.needs_init
+    manager.begin(2)
+
+
+def test_only_a_manager_without_identity_needs_init() -> None:
+    expected = {new, initializing, not_initialized}
+    assert {make for make in TABLE if make().needs_init} == expected
+
+
 def test_an_abort_that_timed_out_is_joined_while_the_epoch_is_raised() -> None:
     manager = abortable(version=1)
     manager.abort()

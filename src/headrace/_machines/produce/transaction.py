@@ -160,6 +160,12 @@ class TransactionManager:
         self.cause = None
         self._call = PendingCall.INIT
 
+    @property
+    def needs_init(self) -> bool:
+        """Whether `init` has to be called before `begin`, or called again: it may have timed out and ended later."""
+        is_new = self.identity is None and self.state in (_State.UNINITIALIZED, _State.ABORTABLE_ERROR)
+        return is_new or self._call is PendingCall.INIT
+
     def begin(self, transaction_version: int) -> None:
         """`transaction_version` is the cluster's finalized feature level, or 0 if it has none."""
         self._check_no_call(_BEGIN)
