@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import logging
 import math
@@ -237,17 +238,18 @@ class Sender:
                 for topic, partitions in topics.items()
             ],
         }
-        highest = PRODUCE.highest if all(ids.values()) else _LAST_BY_NAME
+        api = PRODUCE
         if self.transactions is not None:
-            highest = min(highest, self.transactions.machine.produce_versions.highest)
+            api = dataclasses.replace(PRODUCE, **self.transactions.machine.produce_versions._asdict())
+        highest = None if all(ids.values()) else _LAST_BY_NAME
         self.requests += 1
         try:
             if self._config.acks == 0:
-                connection.send(PRODUCE, fields, highest=highest)
+                connection.send(api, fields, highest=highest)
                 for queue, sent in taken:
                     self.answers.answered(queue, sent, NoAnswer)
                 return
-            answer = connection.start(PRODUCE, fields, highest=highest)
+            answer = connection.start(api, fields, highest=highest)
         except HeadraceError as error:
             self.answers.unanswered(taken, error)
             return

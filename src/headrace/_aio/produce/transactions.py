@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -77,9 +78,7 @@ class Transactions:
         """Begins a transaction. The first call also initializes the producer's transactions."""
         deadline = _deadline(timeout)
         machine = self.machine
-        if machine.state in (TransactionState.UNINITIALIZED, TransactionState.INITIALIZING) or (
-            machine.state is TransactionState.ABORTABLE_ERROR and machine.identity is None
-        ):
+        if machine.needs_init:
             machine.init()
             await self._wait_for_call(deadline, "begin()")
         features = await self._client.retries.run("begin()", deadline, self._coordinator.features)
@@ -214,9 +213,8 @@ class Transactions:
     async def _perform(self, request: TransactionRequest) -> NextStep:
         machine = self.machine
         try:
-            body = await self._coordinator_of(request).call(
-                _APIS[request.api], request.fields, highest=request.versions.highest
-            )
+            api = dataclasses.replace(_APIS[request.api], **request.versions._asdict())
+            body = await self._coordinator_of(request).call(api, request.fields)
         except HeadraceError as error:
             log.debug("%s failed: %s", request.api.value, error)
             return machine.failed(request, error)
