@@ -195,6 +195,9 @@ class Sender:
         size = sum(_size(sent.batch) for _, sent in taken)
         now = self.loop.time()
         for queue in list(broker.ready.values()):
+            if not len(queue.batches):  # dropped with its transaction: the next one may have nothing of this partition
+                del broker.ready[queue.tp]
+                continue
             if queue.not_before > now:
                 self._pump_at(queue.not_before)
                 continue
