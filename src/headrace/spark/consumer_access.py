@@ -24,7 +24,7 @@ def topics_and_ends(
     consumer: Consumer,
     names: list[str] | None,
     partitions: Collection[TopicPartition],
-    timeout: float | None = None,
+    timeout: float | None,
 ) -> tuple[Topics, dict[TopicPartition, int]]:
     """The partitions of these topics (None: all topics), and the end offsets of these partitions, asked for at the same
     time, so that a trigger waits for one round trip and not for two. Partitions without an answer are left out.

@@ -31,7 +31,7 @@ def test_options_have_spark_s_defaults() -> None:
     assert found.strategy == SubscribeStrategy(("t",))
     assert found.starting == EarliestOrLatest(LATEST)
     assert options(streaming=False).starting == EarliestOrLatest(EARLIEST)
-    assert (found.fail_on_data_loss, found.include_headers) == (True, False)
+    assert found.fail_on_data_loss
     assert (found.retry_attempts, found.retry_interval, found.poll_timeout, found.max_trigger_delay) == (
         3,
         0.01,

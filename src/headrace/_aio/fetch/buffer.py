@@ -355,10 +355,6 @@ class FetchBuffer(FetchedPartitions):
             ids[tp.topic] = (state and state.topic_id) or self.cluster.topic_id(tp.topic)
         return ids
 
-    def positions(self) -> dict[TopicPartition, Position]:
-        with self.lock:
-            return self.assignment.positions()
-
     def partitions(self) -> set[TopicPartition]:
         with self.lock:
             return self.assignment.partitions

@@ -212,9 +212,9 @@ class PositionUpdater:
             self._wanted.set()
 
 
-def _timestamp(reset_to: str | None) -> int:
-    if reset_to == "earliest":
+def _timestamp(policy: str) -> int:
+    if policy == "earliest":
         return EARLIEST
-    if reset_to == "latest" or reset_to is None:
+    if policy == "latest":
         return LATEST
-    return max(0, int(time.time() * 1000) - reset_duration_ms(reset_to))
+    return max(0, int(time.time() * 1000) - reset_duration_ms(policy))

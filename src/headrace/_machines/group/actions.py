@@ -15,13 +15,11 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ..._protocol.messages import Api
 from ...config.consumer import ConsumerConfig
-from ...errors import HeadraceError
 from ...types import TopicPartition
 from .assignors import GroupMember
 
@@ -136,41 +134,3 @@ class GroupSettings:
     def longest_absence(self) -> float:
         """The longest time between two polls. A classic member has at least its session timeout, as in Java."""
         return max(self.session_timeout, self.max_poll_interval)
-
-
-class Member(Protocol):
-    """A member of a consumer group: the machine of one group protocol. The owner's lock guards it."""
-
-    owned: Partitions
-    """What the user owns."""
-    failure: HeadraceError | None
-    """The error that ended the membership, until the next `subscribe`. Polls keep raising it."""
-    pending_error: HeadraceError | None
-    """The next poll raises it, unless it raised the same recently. The membership continues."""
-
-    # from the user
-    def subscribe(self, subscription: Subscription) -> None: ...
-    def poll_begins(self) -> None: ...
-    def poll_action(self, deferred: Partitions = frozenset()) -> PollAction | None: ...
-    def done(self, poll_action: PollAction) -> None: ...
-    def poll_ends(self, now: float) -> None: ...
-    def rejoin(self, reason: str) -> None: ...
-    def final_revoke(self) -> PollAction | None: ...
-    def leave(self, reason: str) -> Send | None: ...
-
-    # from the membership task
-    def tick(self, now: float) -> list[Action]: ...
-    def next_tick(self) -> float: ...
-    def answered(self, action: Send, body: Any, now: float) -> bool: ...
-    def failed(self, action: Action, error: HeadraceError, now: float) -> None: ...
-    def commit_refused(self, code: int, sent: MemberIdentity) -> None: ...
-
-    # questions
-    @property
-    def to_revoke(self) -> Partitions: ...
-    @property
-    def unresolved(self) -> frozenset[uuid.UUID]: ...
-    @property
-    def identity(self) -> MemberIdentity: ...
-    @property
-    def is_expired(self) -> bool: ...

@@ -85,8 +85,11 @@ class ClassicMember:
     ) -> None:
         self.state = ClassicState.OUT
         self.owned: Partitions = frozenset()
+        """What the user owns."""
         self.failure: HeadraceError | None = None
+        """The error that ended the membership, until the next `subscribe`. Polls keep raising it."""
         self.pending_error: HeadraceError | None = None
+        """The next poll raises it, unless it raised the same recently. The membership continues."""
         self.subscription = Subscription()
         self.is_expired = False
         self._settings = settings

@@ -83,7 +83,9 @@ class ConsumerProtocolMember:
     def __init__(self, settings: GroupSettings, member_id: str, backoff: Backoff, dice: Callable[[], float]) -> None:
         self.state = ConsumerProtocolState.OUT
         self.failure: HeadraceError | None = None
+        """The error that ended the membership, until the next `subscribe`. Polls keep raising it."""
         self.pending_error: HeadraceError | None = None
+        """The next poll raises it, unless it raised the same recently. The membership continues."""
         self.subscription = Subscription()
         self.is_expired = False
         self.revoke_requested_at: float | None = None
@@ -115,6 +117,7 @@ class ConsumerProtocolMember:
 
     @property
     def owned(self) -> Partitions:
+        """What the user owns."""
         return frozenset(self._owned)
 
     # -- the user ----------------------------------------------------------------------------------------------

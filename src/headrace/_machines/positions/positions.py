@@ -159,11 +159,8 @@ class Positions:
     def resets(self, versions: PositionVersions) -> tuple[dict[TopicPartition, str], list[TopicPartition]]:
         """The policy of each partition, and those whose log did not have their position: the start of their log says
         why."""
-        states = [
-            state
-            for tp in versions
-            if (state := self.current(tp, versions, Phase.RESET)) is not None and state.reset_to
-        ]
+        found = (self.current(tp, versions, Phase.RESET) for tp in versions)
+        states = [state for state in found if state is not None]
         policies = {state.tp: state.reset_to for state in states if state.reset_to is not None}
         return policies, [state.tp for state in states if state.reset_from is not None]
 

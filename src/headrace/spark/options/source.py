@@ -63,7 +63,6 @@ class SourceOptions:
     ending: OffsetRangeLimit
     falls_back_to_latest: bool  # if no record is at or after startingTimestamp; otherwise that is an error
     fail_on_data_loss: bool
-    include_headers: bool
     max_offsets: int | None
     min_offsets: int | None
     max_trigger_delay: float
@@ -92,13 +91,14 @@ class SourceOptions:
         if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
             raise OptionError(f"minOffsetsPerTrigger={min_offsets} is greater than maxOffsetsPerTrigger={max_offsets}")
         no_match = parse_choice(options, "startingoffsetsbytimestampstrategy", ("error", "latest"), "error")
+        fail_on_data_loss = parse_boolean(options, "failOnDataLoss", default=True)
+        parse_boolean(options, "includeHeaders")  # only checked: `source_schema` reads it
         return cls(
             strategy=strategy,
             starting=starting,
             ending=ending,
             falls_back_to_latest=no_match == "latest",
-            fail_on_data_loss=parse_boolean(options, "failOnDataLoss", default=True),
-            include_headers=parse_boolean(options, "includeHeaders"),
+            fail_on_data_loss=fail_on_data_loss,
             max_offsets=max_offsets,
             min_offsets=min_offsets,
             max_trigger_delay=parse_duration(options.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),

@@ -15,7 +15,7 @@ All members of a group must have an assignor of this name; those of other client
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from ...._protocol.group_data import MemberSubscription
@@ -66,7 +66,7 @@ def partitions_of(topic: str, partitions: Mapping[str, int]) -> list[TopicPartit
     return [TopicPartition(topic, number) for number in range(partitions.get(topic, 0))]
 
 
-def in_order(members: Mapping[str, GroupMember], ids: Iterable[str] | None = None) -> list[str]:
+def in_order(members: Mapping[str, GroupMember]) -> list[str]:
     """The members in the order of Java's assignors: static ones by their instance ids, then the others by theirs.
 
     Member ids change with every start, instance ids do not. So a static member keeps its place.
@@ -76,7 +76,7 @@ def in_order(members: Mapping[str, GroupMember], ids: Iterable[str] | None = Non
         instance = members[member].instance_id
         return instance is None, member if instance is None else instance
 
-    return sorted(members if ids is None else ids, key=place)
+    return sorted(members, key=place)
 
 
 def subscribers(members: Mapping[str, GroupMember], partitions: Mapping[str, int]) -> dict[str, list[str]]:
