@@ -49,10 +49,10 @@ class Member(RebalanceListener):
             print(f"state of {state.tp}: {found}, filled {state in buffer.assignment._filled}", flush=True)
         for (node, number), stream in runtime.fetcher._streams.items() if runtime is not None else ():
             calls = 0 if stream._connection is None else len(stream._connection._calls)
-            told = {slot.partition: want.offset for slot, want in stream._session._told.items()}
+            asked = {tip.partition: want.offset for tip, want in stream._session._sent.items()}
             quiet = 0.0 if stream._connection is None else stream._fetcher._loop.time() - stream._connection.last_used
             what = f"parked {stream._parked}, looks {stream.look.is_set()}, {calls} calls, quiet for {quiet:.1f} s"
-            what += f", asked for {told}"
+            what += f", asked for {asked}"
             print(f"state of stream {number} to {node}: {what}", flush=True)
         print("state: told", flush=True)
 
