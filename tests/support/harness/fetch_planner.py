@@ -48,7 +48,7 @@ class Scene:
     def asked(self, node: int = 1, now: float = 0.0) -> list[int]:
         """The partitions in the next fetch, in their order; an empty list if there is none."""
         plan = self.fetching.plan(node, now)
-        return [] if plan is None else [slot.partition for slot in plan.wants]
+        return [] if plan is None else [tip.partition for tip in plan.wants]
 
     def answered(self, plan: FetchPlan, *items: dict[str, Any], node: int = 1, now: float = 0.0, **rest: Any) -> Any:
         return self.fetching.answered(node, plan, fetched(*items, **rest), now)

@@ -157,7 +157,7 @@ def test_buffered_and_reserved_bytes_never_exceed_the_budget(
                 scene.fetching.failed(plan)
                 continue
             each = int(fraction * plan.max_bytes / len(plan.asked))
-            numbers = [slot.partition for slot in plan.wants]
+            numbers = [tip.partition for tip in plan.wants]
             body = fetched(*(data(number, records=bytes(min(each, 100 * KB))) for number in numbers))
             with_records, _ = scene.fetching.answered(node, plan, body, 0.0)
             for asked, item in with_records:

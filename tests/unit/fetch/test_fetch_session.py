@@ -119,8 +119,8 @@ class BrokerSide:
             return INVALID_EPOCH, 0
         self.believed = self.sessions[request.session_id]
         self.believed.update(request.send)
-        for slot in request.forget:
-            del self.believed[slot]  # a KeyError: it never knew that one
+        for tip in request.forget:
+            del self.believed[tip]  # a KeyError: it never knew that one
         self.epochs[request.session_id] += 1
         if not self.believed:
             del self.sessions[request.session_id]

@@ -201,18 +201,18 @@ class _FetchStream:
     def _fields(self, request: SessionRequest, max_bytes: int) -> dict[str, Any]:
         config = self._client.config
         topics: dict[Any, list[dict[str, Any]]] = {}
-        for slot, want in request.send.items():
-            topics.setdefault(slot.topic_id, []).append(
+        for tip, want in request.send.items():
+            topics.setdefault(tip.topic_id, []).append(
                 {
-                    "partition": slot.partition,
+                    "partition": tip.partition,
                     "current_leader_epoch": want.leader_epoch,
                     "fetch_offset": want.offset,
                     "partition_max_bytes": want.max_bytes,
                 }
             )
         forgotten: dict[Any, list[int]] = {}
-        for slot in request.forget:
-            forgotten.setdefault(slot.topic_id, []).append(slot.partition)
+        for tip in request.forget:
+            forgotten.setdefault(tip.topic_id, []).append(tip.partition)
         return {
             "replica_id": -1,
             "max_wait": self._max_wait,

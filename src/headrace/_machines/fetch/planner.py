@@ -140,9 +140,9 @@ class FetchPlanner:
         asked: dict[TopicIdPartition, InFlightPartition] = {}
         for state in needs_fetch:
             assert state.topic_id is not None
-            slot = TopicIdPartition(state.topic_id, state.tp.partition)
-            wants[slot] = PartitionRequest(state.fetch_offset, state.leader_epoch, self._partition_bytes)
-            asked[slot] = InFlightPartition(state.tp, state.position_version, state.fetch_offset)
+            tip = TopicIdPartition(state.topic_id, state.tp.partition)
+            wants[tip] = PartitionRequest(state.fetch_offset, state.leader_epoch, self._partition_bytes)
+            asked[tip] = InFlightPartition(state.tp, state.position_version, state.fetch_offset)
             state.in_flight = True
         self._reserved += max_bytes
         return FetchPlan(wants, asked, max_bytes, parked)

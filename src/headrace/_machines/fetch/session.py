@@ -58,8 +58,8 @@ class FetchSession:
         if not self.is_incremental:
             self._sent = dict(wanted)
             return SessionRequest(self._id, 0, wanted, ())
-        send = {slot: want for slot, want in wanted.items() if self._sent.get(slot) != want}
-        forget = tuple(slot for slot in self._sent if slot not in wanted)
+        send = {tip: want for tip, want in wanted.items() if self._sent.get(tip) != want}
+        forget = tuple(tip for tip in self._sent if tip not in wanted)
         self._sent = dict(wanted)
         return SessionRequest(self._id, self._epoch, send, forget)
 
