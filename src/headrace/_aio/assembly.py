@@ -8,7 +8,7 @@ from .._machines.lanes.commit_metadata import BACKLOG_SUFFIX
 from ..config.consumer import ConsumerConfig
 from .commit.group_offsets import GroupOffsets
 from .commit.offset_requests import OffsetRequests
-from .commit.plan import CommitTarget, OffsetStore, PlainTarget
+from .commit.plan import CommitTarget, CommittedReader, OffsetStore, PlainTarget
 from .fetch.buffer import FetchBuffer
 from .group.coordinator import Coordinator
 from .lanes.commit_log_reader import CommitLogReader
@@ -24,9 +24,10 @@ from .positions.partition_start import CommittedStart, PartitionStart
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OffsetParts:
-    """Where a running consumer commits, and how its partitions start from that."""
+    """Where a running consumer commits, what its group has committed, and how its partitions start from that."""
 
     store: OffsetStore
+    reader: CommittedReader
     start: PartitionStart
 
 
@@ -46,10 +47,10 @@ def make_offset_parts(
     config, source = client.config, buffer.source
     backlog_group = None if config.group_id is None else config.group_id + BACKLOG_SUFFIX
     second = OffsetRequests(client, Coordinator(client, backlog_group))
+    reader = CommitLogReader(first, second)
     if not isinstance(source, TwoLaneSource):
-        store = GroupOffsets(first, CommitLogReader(first, second))
-        return OffsetParts(store, CommittedStart(store))
+        return OffsetParts(GroupOffsets(first), reader, CommittedStart(reader))
     tokens = LaneTokens(first, buffer)
     logs = CommitLogs(first, second, buffer, source.backlog, tokens)
     min_lag = config.parallel_rebalance_min_lag
-    return OffsetParts(logs, TwoLaneStart(offsets, logs, buffer, source.backlog, tokens, min_lag))
+    return OffsetParts(logs, reader, TwoLaneStart(offsets, reader, buffer, source.backlog, tokens, min_lag))

@@ -88,8 +88,8 @@ class Commits:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         self._lifecycle.guard.check()
         chosen, timeout = partitions_in(partitions), optional_seconds_of(timeout)
-        store = self._calls.start().store
-        found = await self._calls.call("committed", timeout, lambda: store.committed(chosen))
+        reader = self._calls.start().committed_reader
+        found = await self._calls.call("committed", timeout, lambda: reader.committed(chosen))
         return {tp: found.get(tp) for tp in chosen}
 
 

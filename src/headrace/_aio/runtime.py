@@ -34,6 +34,7 @@ class ConsumerRuntime:
         self.offset_requests = OffsetRequests(self.client, coordinator, group)
         parts = make_offset_parts(self.client, buffer, self.offset_requests, self.offsets)
         self.store = parts.store
+        self.committed_reader = parts.reader
         self.positions = PositionUpdater(self.client, buffer, self.offsets, parts.start)
         self.fetcher = Fetcher(self.client, buffer)
         self.source_tasks = buffer.source.start(self.client)

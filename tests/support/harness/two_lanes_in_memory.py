@@ -75,7 +75,10 @@ class Scene:
         assert isinstance(logs, CommitLogs)
         logs._first = logs._tokens._first = self.first  # type: ignore[assignment]
         logs._second = self.second  # type: ignore[assignment]
-        logs._reader = CommitLogReader(self.first, self.second)  # type: ignore[arg-type]
+        start = self.engine.positions._start
+        assert isinstance(start, TwoLaneStart)
+        self.reader = CommitLogReader(self.first, self.second)  # type: ignore[arg-type]
+        self.engine.committed_reader = start._reader = self.reader
         self.buffer = consumer._parts.buffer
         self.backlog = backlog_of(self.buffer)
         self.state = self.buffer.assignment.state(TP)

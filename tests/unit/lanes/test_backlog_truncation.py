@@ -39,7 +39,7 @@ class TestTruncation:
                 async def read(_: object) -> dict[TopicPartition, object]:
                     return {TP: committed_offset(first, second)}
 
-                at.engine.store.read = read  # type: ignore[assignment,method-assign]
+                at.reader.read = read  # type: ignore[assignment,method-assign]
                 again = await at.engine.positions._from_commits({TP: at.state.position_version})
                 if TP in at.backlog.lanes:
                     at.lanes = at.backlog.lanes[TP]

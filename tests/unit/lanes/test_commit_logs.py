@@ -89,7 +89,7 @@ class TestCommits:
         async def main() -> None:
             async with scene() as at:
                 at.first.has[TP] = OffsetAndMetadata(9, text)
-                assert await at.engine.store.read([TP]) == {TP: CommittedOffset(9, OffsetSet(9))}
+                assert await at.reader.read([TP]) == {TP: CommittedOffset(9, OffsetSet(9))}
                 at.backlog.drop([TP])
 
         run(main())
@@ -103,7 +103,7 @@ class TestCommits:
         async def main() -> None:
             async with scene() as at:
                 at.first.has[TP] = mark.commit
-                assert await at.engine.store.read([TP]) == {TP: committed_offset(mark, None)}
+                assert await at.reader.read([TP]) == {TP: committed_offset(mark, None)}
                 at.backlog.drop([TP])
 
         run(main())
@@ -115,10 +115,10 @@ class TestCommits:
                 plain = TopicPartition("t", 1)
                 at.first.has[plain] = OffsetAndMetadata(7)
                 at.second.refuses = NetworkError("gone")
-                found = await at.engine.store.read([TP, plain])
+                found = await at.reader.read([TP, plain])
                 assert found[TP] is at.second.refuses
                 assert found[plain] == CommittedOffset(7, OffsetSet(7))
                 with pytest.raises(NetworkError):
-                    await at.engine.store.committed([TP, plain])
+                    await at.reader.committed([TP, plain])
 
         run(main())

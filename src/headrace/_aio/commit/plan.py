@@ -1,8 +1,10 @@
 """Where commits go.
 
-`CommitTarget` decides what a commit consists of: a `CommitPlan`. It lives as long as its consumer. `OffsetStore` reads
-and writes committed offsets, and belongs to the loop on which it was made. The usual implementations commit one offset
-per partition to the group. The others, for two lanes per partition (KIP-333), live in `_aio/lanes/`.
+`CommitTarget` decides what a commit consists of: a `CommitPlan`. It lives as long as its consumer. `OffsetStore` writes
+it, and `CommittedReader` reads what a group has committed; both belong to the loop on which they were made. The usual
+target and store commit one offset per partition to the group. The others, for two lanes per partition (KIP-333), are in
+`_aio/lanes/`. So is the only reader: it understands all commits that headrace writes, because a consumer without
+enable.parallel.rebalance must not skip the ranges that one with it has left open.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class CommitTarget(Protocol):
         """A commit of all positions; of the partitions in `done`, of what is done."""
 
 
-class OffsetStore(Protocol):
+class CommittedReader(Protocol):
     """One try each: the caller retries what is retriable."""
 
     @property
@@ -74,6 +76,10 @@ class OffsetStore(Protocol):
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offsets, as the user sees them: everything before them is done."""
+
+
+class OffsetStore(Protocol):
+    """One try each: the caller retries what is retriable."""
 
     async def commit(self, plan: CommitPlan) -> None:
         """If some topics do not exist any more, everything else is written before CommitFailedError is raised."""

@@ -22,11 +22,15 @@ Marks = dict[TopicPartition, tuple[CommitMark, CommitMark | None] | HeadraceErro
 
 
 class CommitLogReader:
-    """Belongs to the loop's thread. One try each: the caller retries what is retriable."""
+    """The `CommittedReader`. Belongs to the loop's thread."""
 
     def __init__(self, first: OffsetRequests, second: OffsetRequests) -> None:
         self._first = first
         self._second = second
+
+    @property
+    def is_member(self) -> bool:
+        return self._first.is_member
 
     async def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | HeadraceError]:
         """What both logs say of the partitions that have a commit; an error where that cannot be parsed, or where the

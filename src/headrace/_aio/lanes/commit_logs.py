@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from kio.schema.errors import ErrorCode
 
-from ..._machines.commit.committed_offset import CommittedOffset
 from ..._machines.lanes.commit_metadata import CommitMark
 from ..._machines.lanes.lanes import Lanes
 from ..._protocol.codes import kafka_error
@@ -25,7 +24,6 @@ from ..commit.offset_requests import OffsetRequests
 from ..commit.plan import CommitPlan, IsDeleted
 from ..fetch.buffer import FetchBuffer
 from .backlog import Backlog
-from .commit_log_reader import CommitLogReader
 from .commit_target import LanedPlan
 from .tokens import LaneTokens
 
@@ -48,24 +46,11 @@ class CommitLogs:
     ) -> None:
         self._first = first
         self._second = second
-        self._reader = CommitLogReader(first, second)
         self._buffer = buffer
         self._lock = buffer.lock
         self._backlog = backlog
         self._tokens = tokens
         self._writing: asyncio.Task[HeadraceError | None] | None = None  # to the second log
-
-    @property
-    def is_member(self) -> bool:
-        return self._first.is_member
-
-    async def read(
-        self, partitions: Iterable[TopicPartition]
-    ) -> Mapping[TopicPartition, CommittedOffset | HeadraceError]:
-        return await self._reader.read(partitions)
-
-    async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self._reader.committed(partitions)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 

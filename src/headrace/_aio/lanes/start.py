@@ -32,14 +32,14 @@ class TwoLaneStart:
     def __init__(
         self,
         offsets: ListOffsets,
-        store: CommittedOffsets,
+        reader: CommittedOffsets,
         buffer: FetchBuffer,
         backlog: Backlog,
         tokens: LaneTokens,
         min_lag: int,
     ) -> None:
         self._offsets = offsets
-        self._store = store
+        self._reader = reader
         self._buffer = buffer
         self._positions = Positions(buffer.assignment, buffer.cluster)
         self._backlog = backlog
@@ -48,11 +48,11 @@ class TwoLaneStart:
 
     @property
     def is_member(self) -> bool:
-        return self._store.is_member
+        return self._reader.is_member
 
     async def ask(self, partitions: Collection[TopicPartition]) -> Answers:
         committed, ends = await asyncio.gather(
-            self._store.read(partitions), self._offsets.by_time(dict.fromkeys(partitions, LATEST))
+            self._reader.read(partitions), self._offsets.by_time(dict.fromkeys(partitions, LATEST))
         )
         return Answers(committed, ends)
 
@@ -72,7 +72,7 @@ class TwoLaneStart:
                 if error.partitions:  # their topics were deleted; the others have their tokens
                     again = error
                     lanes = {tp: it for tp, it in lanes.items() if tp not in error.partitions}
-                elif self._store.is_member:
+                elif self._reader.is_member:
                     # Fenced: the member's machine knows by now, and these partitions are about to be revoked, or to be
                     # assigned again.
                     return Settled(settled, error)

@@ -62,15 +62,15 @@ class CommittedStart:
 
     checks_plain_commits = False
 
-    def __init__(self, store: CommittedOffsets) -> None:
-        self._store = store
+    def __init__(self, reader: CommittedOffsets) -> None:
+        self._reader = reader
 
     @property
     def is_member(self) -> bool:
-        return self._store.is_member
+        return self._reader.is_member
 
     async def ask(self, partitions: Collection[TopicPartition]) -> Answers:
-        return Answers(await self._store.read(partitions), {})
+        return Answers(await self._reader.read(partitions), {})
 
     async def settle(self, committed: Committed, ends: LogEnds, versions: PositionVersions) -> Settled:
         return Settled()
