@@ -1,4 +1,4 @@
-"""How calls learn that the background of a client cannot work.
+"""The background of a client, its tasks on a loop: how other threads call it, and how calls learn that it cannot work.
 
     crash      a background task ended with an exception: a bug of this library. It stays: every poll raises it
     obstacle   no broker accepts a request, and a retry does not help: bad credentials, for example. It may pass
@@ -9,6 +9,7 @@ Both kinds of consumers raise these when they have no records to return, not mor
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -16,6 +17,17 @@ from .._machines.error_pacing import RETRIED, STAYS, ErrorPacing
 from ..errors import AuthenticationError, HeadraceError
 
 log = logging.getLogger(__name__)
+
+
+def nobody() -> None:
+    """There is no background to wake yet."""
+
+
+def call_if_open(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Calls the function on the loop, from any thread. Does nothing if the loop is closed: nothing there waits for it
+    any more."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
 
 
 def watch(task: asyncio.Task[None], on_crash: Callable[[BaseException], None]) -> asyncio.Task[None]:

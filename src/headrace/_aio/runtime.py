@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable
 
 from .._machines.group.actions import Action
 from ..config.consumer import ConsumerConfig
 from .assembly import make_offset_parts
+from .background import call_if_open
 from .commit.offset_requests import OffsetRequests
 from .fetch.buffer import FetchBuffer
 from .fetch.fetcher import Fetcher
@@ -39,7 +38,7 @@ class ConsumerRuntime:
         self.fetcher = Fetcher(self.client, buffer)
         self.source_tasks = buffer.source.start(self.client)
         self._tasks = [buffer.watch(asyncio.create_task(self.positions.run(), name="positions"))]
-        buffer.wake_all = lambda: self._from_any_thread(self.wake)
+        buffer.wake_all = self._wake_from_any_thread
         buffer.wake_fetching = self.fetcher.wake_from_any_thread
         buffer.fetch_soon = self.fetcher.wake
         buffer.positions_soon = self.positions.wake
@@ -47,7 +46,7 @@ class ConsumerRuntime:
         if group is not None:
             membership = ConsumerMembership(self.client, buffer, coordinator, group)
             self.membership_task = MembershipTask(self.client, coordinator, membership)
-            group.wake = lambda: self._from_any_thread(self.wake)
+            group.wake = self._wake_from_any_thread
         self.wake()
 
     def wake(self) -> None:
@@ -63,9 +62,8 @@ class ConsumerRuntime:
         if self.membership_task is not None:
             self.membership_task.wake()
 
-    def _from_any_thread(self, function: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to wake
-            self.loop.call_soon_threadsafe(function)
+    def _wake_from_any_thread(self) -> None:
+        call_if_open(self.loop, self.wake)
 
     def _on_metadata(self) -> None:
         """Called by the client, with the lock held."""

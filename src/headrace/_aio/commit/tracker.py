@@ -12,7 +12,6 @@ together with another one. Watchers are called with it held: they wake somebody,
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -21,6 +20,7 @@ from ..._machines.commit.completion import Completion
 from ..._machines.commit.offset_set import OffsetSet, Range
 from ...records import Batch, Record, Records
 from ...types import TopicPartition
+from ..background import call_if_open
 from ..fetch.source import ReadingStart
 from ..poll_signal import PollSignal
 
@@ -167,8 +167,7 @@ class CompletionTracker:
         loop, quiet = asyncio.get_running_loop(), asyncio.Event()
 
         def notify() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits there any more
-                loop.call_soon_threadsafe(quiet.set)
+            call_if_open(loop, quiet.set)
 
         with self._lock:
             self._watchers.append(notify)

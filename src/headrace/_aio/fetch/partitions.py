@@ -17,12 +17,8 @@ from ..._machines.fetch.planner import FetchPlanner
 from ...config.consumer import ConsumerConfig
 from ...errors import HeadraceError
 from ...types import TopicPartition
-from ..background import watch
+from ..background import nobody, watch
 from ..poll_signal import PollSignal
-
-
-def _nobody() -> None:
-    """There is no task to wake yet."""
 
 
 class FetchedPartitions(abc.ABC):
@@ -51,10 +47,10 @@ class FetchedPartitions(abc.ABC):
         )
         self.fetching = FetchPlanner(config, self.assignment, cluster, budget)
         # Set by the runtime. The first two may be called from any thread, the others on the loop's only.
-        self.wake_all: Callable[[], None] = _nobody
-        self.wake_fetching: Callable[[], None] = _nobody
-        self.fetch_soon: Callable[[], None] = _nobody
-        self.positions_soon: Callable[[], None] = _nobody
+        self.wake_all: Callable[[], None] = nobody
+        self.wake_fetching: Callable[[], None] = nobody
+        self.fetch_soon: Callable[[], None] = nobody
+        self.positions_soon: Callable[[], None] = nobody
 
     def watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         """Watches a task that must not end by itself: if it does, that is a bug in headrace."""

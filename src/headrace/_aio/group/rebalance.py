@@ -45,6 +45,7 @@ from ...config.consumer import ConsumerConfig
 from ...errors import ConfigError
 from ...listener import RebalanceListener
 from ...types import GroupMetadata, TopicPartition
+from ..background import nobody
 from ..fetch.buffer import FetchBuffer
 from ..portal import Portal
 from .member_id import new_member_id
@@ -71,10 +72,6 @@ Steps = Generator[Step, None, None]
 AutoCommit = Callable[[Partitions], Coroutine[Any, Any, None]]
 
 
-def _nobody() -> None:
-    """There is no background to wake yet."""
-
-
 class Rebalancer:
     """Of a consumer with a group.id, whether or not it has subscribed."""
 
@@ -89,7 +86,7 @@ class Rebalancer:
         assert config.group_id is not None
         self.group_id = config.group_id
         self.assignors: dict[str, Assignor] = {}
-        self.wake: Callable[[], None] = _nobody  # the background: set by the runtime, callable from any thread
+        self.wake: Callable[[], None] = nobody  # the background: set by the runtime, callable from any thread
         # The group waits for the rebalance timeout after its request; the revoke has to be reported before that.
         timeout = config.max_poll_interval_ms / 1000
         self._revoke_timeout = timeout - min(1.0, timeout / 10)

@@ -7,13 +7,13 @@ are restarted and resume from the last commit; the live lane is not affected.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Collection
 
 from ...config.consumer import ConsumerConfig
 from ...errors import HeadraceError
 from ...types import TopicPartition
+from ..background import call_if_open
 from ..fetch.fetcher import Fetcher
 from ..network.client import Client
 from ..positions.list_offsets import EARLIEST, LATEST, ListOffsets
@@ -35,7 +35,7 @@ class BacklogTask:
         self._restarting: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
         self._failures = 0
-        backlog.wake_all = self._from_any_thread
+        backlog.wake_all = self._wake_from_any_thread
         backlog.positions_soon = self._look.set
         backlog.get_ready = self._get_ready
         backlog.restart = self._failed
@@ -67,9 +67,8 @@ class BacklogTask:
         self._fetcher.wake()
         self._look.set()
 
-    def _from_any_thread(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to wake
-            self._loop.call_soon_threadsafe(self.wake)
+    def _wake_from_any_thread(self) -> None:
+        call_if_open(self._loop, self.wake)
 
     def _start(self) -> None:
         self._fetcher = Fetcher(self._client, self._backlog)

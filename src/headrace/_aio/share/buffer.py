@@ -28,13 +28,9 @@ from ...config.share import ShareConsumerConfig
 from ...errors import HeadraceError
 from ...records import Batch, Record, Records
 from ...types import AcknowledgeType, TopicPartition
-from ..background import BackgroundErrors, watch
+from ..background import BackgroundErrors, nobody, watch
 from ..group.member_id import new_member_id
 from ..poll_signal import PollSignal
-
-
-def nobody() -> None:
-    """There is no background to wake yet."""
 
 
 class ShareFetchBuffer:

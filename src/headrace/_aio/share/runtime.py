@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from ..._machines.group.actions import Send
 from ...config.share import ShareConsumerConfig
 from ...errors import ClosedError
+from ..background import call_if_open, nobody
 from ..group.coordinator import Coordinator
 from ..group.membership_task import MembershipTask
 from ..network.client import Client
-from .buffer import ShareFetchBuffer, nobody
+from .buffer import ShareFetchBuffer
 from .membership import ShareMembership
 from .sessions import ShareSessions
 
@@ -30,7 +30,7 @@ class ShareRuntime:
         self._membership = ShareMembership(config, buffer, self.client, coordinator, self.streams)
         self._membership_task: MembershipTask[Send] = MembershipTask(self.client, coordinator, self._membership)
         buffer.wake = self.streams.wake_from_any_thread
-        buffer.wake_group = self._wake_group_from_any_thread
+        buffer.wake_group = lambda: call_if_open(self.loop, self._wake_group)
         self._wake_group()
 
     def _wake_group(self) -> None:
@@ -38,10 +38,6 @@ class ShareRuntime:
             topics = self.buffer.member.topics
         self.client.want_topics(topics)
         self._membership_task.wake()
-
-    def _wake_group_from_any_thread(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to wake
-            self.loop.call_soon_threadsafe(self._wake_group)
 
     def _on_metadata(self) -> None:
         """Called by the client, with the lock held."""
