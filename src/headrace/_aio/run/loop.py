@@ -21,11 +21,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..._machines.run.handler_calls import HandlerCall, HandlerCalls, Overrun, Worker
 from ...errors import HeadraceError, WakeupError
 from ..poll_signal import PollSignal
+from .options import RunLimits
 from .transactional_commits import TransactionalCommits
 
 log = logging.getLogger(__name__)
@@ -76,21 +77,6 @@ def shown(stack: Iterable[traceback.FrameSummary]) -> str:
     return " It is at:\n" + "".join(lines).rstrip() if lines else ""
 
 
-class Pacing(Protocol):
-    """The settings that every run() has."""
-
-    @property
-    def concurrency(self) -> int: ...
-    @property
-    def timeout(self) -> float | None: ...
-    @property
-    def drain(self) -> float: ...
-    @property
-    def progress_interval(self) -> float: ...
-    @property
-    def on_progress(self) -> Callable[[Any], Any] | None: ...
-
-
 class RunLoop(abc.ABC, Generic[J, P]):
     """One run() with jobs of type J, which reports its progress as P. `steps` belongs to the caller's thread; workers
     call the other methods from any thread. With `transactions`, these take the place of the consumer's commits."""
@@ -98,7 +84,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
     transactions: TransactionalCommits | None = None
 
     def __init__(
-        self, poll_signal: PollSignal, settings: Pacing, max_poll_interval: float, launch: Callable[[J], None]
+        self, poll_signal: PollSignal, settings: RunLimits, max_poll_interval: float, launch: Callable[[J], None]
     ) -> None:
         self.concurrency = settings.concurrency
         self.poll_signal = poll_signal

@@ -41,21 +41,21 @@ class RunLimits(Protocol):
     def progress_interval(self) -> float: ...
 
 
-def check_limits(pace: RunLimits) -> None:
+def check_limits(limits: RunLimits) -> None:
     """Raises TypeError, and ConfigError for invalid values."""
-    whole_number_of("concurrency", pace.concurrency)
-    if pace.max_in_flight is not None:
-        whole_number_of("max_in_flight", pace.max_in_flight)
+    whole_number_of("concurrency", limits.concurrency)
+    if limits.max_in_flight is not None:
+        whole_number_of("max_in_flight", limits.max_in_flight)
     for name in ("retry_backoff", "retry_backoff_max", "drain", "progress_interval"):
-        number_of(name, getattr(pace, name))
-    if not 0 <= pace.retry_backoff <= pace.retry_backoff_max <= _LONGEST_BACKOFF:
+        number_of(name, getattr(limits, name))
+    if not 0 <= limits.retry_backoff <= limits.retry_backoff_max <= _LONGEST_BACKOFF:
         raise ConfigError(
             f"retry_backoff must not be negative, nor above retry_backoff_max; both at most {_LONGEST_BACKOFF:.0f} s"
         )
-    check_timeout(pace.timeout)
-    if pace.drain < 0 or pace.progress_interval <= 0:
+    check_timeout(limits.timeout)
+    if limits.drain < 0 or limits.progress_interval <= 0:
         raise ConfigError("drain must not be negative, and progress_interval above 0")
-    callback_of("on_progress", pace.on_progress)
+    callback_of("on_progress", limits.on_progress)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
