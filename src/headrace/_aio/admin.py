@@ -33,12 +33,12 @@ from .._security.exchanges import quoted
 from ..config.consumer import ConsumerConfig
 from ..errors import HeadraceError, KafkaError, NetworkError, RequestTimeoutError
 from ..types import OffsetAndMetadata, PartitionInfo, TopicPartition, Watermarks
+from .commit.offset_requests import LAST_BY_NAME, committed_in
 from .network.client import Client
 from .positions.list_offsets import EARLIEST, LATEST, ListOffsets
 
 T = TypeVar("T")
 
-_LAST_BY_NAME = 9  # of OffsetFetch; from version 10 on topics are named by id
 _NOT_THERE = (ErrorCode.unknown_topic_or_partition, ErrorCode.invalid_topic_exception)
 
 
@@ -219,7 +219,7 @@ class AsyncAdmin:
         async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
             node = await self._coordinator(group)
             fields = {"groups": [asked], "require_stable": False}
-            reply = await self._client.call(node, OFFSET_FETCH, fields, highest=_LAST_BY_NAME)
+            reply = await self._client.call(node, OFFSET_FETCH, fields, highest=LAST_BY_NAME)
             answer = exactly_one(reply.body.groups, f"OffsetFetch of group {group}")
             if answer.error_code != NONE:
                 raise kafka_error(answer.error_code, f"OffsetFetch of group {group}")
@@ -228,10 +228,8 @@ class AsyncAdmin:
                 for item in topic.partitions:
                     if item.error_code != NONE:
                         raise kafka_error(item.error_code, f"OffsetFetch of {topic.name} in group {group}")
-                    if item.committed_offset >= 0:
-                        epoch = None if item.committed_leader_epoch < 0 else item.committed_leader_epoch
-                        tp = TopicPartition(topic.name, item.partition_index)
-                        found[tp] = OffsetAndMetadata(item.committed_offset, item.metadata or "", epoch)
+                    if (committed := committed_in(item)) is not None:
+                        found[TopicPartition(topic.name, item.partition_index)] = committed
             return found
 
         return await self._timed(f"OffsetFetch of group {group}", ask)

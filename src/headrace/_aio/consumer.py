@@ -18,7 +18,8 @@ from .commit.committer import CommitCallback
 from .group.rebalance import perform
 from .lifecycle import CLOSE_TIMEOUT, THREAD_END
 from .parts import ConsumerParts
-from .poll_loop import ITERATION_POLL, Wait
+from .poll_loop import Wait
+from .poll_signal import ITERATION_POLL
 from .produce.producer import AsyncProducer, check_transactional
 from .run.consumer_run import ConsumerRun
 from .run.options import DeadLetter, Handler, Progress, RunSettings

@@ -23,6 +23,7 @@ from .portal import Portal
 # A program that is asked to end should do so within a second, whether the brokers answer or not.
 CLOSE_TIMEOUT = 0.8
 THREAD_END = 2.0  # seconds that the client's thread has to end
+LAST_TRY = 0.05  # seconds that each of the last requests gets although the time is up
 
 
 class Runtime(Protocol):

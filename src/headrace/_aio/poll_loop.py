@@ -30,8 +30,6 @@ from .group.rebalance import Rebalancer, Steps
 from .lifecycle import Lifecycle
 from .runtime import ConsumerRuntime
 
-ITERATION_POLL = 1.0  # seconds that an iteration waits in one poll
-
 
 class Wait(NamedTuple):
     """For the poll signal, for so many seconds at most."""

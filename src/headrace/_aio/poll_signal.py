@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 
+ITERATION_POLL = 1.0  # seconds that an iteration waits in one poll
 _SHORT_SLEEP = 0.5
 
 

@@ -13,11 +13,9 @@ from .commit.committer import Committer
 from .commit.tracker import CompletionTracker
 from .fetch.buffer import FetchBuffer
 from .group.rebalance import Rebalancer, Steps
-from .lifecycle import CLOSE_TIMEOUT, Lifecycle
+from .lifecycle import CLOSE_TIMEOUT, LAST_TRY, Lifecycle
 from .runtime import ConsumerRuntime
 from .subscriptions import Subscriptions
-
-_LAST_TRY = 0.05  # seconds that each request gets although the time is up
 
 
 class Shutdown:
@@ -77,10 +75,10 @@ class Shutdown:
         if runtime is None:
             return
         try:
-            await self._committer.settle(runtime, max(_LAST_TRY, deadline - time.monotonic()))
-            await self._committer.final_commit(runtime, max(_LAST_TRY, deadline - time.monotonic()))
+            await self._committer.settle(runtime, max(LAST_TRY, deadline - time.monotonic()))
+            await self._committer.final_commit(runtime, max(LAST_TRY, deadline - time.monotonic()))
             if self._subscriptions.is_subscribed:
-                await self._leave("the consumer is being closed", max(_LAST_TRY, deadline - time.monotonic()))
+                await self._leave("the consumer is being closed", max(LAST_TRY, deadline - time.monotonic()))
         finally:
             self._detach_runtime()
             await runtime.close()

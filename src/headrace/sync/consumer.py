@@ -17,7 +17,8 @@ from .._aio.commit.committer import CommitCallback
 from .._aio.consumer import AsyncConsumer, parts_of
 from .._aio.group.rebalance import Background, Steps
 from .._aio.lifecycle import CLOSE_TIMEOUT, THREAD_END
-from .._aio.poll_loop import ITERATION_POLL, Wait
+from .._aio.poll_loop import Wait
+from .._aio.poll_signal import ITERATION_POLL
 from .._aio.produce.producer import check_transactional
 from .._aio.run.consumer_run import ConsumerRun
 from .._aio.run.options import DeadLetter, Handler, Progress, RunSettings

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from .._aio.lifecycle import CLOSE_TIMEOUT, THREAD_END
+from .._aio.poll_signal import ITERATION_POLL
 from .._aio.run.options import Handler
 from .._aio.run.share_run import ShareProgress, ShareRun, ShareRunSettings
 from .._aio.share.consumer import AsyncShareConsumer, parts_of
-from .._aio.share.parts import ITERATION_POLL, AcknowledgementCallback, Results
+from .._aio.share.parts import AcknowledgementCallback, Results
 from .._arguments import optional_seconds_of, seconds_of
 from .._machines.share.buffer import ShareHandover
 from ..records import Record, Records

@@ -57,7 +57,7 @@ _RECREATED = (
 )
 _PROPAGATION = 0.5  # seconds until all brokers know a new topic
 _NO_IDS: Mapping[str, uuid.UUID | None] = {}
-_LAST_BY_NAME = 9  # version of OffsetCommit and OffsetFetch; later ones have topic ids
+LAST_BY_NAME = 9  # version of OffsetCommit and OffsetFetch; later ones have topic ids
 
 
 class MemberState(Protocol):
@@ -279,7 +279,7 @@ class OffsetRequests:
             topics[tp.topic].append(tp.partition)
         ids, highest = self._topic_ids(topics)
         if by_name:
-            highest = _LAST_BY_NAME
+            highest = LAST_BY_NAME
         identity = self._identity()
         by_epoch = self._client.config.group_protocol == "consumer" and bool(identity.member_id)
         fields = {
@@ -311,11 +311,8 @@ class OffsetRequests:
                 tp = TopicPartition(_named(topic, names), item.partition_index)
                 if item.error_code != NONE:
                     found[tp] = kafka_error(item.error_code, f"OffsetFetch of {tp} in group {self.group}")
-                elif item.committed_offset < 0:
-                    found[tp] = None
                 else:
-                    epoch = None if item.committed_leader_epoch < 0 else item.committed_leader_epoch
-                    found[tp] = OffsetAndMetadata(item.committed_offset, item.metadata or "", epoch)
+                    found[tp] = committed_in(item)
         return found
 
     async def forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -339,7 +336,15 @@ class OffsetRequests:
         cluster view has dropped keeps the id that it had `before`: its name may belong to a newer topic."""
         with self._client.lock:
             ids = {name: self._client.cluster.topic_id(name) or before.get(name) for name in names}
-        return ids, None if all(ids.values()) else _LAST_BY_NAME
+        return ids, None if all(ids.values()) else LAST_BY_NAME
+
+
+def committed_in(item: Any) -> OffsetAndMetadata | None:
+    """The committed offset in a partition of an OffsetFetch response; None without one."""
+    if item.committed_offset < 0:
+        return None
+    epoch = None if item.committed_leader_epoch < 0 else item.committed_leader_epoch
+    return OffsetAndMetadata(item.committed_offset, item.metadata or "", epoch)
 
 
 def _named(topic: Any, asked: Mapping[uuid.UUID | None, str]) -> str:

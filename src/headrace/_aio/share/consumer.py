@@ -14,10 +14,11 @@ from ...errors import StateError, UnsupportedVersionError
 from ...records import Record, Records
 from ...types import AcknowledgeType
 from ..lifecycle import CLOSE_TIMEOUT, THREAD_END
+from ..poll_signal import ITERATION_POLL
 from ..run.options import Handler
 from ..run.share_run import ShareProgress, ShareRun, ShareRunSettings
 from ..run.tasks import run_tasks
-from .parts import ITERATION_POLL, AcknowledgementCallback, Results, ShareParts, kind_of
+from .parts import AcknowledgementCallback, Results, ShareParts, kind_of
 
 
 class AsyncShareConsumer:

@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 AcknowledgementCallback = Callable[[dict[TopicPartition, list[range]], HeadraceError | None], Any]
 Results = dict[TopicPartition, HeadraceError | None]
-ITERATION_POLL = 1.0  # seconds that an iteration waits in one poll
 
 
 class ShareParts:

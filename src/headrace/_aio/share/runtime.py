@@ -10,12 +10,11 @@ from ...errors import ClosedError
 from ..background import call_if_open, nobody
 from ..group.coordinator import Coordinator
 from ..group.membership_task import MembershipTask
+from ..lifecycle import LAST_TRY
 from ..network.client import Client
 from .buffer import ShareFetchBuffer
 from .membership import ShareMembership
 from .sessions import ShareSessions
-
-_LAST_TRY = 0.05  # seconds that leaving the group gets, although the time is up
 
 
 class ShareRuntime:
@@ -61,7 +60,7 @@ class ShareRuntime:
             with self.buffer.lock:
                 leave_request = self.buffer.member.leave()
             if leave_request is not None:
-                await self._membership_task.leave(leave_request, max(_LAST_TRY, deadline - self.loop.time()))
+                await self._membership_task.leave(leave_request, max(LAST_TRY, deadline - self.loop.time()))
         finally:
             self._end()
             await self.client.close()

@@ -39,9 +39,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 
-Range = tuple[int, int]
+from ..._arguments import LAST_OFFSET as LAST_OFFSET
 
-LAST_OFFSET = 2**63 - 1
+Range = tuple[int, int]
 
 _MARK = "headrace/"
 _FORM = _MARK + "1"
