@@ -8,7 +8,8 @@ from .._arguments import SomePartitions, optional_seconds_of, partitions_in, sec
 from ..errors import CommitFailedError, ConfigError, OffsetResetError
 from ..records import Record, Records
 from ..types import OffsetAndMetadata, TopicPartition
-from .commit.committer import CommitCallback, Committer, Offsets
+from .commit.committer import CommitCallback, Committer
+from .commit.plan import Offsets
 from .commit.tracker import CompletionTracker
 from .fetch.buffer import FetchBuffer
 from .fetch.handover import Delivered

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .._machines.commit.offset_set import OffsetSet
 from .._machines.lanes.commit_metadata import CommitMark, done_offsets
+from .._machines.lanes.lanes import BACKLOG, LIVE
 from ..types import TopicPartition, Watermarks
 
-LIVE, BACKLOG = "live", "backlog"
 _ID_LENGTHS = (8, 16)
 
 

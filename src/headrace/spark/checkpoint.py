@@ -19,13 +19,11 @@ from operator import index
 from typing import Any, NamedTuple
 
 from .._machines.commit.offset_set import OffsetSet
+from .._machines.lanes.lanes import BACKLOG, LIVE
 from ..types import TopicPartition
 from .offset_range import OffsetRange
 
 DoneOffsets = dict[TopicPartition, OffsetSet]
-
-LIVE = "live"
-BACKLOG = "backlog"
 
 METRICS_KEY = "headrace:metrics"
 CLIENT_ID_KEY = "headrace:client"

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace._machines.commit.offset_set import OffsetSet
-from headrace.spark.checkpoint import BACKLOG, LIVE, Checkpoint, DoneOffsets, LaneRange
+from headrace._machines.lanes.lanes import BACKLOG, LIVE
+from headrace.spark.checkpoint import Checkpoint, DoneOffsets, LaneRange
 from headrace.spark.driver.batch_plan import plan_batch
 from headrace.spark.driver.lanes import partitions_to_jump
 from headrace.spark.driver.tasks import plan_tasks

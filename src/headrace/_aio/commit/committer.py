@@ -24,8 +24,7 @@ from ...errors import CommitFailedError, ConfigError, HeadraceError
 from ...types import TopicPartition
 from ..fetch.buffer import FetchBuffer
 from ..network.client import Client
-from .plan import CommitPlan, CommitTarget, Entries, OffsetStore
-from .plan import Offsets as Offsets
+from .plan import CommitPlan, CommitTarget, Entries, Offsets, OffsetStore
 from .tracker import CompletionTracker
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from typing import Any
 from ..._machines.commit.offset_set import OffsetSet, Range
 from ..._machines.fetch.assignment import Assignment, TakenFrom
 from ..._machines.fetch.partition import Chunk, PartitionState, Position
-from ..._machines.lanes.lanes import Lanes
+from ..._machines.lanes.lanes import BACKLOG, Lanes
 from ..._machines.positions.positions import LostRange
 from ...config.consumer import ConsumerConfig
 from ...types import TopicPartition, Watermarks
@@ -37,7 +37,7 @@ class Backlog(FetchedPartitions):
         self, config: ConsumerConfig, live: FetchedPartitions, budget: int, on_lost: Callable[[LostRange], None]
     ) -> None:
         super().__init__(
-            config, live.lock, live.cluster, live.poll_signal, lane="backlog", budget=budget, checks_epochs=False
+            config, live.lock, live.cluster, live.poll_signal, lane=BACKLOG, budget=budget, checks_epochs=False
         )
         self.lanes: dict[TopicPartition, Lanes] = {}
         self.lost_count = 0

@@ -14,6 +14,7 @@ from ..._machines.cluster import Cluster
 from ..._machines.commit.offset_set import OffsetSet
 from ..._machines.fetch.assignment import Assignment, TakenFrom
 from ..._machines.fetch.partition import Chunk, PartitionState
+from ..._machines.lanes.lanes import LIVE
 from ...config.consumer import ConsumerConfig
 from ...types import TopicPartition, Watermarks
 from ..fetch.buffer import FetchBuffer
@@ -32,7 +33,7 @@ def two_lane_buffer(config: ConsumerConfig) -> FetchBuffer:
         assert isinstance(live, FetchBuffer)
         return TwoLaneSource(config, live, Backlog(config, live, budget, live.lost.append))
 
-    return FetchBuffer(config, source, lane="live", budget=budget)
+    return FetchBuffer(config, source, lane=LIVE, budget=budget)
 
 
 class TwoLaneSource:

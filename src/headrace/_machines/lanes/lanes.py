@@ -29,6 +29,9 @@ from ..commit.committed_offset import CommittedOffset
 from ..commit.offset_set import LAST_OFFSET, OffsetSet, Range
 from .commit_metadata import CommitMark, done_offsets
 
+LIVE, BACKLOG = "live", "backlog"
+"""`Record.lane` of the records of each lane."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LaneStart:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from ..._machines.lanes.lanes import LIVE
 from ...types import TopicPartition
-from ..checkpoint import LIVE, LaneRange
+from ..checkpoint import LaneRange
 from ..schema import LANE
 from .ranges import MAX_RANGE_SIZE, split_ranges
 
