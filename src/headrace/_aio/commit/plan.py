@@ -16,7 +16,7 @@ from typing import Protocol, Self
 
 from ..._machines.commit.committed_offset import CommittedOffset
 from ..._machines.commit.offset_set import OffsetSet
-from ..._machines.fetch.partition import Position
+from ..._machines.positions.positions import position_commit
 from ...errors import HeadraceError
 from ...types import OffsetAndMetadata, TopicPartition
 from ..fetch.buffer import FetchBuffer
@@ -134,14 +134,3 @@ class PlainTarget:
                 if state.position is not None and not is_deleted(state.tp)
             }
             return PlainPlan(offsets, self._buffer.topic_ids(offsets), is_of_positions=True)
-
-
-def position_commit(position: Position, known: OffsetSet | None, done: OffsetSet | None) -> OffsetAndMetadata:
-    """The commit of a position, or of what is `done`. `known` is what was done when the reading began."""
-    if done is None and (known is None or position.offset >= known.frontier):
-        return OffsetAndMetadata(position.offset, "", None if position.epoch < 0 else position.epoch)
-    if done is None:
-        # What the last owner has done beyond its commit stays noted until the position has passed it.
-        assert known is not None
-        done = known | OffsetSet(position.offset)
-    return OffsetAndMetadata(done.low, done.to_text())

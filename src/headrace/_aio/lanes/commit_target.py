@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from ..._machines.commit.offset_set import OffsetSet
 from ..._machines.fetch.partition import Position
 from ..._machines.lanes.lanes import Lanes
+from ..._machines.positions.positions import position_commit
 from ...errors import StateError
 from ...types import OffsetAndMetadata, TopicPartition
-from ..commit.plan import Entries, IsDeleted, Offsets, position_commit
+from ..commit.plan import Entries, IsDeleted, Offsets
 from ..fetch.buffer import FetchBuffer
 from .backlog import Backlog
 

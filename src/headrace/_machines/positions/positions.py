@@ -25,9 +25,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...errors import HeadraceError, OffsetResetError
-from ...types import TopicPartition
+from ...types import OffsetAndMetadata, TopicPartition
 from ..cluster import Cluster
 from ..commit.committed_offset import CommittedOffset
+from ..commit.offset_set import OffsetSet
 from ..fetch.assignment import Assignment
 from ..fetch.partition import PartitionState, Phase, Position
 from .truncation import EpochEnd, Verdict, judge, truncation_error
@@ -61,6 +62,17 @@ def resume_position(committed: CommittedOffset) -> Position:
     """The epoch of a commit is that of its offset: it says nothing of a lower one."""
     low, epoch = committed.done.low, committed.leader_epoch
     return Position(low, -1 if epoch is None or low != committed.offset else epoch)
+
+
+def position_commit(position: Position, already_done: OffsetSet | None, done: OffsetSet | None) -> OffsetAndMetadata:
+    """The commit of a position, or of what is `done`. `already_done` is what was done when the reading began."""
+    if done is None and (already_done is None or position.offset >= already_done.frontier):
+        return OffsetAndMetadata(position.offset, "", None if position.epoch < 0 else position.epoch)
+    if done is None:
+        # What the last owner has done beyond its commit stays noted until the position has passed it.
+        assert already_done is not None
+        done = already_done | OffsetSet(position.offset)
+    return OffsetAndMetadata(done.low, done.to_text())
 
 
 def refuse(state: PartitionState, error: HeadraceError, now: float) -> HeadraceError | None:
