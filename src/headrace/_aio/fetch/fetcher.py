@@ -18,6 +18,8 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from ..._machines.fetch.planner import FetchedRecords, FetchPlan
 from ..._machines.fetch.session import FetchSession, SessionRequest
 from ..._net.connection import Connection, Reply
@@ -32,7 +34,6 @@ from .partitions import FetchedPartitions
 
 log = logging.getLogger(__name__)
 
-_FETCH_SESSION_TOPIC_ID_ERROR = 106
 _SHORT_WAIT_MS = 20
 
 
@@ -235,7 +236,7 @@ class _FetchStream:
             log.debug("fetch session with broker %d: %s", self._node, code_name(body.error_code))
             with self._partitions.lock:
                 self._partitions.fetching.failed(plan)
-            if body.error_code == _FETCH_SESSION_TOPIC_ID_ERROR:
+            if body.error_code == ErrorCode.fetch_session_topic_id_error:
                 self._client.refresh_soon()
             await self._back_off()
             return []

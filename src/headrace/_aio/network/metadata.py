@@ -34,8 +34,6 @@ from .retries import Retries
 
 log = logging.getLogger(__name__)
 
-_REBOOTSTRAP_REQUIRED = 129
-
 
 class MetadataUpdater:
     """`on_metadata` is called on the loop, under `lock`, after each refresh; `on_trouble` with the error of a refresh
@@ -186,7 +184,7 @@ class MetadataUpdater:
                 last = error
                 continue
             code = getattr(reply.body, "error_code", NONE)
-            if code == _REBOOTSTRAP_REQUIRED:
+            if code == ErrorCode.rebootstrap_required:
                 last, hopeless = kafka_error(code, f"Metadata to {connection.host}"), False
                 continue
             if code != NONE and not is_retriable(code):

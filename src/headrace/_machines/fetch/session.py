@@ -20,9 +20,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from kio.schema.errors import ErrorCode
+
 from ..cluster import TopicIdPartition
 
-_ID_NOT_FOUND = 70
 _LAST_EPOCH = 2**31 - 1
 
 
@@ -64,7 +65,7 @@ class FetchSession:
         return SessionRequest(self._id, self._epoch, send, forget)
 
     def answered(self, error_code: int, session_id: int) -> None:
-        if error_code == _ID_NOT_FOUND:
+        if error_code == ErrorCode.fetch_session_id_not_found:
             self._id = 0
             self._epoch = 0
         elif error_code:
