@@ -137,7 +137,7 @@ class AsyncConsumer:
         try:
             records = await self._poll(timeout, max_records)
             if self._group is not None:
-                self._group.told = records.to_be_revoked
+                self._group.reported = records.to_be_revoked
             self._buffer.handover.is_confirmed = True  # see Handover: nothing may come between this and the return
             return records
         except (ConcurrentUseError, ForkedError):

@@ -117,7 +117,7 @@ async def run_in_thread(work: Callable[[], T]) -> T:
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     over: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
-    def tell(outcome: tuple[Any, BaseException | None]) -> None:
+    def finish(outcome: tuple[Any, BaseException | None]) -> None:
         if not over.done():
             over.set_result(outcome)
 
@@ -127,7 +127,7 @@ async def run_in_thread(work: Callable[[], T]) -> T:
         except BaseException as error:  # noqa: BLE001  # raised again in the waiting task
             outcome = (None, error)
         with contextlib.suppress(RuntimeError):  # the event loop is closed: no task waits any more
-            loop.call_soon_threadsafe(tell, outcome)
+            loop.call_soon_threadsafe(finish, outcome)
 
     threading.Thread(target=run, name="headrace-login", daemon=True).start()
     result, error = await over

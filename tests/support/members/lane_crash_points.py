@@ -86,7 +86,7 @@ POINTS: dict[str, Callable[[str], None]] = {
     "between both logs": functools.partial(_after, OffsetRequests, "commit", _is_second),
     "after both logs": functools.partial(_after, CommitLogs, "commit", _has_backlog),
     "a revoke is asked for": functools.partial(_before, Rebalancer, "_perform", _is_revoke),
-    "before the listener": functools.partial(_before, Rebalancer, "_tell", _is_revoke),
+    "before the listener": functools.partial(_before, Rebalancer, "_call_listener", _is_revoke),
     "before the final commit": functools.partial(_before, CommitLogs, "final_commit", _always),
     "after the final commit": functools.partial(_after, CommitLogs, "final_commit", _always),
 }

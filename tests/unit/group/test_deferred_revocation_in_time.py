@@ -160,7 +160,7 @@ class GroupDriver:
                 asyncio.run(perform(steps, SameLoop()))
         self.group.poll_ends()
         if not raises:
-            self.group.told = self.group.revocations.next  # by the poll that returns
+            self.group.reported = self.group.revocations.next  # by the poll that returns
         self.serve()
 
     def work(self, seconds: float) -> None:

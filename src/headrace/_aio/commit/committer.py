@@ -238,8 +238,8 @@ class Committer:
         if not self._auto:
             return
         # `_auto_committed` does not know yet of one that failed since the last poll.
-        told = tuple(self._done)  # a copy: the user's thread may empty it meanwhile
-        failed = any(error is not None and callback == self._auto_committed for callback, _, error in told)
+        ended = tuple(self._done)  # a copy: the user's thread may empty it meanwhile
+        failed = any(error is not None and callback == self._auto_committed for callback, _, error in ended)
         plan = self.plan(None)
         entries, last = plan.entries(), self._last_sent()
         plan = plan.of(lambda tp: (partitions is None or tp in partitions) and (failed or last.get(tp) != entries[tp]))

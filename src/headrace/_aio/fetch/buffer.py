@@ -89,10 +89,10 @@ class FetchBuffer(FetchedPartitions):
         """The error that keeps this consumer from reaching any broker for good, if there is one."""
         return self._background.refusal
 
-    def skipped(self, lost: LostRange, *, is_heard: bool) -> None:
-        """A reset has skipped these. The lock is held; `is_heard` says whether there is a listener."""
+    def skipped(self, lost: LostRange, *, has_listener: bool) -> None:
+        """A reset has skipped these. The lock is held."""
         self.offsets_skipped += lost.end - lost.start
-        if is_heard:
+        if has_listener:
             self.lost.append(lost)
 
     def take(self, limit: int, *, is_late: bool = False) -> Records | None:

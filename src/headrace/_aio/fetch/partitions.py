@@ -66,8 +66,8 @@ class FetchedPartitions(abc.ABC):
         """One of the watched tasks ended with this error."""
 
     def consume_needs_fetch(self) -> Callable[[], None] | None:
-        """What wakes the fetching, if a poll has made that necessary: told once, and to be called without the lock. It
-        is held here."""
+        """What wakes the fetching, if a poll has made that necessary. It is returned once, and to be called without the
+        lock, which is held here."""
         assignment = self.assignment
         needs_fetch = assignment.needs_fetch or self.fetching.is_over_budget
         assignment.needs_fetch = False

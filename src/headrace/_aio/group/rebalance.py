@@ -102,7 +102,7 @@ class Rebalancer:
         self.has_news = False  # partitions were requested or lost since the poll started
         self.has_requests = False  # revokes were requested, and no poll has reported them yet
         # The revokes that the last returning poll has reported: set as its last step that can raise.
-        self.told: Partitions = frozenset()
+        self.reported: Partitions = frozenset()
         self.lost_for_good: Partitions = frozenset()  # and not assigned again since: must not be committed
         self._defers = config.revoke_mode == "deferred"
         self.is_subscribed = False  # to names, a pattern, or a pattern that the coordinator evaluates
@@ -261,7 +261,7 @@ class Rebalancer:
                 yield from self._perform(poll_action)
         if self.revocations.pending:
             yield from self._review()
-        yield from self._tell_of_lost_ranges()
+        yield from self._report_lost_ranges()
         self.raise_failure()
         member, pace, now = self.member, self._buffer.pace, time.monotonic()
         pending_error, member.pending_error = member.pending_error, None
@@ -278,11 +278,11 @@ class Rebalancer:
     def _begin(self) -> Steps:
         """The first step of a poll: completes the revokes that the last poll reported and the user did not delay. A
         poll that raised has reported nothing, so this one reports its requests."""
-        told, self.told = self.told, frozenset()
-        self.has_news = self.has_requests = bool(self.revocations.next - told)
+        reported, self.reported = self.reported, frozenset()
+        self.has_news = self.has_requests = bool(self.revocations.next - reported)
         if self.revocations.pending:
             with self._buffer.lock:
-                due = self.revocations.next & told & self.member.to_revoke
+                due = self.revocations.next & reported & self.member.to_revoke
             if due:
                 yield from self._perform(Revoke(due))
         self.revocations.poll_begins()
@@ -305,7 +305,7 @@ class Rebalancer:
         log.info("group %s: revoke of %s requested", self.group_id, _shown(partitions))
         # After an interrupt in between, they are withheld, and the next poll requests them again.
         self._buffer.withhold(partitions, True)
-        self.told -= partitions  # from an earlier request
+        self.reported -= partitions  # from an earlier request
         self.revocations.request(partitions, requested_at + self._revoke_timeout)
         self.has_news = self.has_requests = True
 
@@ -327,12 +327,12 @@ class Rebalancer:
             log.info("group %s: assigned %s", self.group_id, _shown(poll_action.added))
             self._buffer.assign(sorted(poll_action.partitions))
             self.lost_for_good -= poll_action.added
-            yield from self._tell(poll_action, self._listener.on_partitions_assigned, poll_action.added)
+            yield from self._call_listener(poll_action, self._listener.on_partitions_assigned, poll_action.added)
         elif isinstance(poll_action, Revoke):
             log.info("group %s: revoked %s", self.group_id, _shown(poll_action.partitions))
             if self._config.enable_auto_commit:
                 yield Background(lambda: self._auto_commit(poll_action.partitions))
-            yield from self._tell(poll_action, self._listener.on_partitions_revoked, poll_action.partitions)
+            yield from self._call_listener(poll_action, self._listener.on_partitions_revoked, poll_action.partitions)
         else:
             yield from self._lose(poll_action.partitions, poll_action)
 
@@ -342,9 +342,9 @@ class Rebalancer:
         self.revocations.mark_lost(partitions)
         self.lost_for_good |= partitions
         self.has_news = True
-        yield from self._tell(poll_action, self._listener.on_partitions_lost, partitions)
+        yield from self._call_listener(poll_action, self._listener.on_partitions_lost, partitions)
 
-    def _tell(
+    def _call_listener(
         self, poll_action: PollAction, listener: Callable[[Partitions], Awaitable[None] | None], partitions: Partitions
     ) -> Steps:
         """Once the listener was called, the action is done, whatever it raises."""
@@ -367,7 +367,7 @@ class Rebalancer:
                 self.member.done(poll_action)
             self.wake()
 
-    def _tell_of_lost_ranges(self) -> Steps:
+    def _report_lost_ranges(self) -> Steps:
         lost = self._buffer.lost
         while lost:
             with self._users_code():
@@ -398,7 +398,7 @@ class Rebalancer:
         self._names, self._pattern, self._server_pattern = frozenset(), None, None
         self._listener = RebalanceListener()
         self.revocations = Revocations()
-        self.told = frozenset()
+        self.reported = frozenset()
         self.has_news = self.has_requests = False
         self.lost_for_good = frozenset()
         self._buffer.lost.clear()

@@ -54,15 +54,15 @@ class CommitLogReader:
         unknown = [tp for tp, it in found.items() if isinstance(it, KafkaError) and it.code in UNKNOWN_TOPIC]
         if unknown:  # deleted, and perhaps recreated. The user asks for what is committed under that name
             found.update(await self._first.committed(unknown, by_name=True))
-        told = {tp: it for tp, it in found.items() if not isinstance(it, KafkaError)}
+        shown = {tp: it for tp, it in found.items() if not isinstance(it, KafkaError)}
         for tp, both in (await self._marks(found)).items():
             if isinstance(both, HeadraceError):
                 raise both
             first, second = both
             if first.token:
                 low = done_offsets(first, second).low
-                told[tp] = OffsetAndMetadata(low, first.note, first.leader_epoch if low == first.offset else None)
-        return told
+                shown[tp] = OffsetAndMetadata(low, first.note, first.leader_epoch if low == first.offset else None)
+        return shown
 
     async def _marks(self, found: Mapping[TopicPartition, OffsetAndMetadata | KafkaError | None]) -> Marks:
         result: Marks = {}

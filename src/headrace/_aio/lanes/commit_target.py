@@ -52,8 +52,8 @@ class LanedPlan:
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """For the callback: of two lanes the live one's."""
         parts = {**self.backlog, **self.live}
-        told = {tp: OffsetAndMetadata(it.done.low, it.note, it.leader_epoch) for tp, it in parts.items()}
-        return {**self.plain, **told}
+        of_lanes = {tp: OffsetAndMetadata(it.done.low, it.note, it.leader_epoch) for tp, it in parts.items()}
+        return {**self.plain, **of_lanes}
 
     def entries(self) -> Entries:
         found: dict[TopicPartition, tuple[object, ...]] = {tp: (it,) for tp, it in self.plain.items()}

@@ -45,7 +45,7 @@ class Client(Generic[C_co]):
         self.config = config
         self.cluster = cluster
         self.lock = lock
-        self.connections = Connections(config, self._tell_of_trouble)
+        self.connections = Connections(config, self._report_trouble)
         self.retries = Retries(config, self.connections)
         self._metadata = MetadataUpdater(
             config,
@@ -54,7 +54,7 @@ class Client(Generic[C_co]):
             lock,
             retries=self.retries,
             on_metadata=on_metadata,
-            on_trouble=self._tell_of_trouble,
+            on_trouble=self._report_trouble,
             watch=watch,
         )
         self._on_trouble = on_trouble
@@ -64,7 +64,7 @@ class Client(Generic[C_co]):
     def connection_count(self) -> int:
         return len(self.connections.open_connections)
 
-    def _tell_of_trouble(self, error: HeadraceError | None) -> None:
+    def _report_trouble(self, error: HeadraceError | None) -> None:
         if error is not None or self._is_in_trouble:
             self._is_in_trouble = error is not None
             self._on_trouble(error)

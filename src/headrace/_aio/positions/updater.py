@@ -172,7 +172,7 @@ class PositionUpdater:
                     continue
                 lost = self._positions.reset(state, result.offset, None if start is None else start.offset)
                 if lost is not None:
-                    self._buffer.skipped(lost, is_heard=self._start.is_member)
+                    self._buffer.skipped(lost, has_listener=self._start.is_member)
                 self._buffer.source.cut(tp, result.offset)
         self._buffer.fetch_soon()
         return again

@@ -247,7 +247,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
             yield from self._commit()
         if self._stuck:
             yield from self._leave_if_ready()
-        self._tell_progress()
+        self._report_progress()
         self.launch()
         with self._lock:
             has_room = self._scheduler.room > 0
@@ -383,7 +383,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         if self._stop_asked:
             self._stop("a signal was received")
         self._watch()
-        self._tell_progress()
+        self._report_progress()
         if time.monotonic() >= until:
             self._come_back()
         else:

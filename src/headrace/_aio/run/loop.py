@@ -205,7 +205,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
     @abc.abstractmethod
     def _round(self) -> Steps: ...
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
         if self._on_progress is not None and time.monotonic() >= self._progress_due:
             self._progress_due = time.monotonic() + self._progress_interval
             self._on_progress(self.progress())

@@ -233,7 +233,7 @@ class ShareRun(RunLoop[Record, ShareProgress]):
         self._buffer.poll_signal.clear()  # before the look at the queue, which a rest may follow
         self._watch()
         self._release_delayed()
-        self._tell_progress()
+        self._report_progress()
         self.launch()
         with self._lock:
             room = 0 if self._stopped else self._room

@@ -117,12 +117,12 @@ class _Tasks(Generic[J, P]):
                     is_late = isinstance(error, TimeoutError) and clock.expired()
                     goes_on = self.run.failed(job, self.run.timed_out(job, error) if is_late else error)
             except asyncio.CancelledError as error:
-                is_told = self.run.end_call(call)
+                counts = self.run.end_call(call)
                 if task.cancelling():
-                    if is_told:
+                    if counts:
                         self.run.aborted(job, error)
                     raise
-                if is_told:
+                if counts:
                     goes_on = self.run.failed(job, error)  # of something that the handler awaited
             except BaseException as error:  # noqa: BLE001  # SystemExit and the like
                 if self.run.end_call(call):

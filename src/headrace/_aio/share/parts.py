@@ -121,9 +121,9 @@ class ShareParts:
     def run_callbacks(self) -> list[Outcome]:
         """On the user's thread. If a callback raises, the next call passes the remaining results."""
         buffer = self.buffer
-        told = []
+        reported = []
         while (outcome := buffer.next_outcome()) is not None:
-            told.append(outcome)
+            reported.append(outcome)
             number = sum(map(len, outcome.ranges))
             accepted, refused = (number, 0) if outcome.error is None else (0, number)
             if refused:
@@ -135,7 +135,7 @@ class ShareParts:
             buffer.news = buffer.news[1:]
             if self.callback is not None:
                 self.callback(offsets, outcome.error)
-        return told
+        return reported
 
     def results(self, unsettled: set[TopicPartition]) -> Results:
         found: Results = {}

@@ -279,16 +279,16 @@ class Assignment:
             if state.is_refused:
                 if pace.admits(error, now, RETRIED):
                     return error
-            elif not state.is_told or (not news and pace.is_due(_STAYING, now, is_late=is_late)):
+            elif not state.was_raised or (not news and pace.is_due(_STAYING, now, is_late=is_late)):
                 pace.raised(_STAYING, now, STAYS)
-                self._told(state, error)
+                self._mark_raised(state, error)
                 return error
         return None
 
-    def _told(self, state: PartitionState, error: HeadraceError) -> None:
+    def _mark_raised(self, state: PartitionState, error: HeadraceError) -> None:
         # An error of a whole fetch is the fault of all partitions in it.
         for same in [same for same, other in self.due_faults() if other is error]:
-            same.is_told = True
+            same.was_raised = True
         # The next to be raised is another one, if there is any.
         del self._faulty[state]
         self._faulty[state] = None

@@ -147,7 +147,7 @@ class PartitionState:
         self.fetch_epoch = -1  # the epoch of the last batch that was fetched
         self.in_flight = False
         self._fault: HeadraceError | OutOfRange | None = None
-        self.is_told = False  # a poll has raised the fault
+        self.was_raised = False  # the fault, by a poll
         self.is_refused = False  # the fault is a broker's refusal: the request is repeated when the backoff ends
         self.backoff_until = 0.0
         self.failures = 0
@@ -188,7 +188,7 @@ class PartitionState:
     @fault.setter
     def fault(self, fault: HeadraceError | OutOfRange | None) -> None:
         self._fault = fault
-        self.is_told = self.is_refused = False
+        self.was_raised = self.is_refused = False
         if fault is None:
             self._faulty.pop(self, None)
         else:

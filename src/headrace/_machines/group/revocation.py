@@ -3,7 +3,7 @@
     requested   -> next          a rebalance revokes the partition
     next        -> thereafter    the user delays it (delay_revoke)
     thereafter  -> next          every poll moves the delayed ones up
-    next        -> completed     by a poll that starts after the user was told of it
+    next        -> completed     by a poll that starts after another has reported it
     next, thereafter -> cancelled    a later rebalance leaves the partition here after all
     next, thereafter -> lost     the group no longer waits: fenced, or delayed beyond the deadline
     lost        -> forgotten     by the next poll
