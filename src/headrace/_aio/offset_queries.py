@@ -1,4 +1,4 @@
-"""Questions to the brokers: offsets of logs, topics and their partitions."""
+"""Questions of users to the brokers: offsets of logs, topics and their partitions."""
 
 from __future__ import annotations
 

@@ -203,9 +203,8 @@ class _Server:
                     for task in tasks:
                         task.cancel()
                     loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-                loop.run_until_complete(
-                    asyncio.sleep(0)
-                )  # a connection's socket is closed one iteration after the connection
+                # A connection's socket is closed one iteration after the connection.
+                loop.run_until_complete(asyncio.sleep(0))
                 loop.close()
             finally:
                 self.ended.set()

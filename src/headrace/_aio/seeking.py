@@ -1,4 +1,4 @@
-"""Seeking of the assigned partitions: `position`, `seek` and `pause`."""
+"""Positions of the assigned partitions: `position`, `seek` and `pause`."""
 
 from __future__ import annotations
 

@@ -26,10 +26,9 @@ class ReadingStart(NamedTuple):
     """How the reading of a partition began: what commit.mode=done needs for its first record."""
 
     already_done: OffsetSet | None  # by the commit of the last owner
-    next: Mapping[
-        str | None, int
-    ]  # by `Record.lane`: the offset at which the reading began, if not at its first record
-    between: Mapping[str | None, OffsetSet]  # by `Record.lane`: the offsets that are not read there
+    # By `Record.lane`: the offset at which the reading began, if not at its first record, and what is not read there.
+    next: Mapping[str | None, int]
+    between: Mapping[str | None, OffsetSet]
 
 
 class SourceTasks(Protocol):

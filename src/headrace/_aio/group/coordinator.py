@@ -1,7 +1,7 @@
 """The coordinator of a group or a transaction: finds the broker, and sends it requests.
 
-Whatever the requests are about stands elsewhere: commits in `_aio/commit/offset_requests.py`, membership in
-`membership_task.py`, transactions in `_aio/produce/transactions.py`.
+It does not interpret them: `_aio/commit/offset_requests.py` does that for commits, `membership_task.py` for membership,
+`_aio/produce/transactions.py` for transactions.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Coordinator:
         with self._client.lock:
             nodes = list(self._client.cluster.brokers)
         if not nodes:
-            await self._client.learn(())  # not refresh(), which waits behind one that is in flight
+            await self._client.learn(())  # not refresh_soon(), which only requests it
             with self._client.lock:
                 nodes = list(self._client.cluster.brokers)
         last: HeadraceError = NetworkError("no broker is known")

@@ -108,10 +108,9 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         self._scheduler: RecordScheduler[Record] = RecordScheduler(settings.for_scheduler())
         self._stop_asked = False
         self._seen_assignments = -1
-        self._held: frozenset[TopicPartition] = frozenset()  # the partitions that the group asks back ...
-        self._committed_for: frozenset[TopicPartition] = (
-            frozenset()
-        )  # ... and that were committed after their last call
+        # The partitions that the group asks back, and those of them that were committed after their last call.
+        self._held: frozenset[TopicPartition] = frozenset()
+        self._committed_for: frozenset[TopicPartition] = frozenset()
         self._stuck: list[Job[Record]] = []  # longer than max.poll.interval.ms, with partitions that are still assigned
         self._leave_at = 0.0  # until then the other calls may end
         self._absence = _absence(config)

@@ -103,7 +103,7 @@ class FetchPlanner:
         self._expansion = _FIRST_EXPANSION
         self._tick = 0
         self._over_budget: dict[int, None] = {}  # brokers for which no budget was left, the longest waiting first
-        self.was_refused = False  # a partition was: whoever waits for its records or position has to look again
+        self.was_refused = False  # a partition was: polls and calls that wait for it have to look again
 
     # -- requests --------------------------------------------------------------------------------------------
 

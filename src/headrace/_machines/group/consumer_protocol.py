@@ -14,7 +14,7 @@
   what the coordinator has processed, so the next one has all fields.
 - Fenced, unknown, or without a poll for too long: all partitions are lost and the epoch is 0 again; the member id
   stays. The same happens when the right to the group is missing; the member then rejoins until it is granted.
-- Errors of heartbeats: `heartbeat.py`.
+- Errors of heartbeats: `heartbeat_errors.py`.
 - Owned partitions go by topic id: a topic that is recreated under its old name is another one, and its partitions are
   revoked and assigned anew.
 """

@@ -15,7 +15,7 @@
 A question is asked under a position version. Whatever the user does to the partition meanwhile (seek, assign) changes
 that, and `current` drops the late answer.
 
-Nothing here waits, sends or reads a clock. Whoever calls it holds the lock of the assignment.
+Nothing here waits, sends or reads a clock. The caller holds the lock of the assignment.
 """
 
 from __future__ import annotations

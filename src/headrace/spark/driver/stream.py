@@ -290,5 +290,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _has_backlog(*done: DoneOffsets | None) -> bool:
-    """A query that is not a member only has one after its start, until it is worked off."""
+    """A query that is not a member only has one after its start, until it has read it."""
     return any(each.holes for some in done if some is not None for each in some.values())
