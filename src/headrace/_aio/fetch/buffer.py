@@ -21,7 +21,7 @@ from typing import Protocol
 from ..._machines.cluster import Cluster
 from ..._machines.commit.offset_set import LAST_OFFSET, OffsetSet
 from ..._machines.error_pacing import RETRIED, ErrorPacing
-from ..._machines.fetch.partition import Chunk, PartitionState, Position
+from ..._machines.fetch.partition import Chunk, PartitionState, Position, repeated_if_interrupted
 from ..._machines.positions.positions import LostRange
 from ..._protocol.codes import topics_denied
 from ...config.consumer import ConsumerConfig
@@ -265,6 +265,7 @@ class FetchBuffer(FetchedPartitions):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         chosen = list(partitions)
 
+        @repeated_if_interrupted
         def assign() -> None:
             self.assignments += 1
             self.assignment.assign(chosen)
@@ -272,7 +273,7 @@ class FetchBuffer(FetchedPartitions):
             self.source.keep(self.assignment.partitions)
 
         with self.lock:
-            _make_whole(assign)
+            assign()
         self.wake_all()
 
     def change(self, partitions: Iterable[TopicPartition], change: Callable[[PartitionState], None]) -> None:
@@ -280,11 +281,12 @@ class FetchBuffer(FetchedPartitions):
         with self.lock:
             states = [state for tp in partitions for state in self.source.states(tp)]
 
+            @repeated_if_interrupted
             def change_all() -> None:
                 for state in states:
                     change(state)
 
-            _make_whole(change_all)
+            change_all()
         self.wake_all()
 
     def move(self, partitions: Iterable[TopicPartition], change: Callable[[PartitionState], None]) -> None:
@@ -292,12 +294,13 @@ class FetchBuffer(FetchedPartitions):
         with self.lock:
             states = [self.assignment.state(tp) for tp in partitions]
 
+            @repeated_if_interrupted
             def move() -> None:
                 self.source.drop([state.tp for state in states])
                 for state in states:
                     change(state)
 
-            _make_whole(move)
+            move()
         self.wake_all()
 
     def read_range(self, tp: TopicPartition, start: int, stop: int) -> None:
@@ -363,13 +366,3 @@ class FetchBuffer(FetchedPartitions):
         """In the order in which they were assigned."""
         with self.lock:
             return [state.tp for state in self.assignment]
-
-
-def _make_whole(change: Callable[[], object]) -> None:
-    """A signal handler can raise in the middle of a change (Ctrl-C). The whole change is made again then, before the
-    interrupt continues: every change is one that can be made twice."""
-    try:
-        change()
-    except BaseException:
-        change()
-        raise

@@ -95,19 +95,20 @@ _position_versions = itertools.count(1)
 M = TypeVar("M", bound=Callable[..., None])
 
 
-def _made_whole(method: M) -> M:
-    """Users move partitions on the main thread, where a signal handler may raise between two instructions (Ctrl-C). An
-    interrupted move is repeated before the interrupt continues: half a move would skip records."""
+def repeated_if_interrupted(change: M) -> M:
+    """Users change partitions on the main thread, where a signal handler may raise between two instructions (Ctrl-C).
+    An interrupted change is repeated before the interrupt continues: half a move would skip records. It must be one
+    that can be made twice."""
 
-    @functools.wraps(method)
-    def move(*args: Any) -> None:
+    @functools.wraps(change)
+    def make(*args: Any) -> None:
         try:
-            method(*args)
+            change(*args)
         except BaseException:
-            method(*args)
+            change(*args)
             raise
 
-    return cast("M", move)
+    return cast("M", make)
 
 
 class PartitionState:
@@ -211,20 +212,20 @@ class PartitionState:
 
     # -- positions -------------------------------------------------------------------------------------------
 
-    @_made_whole
+    @repeated_if_interrupted
     def await_position(self) -> None:
         self._restart(Phase.UNKNOWN)
         self.position = None
         self.origin = self.start
 
-    @_made_whole
+    @repeated_if_interrupted
     def await_reset(self, to: str) -> None:
         self._restart(Phase.RESET)
         self.position = None
         self.reset_to = to
         self.origin = self.start
 
-    @_made_whole
+    @repeated_if_interrupted
     def seek(self, position: Position) -> None:
         """Reads from there on. If the epoch is known, it is compared with the log before."""
         self._read_from(position)
@@ -247,7 +248,7 @@ class PartitionState:
         if self.position is not None:
             self._refetch(self.position, self.already_done, self.phase is Phase.READY)
 
-    @_made_whole
+    @repeated_if_interrupted
     def _refetch(self, position: Position, known: OffsetSet | None, was_ready: bool) -> None:
         self._read_from(position)
         self.already_done = known
