@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from ..._arguments import callback_of, optional_seconds_of, seconds_of, short_repr, topics_in
+from ..._arguments import callback_of, optional_seconds_of, seconds_of, topics_in
 from ..._machines.share.buffer import ShareHandover
 from ...config.share import ShareConsumerConfig
-from ...errors import StateError, UnsupportedVersionError
 from ...records import Record, Records
 from ...types import AcknowledgeType
 from ..lifecycle import CLOSE_TIMEOUT, THREAD_END
@@ -18,7 +17,7 @@ from ..poll_signal import ITERATION_POLL
 from ..run.options import Handler
 from ..run.share_run import ShareProgress, ShareRun, ShareRunSettings
 from ..run.tasks import run_tasks
-from .parts import AcknowledgementCallback, Results, ShareParts, kind_of
+from .parts import AcknowledgementCallback, Results, ShareParts
 
 
 class AsyncShareConsumer:
@@ -108,17 +107,7 @@ class AsyncShareConsumer:
         thread. Raises StateError in implicit mode, and for records that poll() did not return or that are already
         acknowledged; UnsupportedVersionError for RENEW with brokers before Kafka 4.2.
         """
-        self._guard.check()
-        if not self._buffer.planner.settings.is_explicit:
-            raise StateError(
-                "acknowledge() needs share.acknowledgement.mode=explicit: in implicit mode, polls acknowledge"
-            )
-        chosen = kind_of(kind)
-        if not isinstance(work, (Record, Records)):
-            raise TypeError(f"acknowledge() takes a Record, or Records, not {short_repr(work)}")
-        if chosen is AcknowledgeType.RENEW and not self._buffer.can_renew(work):
-            raise UnsupportedVersionError("RENEW needs ShareAcknowledge version 2 (Apache Kafka 4.2 or newer)")
-        self._buffer.acknowledge(work, chosen)
+        self._parts.acknowledge(work, kind)
 
     async def commit(self, *, timeout: float | None = None) -> Results:
         """Sends all acknowledgements and waits for the responses. In implicit mode, it accepts the records of the last

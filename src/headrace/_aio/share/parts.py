@@ -17,7 +17,7 @@ from ..._arguments import limit_of, seconds_of, short_repr, whole_number_of
 from ..._machines.share.acquired import Outcome
 from ..._machines.share.buffer import ShareHandover
 from ...config.share import ShareConsumerConfig
-from ...errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, StateError
+from ...errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, StateError, UnsupportedVersionError
 from ...records import Batch, Record, Records
 from ...types import AcknowledgeType, TopicPartition
 from ..lifecycle import CLOSE_TIMEOUT, Lifecycle
@@ -117,6 +117,20 @@ class ShareParts:
             yield record
 
     # -- acknowledgements ------------------------------------------------------------------------------------------
+
+    def acknowledge(self, work: Record | Records, kind: AcknowledgeType | str) -> None:
+        """From any thread. `AsyncShareConsumer` documents it."""
+        self.guard.check()
+        if not self.buffer.planner.settings.is_explicit:
+            raise StateError(
+                "acknowledge() needs share.acknowledgement.mode=explicit: in implicit mode, polls acknowledge"
+            )
+        chosen = _kind_of(kind)
+        if not isinstance(work, (Record, Records)):
+            raise TypeError(f"acknowledge() takes a Record, or Records, not {short_repr(work)}")
+        if chosen is AcknowledgeType.RENEW and not self.buffer.can_renew(work):
+            raise UnsupportedVersionError("RENEW needs ShareAcknowledge version 2 (Apache Kafka 4.2 or newer)")
+        self.buffer.acknowledge(work, chosen)
 
     def run_callbacks(self) -> list[Outcome]:
         """On the user's thread. If a callback raises, the next call passes the remaining results."""
@@ -233,7 +247,7 @@ class ShareParts:
         return ShareRunParts(self.config, self.guard, self.buffer)
 
 
-def kind_of(value: AcknowledgeType | str | int) -> AcknowledgeType:
+def _kind_of(value: AcknowledgeType | str | int) -> AcknowledgeType:
     """A type by itself, its name in any case, or its number. Raises ValueError and TypeError."""
     names = ", ".join(kind.name for kind in AcknowledgeType)
     try:
