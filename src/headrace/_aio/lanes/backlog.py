@@ -71,9 +71,8 @@ class Backlog(FetchedPartitions):
         self.assignment.assign([*self.assignment.partitions, tp])
         state, lanes = self.assignment.state(tp), self.lanes[tp]
         still = lanes.within | lanes.progress
-        state.seek(Position(still.low))
+        _seek(state, lanes, still.low, still)
         lanes.goes_back(still.low)
-        state.already_done, state.stop = still, lanes.stop
         self.assignment.follow(self.cluster)
         return state
 
@@ -124,9 +123,7 @@ class Backlog(FetchedPartitions):
             return
         lanes = self.lanes[tp]
         assert state.position is not None
-        known, position = lanes.within, state.position.offset
-        state.seek(Position(known.next_open(position)))
-        state.already_done, state.stop = known, lanes.stop
+        _seek(state, lanes, lanes.within.next_open(state.position.offset), lanes.within)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> None:
         """The second log has acknowledged progress. Partitions without an open range are not read any more."""
@@ -162,8 +159,7 @@ class Backlog(FetchedPartitions):
         if state is None or lanes is None or state.position is None:
             return
         self._lose(tp, lanes.log_begins(offset, state.position.offset))
-        state.seek(Position(lanes.within.next_open(max(offset, state.position.offset))))
-        state.already_done, state.stop = lanes.within, lanes.stop
+        _seek(state, lanes, lanes.within.next_open(max(offset, state.position.offset)), lanes.within)
 
     def log_ends(self, tp: TopicPartition, offset: int) -> None:
         """An unclean election has truncated the log at `offset`. Resumes there, should new records come."""
@@ -171,9 +167,8 @@ class Backlog(FetchedPartitions):
         if state is None or lanes is None or state.position is None:
             return
         self._lose(tp, lanes.log_ends(state.position.offset))
-        state.seek(Position(offset))
+        _seek(state, lanes, offset, lanes.within)
         lanes.goes_back(offset)
-        state.already_done, state.stop = lanes.within, lanes.stop
 
     def _lose(self, tp: TopicPartition, ranges: Iterable[Range]) -> None:
         for start, end in ranges:
@@ -243,6 +238,12 @@ class Backlog(FetchedPartitions):
             end = "" if expected is None else f", done in about {expected:.0f} s"
             lag = sum(state.lag or 0 for state in live if state.tp in self.lanes)
             log.info("backlog: %d of %d offsets are open%s; the live lane is %d behind", left, self._size, end, lag)
+
+
+def _seek(state: PartitionState, lanes: Lanes, offset: int, already_done: OffsetSet) -> None:
+    """Reads from the offset on what is not done, up to the end of the last range."""
+    state.seek(Position(offset))
+    state.already_done, state.stop = already_done, lanes.stop
 
 
 def _shown(ranges: Collection[Range]) -> str:
