@@ -38,6 +38,11 @@ class TopicIdPartition(NamedTuple):
     partition: int
 
 
+def partitions_by_id(topics: Iterable[Any]) -> frozenset[TopicIdPartition]:
+    """The partitions of an assignment in an answer (KIP-848, KIP-932)."""
+    return frozenset(TopicIdPartition(topic.topic_id, number) for topic in topics for number in topic.partitions)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leader:
     """The leader of a partition (-1: none), and its epoch."""

@@ -35,7 +35,7 @@ from ..._protocol.messages import CONSUMER_GROUP_HEARTBEAT
 from ...errors import HeadraceError
 from ...types import TopicPartition
 from ..backoff import Backoff
-from ..cluster import TopicIdPartition
+from ..cluster import TopicIdPartition, partitions_by_id
 from .actions import (
     Action,
     AssignPartitions,
@@ -363,11 +363,7 @@ class ConsumerProtocolMember:
         self._epoch = body.member_epoch
         self.state = ConsumerProtocolState.MEMBER
         if body.assignment is not None:
-            self._target = frozenset(
-                TopicIdPartition(topic.topic_id, number)
-                for topic in body.assignment.topic_partitions
-                for number in topic.partitions
-            )
+            self._target = partitions_by_id(body.assignment.topic_partitions)
             self._unresolved = None
             self._is_reconciled = False
             self.revoke_requested_at = now

@@ -24,7 +24,7 @@ from ..._protocol.codes import NONE
 from ..._protocol.messages import SHARE_GROUP_HEARTBEAT
 from ...errors import HeadraceError
 from ..backoff import Backoff
-from ..cluster import TopicIdPartition
+from ..cluster import TopicIdPartition, partitions_by_id
 from ..group.actions import Send
 from ..group.heartbeat_errors import FailedHeartbeat, Recovery, after_error, after_failure
 from ..group.heartbeat_timer import HeartbeatTimer
@@ -194,11 +194,7 @@ class ShareMember:
         has_changed = self.state is not ShareState.MEMBER
         self.state = ShareState.MEMBER
         if body.assignment is not None:
-            assignment = frozenset(
-                TopicIdPartition(topic.topic_id, number)
-                for topic in body.assignment.topic_partitions
-                for number in topic.partitions
-            )
+            assignment = partitions_by_id(body.assignment.topic_partitions)
             has_changed |= assignment != self.assignment
             self.assignment = assignment
             self._timer.restart()
