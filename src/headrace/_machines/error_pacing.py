@@ -31,7 +31,7 @@ class ErrorPacing:
 
     def admits(self, error: HeadraceError, now: float, pause: float, *, is_late: bool = False) -> bool:
         """Whether a poll raises the error now; if so, notes it. `is_late`: the poll's timeout has passed."""
-        found = keys(error)
+        found = _keys_of(error)
         if not self.is_due(found, now, is_late=is_late):
             return False
         self.raised(found, now, pause)
@@ -57,7 +57,7 @@ class ErrorPacing:
         self._raised.clear()
 
 
-def keys(error: HeadraceError) -> frozenset[Hashable]:
+def _keys_of(error: HeadraceError) -> frozenset[Hashable]:
     if isinstance(error, AuthorizationError) and error.topics:
         return frozenset(("topic", name) for name in error.topics)
     return frozenset([(type(error), str(error))])
