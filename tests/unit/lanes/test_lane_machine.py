@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace._machines.commit.offset_set import OffsetSet
+from headrace._machines.lanes.backlog_quota import BacklogQuota
 from headrace._machines.lanes.commit_metadata import CommitMark, committed_offset, done_offsets
 from headrace._machines.lanes.lanes import Lanes, LaneStart, lane_start
 from headrace.types import OffsetAndMetadata
@@ -247,3 +248,13 @@ def test_the_metadata_stays_small_after_twenty_crashes_in_a_row() -> None:
         first = two.live_mark(OffsetSet(end + 12_345))
     assert len(first.done.open(0, first.offset)) == 20
     assert len(first.commit.metadata) < 200
+
+
+def test_the_quota_of_the_backlog_adds_up_over_polls_of_one_record() -> None:
+    quota = BacklogQuota(0.25)
+    assert [quota.reserve(1, 10) for _ in range(8)] == [0, 0, 0, 1, 0, 0, 0, 1]
+
+
+def test_a_quota_for_which_the_backlog_had_no_records_is_not_owed_later() -> None:
+    quota = BacklogQuota(0.5)
+    assert [quota.reserve(10, available) for available in (0, 2, 10)] == [0, 2, 5]

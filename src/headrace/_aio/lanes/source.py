@@ -14,6 +14,7 @@ from ..._machines.cluster import Cluster
 from ..._machines.commit.offset_set import OffsetSet
 from ..._machines.fetch.assignment import Assignment, TakenFrom
 from ..._machines.fetch.partition import Chunk, PartitionState
+from ..._machines.lanes.backlog_quota import BacklogQuota
 from ..._machines.lanes.lanes import LIVE
 from ...config.consumer import ConsumerConfig
 from ...types import TopicPartition, Watermarks
@@ -43,8 +44,7 @@ class TwoLaneSource:
         self._live = live
         self.backlog = backlog
         self.assignments = (live.assignment, backlog.assignment)
-        self._quota = config.parallel_rebalance_backlog_share  # of a poll's records
-        self._credit = 0.0  # what the backlog has not had of its quota yet, below one record
+        self._quota = BacklogQuota(config.parallel_rebalance_backlog_share)
 
     def assignment_of(self, lane: str | None) -> Assignment:
         return self.backlog.assignment if lane == self.backlog.lane else self._live.assignment
@@ -70,7 +70,7 @@ class TwoLaneSource:
         if limit < 0:
             taken = live.take(limit, taken_from) + backlog.take(limit, taken_from)
         else:
-            kept = self._reserve(limit)
+            kept = self._quota.reserve(limit, backlog.assignment.available)
             taken = live.take(limit - kept, taken_from) if kept < limit else []
             left = limit - sum(map(len, taken))
             if left:
@@ -79,12 +79,6 @@ class TwoLaneSource:
             backlog.wake_all()
         backlog.log_progress(live)
         return taken
-
-    def _reserve(self, limit: int) -> int:
-        self._credit += limit * self._quota
-        kept = min(int(self._credit), limit, self.backlog.assignment.available)
-        self._credit = (self._credit - kept) % 1.0  # a quota for which there were no records is not owed later
-        return kept
 
     def undo(self, taken_from: list[TakenFrom]) -> None:
         """Each lane leaves what was taken from the other one alone: it is of another state."""

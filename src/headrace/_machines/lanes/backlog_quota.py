@@ -1,0 +1,20 @@
+"""How many records of a poll are the backlog lane's (KIP-333): parallel.rebalance.backlog.share of them.
+
+Live records come first, but not so many that nothing of its quota is left for the backlog. What a poll of few records
+owes of the quota, below one record, counts for the next one; a quota for which there were no records is not owed later.
+"""
+
+from __future__ import annotations
+
+
+class BacklogQuota:
+    def __init__(self, portion: float) -> None:
+        self._portion = portion
+        self._owed = 0.0  # below one record
+
+    def reserve(self, limit: int, available: int) -> int:
+        """How many records of a poll of `limit` to keep for the backlog lane, which has so many available."""
+        owed = self._owed + limit * self._portion
+        kept = min(int(owed), limit, available)
+        self._owed = (owed - kept) % 1.0
+        return kept
