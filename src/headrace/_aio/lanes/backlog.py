@@ -110,10 +110,10 @@ class Backlog(FetchedPartitions):
         if lanes is None:
             return done
         if state is not None:
-            known = lanes.within | done
-            state.seek(Position(min(known.low, lanes.stop)))
-            lanes.goes_back(known.low)
-            state.already_done = known
+            still = lanes.within | done
+            state.seek(Position(min(still.low, lanes.stop)))
+            lanes.goes_back(still.low)
+            state.already_done = still
         return done | OffsetSet(lanes.live_start)
 
     def _resume(self, tp: TopicPartition) -> None:

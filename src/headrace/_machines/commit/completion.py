@@ -22,15 +22,15 @@ from .offset_set import OffsetSet, Range, check_range, open_ranges, splice
 
 
 class Completion:
-    """What is done and what is in flight of one partition, from what was `known` to be done at the start."""
+    """What is done and what is in flight of one partition, from what was `already_done` at the start."""
 
     __slots__ = ("_done", "_open_count", "_seen")
 
-    def __init__(self, known: OffsetSet) -> None:
+    def __init__(self, already_done: OffsetSet) -> None:
         # Both like the bounds of an OffsetSet. Seen is in flight or done; its holes are what is yet to be delivered
         # (where a partition is read at two places, one is far ahead of the other), so it stays short.
-        self._done = list(known.bounds)
-        self._seen = list(known.bounds)
+        self._done = list(already_done.bounds)
+        self._seen = list(already_done.bounds)
         self._open_count = 0
 
     @property

@@ -249,9 +249,9 @@ class PartitionState:
             self._refetch(self.position, self.already_done, self.phase is Phase.READY)
 
     @repeated_if_interrupted
-    def _refetch(self, position: Position, known: OffsetSet | None, was_ready: bool) -> None:
+    def _refetch(self, position: Position, already_done: OffsetSet | None, was_ready: bool) -> None:
         self._read_from(position)
-        self.already_done = known
+        self.already_done = already_done
         if was_ready:
             self.phase = Phase.READY
 
@@ -259,10 +259,10 @@ class PartitionState:
         """The log was truncated at `end`, behind the position. What was fetched ahead, and what was done from there on,
         is not in it any more; other records will be."""
         assert self.position is not None
-        known = self.already_done
+        done = self.already_done
         self._read_from(Position(self.position.offset))
-        if known is not None:
-            self.already_done = (known & OffsetSet(end)).with_done(min(self.stop, LAST_OFFSET), LAST_OFFSET)
+        if done is not None:
+            self.already_done = (done & OffsetSet(end)).with_done(min(self.stop, LAST_OFFSET), LAST_OFFSET)
 
     def cut_back(self, end: int) -> None:
         """The log was cut off there, before the position. Reading resumes there, and records from before that place can
@@ -358,11 +358,11 @@ class PartitionState:
     def _without_done(self, chunk: Chunk) -> list[Chunk]:
         """The parts of the chunk that are not done already. The last one, which may be empty, ends where the chunk
         does."""
-        known = self.already_done
-        if known is None or (first := chunk.first_offset) is None or first >= known.frontier:
+        done = self.already_done
+        if done is None or (first := chunk.first_offset) is None or first >= done.frontier:
             return [chunk]
         pieces = []
-        for start, end in known.open(first, chunk.next_offset):
+        for start, end in done.open(first, chunk.next_offset):
             row, behind = _row(chunk, start), _row(chunk, end)
             if behind > row:
                 pieces.append(chunk.slice(row, behind - row))
