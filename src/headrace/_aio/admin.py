@@ -175,7 +175,7 @@ class AsyncAdmin:
 
     async def _existing(self, names: Iterable[str] | None) -> dict[str, Any]:
         """Asks a broker. Raises the error of a topic that cannot be described, unless the topic does not exist."""
-        answer = await self._client.learn(names)
+        answer = await self._client.fetch_metadata(names)
         found = {}
         for topic in answer.topics:
             if topic.error_code == NONE:
@@ -191,7 +191,7 @@ class AsyncAdmin:
         coordinate groups that no other broker knows."""
 
         async def ask() -> list[GroupListing]:
-            await self._client.learn(())  # brokers come and go
+            await self._client.fetch_metadata(())  # brokers come and go
             answers = await asyncio.gather(*(self._groups_at(node) for node in self._cluster.brokers))
             return sorted((found for answer in answers for found in answer), key=lambda found: found.group)
 
@@ -312,7 +312,7 @@ class AsyncAdmin:
         """The answer of the first broker that gives one. Raises the error of the last one."""
         nodes = list(self._cluster.brokers)
         if not nodes:
-            await self._client.learn(())
+            await self._client.fetch_metadata(())
             nodes = list(self._cluster.brokers)
         last: HeadraceError = NetworkError("no broker is known")
         for node in nodes:
@@ -320,7 +320,7 @@ class AsyncAdmin:
                 return await self._client.call(node, api, fields)
             except (NetworkError, RequestTimeoutError) as error:
                 last = error
-        await self._client.learn(())  # for the next attempt: it asks the bootstrap servers, too
+        await self._client.fetch_metadata(())  # for the next attempt: it asks the bootstrap servers, too
         raise last
 
     async def _coordinator(self, group: str) -> int:

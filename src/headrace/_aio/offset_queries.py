@@ -63,7 +63,7 @@ class OffsetQueries:
 
         async def ask() -> dict[TopicPartition, ListedOffset]:
             left = {tp: at for tp, at in timestamps.items() if tp not in found}
-            await runtime.client.know_topics({tp.topic for tp in left})
+            await runtime.client.fetch_unknown_topics({tp.topic for tp in left})
             last: HeadraceError | None = None
             for tp, result in (await runtime.offsets.by_time(left, isolation=isolation)).items():
                 if isinstance(result, HeadraceError):

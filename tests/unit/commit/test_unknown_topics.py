@@ -45,7 +45,7 @@ class Client:
         self.asked: list[tuple[frozenset[str], bool]] = []
         self.versions: list[int | None] = []
 
-    async def learn(self, names: Any, *, may_create: bool) -> None:
+    async def fetch_metadata(self, names: Any, *, may_create: bool) -> None:
         self.asked.append((frozenset(names), may_create))
         told = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.cluster.apply(metadata(told), names=names)

@@ -26,7 +26,7 @@ def test_a_connection_that_opens_after_its_client_was_disconnected_is_closed() -
     async def main() -> None:
         async with FakeBroker() as broker:
             client = client_of(broker)
-            asked = asyncio.create_task(client.learn(()))
+            asked = asyncio.create_task(client.fetch_metadata(()))
             link = await broker.accept()
             client.disconnect()
             await link.negotiate()

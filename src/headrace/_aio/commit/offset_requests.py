@@ -201,7 +201,7 @@ class OffsetRequests:
         deadline = loop.time() + _PROPAGATION
         names = {tp.topic for tp in unknown}
         while True:
-            await self._client.learn(names, may_create=False)  # rotates over the brokers
+            await self._client.fetch_metadata(names, may_create=False)  # rotates over the brokers
             with self._client.lock:
                 cluster = self._client.cluster
                 found = {tp for tp in unknown if not cluster.is_unknown(tp.topic) and cluster.partition(tp)}

@@ -68,7 +68,7 @@ class ConsumerMembership:
         assert isinstance(member, ClassicMember)
         with self.lock:
             topics = member.group_topics
-        await self._client.know_topics(topics)
+        await self._client.fetch_unknown_topics(topics)
         with self.lock:
             cluster = self._client.cluster
             counts = {name: len(cluster.topics[name].partitions) for name in topics if name in cluster.topics}

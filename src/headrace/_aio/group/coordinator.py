@@ -90,7 +90,7 @@ class Coordinator:
         with self._client.lock:
             nodes = list(self._client.cluster.brokers)
         if not nodes:
-            await self._client.learn(())  # not refresh_soon(), which only requests it
+            await self._client.fetch_metadata(())  # not refresh_soon(), which only requests it
             with self._client.lock:
                 nodes = list(self._client.cluster.brokers)
         last: HeadraceError = NetworkError("no broker is known")

@@ -158,7 +158,7 @@ class MembershipTask(Generic[A]):
 
     async def _ask_names(self, ids: frozenset[uuid.UUID]) -> None:
         try:
-            await self._client.learn((), ids)
+            await self._client.fetch_metadata((), ids)
         except ClosedError:
             return
         except HeadraceError as error:

@@ -101,19 +101,19 @@ class Client(Generic[C_co]):
     def refresh_soon(self) -> None:
         self._metadata.refresh_soon()
 
-    async def know_topics(self, names: Iterable[str]) -> None:
+    async def fetch_unknown_topics(self, names: Iterable[str]) -> None:
         """Fetches metadata of those of these topics that are unknown, once. Missing topics stay unknown."""
-        await self._metadata.know_topics(names)
+        await self._metadata.fetch_unknown_topics(names)
 
-    async def learn(
+    async def fetch_metadata(
         self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = (), *, may_create: bool = True
     ) -> Any:
         """Fetches metadata now, and applies it to the cluster view."""
-        return await self._metadata.learn(names, ids, may_create=may_create)
+        return await self._metadata.fetch_metadata(names, ids, may_create=may_create)
 
     async def describe_topics(self, names: list[str] | None) -> dict[str, list[PartitionInfo]]:
         """The partitions of these topics (None: of all), from a broker and not from the cache."""
-        answer = await self.learn(names)
+        answer = await self.fetch_metadata(names)
         with self.lock:
             found = [topic.name for topic in answer.topics if topic.name and topic.error_code == NONE]
             for topic in answer.topics:

@@ -99,7 +99,7 @@ class MetadataUpdater:
                 await asyncio.sleep(self._retries.pause(1) - since)
             self._refresh_wanted.clear()
             try:
-                await self._fetch_metadata()
+                await self._refresh()
                 failures = 0
             except HeadraceError as error:
                 failures += 1
@@ -115,7 +115,7 @@ class MetadataUpdater:
             self._on_trouble(None)
             self._connections.close_idle()
 
-    async def _fetch_metadata(self) -> None:
+    async def _refresh(self) -> None:
         asked = None if self._topics is None else frozenset(self._topics)
         answer = await self.request(asked)
         with self._lock:
@@ -141,14 +141,14 @@ class MetadataUpdater:
             self._again.cancel()  # otherwise each requested refresh would schedule one more
         self._again = self._loop.call_later(pause, self.refresh_soon)
 
-    async def know_topics(self, names: Iterable[str]) -> None:
+    async def fetch_unknown_topics(self, names: Iterable[str]) -> None:
         """Fetches metadata of those of these topics that are unknown, once. Missing topics stay unknown."""
         with self._lock:
             missing = sorted(name for name in names if name not in self._cluster.topics)
         if missing:
-            await self.learn(missing)
+            await self.fetch_metadata(missing)
 
-    async def learn(
+    async def fetch_metadata(
         self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = (), *, may_create: bool = True
     ) -> Any:
         """Fetches metadata now, and applies it to the cluster view."""

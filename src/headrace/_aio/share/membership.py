@@ -67,7 +67,7 @@ class ShareMembership:
         with self.lock:
             is_known = bool(self._buffer.cluster.brokers)
         if not is_known:
-            await self._client.learn(())
+            await self._client.fetch_metadata(())
         last: HeadraceError = NetworkError("no broker is known")
         for node in list(self._buffer.cluster.brokers):
             try:
