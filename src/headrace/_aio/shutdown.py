@@ -39,11 +39,11 @@ class Shutdown:
     def revoke_all(self, timeout: float = CLOSE_TIMEOUT) -> Steps:
         """On the user's thread, before `unsubscribe` and `end_tasks`."""
         if self._group is not None and self._lifecycle.runtime is not None:
-            self._committer.parting_timeout = timeout
+            self._committer.shutdown_timeout = timeout
             try:
                 yield from self._group.revoke_all()
             finally:
-                self._committer.parting_timeout = None
+                self._committer.shutdown_timeout = None
 
     def forget(self) -> None:
         """unsubscribe() of a consumer that has no runtime."""
@@ -58,7 +58,7 @@ class Shutdown:
         runtime = self._lifecycle.runtime
         if runtime is None:  # a listener that was called by `revoke_all` has unsubscribed or closed the consumer
             return
-        await self._committer.settle(runtime, CLOSE_TIMEOUT)
+        await self._committer.commit_outstanding(runtime, CLOSE_TIMEOUT)
         await self._committer.final_commit(runtime, CLOSE_TIMEOUT)
         if self._subscriptions.is_subscribed:
             await self._leave("the consumer unsubscribed", CLOSE_TIMEOUT)
@@ -75,7 +75,7 @@ class Shutdown:
         if runtime is None:
             return
         try:
-            await self._committer.settle(runtime, max(LAST_TRY, deadline - time.monotonic()))
+            await self._committer.commit_outstanding(runtime, max(LAST_TRY, deadline - time.monotonic()))
             await self._committer.final_commit(runtime, max(LAST_TRY, deadline - time.monotonic()))
             if self._subscriptions.is_subscribed:
                 await self._leave("the consumer is being closed", max(LAST_TRY, deadline - time.monotonic()))

@@ -130,9 +130,9 @@ class _Threads(Generic[J, P]):
 
     def _work(self, job: J, worker: _ThreadWorker) -> bool:
         """False if the call was abandoned: this thread may have been replaced, and must end."""
-        goes_on = True
-        while goes_on:
-            goes_on = False
+        continues = True
+        while continues:
+            continues = False
             call = self.run.begin(job, worker)
             try:
                 result = self.run.call(job)
@@ -141,7 +141,7 @@ class _Threads(Generic[J, P]):
             except Exception as error:  # noqa: BLE001  # the user's: it is retried, or raised by run()
                 if not self.run.end_call(call):
                     return False
-                goes_on = self.run.failed(job, error)
+                continues = self.run.failed(job, error)
             except BaseException as error:  # noqa: BLE001  # SystemExit and the like
                 if not self.run.end_call(call):
                     return False

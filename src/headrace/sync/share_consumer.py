@@ -90,7 +90,7 @@ class ShareConsumer(Threaded):
         parts = self._parts
         with self._alone():
             timeout = optional_seconds_of(timeout)
-            parts.settle()
+            parts.put_back_unseen()
             parts.run_callbacks()
             unsettled = self._portal.run(lambda: parts.commit(timeout)) if self._portal.is_open else set()
             return parts.results(unsettled)
@@ -128,15 +128,15 @@ class ShareConsumer(Threaded):
         )
         check_plain("ShareConsumer", handler)
         with self._alone():
-            self._parts.settle()
+            self._parts.put_back_unseen()
             began = time.monotonic()
             try:
                 return run_threads(
                     "ShareConsumer", self, lambda launch: ShareRun(self._parts.for_run(), handler, settings, launch)
                 )
             except BaseException:
-                self._parts.torn_since = began
-                self._parts.settle()
+                self._parts.broken_run_since = began
+                self._parts.put_back_unseen()
                 raise
 
     def acquisition_lock_timeout(self) -> float | None:

@@ -197,12 +197,12 @@ class Halfway:
     """Waits in the middle of an unsubscribe(), on the consumer's thread, for what comes after its interrupt."""
 
     def __init__(self, consumer: AsyncConsumer, interrupt: Callable[[], object]) -> None:
-        self._settle, self._interrupt = consumer._parts.committer.settle, interrupt
+        self._commit, self._interrupt = consumer._parts.committer.commit_outstanding, interrupt
         self.goes_on = threading.Event()
-        consumer._parts.committer.settle = self._halt  # type: ignore[method-assign]
+        consumer._parts.committer.commit_outstanding = self._halt  # type: ignore[method-assign]
 
     async def _halt(self, *args: Any) -> None:
-        await self._settle(*args)
+        await self._commit(*args)
         if len(args) == 2 and not self.goes_on.is_set():  # of all partitions: the revoke is over
             self._interrupt()
             self.goes_on.wait(0.5)

@@ -58,7 +58,7 @@ class CommitLog:
             raise self.refuses
         return {tp: self.has.get(tp) for tp in partitions}
 
-    async def forget(self, partitions: Any) -> None:
+    async def delete(self, partitions: Any) -> None:
         for tp in partitions:
             self.has.pop(tp, None)
 

@@ -114,14 +114,14 @@ def test_a_rejected_partition_is_retried_with_growing_backoffs() -> None:
         assert not state.may_be_asked_for(now + 0.99 * pause)
         now += pause
         assert state.may_be_asked_for(now)
-    state.answered()
+    state.end_refusal()
     assert state.fault is None
 
 
 def test_a_fault_that_needs_a_seek_is_not_retried() -> None:
     state = assigned(A).state(A)
     state.fault = OffsetResetError("none", {A})
-    state.answered()
+    state.end_refusal()
     assert not state.may_be_asked_for(1e9)
 
 

@@ -92,7 +92,7 @@ class Committer:
         self._completions = completions
         self._auto = config.enable_auto_commit
         self._revoke_timeout = time_before_revoke(config)
-        self.parting_timeout: float | None = None  # seconds for what close() and unsubscribe() commit
+        self.shutdown_timeout: float | None = None  # seconds for what close() and unsubscribe() commit
         self._interval = config.auto_commit_interval_ms / 1000
         self._due = time.monotonic() + self._interval
         # What auto-commit has sent last, unless the assignment has changed since.
@@ -215,7 +215,7 @@ class Committer:
     async def before_revoke(self, partitions: Collection[TopicPartition]) -> None:
         """Before the listener is called. On the loop's thread."""
         if self._runtime is not None:  # otherwise another task has closed the consumer meanwhile
-            await self.settle(self._runtime, self._time_for_revoke, partitions)
+            await self.commit_outstanding(self._runtime, self._time_for_revoke, partitions)
 
     async def after_revoke(self, partitions: Collection[TopicPartition]) -> None:
         """After the listener was called, and before the group knows. On the loop's thread."""
@@ -224,9 +224,9 @@ class Committer:
 
     @property
     def _time_for_revoke(self) -> float:
-        return self._revoke_timeout if self.parting_timeout is None else self.parting_timeout
+        return self._revoke_timeout if self.shutdown_timeout is None else self.shutdown_timeout
 
-    async def settle(
+    async def commit_outstanding(
         self, runtime: CommitRuntime, timeout: float, partitions: Collection[TopicPartition] | None = None
     ) -> None:
         """Commits what auto-commit has not committed yet of these partitions (None: of all), after all commits that are

@@ -315,7 +315,7 @@ class OffsetRequests:
                     found[tp] = committed_in(item)
         return found
 
-    async def forget(self, partitions: Iterable[TopicPartition]) -> None:
+    async def delete(self, partitions: Iterable[TopicPartition]) -> None:
         """Deletes the committed offsets of these. Needs the right to delete the group's offsets; raises KafkaError."""
         topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for tp in partitions:

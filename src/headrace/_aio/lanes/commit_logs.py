@@ -151,7 +151,7 @@ class CommitLogs:
             lanes.is_tidy = True
         if stale:
             try:
-                await self._second.forget(stale)
+                await self._second.delete(stale)
             except HeadraceError as error:
                 log.info("the backlog's offsets of %s stay committed: %s", ", ".join(map(str, stale)), error)
 

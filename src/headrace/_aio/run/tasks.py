@@ -104,9 +104,9 @@ class _Tasks(Generic[J, P]):
         task = asyncio.current_task()
         assert task is not None
         worker = _TaskWorker(task)
-        goes_on = True
-        while goes_on:
-            goes_on = False
+        continues = True
+        while continues:
+            continues = False
             call = self.run.begin(job, worker, _CANCELLED_WITHIN)
             clock = asyncio.timeout(self.run.time_for(job))
             try:
@@ -115,7 +115,7 @@ class _Tasks(Generic[J, P]):
             except Exception as error:  # noqa: BLE001  # the user's: it is retried, or raised by run()
                 if self.run.end_call(call):
                     is_late = isinstance(error, TimeoutError) and clock.expired()
-                    goes_on = self.run.failed(job, self.run.timed_out(job, error) if is_late else error)
+                    continues = self.run.failed(job, self.run.timed_out(job, error) if is_late else error)
             except asyncio.CancelledError as error:
                 counts = self.run.end_call(call)
                 if task.cancelling():
@@ -123,7 +123,7 @@ class _Tasks(Generic[J, P]):
                         self.run.aborted(job, error)
                     raise
                 if counts:
-                    goes_on = self.run.failed(job, error)  # of something that the handler awaited
+                    continues = self.run.failed(job, error)  # of something that the handler awaited
             except BaseException as error:  # noqa: BLE001  # SystemExit and the like
                 if self.run.end_call(call):
                     self.run.aborted(job, error)

@@ -119,7 +119,7 @@ class AsyncShareConsumer:
         self._guard.check()
         timeout = optional_seconds_of(timeout)
         parts, portal = self._parts, self._parts.lifecycle.portal
-        parts.settle()
+        parts.put_back_unseen()
         parts.run_callbacks()
         unsettled = await portal.wait(lambda: parts.commit(timeout)) if portal.is_open else set()
         return parts.results(unsettled)
@@ -127,7 +127,7 @@ class AsyncShareConsumer:
     def commit_async(self) -> None:
         """Sends all acknowledgements like commit(), but does not wait. The callback receives the results."""
         self._guard.check()
-        self._parts.settle()
+        self._parts.put_back_unseen()
         self._buffer.flush()
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
@@ -181,13 +181,13 @@ class AsyncShareConsumer:
             on_progress=on_progress,
             progress_interval=progress_interval,
         )
-        self._parts.settle()
+        self._parts.put_back_unseen()
         began = time.monotonic()
         try:
             return await run_tasks(self, lambda launch: ShareRun(self._parts.for_run(), handler, settings, launch))
         except BaseException:
-            self._parts.torn_since = began
-            self._parts.settle()
+            self._parts.broken_run_since = began
+            self._parts.put_back_unseen()
             raise
 
     def metrics(self) -> dict[str, Any]:

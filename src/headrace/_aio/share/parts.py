@@ -44,7 +44,7 @@ class ShareParts:
         self.iterated = Records.EMPTY  # what an iteration goes over ...
         self.seen = 0  # ... how many of it were handed out ...
         self._unseen: ShareHandover | None = None  # ... and those that were not, on their way back
-        self.torn_since: float | None = None  # when a run() began that did not end in order
+        self.broken_run_since: float | None = None  # when a run() began that did not end in order
 
     # -- polls ---------------------------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ class ShareParts:
             raise StateError("nothing is subscribed: call subscribe() before poll()")
         if self._handover is not None and self._handover.is_open:
             raise ConcurrentUseError("another task is inside of poll()")
-        self.settle()
+        self.put_back_unseen()
         self._handover = handover
         self.run_callbacks()
         self.buffer.poll_begins()
@@ -87,7 +87,7 @@ class ShareParts:
             self.buffer.poll_ends()
             handover.is_broken = False
 
-    def settle(self) -> None:
+    def put_back_unseen(self) -> None:
         """What nobody has seen comes first in the next poll, and is not accepted by it: what a poll had taken that was
         interrupted, and what an iteration has not handed out. What run() left behind is released."""
         last = self._handover
@@ -100,9 +100,9 @@ class ShareParts:
             unseen, seen_in_all = self.buffer.handed_over(rest), self.buffer.records_returned - len(rest)
             self._unseen, self.iterated, self.seen = unseen, Records.EMPTY, 0
             self.buffer.records_returned = seen_in_all
-        if self.torn_since is not None:
-            self.buffer.release_since(self.torn_since)
-            self.torn_since = None
+        if self.broken_run_since is not None:
+            self.buffer.release_since(self.broken_run_since)
+            self.broken_run_since = None
         if self._unseen is not None:
             self.buffer.put_back(self._unseen)
         self._unseen, self.iterated, self.seen = None, Records.EMPTY, 0

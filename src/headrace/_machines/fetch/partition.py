@@ -202,7 +202,7 @@ class PartitionState:
         self.fault = error
         self.is_refused = True
 
-    def answered(self) -> None:
+    def end_refusal(self) -> None:
         """A broker's next response ends its refusal."""
         if self.is_refused:
             self.fault = None
@@ -238,7 +238,7 @@ class PartitionState:
         self.fetch_epoch = position.epoch
 
     def validated(self, leader_epoch: int) -> None:
-        self.answered()
+        self.end_refusal()
         self.phase = Phase.READY
         self.leader_epoch = leader_epoch
 

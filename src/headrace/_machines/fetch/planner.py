@@ -233,7 +233,7 @@ class FetchPlanner:
 
     def _accepted(self, state: PartitionState, data: Any, now: float) -> bool:
         state.failures = 0
-        state.answered()
+        state.end_refusal()
         state.readable_end = data.last_stable_offset if self._read_committed else data.high_watermark
         if data.preferred_read_replica >= 0:
             state.preferred = PreferredReplica(data.preferred_read_replica, now + self._replica_age)
@@ -267,7 +267,7 @@ class FetchPlanner:
                 state.fault = OutOfRange(state.fetch_offset)
             return False
         if code in _REFRESH or code in _AGAIN:
-            state.answered()
+            state.end_refusal()
             hinted = code in _MOVED and self._hint(state.tp, data, body)
             if not hinted:
                 self._back_off(state, now)

@@ -79,7 +79,7 @@ def refuse(state: PartitionState, error: HeadraceError, now: float) -> HeadraceE
     """Returns the error if the question is to be repeated. Otherwise it becomes the partition's fault: the question is
     repeated later, unless the user has to decide."""
     if error.retriable:
-        state.answered()
+        state.end_refusal()
         return error
     if isinstance(error, OffsetResetError):
         state.fault = error
