@@ -72,7 +72,7 @@ def test_a_broken_connection_is_reported_to_the_acknowledgement_callback(
     heard: list[tuple[Any, HeadraceError | None]] = []
     consumer.set_acknowledgement_commit_callback(lambda offsets, error: heard.append((offsets, error)))
     poll_some(consumer)
-    (stream,) = consumer._parts.lifecycle.runtime.streams._streams.values()
+    (stream,) = consumer._parts.lifecycle.runtime.sessions._streams.values()
     consumer._portal.call(stream._connection.close)
     again = poll_some(consumer)
     assert {record.delivery_count for record in again} == {2}

@@ -80,7 +80,7 @@ def test_stopping_a_share_runtime_does_not_disturb_the_next_one() -> None:
         assert after is not before
         with pytest.raises(asyncio.CancelledError):
             await stopping
-        assert parts.buffer.wake == after.streams.wake_from_any_thread
+        assert parts.buffer.wake == after.sessions.wake_from_any_thread
         await after.close(1.0)
 
     asyncio.run(main())

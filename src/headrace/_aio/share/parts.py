@@ -172,12 +172,12 @@ class ShareParts:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     while goals:
-                        runtime.streams.progress.clear()
+                        runtime.sessions.progress.clear()
                         with self.buffer.lock:
                             is_over = self.buffer.planner.is_over(goals)
                             again = is_over and self.buffer.planner.has_retries
                         if not is_over:
-                            await runtime.streams.progress.wait()
+                            await runtime.sessions.progress.wait()
                         else:
                             goals = self.buffer.flush() if again else {}
         with self.buffer.lock:
@@ -195,11 +195,11 @@ class ShareParts:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.default_api_timeout_ms / 1000):
                 while True:
-                    runtime.streams.progress.clear()
+                    runtime.sessions.progress.clear()
                     with buffer.lock:
                         if not buffer.planner.is_acquiring:
                             return
-                    await runtime.streams.progress.wait()
+                    await runtime.sessions.progress.wait()
 
     def take_buffered(self, limit: int) -> Records:
         """At most `limit` of the records that are buffered, without a poll."""
@@ -235,11 +235,11 @@ class ShareParts:
     def metrics(self) -> dict[str, Any]:
         self.guard.check()
         runtime = self.lifecycle.runtime
-        streams = None if runtime is None else runtime.streams
+        sessions = None if runtime is None else runtime.sessions
         return self.buffer.metrics() | {
-            "fetches": streams.fetches if streams else 0,
-            "acknowledgements": streams.acknowledgements if streams else 0,
-            "bytes_fetched": streams.bytes_fetched if streams else 0,
+            "fetches": sessions.fetches if sessions else 0,
+            "acknowledgements": sessions.acknowledgements if sessions else 0,
+            "bytes_fetched": sessions.bytes_fetched if sessions else 0,
             "connections": runtime.client.connection_count if runtime else 0,
         }
 

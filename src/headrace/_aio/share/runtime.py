@@ -24,11 +24,11 @@ class ShareRuntime:
         self.loop = asyncio.get_running_loop()
         self.buffer = buffer
         self.client = Client(config, buffer.cluster, buffer.lock, self._on_metadata, buffer.watch, buffer.obstructed)
-        self.streams = ShareSessions(self.client, buffer)
+        self.sessions = ShareSessions(self.client, buffer)
         coordinator = Coordinator(self.client, config.group_id)
-        self._membership = ShareMembership(config, buffer, self.client, coordinator, self.streams)
+        self._membership = ShareMembership(config, buffer, self.client, coordinator, self.sessions)
         self._membership_task: MembershipTask[Send] = MembershipTask(self.client, coordinator, self._membership)
-        buffer.wake = self.streams.wake_from_any_thread
+        buffer.wake = self.sessions.wake_from_any_thread
         buffer.wake_group = lambda: call_if_open(self.loop, self._wake_group)
         self._wake_group()
 
@@ -41,21 +41,21 @@ class ShareRuntime:
     def _on_metadata(self) -> None:
         """Called by the client, with the lock held."""
         self._membership.follow_metadata()
-        self.loop.call_soon(self.streams.wake)
+        self.loop.call_soon(self.sessions.wake)
         self.loop.call_soon(self._membership_task.wake)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
         """Closes threads and sockets. The end of the loop cancels the tasks."""
-        self.streams.decoder.shutdown(wait=False, cancel_futures=True)
+        self.sessions.decoder.shutdown(wait=False, cancel_futures=True)
         self.client.disconnect()
 
     async def close(self, timeout: float) -> None:
         """Sends the last acknowledgements, closes the sessions and leaves the group. Tries each once."""
         deadline = self.loop.time() + timeout
         try:
-            await self.streams.close(timeout)
+            await self.sessions.close(timeout)
             await self._membership_task.close()
             with self.buffer.lock:
                 leave_request = self.buffer.member.leave()
@@ -68,7 +68,7 @@ class ShareRuntime:
     def _end(self) -> None:
         """Does not wait. If the call that waits for close() is interrupted, close() is cancelled, and the next poll
         makes another runtime, perhaps before this runs. So this one must not use anything that both have any more."""
-        if self.buffer.wake == self.streams.wake_from_any_thread:
+        if self.buffer.wake == self.sessions.wake_from_any_thread:
             self.buffer.wake = self.buffer.wake_group = nobody
         self._membership_task.cancel()
         self.abandon()

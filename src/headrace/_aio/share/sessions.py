@@ -99,10 +99,10 @@ class ShareSessions:
 
 
 class _SessionStream:
-    def __init__(self, streams: ShareSessions, node: int) -> None:
-        self._streams = streams
-        self._client = streams.client
-        self._buffer = streams.buffer
+    def __init__(self, sessions: ShareSessions, node: int) -> None:
+        self._sessions = sessions
+        self._client = sessions.client
+        self._buffer = sessions.buffer
         self._node = node
         self._connection: Connection | None = None
         self._is_ending = False
@@ -180,7 +180,7 @@ class _SessionStream:
         self._connection = None
         with self._buffer.lock:
             self._buffer.planner.lose_session(self._node, error)
-        self._streams.progress.set()
+        self._sessions.progress.set()
         self._buffer.poll_signal.notify()
         self._client.refresh_soon()
 
@@ -200,9 +200,9 @@ class _SessionStream:
                 self._buffer.planner.pause(self._buffer.planner.sessions[self._node], time.monotonic())
             return
         if request.api is SHARE_FETCH:
-            self._streams.fetches += 1
+            self._sessions.fetches += 1
         else:
-            self._streams.acknowledgements += 1
+            self._sessions.acknowledgements += 1
         if reply.body.error_code != NONE:
             log.info("%s to broker %d: %s", request.api, self._node, code_name(reply.body.error_code))
         with self._buffer.lock:
@@ -218,14 +218,14 @@ class _SessionStream:
         if answer.is_stale:
             self._client.refresh_soon()
         if is_strict or answer.is_stale:
-            self._streams.wake()
-        self._streams.progress.set()
+            self._sessions.wake()
+        self._sessions.progress.set()
 
     async def _buffer_records(self, answer: ShareResponse) -> None:
         size = sum(len(each.records) for each in answer.arrivals if each.records is not None)
-        self._streams.bytes_fetched += size
+        self._sessions.bytes_fetched += size
         if size > _LARGE:
-            found = await self._streams.loop.run_in_executor(self._streams.decoder, self._decode, answer)
+            found = await self._sessions.loop.run_in_executor(self._sessions.decoder, self._decode, answer)
         else:
             found = self._decode(answer)
         now = time.monotonic()
