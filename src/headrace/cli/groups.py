@@ -48,7 +48,7 @@ async def _describe(settings: Settings, group: str) -> dict[str, Any]:
     async with AsyncAdmin(settings) as admin:
         found = await admin.describe_group(group)
     if found is None:
-        raise HeadraceError(f"there is no group {group!r}: `headrace groups` lists those that exist")
+        raise no_such_group(group)
     members = []
     for member in sorted(found.members, key=lambda member: (member.client_id, member.member_id)):
         topics: dict[str, list[int]] = {}
@@ -71,6 +71,10 @@ async def _describe(settings: Settings, group: str) -> dict[str, Any]:
         "assignor": found.assignor or None,
         "members": members,
     }
+
+
+def no_such_group(name: str) -> HeadraceError:
+    return HeadraceError(f"there is no group {name!r}: `headrace groups` lists those that exist")
 
 
 def _shown(group: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from ..errors import AuthorizationError, HeadraceError
 from ..types import OffsetAndMetadata, TopicPartition
 from .checkpoints import read_checkpoints, slowest
 from .connection_options import Settings
+from .groups import no_such_group
 from .lag_calculation import Row, Sample, done_rows, plain_row, rows_of, uncommitted_row, unread_row
 
 Ages = dict[tuple[TopicPartition, int], float]
@@ -28,7 +29,7 @@ async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics
     """Raises HeadraceError if the group does not exist, or has neither commits nor assigned partitions."""
     described = await admin.describe_group(group)
     if described is None:
-        raise HeadraceError(f"there is no group {group!r}: `headrace groups` lists those that exist")
+        raise no_such_group(group)
     if described.listing.kind == "share":
         rows = await _share_rows(admin, group, described)
     else:

@@ -183,7 +183,7 @@ def consumed_offsets(state: Path) -> int | None:
         done = slowest(found.done for found in read_checkpoints(state / "checkpoints"))
     except (HeadraceError, OSError):
         return None
-    return sum(each.frontier - each.count_open for each in done.values())
+    return sum(each.count_done for each in done.values())
 
 
 def _run_spark(spec: Path, state: Path, master: str, configuration: dict[str, str], begun: float) -> PipelineOutcome:

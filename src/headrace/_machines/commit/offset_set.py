@@ -118,6 +118,11 @@ class OffsetSet:
         """How many offsets below the frontier are not done."""
         return sum(self._bounds[1::2]) - sum(self._bounds[:-1:2])
 
+    @property
+    def count_done(self) -> int:
+        """How many offsets are done, also those before the start of the log."""
+        return self.frontier - self.count_open
+
     def __contains__(self, offset: int) -> bool:
         return offset >= 0 and bisect_right(self._bounds, offset) % 2 == 0
 

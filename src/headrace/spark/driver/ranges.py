@@ -49,7 +49,7 @@ def _proportional_quota(size: int, total: int, most: int) -> int:
 
 
 def count_done(done: DoneOffsets) -> int:
-    return sum(each.frontier - each.count_open for each in done.values())
+    return sum(each.count_done for each in done.values())
 
 
 def read_everything(done: DoneOffsets, latest: Offsets) -> DoneOffsets:
