@@ -79,7 +79,7 @@ class Client:
 
 
 def requests(client: Client) -> OffsetRequests:
-    coordinator = Coordinator(client)  # type: ignore[arg-type]
+    coordinator = Coordinator(client, "g")  # type: ignore[arg-type]
     coordinator._node = 1
     return OffsetRequests(client, coordinator)  # type: ignore[arg-type]
 

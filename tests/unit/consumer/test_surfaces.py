@@ -92,9 +92,15 @@ def test_both_consumers_have_the_same_names() -> None:
 
 
 def parameters(function: Any) -> list[tuple[str, Any, Any, Any]]:
+    """A producer that is given to a consumer is of the consumer's own kind."""
     hints = typing.get_type_hints(function)
     return [
-        (each.name, each.kind, each.default, hints.get(each.name))
+        (
+            each.name,
+            each.kind,
+            each.default,
+            str(hints.get(each.name)).replace("_aio.produce.producer.Async", "sync.producer."),
+        )
         for each in inspect.signature(function).parameters.values()
     ]
 
