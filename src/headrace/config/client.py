@@ -118,6 +118,18 @@ class ClientConfig(SecuritySettings):
         whole_number(1000), 512 * 2**20, "The connection is closed when a response is larger than this."
     )
 
+    def connection_settings(self) -> dict[str, Any]:
+        """The settings with which a client of another kind connects to the same brokers in the same way."""
+        fields = {field.name: field for field in dataclasses.fields(ClientConfig)}
+        own = {"bootstrap_servers", "client_id", "allow_auto_create_topics"}
+        found = {name: getattr(self, name) for name in fields.keys() - own}
+        return {
+            "bootstrap.servers": [
+                f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.bootstrap_servers
+            ],
+            **{dotted(name): value for name, value in found.items() if value != fields[name].default},
+        }
+
     @classmethod
     def _parse_values(cls, config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
         """The given settings by field name, with parsed values. Raises the errors of `parse`."""

@@ -201,7 +201,9 @@ def test_a_dead_letter_that_cannot_be_written_ends_run(kind: Kind, admin: Admin,
         raise ValueError("no")
 
     consumer = kind.member(servers, unique("g"), topic)
-    with pytest.raises(KafkaError, match=rf"the dead letter of {topic}-\d, offset 0, to {letters}: .*too large"):
+    with pytest.raises(
+        KafkaError, match=rf"the dead letter of {topic}-\d, offset 0, to {letters}: .*MESSAGE_TOO_LARGE"
+    ):
         consumer.run(kind.handler(begin), order="partition", retries=1, retry_backoff=0.01, dead_letter=letters)
     assert done(consumer, topic) == set()
 

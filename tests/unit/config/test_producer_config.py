@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from headrace.config.consumer import ConsumerConfig, dotted
 from headrace.config.producer import ProducerConfig
 from headrace.config.share import OWN
 from headrace.errors import ConfigError
+from headrace.local.certificates import Authority
 
 SERVERS = {"bootstrap.servers": "b1:9092"}
 FIELDS = dataclasses.fields(ProducerConfig)
@@ -345,3 +347,32 @@ def test_an_unknown_producer_setting_is_refused_with_a_suggestion() -> None:
 def test_no_setting_is_both_supported_and_refused() -> None:
     for kind in (ClientConfig, ConsumerConfig, ProducerConfig):
         assert not {field.name for field in dataclasses.fields(kind)} & kind.unsupported.keys()
+
+
+def test_a_producer_connects_like_a_consumer_with_its_connection_settings(tmp_path: Path) -> None:
+    """Every setting that is not its default, in the form in which the consumer keeps it."""
+    authority = tmp_path / "ca.pem"
+    authority.write_text(Authority().pem)
+    numbers = {
+        field.name: field.default + 1 for field in dataclasses.fields(ClientConfig) if type(field.default) is int
+    }
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(authority),
+        "ssl.enabled.protocols": "TLSv1.3",
+        "ssl.endpoint.identification.algorithm": "",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": 'ScramLoginModule required username="me" password="it\'s";',
+        "metadata.recovery.strategy": "none",
+    }
+    consumer = ConsumerConfig.parse(
+        {**settings, "bootstrap.servers": "b1:9092,[::1]:9093"},
+        **numbers,
+        client_id="c",
+        allow_auto_create_topics=False,
+    )
+    producer = ProducerConfig.parse(consumer.connection_settings())
+    for field in dataclasses.fields(ClientConfig):
+        is_own = field.name in ("client_id", "allow_auto_create_topics")
+        wanted = field.default if is_own else getattr(consumer, field.name)
+        assert getattr(producer, field.name) == wanted, field.name

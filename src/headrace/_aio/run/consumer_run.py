@@ -121,10 +121,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         self._committed = 0
         self.letters: DeadLetterTopic | None = None
         if isinstance(settings.dead_letter, str) and self._exactly_once is None:
-            servers = (
-                f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in config.bootstrap_servers
-            )
-            self.letters = DeadLetterTopic(settings.dead_letter, ",".join(servers), self._group.group_id, config)
+            self.letters = DeadLetterTopic(settings.dead_letter, self._group.group_id, config)
 
     # -- jobs: on any thread -----------------------------------------------------------------------------------
 

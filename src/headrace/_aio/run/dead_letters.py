@@ -9,39 +9,37 @@ These headers are added after the record's own, with text as values:
     headrace.dlt.error.class, .error.message    the last failure
     headrace.dlt.attempts                       the number of attempts
 
-confluent-kafka's producer writes them: idempotent, acks=all, partitioned by key as Java's producer does. It has the
-security settings of the consumer. It is created for the first dead letter, and again after a fatal error.
+A producer writes them: idempotent, acks=all, partitioned by key as Java's producer does. It connects like the consumer.
+It is created for the first dead letter. Writes run on the event loop of its thread, so that jobs on threads and jobs in
+event loops can wait for them.
 """
 
 from __future__ import annotations
 
-import logging
+import asyncio
+import contextlib
+import copy
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from ..._security.librdkafka import librdkafka_settings
-from ...errors import KafkaError
+from ...errors import HeadraceError
 from ...types import ProducerRecord
+from ..produce.producer import AsyncProducer, parts_of
 
 if TYPE_CHECKING:
-    import confluent_kafka
-    from confluent_kafka import Message, Producer
-
-    from ..._security.settings import SecuritySettings
+    from ...config.client import ClientConfig
     from ...records import Record
-
-log = logging.getLogger(__name__)
 
 PREFIX = "headrace.dlt."
 _LONGEST_MESSAGE = 4000  # characters of the error's message that are kept
-_WRITE_TIMEOUT = 30.0  # seconds for one dead letter, with the producer's own retries
-_TICK = 0.1
+_WRITE_TIMEOUT_MS = 30_000  # for one dead letter, with the producer's own retries; and for the metadata of the topic
+_NO_LIMIT = 1_000_000_000
 
 
 def letter_headers(
     record: Record, error: BaseException, attempts: int, group_id: str
-) -> list[tuple[str, str | bytes | None]]:
+) -> list[tuple[str, bytes | None]]:
     """The headers of a record's dead letter."""
     kind = type(error)
     added = {
@@ -66,70 +64,71 @@ def dead_letter_of(record: Record, error: BaseException, attempts: int, group_id
 
 
 class DeadLetterTopic:
-    """Writes dead letters, from any thread.
+    """Writes dead letters, from any thread. `config` is the consumer's."""
 
-    Raises ImportError if confluent-kafka is not installed, ConfigError for security settings that it does not support.
-    """
-
-    def __init__(self, topic: str, bootstrap_servers: str, group_id: str, security: SecuritySettings) -> None:
-        try:
-            import confluent_kafka
-        except ImportError as e:
-            raise ImportError("a dead-letter topic needs confluent-kafka: pip install 'headrace[dead-letter]'") from e
+    def __init__(self, topic: str, group_id: str, config: ClientConfig) -> None:
         self.topic = topic
         self._group_id = group_id
-        self._kafka = confluent_kafka
         self._settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap_servers,
+            **config.connection_settings(),
             "client.id": "headrace-dead-letters",
-            "enable.idempotence": True,
-            "partitioner": "murmur2_random",
-            "message.timeout.ms": int(_WRITE_TIMEOUT * 1000),
-            "message.max.bytes": 1_000_000_000,  # the broker decides what is too large
             "linger.ms": 0,
-            "logger": log,
-            **librdkafka_settings(security),
+            "delivery.timeout.ms": _WRITE_TIMEOUT_MS,
+            "max.block.ms": _WRITE_TIMEOUT_MS,
+            "request.timeout.ms": min(config.request_timeout_ms, _WRITE_TIMEOUT_MS),
+            "max.request.size": _NO_LIMIT,  # the broker decides what is too large
+            "buffer.memory": _NO_LIMIT,  # run() limits how many records are in flight
         }
         self._lock = threading.Lock()
-        self._producer: Producer | None = None
+        self._producer: AsyncProducer | None = None
+        self._unfinished = 0
+        self._is_closed = False
 
     def write(self, record: Record, error: BaseException, attempts: int) -> Future[None]:
-        """Done when all in-sync replicas have it; fails with a KafkaError."""
-        written: Future[None] = Future()
-        where = f"the dead letter of {record.topic}-{record.partition}, offset {record.offset}, to {self.topic}"
+        """Done when all in-sync replicas have it; fails with a HeadraceError."""
         headers = letter_headers(record, error, attempts, self._group_id)
         with self._lock:
-            producer = self._ready_producer()
-
-        def delivered(failure: confluent_kafka.KafkaError | None, _: Message | None) -> None:
-            if failure is None:
-                written.set_result(None)
-                return
-            if failure.fatal() and producer is self._producer:
-                self._producer = None  # it cannot be used any more; the next dead letter creates another one
-            written.set_exception(
-                KafkaError(failure.code(), failure.name(), failure.retriable(), f"{where}: {failure.str()}")
-            )
-
+            if self._producer is None:
+                self._producer = AsyncProducer(self._settings)
+            producer = self._producer
+            self._unfinished += 1
         try:
-            producer.produce(self.topic, record.value, record.key, headers=headers, on_delivery=delivered)
-        except self._kafka.KafkaException as refusal:
-            delivered(refusal.args[0], None)
+            loop = parts_of(producer).lifecycle.portal.loop()
+            written = asyncio.run_coroutine_threadsafe(self._write(producer, record, headers), loop)
+        except BaseException:
+            self._ended()
+            raise
+        written.add_done_callback(self._ended)
         return written
 
-    def _ready_producer(self) -> Producer:
-        if self._producer is None:
-            self._producer = self._kafka.Producer(self._settings)
-            threading.Thread(
-                target=self._serve, args=(self._producer,), name="headrace-dead-letters", daemon=True
-            ).start()
-        return self._producer
+    async def _write(self, producer: AsyncProducer, record: Record, headers: list[tuple[str, bytes | None]]) -> None:
+        try:
+            await (await producer.send(self.topic, record.value, record.key, headers=headers))
+        except HeadraceError as failure:
+            named = copy.copy(failure)  # the dead letters of a batch have the same error
+            where = f"{record.topic}-{record.partition}, offset {record.offset}"
+            named.args = (f"the dead letter of {where}, to {self.topic}: {failure}",)
+            raise named from failure
 
-    def _serve(self, producer: Producer) -> None:
-        """Runs the callbacks of a producer for as long as it is in use or has unfinished writes."""
-        while producer is self._producer or len(producer):
-            producer.poll(_TICK)
+    def _ended(self, _: Future[None] | None = None) -> None:
+        with self._lock:
+            self._unfinished -= 1
+        self._close_if_unused()
 
     def close(self) -> None:
-        """No more dead letters will be written. Unfinished writes continue for as long as the process runs."""
-        self._producer = None
+        """Does not wait. Unfinished writes continue for as long as the process runs. A handler that run() no longer
+        waits for may still write a dead letter."""
+        self._is_closed = True
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        with self._lock:
+            if not self._is_closed or self._unfinished or self._producer is None:
+                return
+            producer, self._producer = self._producer, None
+        threading.Thread(target=_close, args=(producer,), name="headrace-dead-letters", daemon=True).start()
+
+
+def _close(producer: AsyncProducer) -> None:
+    with contextlib.suppress(HeadraceError):  # of a write that was cancelled
+        asyncio.run(producer.close())
