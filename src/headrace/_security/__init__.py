@@ -9,7 +9,6 @@
     kerberos     GSSAPI, which needs an extra
     tokens       fetches and caches the tokens of OAUTHBEARER
     access       what a connection uses of all this
-    librdkafka   the same settings, for confluent-kafka's producer
 
 Secrets are in fields that no repr shows, and no error or log message contains them.
 """

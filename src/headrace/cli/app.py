@@ -41,7 +41,8 @@ _COMMANDS = {
     "groups": ("groups", "List groups of all kinds, or the members of one."),
     "demo": ("demo", "Demonstrate KIP-333 and KIP-983, in a minute each."),
 }
-_CLIENT_LOGGER = "headrace._aio.network.connections"
+# Log lines with errors that the command shows itself: the logger, and what the messages contain.
+_SHOWN_ERRORS = {"headrace._aio.network.connections": "giving up: ", "headrace._aio.produce.answers": "not delivered: "}
 
 
 class _Commands(click.Group):
@@ -96,7 +97,7 @@ def headrace(debug: bool) -> None:
 def run() -> None:
     debug = "--debug" in sys.argv[1:]
     try:
-        with contextlib.nullcontext() if debug else _rejections_logged_once():
+        with contextlib.nullcontext() if debug else _errors_shown_once():
             # A command that exits with its own code returns it here.
             sys.exit(headrace.main(prog_name="headrace", standalone_mode=False))
     except PipeClosed:
@@ -125,18 +126,21 @@ def run() -> None:
 
 
 @contextlib.contextmanager
-def _rejections_logged_once() -> Iterator[None]:
-    """Hide the log line of a client whose login is rejected: the command shows the error itself."""
-    logger = logging.getLogger(_CLIENT_LOGGER)
-    logger.addFilter(_is_not_a_rejection)
+def _errors_shown_once() -> Iterator[None]:
+    """Hide the log lines of a client whose login is rejected, and of records that are not delivered: the command shows
+    the error itself."""
+    loggers = [logging.getLogger(name) for name in _SHOWN_ERRORS]
+    for logger in loggers:
+        logger.addFilter(_is_news)
     try:
         yield
     finally:
-        logger.removeFilter(_is_not_a_rejection)
+        for logger in loggers:
+            logger.removeFilter(_is_news)
 
 
-def _is_not_a_rejection(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith("giving up: ")
+def _is_news(record: logging.LogRecord) -> bool:
+    return _SHOWN_ERRORS[record.name] not in record.getMessage()
 
 
 def _fail(error: Exception, debug: bool, code: int, advice: str = "") -> None:

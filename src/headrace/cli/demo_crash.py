@@ -10,14 +10,16 @@ Each has its own group. Both spend the same time on each record, so that the bac
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from .. import Producer
 from .._aio.admin import AsyncAdmin
+from ..errors import HeadraceError
 from .demo_consumer import ConsumerProcess, command, now
 
 LABELS = {"plain": "one lane", "lanes": "two lanes (KIP-333)"}
@@ -58,9 +60,7 @@ class _BacklogWriter:
     """Writes at the steady rate in a thread. `write()` writes the backlog."""
 
     def __init__(self, servers: str, topic: str) -> None:
-        from confluent_kafka import Producer
-
-        self._producer: Any = Producer({"bootstrap.servers": servers, "linger.ms": 5})
+        self._producer = Producer(bootstrap_servers=servers)
         self._topic = topic
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -68,7 +68,7 @@ class _BacklogWriter:
         self._number = 0
         # The first write of a producer is slow: make it before the steady rate starts.
         self.write(PARTITIONS)
-        self._producer.flush(30)
+        self._producer.flush(timeout=30)
         self._thread.start()
 
     def write(self, count: int) -> None:
@@ -76,15 +76,7 @@ class _BacklogWriter:
             with self._lock:
                 number = self._number
                 self._number += 1
-            while True:
-                try:
-                    self._producer.produce(self._topic, b"%0100d" % number, partition=number % PARTITIONS)
-                except BufferError:
-                    self._producer.poll(0.05)
-                    continue
-                break
-            if number % 1000 == 0:
-                self._producer.poll(0)
+            self._producer.send(self._topic, b"%0100d" % number, partition=number % PARTITIONS)
 
     def _run(self) -> None:
         begun, written = time.monotonic(), 0
@@ -92,12 +84,12 @@ class _BacklogWriter:
             due = int((time.monotonic() - begun) * RATE)
             self.write(due - written)
             written = due
-            self._producer.poll(0)
 
     def close(self) -> None:
         self._over.set()
         self._thread.join()
-        self._producer.flush(10)
+        with contextlib.suppress(HeadraceError):
+            self._producer.close(timeout=10)
 
 
 def run_crash(servers: str, watch: Watch, backlog: int = BACKLOG) -> CrashResult:

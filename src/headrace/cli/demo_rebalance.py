@@ -9,6 +9,7 @@ partition only, and continues to poll. The result is the rate of the six partiti
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import statistics
 import threading
@@ -16,8 +17,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import Consumer, RebalanceListener, TopicPartition
+from .. import Consumer, Producer, RebalanceListener, TopicPartition
 from .._aio.admin import AsyncAdmin
+from ..errors import HeadraceError
 
 Watch = Callable[[str, float], None]
 """Called ten times per second with the current step, and the current rate (records/s) of the partitions that the member
@@ -104,13 +106,18 @@ class _SteadyWriter(threading.Thread):
 
     def __init__(self, servers: str, topic: str) -> None:
         super().__init__(daemon=True)
-        from confluent_kafka import Producer
-
-        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
+        self._producer = Producer(bootstrap_servers=servers)
         self._topic = topic
         self.over = threading.Event()
 
     def run(self) -> None:
+        # If the brokers are gone, the measurement fails and says so.
+        with contextlib.suppress(HeadraceError):
+            self._write()
+        with contextlib.suppress(HeadraceError):
+            self._producer.close(timeout=5)
+
+    def _write(self) -> None:
         last, owed, written = time.monotonic(), 0.0, 0
         while not self.over.wait(0.005):
             now = time.monotonic()
@@ -119,14 +126,8 @@ class _SteadyWriter(threading.Thread):
             due = written + int(owed)
             owed -= int(owed)
             for number in range(written, due):
-                try:
-                    self._producer.produce(self._topic, b"x" * 100, partition=number % PARTITIONS)
-                except BufferError:  # the machine is busy: write the rest later
-                    due = number
-                    break
+                self._producer.send(self._topic, b"x" * 100, partition=number % PARTITIONS)
             written = due
-            self._producer.poll(0)
-        self._producer.flush(5)
 
 
 def measure(servers: str, deferred: bool, watch: Watch | None = None) -> Measurement:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import functools
+import contextlib
+import dataclasses
 import json
 import re
 import sys
-from typing import IO, Any
+from collections import deque
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from ..errors import HeadraceError, KafkaError, NetworkError
+from ..errors import HeadraceError, KafkaError
 from .connection_options import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
 from .formatting import records, say
-from .producer import make_producer, security_settings
 
-_QUEUE_FULL_WAIT = 0.1
+if TYPE_CHECKING:
+    from .._record_batch import Delivery
+
 _LONGEST_NAME = 249
 _NUMBERS = {"timestamp": 2**63, "partition": 2**31}
 """The numeric fields of a record and their exclusive limits. -1, as `headrace tail` writes it, means none."""
@@ -63,7 +66,7 @@ def produce(
     """Write the lines of FILES, or of standard input, to a topic: one record per line.
 
     With --format json a line is an object with value, and optionally key, headers (an object, or pairs), timestamp
-    (milliseconds) and partition. -C takes the settings of confluent-kafka's producer.
+    (milliseconds) and partition. -C takes the settings of a producer.
 
     A topic that does not exist is created with --create. Without it, the command asks on a terminal and otherwise
     fails.
@@ -101,6 +104,15 @@ def _check_name(topic: str) -> None:
         )
 
 
+def _common_settings(settings: Settings) -> Settings:
+    """Without the settings that only producers have."""
+    from .._security.settings import SYNONYMS
+    from ..config.client import ClientConfig
+
+    common = {field.name for field in dataclasses.fields(ClientConfig)} | SYNONYMS.keys()
+    return {name: value for name, value in settings.items() if name.replace(".", "_") in common}
+
+
 async def _exists(settings: Settings, topic: str) -> bool:
     from .._aio.admin import AsyncAdmin
 
@@ -131,61 +143,55 @@ class _TopicWriter:
     """A producer that reports the first record that could not be written."""
 
     def __init__(self, settings: Settings, topic: str, timeout: float, compression: str, create: bool) -> None:
+        from ..sync.producer import Producer
+
         self._topic = topic
         self._failed: str | None = None
-        self._queued = self._written = 0
-        # Check with headrace's own client before the producer is created: its errors say what is wrong, it does not
-        # retry a wrong password, and its metadata request does not create the topic.
-        asking = client_settings(security_settings(settings), timeout)
-        exists = asyncio.run(_exists(asking, topic))
-        self._producer = make_producer({"linger.ms": 5, "compression.type": compression, **settings})
-        if not exists:
+        self._written = 0
+        self._waiting: deque[tuple[str, Delivery]] = deque()
+        # Checks the settings. Connects for the first record: until then, no request creates the topic.
+        self._producer = Producer({"client.id": "headrace-cli", "compression.type": compression, **settings})
+        asking = client_settings(_common_settings(settings), timeout)
+        if not asyncio.run(_exists(asking, topic)):
             if not create:
                 _ask_whether_to_create(topic)
             asyncio.run(_create(asking, topic))
             say(f"created {topic}")
-        from confluent_kafka import KafkaException
-
-        try:
-            self._producer.list_topics(topic, timeout=timeout)
-        except KafkaException as error:
-            servers = settings["bootstrap.servers"]
-            raise NetworkError(f"no broker responds at {servers}: {error.args[0].str()}") from None
 
     def write(self, record: dict[str, Any], where: str) -> None:
-        from confluent_kafka import KafkaException
-
+        waiting = self._waiting
+        while waiting and waiting[0][1].is_done:
+            self._count(*waiting.popleft())
         self.check()
-        delivered = functools.partial(self._delivered, where)
-        while True:
-            try:
-                self._producer.produce(self._topic, on_delivery=delivered, **record)
-            except BufferError:
-                self._producer.poll(_QUEUE_FULL_WAIT)
-                continue
-            except KafkaException as error:
-                why = error.args[0].str().removeprefix("Unable to produce message: ")
-                raise HeadraceError(f"{where}: the record cannot be written: {why}") from None
-            break
-        self._queued += 1
-        if self._queued % 1000 == 0:
-            self._producer.poll(0)
+        try:
+            waiting.append((where, self._producer.send(self._topic, **record)))
+        except (HeadraceError, ValueError) as error:
+            raise HeadraceError(f"{where}: the record cannot be written: {error}") from None
 
-    def _delivered(self, where: str, error: Any, message: Any) -> None:
-        if error is None:
+    def _count(self, where: str, delivery: Delivery) -> None:
+        if delivery.error is None:
             self._written += 1
         elif self._failed is None:
-            self._failed = f"{where}: the record was not written: {error.str()}"
+            self._failed = f"{where}: the record was not written: {delivery.error}"
 
     def close(self, timeout: float) -> int:
         """Wait for the records in flight, as long as some of them are acknowledged. Returns the number of records that
         were written."""
         before = -1
-        while len(self._producer) and before != self._written:
+        while self._waiting and before != self._written:
             before = self._written
-            self._producer.flush(timeout)
-        if len(self._producer) and self._failed is None:
-            self._failed = f"{len(self._producer):,} records were not acknowledged within {timeout:g} s"
+            with contextlib.suppress(HeadraceError):  # the deliveries say what has failed
+                self._producer.flush(timeout=timeout)
+            waiting, self._waiting = self._waiting, deque()
+            for where, delivery in waiting:
+                if delivery.is_done:
+                    self._count(where, delivery)
+                else:
+                    self._waiting.append((where, delivery))
+        if self._waiting and self._failed is None:
+            self._failed = f"{len(self._waiting):,} records were not acknowledged within {timeout:g} s"
+        with contextlib.suppress(HeadraceError):
+            self._producer.close(timeout=0)
         return self._written
 
     def check(self) -> None:

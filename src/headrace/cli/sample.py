@@ -6,18 +6,21 @@ state/sample.json    exists during a write: the first record, the number of reco
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import HeadraceError
 from .formatting import say
-from .producer import make_producer
+
+if TYPE_CHECKING:
+    from ..sync.producer import Producer
 
 Item = tuple[bytes, bytes, int]
 """Key, value, timestamp."""
@@ -25,6 +28,7 @@ Item = tuple[bytes, bytes, int]
 _TIMEOUT = 60.0
 _END_WITHIN = 5.0
 _BEGUN = "sample.json"
+_SETTINGS = {"linger.ms": 20, "compression.type": "lz4"}
 
 
 def load_sample(directory: Path) -> ModuleType | None:
@@ -123,30 +127,21 @@ async def _ends(sample: ModuleType, servers: str) -> dict[int, int]:
 
 
 def _write(sample: ModuleType, servers: str, records: Iterable[Item], count: int) -> None:
-    refused: list[Any] = []
+    from ..sync.producer import Producer
 
-    def delivered(error: Any, _: Any) -> None:
-        if error is not None:
-            refused.append(error)
-
-    settings = {"linger.ms": 20, "compression.type": "lz4", "enable.idempotence": True}
-    producer = make_producer({"bootstrap.servers": servers, **settings})
+    producer = Producer({"bootstrap.servers": servers, "client.id": "headrace-cli", **_SETTINGS})
     try:
-        _hand_over(producer, sample.TOPIC, records, count, delivered)
-    except BaseException:
-        # Drop the queued records, and wait for those in flight: no record must be written after this call.
-        producer.purge(in_flight=False)
-        producer.flush(_END_WITHIN)
-        raise
-    left = producer.flush(_TIMEOUT)
-    if refused or left:
-        reason = refused[0] if refused else f"{left} records were not acknowledged within {_TIMEOUT:g} s"
-        raise HeadraceError(f"the sample was not written completely: {reason}")
+        _send(producer, sample.TOPIC, records, count)
+        producer.flush(timeout=_TIMEOUT)
+    except HeadraceError as error:
+        raise HeadraceError(f"the sample was not written completely: {error}") from None
+    finally:
+        # No record must be written after this call. Most are acknowledged, unless it was interrupted.
+        with contextlib.suppress(HeadraceError):
+            producer.close(timeout=_END_WITHIN)
 
 
-def _hand_over(
-    producer: Any, topic: str, records: Iterable[Item], count: int, delivered: Callable[[Any, Any], None]
-) -> None:
+def _send(producer: Producer, topic: str, records: Iterable[Item], count: int) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -154,13 +149,6 @@ def _hand_over(
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"writing to {topic}", total=count)
         for number, (key, value, timestamp) in enumerate(records, 1):
-            while True:
-                try:
-                    producer.produce(topic, value, key, timestamp=timestamp, on_delivery=delivered)
-                except BufferError:
-                    producer.poll(0.1)
-                    continue
-                break
+            producer.send(topic, value, key, timestamp=timestamp)
             if number % 1000 == 0:
-                producer.poll(0)
                 bar.update(task, completed=number)
