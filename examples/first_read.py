@@ -8,28 +8,17 @@ from __future__ import annotations
 import argparse
 import time
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-
-from headrace import Consumer, LocalBroker, Records, TopicPartition
+from headrace import Consumer, LocalBroker, Producer, Records, TopicPartition
 
 TOPIC = "readings"
 PARTITIONS = 6
 
 
 def write(servers: str, count: int) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "compression.type": "lz4"})
-    for number in range(count):
-        value = f'{{"sensor": {number % 500}, "speed": {30 + number % 90}, "sequence": {number}}}'
-        while True:
-            try:
-                producer.produce(TOPIC, value, key=str(number % 500), partition=number % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    producer.flush(60)
+    with Producer(bootstrap_servers=servers, compression_type="lz4") as producer:
+        for number in range(count):
+            value = f'{{"sensor": {number % 500}, "speed": {30 + number % 90}, "sequence": {number}}}'
+            producer.send(TOPIC, value, key=str(number % 500), partition=number % PARTITIONS)
 
 
 def read(servers: str, count: int, way: str) -> float:
@@ -57,7 +46,7 @@ def main() -> None:
     count = arguments.parse_args().records
     Records().to_arrow()  # loads pyarrow now, and not in the middle of a reading
     print("Starting Apache Kafka on this machine (the first time, its jars are downloaded) ...", flush=True)
-    with LocalBroker() as broker:
+    with LocalBroker(properties={"num.partitions": PARTITIONS}) as broker:
         print(f"Writing {count:,} records to {TOPIC} on {broker.bootstrap_servers} ...", flush=True)
         write(broker.bootstrap_servers, count)
         for way in ("poll() alone", "by record", "as Arrow"):

@@ -9,25 +9,16 @@ import argparse
 import time
 from typing import Any
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from headrace import Consumer, LocalBroker, Producer, Record
 
-from headrace import Consumer, LocalBroker, Record
-
-TOPICS = {"orders": 6, "orders-failed": 1}
+PARTITIONS = 6
 CUSTOMERS = 1_000
 
 
 def write(servers: str, count: int) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    for made in admin.create_topics([NewTopic(name, partitions, 1) for name, partitions in TOPICS.items()]).values():
-        made.result(30)
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True})
-    for number in range(count):
-        producer.produce("orders", f"{number}", key=f"customer-{number % CUSTOMERS}")
-        if number % 1_000 == 0:
-            producer.poll(0)
-    producer.flush(60)
+    with Producer(bootstrap_servers=servers) as producer:
+        for number in range(count):
+            producer.send("orders", f"{number}", key=f"customer-{number % CUSTOMERS}")
 
 
 def handle(record: Record) -> None:
@@ -42,7 +33,7 @@ def main() -> None:
     arguments.add_argument("--orders", type=int, default=20_000)
     count = arguments.parse_args().orders
     print("Starting Apache Kafka on this machine (the first time, its jars are downloaded) ...", flush=True)
-    with LocalBroker() as broker:
+    with LocalBroker(properties={"num.partitions": PARTITIONS}) as broker:
         write(broker.bootstrap_servers, count)
         with Consumer(
             bootstrap_servers=broker.bootstrap_servers,

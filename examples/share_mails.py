@@ -9,31 +9,21 @@ import argparse
 import threading
 import time
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs leave most of them out
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
-
-from headrace import AcknowledgeType, LocalBroker, Record, ShareConsumer
+from headrace import AcknowledgeType, LocalBroker, Producer, Record, ShareConsumer
 
 TOPIC, GROUP = "mails", "senders"
 
 
-def fill(servers: str, count: int) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
-    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    group = ConfigResource(ResourceType.GROUP, GROUP, incremental_configs=[entry])
-    admin.incremental_alter_configs([group])[group].result(30)
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
-    for number in range(count):
-        producer.produce(TOPIC, f"mail {number}")
-    producer.flush(60)
+def fill(broker: LocalBroker, count: int) -> None:
+    done = broker.run_tool(
+        *("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers, "--alter"),
+        *("--entity-type", "groups", "--entity-name", GROUP, "--add-config", "share.auto.offset.reset=earliest"),
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(count):
+            producer.send(TOPIC, f"mail {number}")
 
 
 def main() -> None:
@@ -56,7 +46,7 @@ def main() -> None:
 
     print("Starting Apache Kafka on this machine (the first time, its jars are downloaded) ...", flush=True)
     with LocalBroker() as broker:
-        fill(broker.bootstrap_servers, count)
+        fill(broker, count)
         settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": GROUP, "max.poll.records": 10}
         members = [ShareConsumer(settings, share_acquire_mode="record_limit") for _ in range(2)]
 
