@@ -48,7 +48,7 @@ class DeliveryWaiting:
         for flag in _pending(batches):
             while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):
                 if time.monotonic() >= deadline:
-                    raise RequestTimeoutError(f"not delivered within {timeout} s: the producer goes on trying")
+                    raise RequestTimeoutError(f"not delivered within {timeout} s: the producer keeps trying")
 
     async def wait(self, delivery: Delivery) -> RecordMetadata:
         """The same in an event loop."""
