@@ -19,7 +19,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ..._machines.cluster import Cluster
@@ -43,7 +43,8 @@ class TopicBatches:
     def __init__(self, name: str, open_batches: OpenBatches, sticky: StickyPartitioner) -> None:
         self.name = name
         self.open = open_batches
-        self.available: list[int] = []
+        self.with_leader: list[int] = []
+        self.available: list[int] = []  # the same, without those whose leader takes nothing
         self.last_used = 0.0
         self.sticky = sticky
         self.queues_seen = 0.0
@@ -51,7 +52,7 @@ class TopicBatches:
 
 class Accumulator:
     """`wake` tells the sender that there is something to do; from any thread. `queue_lengths` returns how many batches
-    wait for each partition of a topic."""
+    wait for each partition of a topic, `unavailable` the partitions whose leader takes none."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self.lock = threading.Lock()
@@ -64,6 +65,7 @@ class Accumulator:
         self.obstacle: HeadraceError | None = None  # why no broker accepts requests; a retry does not help
         self.wake: Callable[[], None] = _nothing
         self.queue_lengths: Callable[[str], Mapping[int, int]] = _no_queues
+        self.unavailable: Callable[[str, float], Collection[int]] = _all_available
         self.pending: Callable[[str, int], int] = _none_pending
         self.metadata_version = 0
         self.has_new_topics = False
@@ -160,9 +162,14 @@ class Accumulator:
 
     def _follow_queues(self, batches: TopicBatches) -> None:
         now = time.monotonic()
-        if now - batches.queues_seen >= _QUEUES_AGE:
-            batches.queues_seen = now
-            batches.sticky.queues_changed(self.queue_lengths(batches.name), batches.available)
+        if now - batches.queues_seen < _QUEUES_AGE:
+            return
+        batches.queues_seen = now
+        config = self._config
+        if config.partitioner_availability_timeout_ms and config.partitioner_adaptive_partitioning_enable:
+            slow = self.unavailable(batches.name, now - config.partitioner_availability_timeout_ms / 1000)
+            batches.available = [each for each in batches.with_leader if each not in slow] or batches.with_leader
+        batches.sticky.queues_changed(self.queue_lengths(batches.name), batches.available)
 
     def add_encoded(self, batches: Iterable[ProducerBatch]) -> None:
         """Batches that were encoded elsewhere. They come after the records that were appended before."""
@@ -288,7 +295,7 @@ class Accumulator:
                 self._close_topic(batches)
             batches = self._new_topic(name, count)
         batches.open.grow(count)
-        batches.available = sorted(
+        batches.with_leader = batches.available = sorted(
             number for number, each in topic.partitions.items() if each.leader.node in self.cluster.brokers
         )
 
@@ -443,6 +450,10 @@ def _nothing() -> None: ...
 
 def _none_pending(topic: str, partition: int) -> int:
     return 0
+
+
+def _all_available(topic: str, since: float) -> Collection[int]:
+    return ()
 
 
 def _no_queues(topic: str) -> Mapping[int, int]:

@@ -41,6 +41,9 @@ _STALE_METADATA = {
 }
 
 
+_WARNINGS = 1.0  # seconds between two warnings about records that were not delivered
+
+
 class NoAnswer:
     """In place of the answer that a broker does not send with acks=0."""
 
@@ -60,6 +63,8 @@ class ProduceAnswers:
         self.loop = asyncio.get_running_loop()
         self.retries = 0
         self.records_delivered = 0
+        self._unlogged = 0  # records that have failed since the last warning
+        self._next_warning = 0.0
         self._config = config
         self._client = client
         self._accumulator = accumulator
@@ -111,8 +116,16 @@ class ProduceAnswers:
         if self._transactions is not None:
             self._transactions.batch_failed(identity, error)
         else:
-            log.warning("%d records were not delivered: %s", len(batch), error)
+            self._warn(len(batch), error)
         self._accumulator.fail(batch, error)
+
+    def _warn(self, count: int, error: HeadraceError) -> None:
+        """At most once a second: an outage fails thousands of batches."""
+        self._unlogged += count
+        now = self.loop.time()
+        if now >= self._next_warning:
+            log.warning("records that were not delivered: %d; the last error: %s", self._unlogged, error)
+            self._unlogged, self._next_warning = 0, now + _WARNINGS
 
     def drop_unsent(self, queue: PartitionQueue, error: HeadraceError) -> None:
         """The transaction is aborted: what is not on its way stays here."""

@@ -13,18 +13,22 @@ from ...types import RecordMetadata
 from ..flag import SHORT_SLEEP, Flag
 
 
+_MOST_UNSEEN = 100
+
+
 class DeliveryWaiting:
     """Every batch refers to it, so that its deliveries can be waited for. It must not refer to the producer, which
     would then live for as long as one of its deliveries.
 
-    `unseen` are the errors of batches of which no delivery was asked. The producer's thread adds them, and the user's
-    removes them; each step is atomic."""
+    `unseen` are the errors of batches of which no delivery was asked, the first ones: all are logged. The producer's
+    thread adds them, and the user's removes them; each step is atomic."""
 
     def __init__(self) -> None:
         self.unseen: dict[int, HeadraceError] = {}
 
     def failed(self, error: HeadraceError) -> None:
-        self.unseen[id(error)] = error
+        if len(self.unseen) < _MOST_UNSEEN:
+            self.unseen[id(error)] = error
 
     def take_unseen(self) -> list[HeadraceError]:
         """The errors that nobody has seen yet, and that the caller will raise."""

@@ -42,6 +42,7 @@ class BrokerQueue:
     connection: Connection | None = None
     connecting: asyncio.Task[None] | None = None
     in_flight: int = 0
+    blocked_since: float | None = None  # it has batches to send, and takes none
 
 
 class Queues:
@@ -104,6 +105,16 @@ class Queues:
     def lengths(self, topic: str) -> Mapping[int, int]:
         """How many batches of each partition of a topic are not done."""
         return {tp.partition: len(queue.batches) for tp, queue in list(self._partitions.items()) if tp.topic == topic}
+
+    def unavailable(self, topic: str, since: float) -> set[int]:
+        """The partitions of a topic whose leader has taken none of the waiting batches since then."""
+        return {
+            tp.partition
+            for broker in list(self.brokers.values())
+            if broker.blocked_since is not None and broker.blocked_since <= since
+            for tp in list(broker.ready)
+            if tp.topic == topic
+        }
 
     def pending(self, topic: str, partition: int) -> int:
         """How many batches of a partition wait to be sent for the first time."""

@@ -22,6 +22,7 @@ class ProducerRuntime:
         )
         self.sender = Sender(config, self.client, accumulator, self._watch, self._crashed)
         self._accumulator = accumulator
+        accumulator.unavailable = self.sender.queues.unavailable
         accumulator.queue_lengths = self.sender.queues.lengths
         accumulator.pending = self.sender.queues.pending
         accumulator.wake = self.sender.wake_from_any_thread

@@ -167,6 +167,15 @@ class Sender:
 
     @_guarded
     def _send_to(self, broker: BrokerQueue) -> None:
+        sent = self.requests
+        self._fill(broker)
+        if not broker.ready or self.requests != sent:
+            broker.blocked_since = None
+        elif broker.blocked_since is None:
+            broker.blocked_since = self.loop.time()
+
+    def _fill(self, broker: BrokerQueue) -> None:
+        """Sends as many requests to the broker as it may have in flight."""
         if self._is_closed or (not broker.ready and not broker.carried):
             return
         identity = self._identities.current
