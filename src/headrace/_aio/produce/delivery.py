@@ -12,7 +12,6 @@ from ...errors import HeadraceError, RequestTimeoutError
 from ...types import RecordMetadata
 from ..flag import SHORT_SLEEP, Flag
 
-
 _MOST_UNSEEN = 100
 
 
