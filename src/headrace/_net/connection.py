@@ -23,7 +23,7 @@ import logging
 import socket
 import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._protocol.codes import NONE, kafka_error
@@ -72,12 +72,37 @@ class Reply:
     frame: Frame | None = None
 
 
+class AnswerCallback:
+    """In place of a future, for a caller that does not wait: called at once, and not an iteration of the loop later.
+    With a reply, or with the error that ended the connection. It must not raise."""
+
+    __slots__ = ("_function", "_is_done")
+
+    def __init__(self, function: Callable[[Reply | HeadraceError], None]) -> None:
+        self._function = function
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, reply: Reply) -> None:
+        self._is_done = True
+        self._function(reply)
+
+    def set_exception(self, error: HeadraceError) -> None:
+        self._is_done = True
+        self._function(error)
+
+    def exception(self) -> None:
+        """Nobody has to retrieve it: it was given to the function."""
+
+
 @dataclasses.dataclass(slots=True)
 class _Call:
     correlation_id: int
     api: Api
     version: int
-    answer: asyncio.Future[Reply]
+    answer: asyncio.Future[Reply] | AnswerCallback
     timer: asyncio.TimerHandle
 
 
@@ -200,16 +225,33 @@ class Connection(asyncio.BufferedProtocol):
     ) -> asyncio.Future[Reply]:
         """Send a request at once and return the future of its response. Raises the errors of `call`."""
         version, frame = self._encode(api, fields, version, highest)
+        answer: asyncio.Future[Reply] = self._loop.create_future()
+        self._call(api, version, frame, answer, timeout)
+        return answer
+
+    def start_with(
+        self,
+        api: Api,
+        fields: Mapping[str, Any],
+        on_answer: Callable[[Reply | HeadraceError], None],
+        *,
+        highest: int | None = None,
+    ) -> None:
+        """The same for a caller that does not wait. `on_answer` is called once: see `AnswerCallback`."""
+        version, frame = self._encode(api, fields, None, highest)
+        self._call(api, version, frame, AnswerCallback(on_answer), None)
+
+    def _call(
+        self,
+        api: Api,
+        version: int,
+        frame: memoryview,
+        answer: asyncio.Future[Reply] | AnswerCallback,
+        timeout: float | None,
+    ) -> None:
         seconds = self._config.request_timeout_ms / 1000 if timeout is None else timeout
-        call = _Call(
-            self._next_id,
-            api,
-            version,
-            self._loop.create_future(),
-            self._loop.call_later(seconds, self._expire, api, seconds),
-        )
-        self._write(api, frame, call)
-        return call.answer
+        timer = self._loop.call_later(seconds, self._expire, api, seconds)
+        self._write(api, frame, _Call(self._next_id, api, version, answer, timer))
 
     def send(self, api: Api, fields: Mapping[str, Any], *, highest: int | None = None) -> None:
         """Send a request that the broker does not answer (Produce with acks=0). Raises the errors of `call`."""

@@ -15,6 +15,7 @@ from kio.index import load_request_schema, load_response_schema
 
 from ..errors import EncodingError, ProtocolError
 from . import reader
+from .produce_response import read_appended
 from .writer import writer_of
 
 
@@ -142,6 +143,8 @@ def correlation_id_of(frame: memoryview) -> int:
 
 def decode_response(api: Api, version: int, frame: memoryview) -> Any:
     """The entity of a response. Its `records` fields are views of the frame."""
+    if api.key == PRODUCE.key and (usual := read_appended(version, frame)) is not None:
+        return usual
     entity = _response_type(api.key, version)
     _, at = reader.read_to(entity.__header_schema__, frame)
     return reader.read(entity, frame, at)
