@@ -203,9 +203,12 @@ class Sender:
         taken, broker.carried = broker.carried, []
         size = sum(_size(sent.batch) for _, sent in taken)
         now = self.loop.time()
+        carried = {queue.tp for queue, _ in taken}
         for queue in list(broker.ready.values()):
             if not len(queue.batches):  # dropped with its transaction: the next one may have nothing of this partition
                 del broker.ready[queue.tp]
+                continue
+            if queue.tp in carried:  # its next batch is for another request
                 continue
             if queue.not_before > now:
                 self._pump_at(queue.not_before)

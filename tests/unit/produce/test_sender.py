@@ -1,0 +1,215 @@
+"""The sender against brokers in memory: what a request has, and what becomes of its batches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from headrace.errors import AuthenticationError
+from support.harness.producer_in_memory import ModelCluster, ModelRequest, in_memory
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+SEEDS = 400 if os.environ.get("SOAK") else 40
+
+
+def on_a_loop(test: Test) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **keywords: Any) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(60):
+                await test(*args, **keywords)
+
+        asyncio.run(bounded())
+
+    return run
+
+
+def places(request: ModelRequest) -> list[int]:
+    return [partition for _, partition, _ in request.batches]
+
+
+async def settled(cluster: ModelCluster) -> None:
+    """Until every batch is done."""
+    async with asyncio.timeout(20):
+        while cluster.accumulator.incomplete:
+            await asyncio.sleep(0.001)
+    assert not cluster.crashes
+
+
+@on_a_loop
+async def test_a_request_has_one_batch_of_a_partition_although_another_did_not_fit_into_the_one_before() -> None:
+    cluster = in_memory({"t": 2}, max_request_size=10_000, batch_size=100)
+    deliveries = [
+        cluster.send(b"0" * 9_000, partition=0),
+        cluster.send(b"1" * 9_000, partition=1),
+        cluster.send(b"2" * 10, partition=1),
+    ]
+    served = asyncio.create_task(cluster.serve())
+    await settled(cluster)
+    served.cancel()
+    assert [value[:1] for value in cluster.logs["t", 1].values] == [b"1", b"2"]
+    assert [each.offset for each in deliveries] == [0, 0, 1]
+
+
+@on_a_loop
+async def test_a_batch_that_waits_for_the_next_request_follows_its_partition_to_another_broker() -> None:
+    """It did not fit into the last request to a broker that is gone now."""
+    cluster = in_memory({"t": 2}, 2, max_request_size=10_000, batch_size=100, max_in_flight_requests_per_connection=1)
+    cluster.leaders = dict.fromkeys(cluster.leaders, 1)
+    cluster.publish()
+    for number in range(2):
+        cluster.send(b"%d" % number * 9_000, partition=number)
+    await cluster.next_request()
+    await cluster.no_request()
+    cluster.down = {1}
+    cluster.leaders = dict.fromkeys(cluster.leaders, 2)
+    cluster.cut(1)
+    cluster.publish()
+    served = asyncio.create_task(cluster.serve())
+    connects = cluster.connects
+    await settled(cluster)
+    served.cancel()
+    assert [value[:1] for place in cluster.logs.values() for value in place.values] == [b"0", b"1"]
+    assert cluster.connects - connects < 20, "a broker that is gone is not tried again and again"
+
+
+@on_a_loop
+async def test_a_broker_that_left_the_cluster_is_not_tried_without_a_pause() -> None:
+    cluster = in_memory({"t": 1}, 2)
+    cluster.down = {1}  # its partitions are still said to be there
+    cluster.send(b"x")
+    await asyncio.sleep(0.1)
+    assert 0 < cluster.connects < 200
+
+
+@pytest.mark.parametrize("is_idempotent", [True, False])
+@on_a_loop
+async def test_records_are_delivered_after_all_earlier_ones_have_failed_at_once(is_idempotent: bool) -> None:
+    cluster = in_memory(enable_idempotence=is_idempotent)
+    failed = cluster.send(b"1")
+    await cluster.next_request()
+    cluster.sender.fail_all(AuthenticationError("the password has changed"))
+    assert failed.is_done
+    cluster.send(b"2")
+    served = asyncio.create_task(cluster.serve())
+    await settled(cluster)
+    served.cancel()
+    assert cluster.logs["t", 0].values == [b"2"]
+
+
+@on_a_loop
+async def test_those_who_wait_for_memory_are_woken_when_batches_expire() -> None:
+    cluster = in_memory(buffer_memory=200, delivery_timeout_ms=100, request_timeout_ms=50)
+    cluster.send(b"1" * 100)
+    flag = cluster.accumulator.append("t", b"2" * 100, None, None, 1, 0, 0)
+    async with asyncio.timeout(5):
+        await flag.wait_async()  # type: ignore[union-attr]
+    cluster.send(b"2" * 100)
+
+
+@on_a_loop
+async def test_a_batch_that_the_broker_refuses_as_too_large_is_sent_in_parts_with_their_offsets() -> None:
+    cluster = in_memory(batch_size=2_000, linger_ms=20)
+    cluster.logs["t", 0].largest_batch = 300
+    deliveries = [cluster.send(b"%03d" % number * 10, timestamp=number) for number in range(50)]
+    served = asyncio.create_task(cluster.serve())
+    await settled(cluster)
+    served.cancel()
+    assert cluster.logs["t", 0].values == [b"%03d" % number * 10 for number in range(50)]
+    assert cluster.logs["t", 0].timestamps == list(range(50))
+    assert [each.offset for each in deliveries] == list(range(50))
+    assert cluster.accumulator.memory.used == 0
+
+
+@on_a_loop
+async def test_a_record_that_is_too_large_by_itself_fails_alone() -> None:
+    cluster = in_memory(batch_size=2_000, linger_ms=20)
+    cluster.logs["t", 0].largest_batch = 300
+    deliveries = [cluster.send(b"x" * (400 if number == 3 else 20)) for number in range(30)]
+    served = asyncio.create_task(cluster.serve())
+    await settled(cluster)
+    served.cancel()
+    assert [number for number, each in enumerate(deliveries) if each.error is not None] == [3]
+    assert "max.message.bytes" in str(deliveries[3].error)
+    assert [each.offset for each in deliveries if each.error is None] == list(range(29))
+
+
+class Trouble:
+    """Answers, loses requests or answers, answers with errors, moves leaders: at random."""
+
+    def __init__(self, cluster: ModelCluster, dice: random.Random) -> None:
+        self._cluster = cluster
+        self._dice = dice
+        self.is_over = False
+
+    async def run(self) -> None:
+        while True:
+            request = await self._cluster.next_request()
+            await asyncio.sleep(self._dice.choice((0, 0, 0.001)))
+            if request.answer.done():
+                continue
+            chance = 1.0 if self.is_over else self._dice.random()
+            if chance < 0.05:
+                self._cluster.cut(request.node)
+                request.lose()
+            elif chance < 0.15:  # the answer is lost, and with it the connection
+                self._cluster.append(request)
+                self._cluster.cut(request.node)
+                request.lose()
+            elif chance < 0.2:
+                code = self._dice.choice((ErrorCode.not_enough_replicas, ErrorCode.request_timed_out))
+                self._cluster.handle(request, code)
+            else:
+                self._cluster.handle(request)
+            if chance < 0.05:
+                for place in self._cluster.leaders:
+                    self._cluster.leaders[place] = self._dice.randint(1, 2)
+                self._cluster.publish()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@on_a_loop
+async def test_every_record_is_appended_once_and_in_order_whatever_is_lost(seed: int) -> None:
+    dice = random.Random(seed)
+    settings = {
+        "batch_size": dice.choice((0, 100, 1000)),
+        "linger_ms": dice.choice((0, 1, 5)),
+        "max_request_size": dice.choice((1500, 100_000)),
+        "max_in_flight_requests_per_connection": dice.choice((1, 2, 5)),
+        "compression_type": dice.choice(("none", "lz4")),
+    }
+    cluster = in_memory({"t": 3, "u": 1}, 2, **settings)
+    for log in cluster.logs.values():
+        log.largest_batch = dice.choice((250, 2**31))
+    trouble = Trouble(cluster, dice)
+    served = asyncio.create_task(trouble.run())
+    deliveries = []
+    for number in range(300):
+        topic, partition = dice.choice(list(cluster.logs))
+        value = b"%05d" % number + b"." * dice.choice(
+            (0, 50, 1000 if cluster.logs[topic, partition].largest_batch > 250 else 0)
+        )
+        deliveries.append((value, topic, partition, cluster.send(value, topic, partition=partition)))
+        if dice.random() < 0.1:
+            await asyncio.sleep(dice.choice((0, 0.001)))
+    trouble.is_over = True
+    cluster.publish()
+    await settled(cluster)
+    served.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await served
+    for place, log in cluster.logs.items():
+        assert log.values == [value for value, *rest, _ in deliveries if tuple(rest) == place]
+    for value, topic, partition, delivery in deliveries:
+        assert delivery.offset is not None
+        assert cluster.logs[topic, partition].values[delivery.offset] == value
+    assert cluster.accumulator.memory.used == 0
+    assert not cluster.crashes
