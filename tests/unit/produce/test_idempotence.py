@@ -23,8 +23,9 @@ SECOND = ProducerIdentity(7, 1)
 
 
 def queue(*batches: str, max_in_flight: int = 5) -> PartitionBatches[str]:
-    """A batch is a text, its records are the letters."""
+    """A batch is a text, its records are the letters. The broker knows the producer already."""
     made: PartitionBatches[str] = PartitionBatches(max_in_flight)
+    made._known_id = FIRST.producer_id
     for batch in batches:
         made.append(batch)
     return made
@@ -42,6 +43,21 @@ def take(batches: PartitionBatches[str], identity: ProducerIdentity = FIRST) -> 
 def test_sequence_numbers_count_the_records() -> None:
     batches = queue("abc", "d", "ef")
     assert [take(batches).sequence for _ in range(3)] == [0, 3, 4]
+
+
+def test_the_first_batch_with_a_new_producer_id_is_sent_alone() -> None:
+    """A broker that does not know the id would append the second batch although it has refused the first."""
+    batches = queue(*"abcd")
+    another, next_epoch = ProducerIdentity(8, 0), ProducerIdentity(8, 1)
+    first = take(batches, another)
+    assert batches.take_next(another) is None
+    assert batches.answered(first, RETRY) is BatchOutcome.RETRY
+    assert take(batches, another) is first
+    assert batches.take_next(another) is None
+    assert batches.answered(first, OK) is BatchOutcome.DONE
+    second = take(batches, another)
+    assert batches.answered(second, OK) is BatchOutcome.DONE
+    assert [take(batches, next_epoch).batch, take(batches, next_epoch).batch] == ["c", "d"], "the broker knows the id"
 
 
 def test_no_more_than_five_batches_are_in_flight() -> None:

@@ -22,6 +22,8 @@ The answer to a batch (the error codes of Produce):
 
 Order and uniqueness hold by these rules:
 
+- The first batch with a new producer id is sent alone: a broker that does not know the id accepts any sequence number,
+  so it would append the second batch after an error of the first.
 - At most five batches have sequence numbers and are not done: the broker remembers no more.
 - While one of them is to be retried, only the lowest one is sent, and nothing new.
 - A new epoch begins when no batch is on the wire. All batches that are not done get new sequence numbers, from 0 on.
@@ -92,6 +94,7 @@ class PartitionBatches(Generic[B]):
         self._identity: ProducerIdentity | None = None
         self._next = 0
         self._is_broken = False  # the broker misses a batch: only a new epoch helps
+        self._known_id = -1  # the producer id that the partition's broker knows
 
     def __len__(self) -> int:
         """The number of batches that are neither done nor failed."""
@@ -141,6 +144,8 @@ class PartitionBatches(Generic[B]):
             if self._sent:
                 return None
             self._identity, self._next = identity, 0
+        if self._sent and identity.producer_id != self._known_id:
+            return None
         batch = self._pending.popleft()
         sent = SentBatch(batch, identity, self._reserve(batch))
         self._sent.append(sent)
@@ -152,6 +157,7 @@ class PartitionBatches(Generic[B]):
         sent.is_on_wire = False
         is_ours = sent in self._sent
         if code in _DONE:
+            self._known_id = sent.identity.producer_id
             if is_ours:
                 self._sent.remove(sent)
             return BatchOutcome.DONE
