@@ -39,8 +39,7 @@ def places(request: ModelRequest) -> list[int]:
 async def settled(cluster: ModelCluster) -> None:
     """Until every batch is done."""
     async with asyncio.timeout(20):
-        while cluster.accumulator.incomplete:
-            await asyncio.sleep(0.001)
+        await cluster.accumulator.waiting.wait_for_async(list(cluster.accumulator.incomplete))
     assert not cluster.crashes
 
 
@@ -67,11 +66,12 @@ async def test_a_batch_that_waits_for_the_next_request_follows_its_partition_to_
     cluster.publish()
     for number in range(2):
         cluster.send(b"%d" % number * 9_000, partition=number)
-    await cluster.next_request()
+    request = await cluster.next_request()
     await cluster.no_request()
     cluster.down = {1}
     cluster.leaders = dict.fromkeys(cluster.leaders, 2)
     cluster.cut(1)
+    request.lose()
     cluster.publish()
     served = asyncio.create_task(cluster.serve())
     connects = cluster.connects

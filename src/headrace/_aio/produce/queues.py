@@ -82,6 +82,13 @@ class Queues:
             broker = self.brokers[leader.node] = BrokerQueue(leader.node)
         broker.ready[queue.tp] = queue
 
+    def put_back_carried(self, broker: BrokerQueue) -> None:
+        """The connection is lost: these batches go to the leaders of their partitions, which may be others now."""
+        carried, broker.carried = broker.carried, []
+        for queue, sent in carried:
+            queue.batches.put_back(sent)
+            self.make_ready(queue)
+
     def follow_leaders(self) -> None:
         """The metadata has changed."""
         waiting = {**self._leaderless}

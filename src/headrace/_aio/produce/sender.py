@@ -184,6 +184,10 @@ class Sender:
             return
         connection = broker.connection
         if connection is None or not connection.is_open:
+            if broker.carried:
+                self.queues.put_back_carried(broker)
+                self.loop.call_soon(self.pump)
+                return
             self._connect(broker)
             return
         while broker.in_flight < self._config.max_in_flight_requests_per_connection:

@@ -183,6 +183,11 @@ class PartitionBatches(Generic[B]):
         """No answer will come: the connection was lost, or the request timed out."""
         sent.is_on_wire = False
 
+    def put_back(self, sent: SentBatch[B]) -> None:
+        """A batch that was taken, and not sent."""
+        sent.is_on_wire = False
+        sent.attempts -= 1
+
     def split(self, sent: SentBatch[B], parts: Sequence[B]) -> None:
         """They have the records of a batch that was answered with SPLIT, which was not appended."""
         assert sum(map(len, parts)) == len(sent.batch)
