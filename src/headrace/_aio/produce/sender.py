@@ -289,6 +289,7 @@ class Sender:
                 queue.last_error = error
             self._client.refresh_soon()
             self._pump_at(self.loop.time() + self._client.retries.pause(1))
+            return
         finally:
             broker.connecting = None
         self.loop.call_soon(self._send_to, broker)
