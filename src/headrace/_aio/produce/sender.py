@@ -350,6 +350,8 @@ class Sender:
         """No broker accepts anything from this producer. Records that are sent later try again."""
         for batch in self.queues.drop_all():
             self.answers.fail(batch, error)
+        for queue in self.queues:
+            self.answers.begin_epoch(queue)
         self._accumulator.release_waiters()
 
     def close(self) -> None:

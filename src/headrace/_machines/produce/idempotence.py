@@ -226,7 +226,7 @@ class PartitionBatches(Generic[B]):
     def drop_all(self) -> list[B]:
         """All batches, which have failed. Those on the wire may be appended nevertheless, so a new epoch is needed."""
         dropped = [*(each.batch for each in self._sent), *self._pending]
-        self._is_broken |= bool(self._sent)
+        self._is_broken |= any(each.identity.producer_id >= 0 for each in self._sent)
         self._sent.clear()
         self._pending.clear()
         return dropped
