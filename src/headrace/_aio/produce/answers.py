@@ -203,6 +203,7 @@ class ProduceAnswers:
                 identity,
             )
             self.begin_epoch(queue)
+            self._accumulator.release_waiters()
         return None
 
 
