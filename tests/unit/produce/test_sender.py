@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from headrace.errors import AuthenticationError
+from headrace.errors import HeadraceError
 from support.harness.producer_in_memory import ModelCluster, ModelRequest, in_memory
 
 Test = Callable[..., Coroutine[Any, Any, None]]
@@ -43,19 +43,27 @@ async def settled(cluster: ModelCluster) -> None:
     assert not cluster.crashes
 
 
+@pytest.mark.parametrize("is_idempotent", [True, False])
 @on_a_loop
-async def test_a_request_has_one_batch_of_a_partition_although_another_did_not_fit_into_the_one_before() -> None:
-    cluster = in_memory({"t": 2}, max_request_size=10_000, batch_size=100)
-    deliveries = [
-        cluster.send(b"0" * 9_000, partition=0),
-        cluster.send(b"1" * 9_000, partition=1),
-        cluster.send(b"2" * 10, partition=1),
-    ]
+async def test_a_request_has_one_batch_of_a_partition_although_another_did_not_fit_into_the_one_before(
+    is_idempotent: bool,
+) -> None:
+    cluster = in_memory({"t": 2}, max_request_size=10_000, batch_size=100, enable_idempotence=is_idempotent)
     served = asyncio.create_task(cluster.serve())
+    for partition in range(2):
+        cluster.send(b"first", partition=partition)
     await settled(cluster)
     served.cancel()
-    assert [value[:1] for value in cluster.logs["t", 1].values] == [b"1", b"2"]
-    assert [each.offset for each in deliveries] == [0, 0, 1]
+    large, small = b"." * 9_000, b"."
+    deliveries = [cluster.send(value, partition=partition) for partition in range(2) for value in (large, small)]
+    seen = []
+    while not all(each.is_done for each in deliveries):
+        request = await cluster.next_request()
+        seen.append(places(request))
+        cluster.handle(request)
+        await asyncio.sleep(0)
+    assert all(len(each) == len(set(each)) for each in seen), seen
+    assert [each.offset for each in deliveries] == [1, 2, 1, 2]
 
 
 @on_a_loop
@@ -96,7 +104,7 @@ async def test_records_are_delivered_after_all_earlier_ones_have_failed_at_once(
     cluster = in_memory(enable_idempotence=is_idempotent)
     failed = cluster.send(b"1")
     await cluster.next_request()
-    cluster.sender.fail_all(AuthenticationError("the password has changed"))
+    cluster.sender.fail_all(HeadraceError("no right"))
     assert failed.is_done
     cluster.send(b"2")
     served = asyncio.create_task(cluster.serve())

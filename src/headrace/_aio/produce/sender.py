@@ -136,9 +136,12 @@ class Sender:
             return
         now = self.loop.time()
         self._take_closed(now)
-        if self._accumulator.has_new_topics or now > self._topics_checked + _TOPICS_AGE:
+        is_awaited = self._accumulator.has_new_topics
+        if is_awaited or now > self._topics_checked + _TOPICS_AGE:
             self._topics_checked = now
             self._client.want_topics(self._accumulator.topics(now))
+            if is_awaited:  # perhaps for partitions that a known topic has got
+                self._client.refresh_soon()
         if (when := self.answers.expire(now)) is not None:
             self._pump_at(when)
         for broker in list(self.queues.brokers.values()):
