@@ -1,4 +1,4 @@
-"""Consumers of both kinds, which are closed when the test ends."""
+"""Consumers and producers of both kinds, which are closed when the test ends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.harness.consumers import KINDS, MakeConsumer, closing_all
+from support.harness.producers import PRODUCER_KINDS, MakeProducer, closing_producers
 from support.harness.share_consumers import SHARE_KINDS, AnyShareConsumer, MakeShareConsumer
 
 
@@ -25,6 +26,17 @@ def make_sync() -> Iterator[MakeConsumer]:
 @pytest.fixture
 def make_async() -> Iterator[MakeConsumer]:
     yield from closing_all(KINDS["async"])
+
+
+@pytest.fixture(params=list(PRODUCER_KINDS))
+def make_producer(request: pytest.FixtureRequest) -> Iterator[MakeProducer]:
+    """Makes producers of one kind, the test running with each, and closes them."""
+    yield from closing_producers(PRODUCER_KINDS[request.param])
+
+
+@pytest.fixture
+def make_sync_producer() -> Iterator[MakeProducer]:
+    yield from closing_producers(PRODUCER_KINDS["sync"])
 
 
 @pytest.fixture(params=list(SHARE_KINDS))
