@@ -102,26 +102,31 @@ impl OpenBatches {
         })
     }
 
+    /// Nothing is borrowed while Python objects are created or read: that may run Python code (the garbage collector's
+    /// callbacks and finalizers), and with it other threads.
     #[pyo3(signature = (value, key=None, headers=None, timestamp=None, partition=None))]
     fn append<'py>(
-        &mut self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         value: Option<Bound<'py, PyAny>>,
         key: Option<Bound<'py, PyAny>>,
         headers: Option<Vec<Header<'py>>>,
         timestamp: Option<i64>,
         partition: Option<i64>,
     ) -> PyResult<Option<Delivery>> {
+        let py = slf.py();
         let fields = BorrowedFields::new(key.as_ref(), value.as_ref(), headers)?;
+        let batches = slf.borrow();
         let partition = match partition {
             Some(partition) => usize::try_from(partition).ok(),
-            None => self.partition_of(fields.key()).or(self.sticky),
+            None => batches.partition_of(fields.key()).or(batches.sticky),
         };
-        let Some(Some(batch)) = partition.and_then(|partition| self.open.get(partition)) else {
+        let Some(Some(batch)) = partition.and_then(|partition| batches.open.get(partition)) else {
             return Ok(None);
         };
         let size = fields.size() + RECORD_OVERHEAD;
-        if size + BATCH_OVERHEAD > self.largest || self.used.load(Ordering::Relaxed) + size > self.limit {
+        if size + BATCH_OVERHEAD > batches.largest
+            || batches.used.load(Ordering::Relaxed) + size > batches.limit
+        {
             return Ok(None);
         }
         let timestamp = timestamp.unwrap_or_else(now);
@@ -129,7 +134,7 @@ impl OpenBatches {
         Ok(match appended {
             Appended::No => None,
             Appended::Yes { index, growth } => {
-                self.used.fetch_add(growth, Ordering::Relaxed);
+                batches.used.fetch_add(growth, Ordering::Relaxed);
                 Some(Delivery::new(batch.clone_ref(py), index, timestamp))
             }
         })
@@ -148,9 +153,9 @@ impl OpenBatches {
     }
 
     /// The partition that the key chooses. None: the record goes to the sticky partition.
-    fn partition(&self, key: Option<Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
+    fn partition(slf: &Bound<'_, Self>, key: Option<Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
         let fields = BorrowedFields::new(key.as_ref(), None, None)?;
-        Ok(self.partition_of(fields.key()))
+        Ok(slf.borrow().partition_of(fields.key()))
     }
 
     fn __len__(&self) -> usize {

@@ -80,7 +80,8 @@ enum Outcome {
 }
 
 /// Every method is short and runs with the GIL, which is the lock of the fields. Only `finish` releases it, and then it
-/// has taken the records out.
+/// has taken the records out. Nothing is borrowed while Python objects are created (a list, say): that may run the
+/// garbage collector, with it Python code, and with that other threads.
 #[pyclass(module = "headrace._native")]
 pub struct ProducerBatch {
     #[pyo3(get)]
@@ -231,27 +232,32 @@ impl ProducerBatch {
     }
 
     #[getter]
-    fn parts(&self, py: Python<'_>) -> Vec<Py<ProducerBatch>> {
-        match &self.outcome {
+    fn parts(slf: &Bound<'_, Self>) -> Vec<Py<ProducerBatch>> {
+        let py = slf.py();
+        match &slf.borrow().outcome {
             Outcome::Split(parts) => parts.iter().map(|part| part.clone_ref(py)).collect(),
             _ => Vec::new(),
         }
     }
 
     #[pyo3(signature = (base_offset, log_append_time=-1))]
-    fn complete(&mut self, base_offset: i64, log_append_time: i64) -> Vec<Py<PyAny>> {
-        self.encoded = None;
-        self.end(Outcome::Appended { base_offset, log_append_time })
+    fn complete(slf: &Bound<'_, Self>, base_offset: i64, log_append_time: i64) -> Vec<Py<PyAny>> {
+        let mut batch = slf.borrow_mut();
+        batch.encoded = None;
+        batch.end(Outcome::Appended { base_offset, log_append_time })
     }
 
-    fn fail(&mut self, error: Py<PyAny>) -> Vec<Py<PyAny>> {
-        self.builder = None;
-        self.end(Outcome::Failed(error))
+    fn fail(slf: &Bound<'_, Self>, error: Py<PyAny>) -> Vec<Py<PyAny>> {
+        let mut batch = slf.borrow_mut();
+        batch.builder = None;
+        batch.encoded = None;
+        batch.end(Outcome::Failed(error))
     }
 
-    fn split(&mut self, parts: Vec<Py<ProducerBatch>>) -> Vec<Py<PyAny>> {
-        self.encoded = None;
-        self.end(Outcome::Split(parts))
+    fn split(slf: &Bound<'_, Self>, parts: Vec<Py<ProducerBatch>>) -> Vec<Py<PyAny>> {
+        let mut batch = slf.borrow_mut();
+        batch.encoded = None;
+        batch.end(Outcome::Split(parts))
     }
 
     fn add_waiter(&mut self, waiter: Py<PyAny>) {

@@ -207,7 +207,8 @@ class Sender:
 
     def _take(self, broker: BrokerQueue, identity: ProducerIdentity) -> Taken:
         """The batches of the next request: one of each partition, and not more than max.request.size."""
-        taken, broker.carried = broker.carried, []
+        taken = [pair for pair in broker.carried if not pair[1].batch.is_done]  # without those that have expired
+        broker.carried = []
         size = sum(_size(sent.batch) for _, sent in taken)
         now = self.loop.time()
         carried = {queue.tp for queue, _ in taken}

@@ -1,0 +1,116 @@
+"""A proxy before a broker that cuts connections, and delays or swallows answers, at random.
+
+Brokers tell clients their own addresses, so `redirecting` makes headrace connect to the proxies instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import struct
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Self
+
+import pytest
+
+from headrace._net.connection import Connection
+
+_CHUNK = 65_536
+
+
+class FaultyProxy:
+    """`cut`, `swallow` and `delay` are the chances for each answer, the first one also for each part of a request."""
+
+    def __init__(self, target: str, seed: int, *, cut: float, swallow: float, delay: float) -> None:
+        self.port = 0
+        self.faults = 0
+        self.is_calm = False  # nothing happens any more
+        host, port = target.rsplit(":", 1)
+        self._target = host, int(port)
+        self._dice = random.Random(seed)
+        self._cut, self._swallow, self._delay = cut, swallow, delay
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="faulty proxy")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._run(self._listen())
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._run(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _end(self) -> None:
+        self._server.close()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _happens(self, chance: float) -> bool:
+        found = not self.is_calm and self._dice.random() < chance
+        self.faults += found
+        return found
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        broker_writer: asyncio.StreamWriter | None = None
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            broker_reader, broker_writer = await asyncio.open_connection(*self._target)
+            ways = [self._requests(reader, broker_writer), self._answers(broker_reader, writer)]
+            tasks = [asyncio.ensure_future(way) for way in ways]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        for each in (writer, broker_writer):
+            if each is not None:
+                each.transport.abort()
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(_CHUNK):
+            if self._happens(self._cut):
+                writer.write(data[: self._dice.randrange(len(data))])  # in the middle of a request
+                return
+            writer.write(data)
+            await writer.drain()
+
+    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            length = await reader.readexactly(4)
+            data = await reader.readexactly(struct.unpack(">i", length)[0])
+            if self._happens(self._cut):
+                return
+            if self._happens(self._swallow):
+                await asyncio.Event().wait()  # this connection has no more answers: the client gives it up
+            if self._happens(self._delay):
+                await asyncio.sleep(self._dice.uniform(0, 0.1))
+            writer.write(length + data)
+            await writer.drain()
+
+
+@contextlib.contextmanager
+def redirecting(ports: dict[int, int], patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Connections of headrace to these ports go to others."""
+    connect: Callable[..., Any] = Connection.open
+
+    async def open_elsewhere(host: str, port: int, *args: Any) -> Connection:
+        found: Connection = await connect(host, ports.get(port, port), *args)
+        return found
+
+    with patch.context() as patched:
+        patched.setattr(Connection, "open", open_elsewhere)
+        yield
