@@ -140,7 +140,7 @@ impl ProducerBatch {
             partition,
             created,
             encoded: None,
-            builder: Some(headrace_kernel::BatchBuilder::new(limit.min(1 << 20))),
+            builder: Some(headrace_kernel::BatchBuilder::new(limit.min(1 << 14))),
             limit,
             size: 0,
             count: 0,
