@@ -22,6 +22,7 @@ from headrace.config.producer import ProducerConfig
 from headrace.errors import HeadraceError
 from headrace.records import decode
 from headrace.types import Node
+from support.harness.interrupts import Interrupter, interrupted_everywhere
 
 THREADS = 4
 RECORDS = 50_000 if os.environ.get("SOAK") else 5_000
@@ -55,7 +56,7 @@ class Sending:
             thread.start()
         while any(thread.is_alive() for thread in self._threads):
             self.take()
-        self.accumulator.shut(HeadraceError("closed"))
+        self.accumulator.refuse(lambda: HeadraceError("closed"))
         self.take()
 
     def take(self) -> None:
@@ -173,3 +174,41 @@ def test_deliveries_can_be_asked_for_while_the_end_of_their_batch_collects_garba
             getattr(batch, end)(argument)
             _ = batch.parts
         assert not errors, errors[0]
+
+
+@pytest.mark.parametrize("key", [None, b"key"])
+def test_an_append_that_is_interrupted_anywhere_leaves_no_record_behind(key: bytes | None) -> None:
+    """Every record that was accepted before or after is in one batch, and every batch was announced to the sender."""
+
+    def scenario(at: int) -> bool:
+        made = accumulator(linger_ms=0, batch_size=50)
+        wakes: list[float] = []
+        made.wake = lambda: wakes.append(time.monotonic())
+        accepted = []
+
+        def send(value: bytes) -> None:
+            found = made.append("t", value, key, None, 0, None, 0)
+            assert isinstance(found, Delivery)
+            accepted.append(value)
+
+        send(b"1" * 40)
+        wakes.clear()
+        with contextlib.suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
+            send(b"2" * 40)
+        is_announced = bool(wakes)
+        opened = [made.open["t"].get(number) for number in range(PARTITIONS)]
+        assert is_announced or not any(each is not None and each.created > 0 and not len(each) for each in opened)
+        send(b"3" * 40)
+        values: list[bytes] = []
+        for _ in range(2):
+            for batch in made.take_closed(time.monotonic() + 1)[0]:
+                encoded = batch.finish("none", None)
+                values += [each.value or b"" for each in decode(encoded, topic="t", partition=0, position=0)]
+                made.done(batch, batch.size)
+        assert set(accepted) <= set(values)
+        assert len(values) == len(set(values)), "a batch was sent twice"
+        assert not made.incomplete
+        assert made.memory.used == 0
+        return interrupter.has_raised
+
+    assert interrupted_everywhere(scenario) > 10

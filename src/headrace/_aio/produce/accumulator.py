@@ -11,6 +11,10 @@ Any thread may append, and the sender closes batches that are due. `lock` guards
 except for the open batches themselves and `incomplete`, for which the GIL suffices: a native append is one step, and so
 is a copy of the dictionary. An open batch is only taken out under `lock`, and enters `_closed` in the same step, so the
 batches of a partition keep their order.
+
+Ctrl-C can interrupt a user's thread between any two steps. The steps are in an order that leaves no record behind: a
+batch is in `_opened` before it takes records, and in `_closed` before it is taken out. So a batch can be in `_closed`
+twice, or be empty; `take_closed` sorts that out on the producer's thread, where nothing interrupts.
 """
 
 from __future__ import annotations
@@ -61,7 +65,8 @@ class Accumulator:
         self.memory = BufferMemory(config.buffer_memory)
         self.open: dict[str, OpenBatches] = {}  # by topic: the hot path of send()
         self.key_hash = "none" if config.partitioner_ignore_keys else _HASHES[config.partitioner]
-        self.incomplete: dict[ProducerBatch, None] = {}  # not done, the oldest first
+        # Not done, the oldest first. True: the sender has it.
+        self.incomplete: dict[ProducerBatch, bool] = {}
         self.obstacle: HeadraceError | None = None  # why no broker accepts requests; a retry does not help
         self.wake: Callable[[], None] = _nothing
         self.queue_lengths: Callable[[str], Mapping[int, int]] = _no_queues
@@ -127,9 +132,10 @@ class Accumulator:
         else:
             self._close_open(batches, partition, is_full=True)
         batch = ProducerBatch(batches.name, partition, self._batch_limit(batches, partition), now, self.waiting)
-        self.incomplete[batch] = None
-        self._ages.append(batch)
         self._opened.append(batch)
+        self.incomplete[batch] = False
+        self._ages.append(batch)
+        self.wake()  # before it takes records: they may come without another wake
         batches.open.put(partition, batch)
 
     def _batch_limit(self, batches: TopicBatches, partition: int) -> int:
@@ -146,13 +152,11 @@ class Accumulator:
 
     def _close_open(self, batches: TopicBatches, partition: int, *, is_full: bool) -> None:
         """Under `lock`."""
-        batch = batches.open.take(partition)
+        batch = batches.open.get(partition)
         if batch is None:
             return
-        if len(batch):
-            self._closed.append(batch)
-        else:
-            del self.incomplete[batch]
+        self._closed.append(batch)
+        batches.open.take(partition)
         if partition == batches.open.sticky:
             self._follow_queues(batches)
             # A full batch counts as batch.size: the record that did not fit is not in it.
@@ -180,10 +184,10 @@ class Accumulator:
                 topic = self._topics.get(batch.topic)
                 if topic is not None:
                     self._close_open(topic, batch.partition, is_full=True)
-                self.memory.take(batch.size)
-                self.incomplete[batch] = None
-                self._ages.append(batch)
                 self._closed.append(batch)
+                self.memory.take(batch.size)
+                self.incomplete[batch] = False
+                self._ages.append(batch)
         self.wake()
 
     # -- waiting for metadata and memory, on the user's threads ----------------------------------------------------
@@ -349,8 +353,23 @@ class Accumulator:
                 self._opened.popleft()
                 if self._is_open(batch):
                     self._close_open(self._topics[batch.topic], batch.partition, is_full=False)
+                else:
+                    self._closed.append(batch)
             closed, self._closed = self._closed, []
-            return closed, self._opened[0].created + linger if self._opened else None
+            due = self._opened[0].created + linger if self._opened else None
+            return [batch for batch in closed if self._hand_over(batch)], due
+
+    def _hand_over(self, batch: ProducerBatch) -> bool:
+        """Under `lock`. False if the sender has the batch already, or if it is empty."""
+        if self.incomplete.get(batch, True):
+            return False
+        if self._is_open(batch):
+            self._topics[batch.topic].open.take(batch.partition)
+        if not len(batch):
+            del self.incomplete[batch]
+            return False
+        self.incomplete[batch] = True
+        return True
 
     def _is_open(self, batch: ProducerBatch) -> bool:
         topic = self._topics.get(batch.topic)
@@ -375,7 +394,7 @@ class Accumulator:
         """These parts are in place of a batch that was too large."""
         for part in parts:
             self.memory.take(part.size)
-            self.incomplete[part] = None
+            self.incomplete[part] = True
             self._ages.appendleft(part)
         self.done(batch, batch.size)
 
@@ -441,7 +460,7 @@ class Accumulator:
         """All records that are not delivered have failed."""
         self.refuse(lambda: error.with_traceback(None))
         for batch in list(self.incomplete):
-            if not batch.is_done:
+            if len(batch) and not batch.is_done:
                 self.fail(batch, error)
 
 
