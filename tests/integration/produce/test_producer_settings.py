@@ -100,6 +100,18 @@ def test_threads_that_send_at_the_same_time_keep_their_order(
     assert most <= SETTINGS[name].get("buffer_memory", 2**25)
 
 
+def test_records_for_many_new_topics_wait_for_metadata_without_pauses(
+    make_sync_producer: MakeProducer, servers: str, admin: Admin
+) -> None:
+    topics = [admin.create("new") for _ in range(30)]
+    producer = make_sync_producer(bootstrap_servers=servers, retry_backoff_ms=1000)
+    began = time.monotonic()
+    for topic in topics:
+        producer.send(topic, b"")
+    assert time.monotonic() - began < 20
+    producer.flush(timeout=60)
+
+
 def test_a_batch_waits_for_linger_ms_unless_somebody_flushes(
     make_producer: MakeProducer, servers: str, admin: Admin
 ) -> None:

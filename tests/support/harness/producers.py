@@ -32,7 +32,8 @@ class BlockingAsyncProducer:
             try:
                 self._loop.run_until_complete(self.producer.close(**keywords))
             finally:
-                self._loop.close()
+                if self.producer._parts.guard.is_closed:
+                    self._loop.close()
 
 
 PRODUCER_KINDS: dict[str, MakeProducer] = {"sync": Producer, "async": BlockingAsyncProducer}

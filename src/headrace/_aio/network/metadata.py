@@ -79,6 +79,7 @@ class MetadataUpdater:
         """Keeps the metadata of these topics (None: of all) fresh from now on, and of no others."""
         before, self._topics = self._topics, None if topics is None else set(topics)
         if before is not None and (self._topics is None or self._topics - before):
+            self._last_refresh = 0.0  # somebody waits for the new topics: without the pause after the last refresh
             self.refresh_soon()
 
     def refresh_soon(self) -> None:
