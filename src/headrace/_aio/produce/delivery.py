@@ -10,6 +10,7 @@ from ..._arguments import number_of
 from ..._record_batch import Delivery, ProducerBatch
 from ...errors import HeadraceError, RequestTimeoutError
 from ...types import RecordMetadata
+from ..call_guard import CallGuard
 from ..flag import SHORT_SLEEP, Flag
 
 _MOST_UNSEEN = 100
@@ -24,6 +25,7 @@ class DeliveryWaiting:
 
     def __init__(self) -> None:
         self.unseen: dict[int, HeadraceError] = {}
+        self._guard = CallGuard("producer")
 
     def failed(self, error: HeadraceError) -> None:
         if len(self.unseen) < _MOST_UNSEEN:
@@ -49,6 +51,7 @@ class DeliveryWaiting:
         """Blocks the thread until these batches, and the parts of those that are split, are done."""
         deadline = math.inf if timeout is None else time.monotonic() + max(0.0, number_of("timeout", timeout))
         for flag in _pending(batches):
+            self._guard.check_fork()  # nobody delivers anything in this process
             while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):
                 if time.monotonic() >= deadline:
                     raise RequestTimeoutError(f"not delivered within {timeout} s: the producer keeps trying")
@@ -60,6 +63,7 @@ class DeliveryWaiting:
 
     async def wait_for_async(self, batches: Iterable[ProducerBatch]) -> None:
         for flag in _pending(batches):
+            self._guard.check_fork()
             await flag.wait_async()
 
     def _outcome(self, delivery: Delivery) -> RecordMetadata:
