@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headrace._aio.flag import Flag
 from headrace.errors import HeadraceError
 from support.harness.producer_in_memory import ModelCluster, ModelRequest, in_memory
 
@@ -41,6 +42,13 @@ async def settled(cluster: ModelCluster) -> None:
     async with asyncio.timeout(20):
         await cluster.accumulator.waiting.wait_for_async(list(cluster.accumulator.incomplete))
     assert not cluster.crashes
+
+
+async def accepted(cluster: ModelCluster, value: bytes, partition: int) -> None:
+    """Until there is room for the record."""
+    async with asyncio.timeout(5):
+        while isinstance(found := cluster.accumulator.append("t", value, None, None, 1, partition, 0), Flag):
+            await found.wait_async()
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False])
@@ -117,10 +125,18 @@ async def test_records_are_delivered_after_all_earlier_ones_have_failed_at_once(
 async def test_those_who_wait_for_memory_are_woken_when_batches_expire() -> None:
     cluster = in_memory(buffer_memory=200, delivery_timeout_ms=100, request_timeout_ms=50)
     cluster.send(b"1" * 100)
-    flag = cluster.accumulator.append("t", b"2" * 100, None, None, 1, 0, 0)
-    async with asyncio.timeout(5):
-        await flag.wait_async()  # type: ignore[union-attr]
-    cluster.send(b"2" * 100)
+    await accepted(cluster, b"2" * 100, partition=0)
+
+
+@on_a_loop
+async def test_a_broker_that_does_not_answer_does_not_keep_senders_from_the_room_that_others_leave() -> None:
+    cluster = in_memory({"t": 2}, 2, buffer_memory=1_000, linger_ms=0)
+    cluster.send(b"0" * 700, partition=0)  # to broker 1, which never answers
+    cluster.send(b"1" * 100, partition=1)
+    waiting = asyncio.create_task(accepted(cluster, b"2" * 100, partition=1))
+    requests = [await cluster.next_request(), await cluster.next_request()]
+    cluster.handle(next(each for each in requests if each.node == 2))
+    await waiting
 
 
 @on_a_loop

@@ -38,6 +38,7 @@ from .delivery import DeliveryWaiting
 _HASHES = {"default": "murmur2", "murmur2_random": "murmur2", "consistent_random": "crc32"}
 _GROWTH = 16  # how many times batch.size a batch may have while others wait to be sent
 _FULL = 0.75  # of buffer.memory: above it, those who wait for room are not woken
+_LONGEST_WAIT = 0.05  # seconds after which those who wait for room are woken nevertheless
 _QUEUES_AGE = 0.05  # seconds after which the lengths of the queues are looked at again
 
 
@@ -83,6 +84,7 @@ class Accumulator:
         self._ages: deque[ProducerBatch] = deque()  # the oldest first; some are done already
         self._flushes = 0
         self._memory_waiters: list[Flag] = []
+        self._waiting_since = 0.0  # of the first of them
         self._metadata_waiters: list[Flag] = []
         self._refusal: Callable[[], HeadraceError] | None = None  # why no records are accepted
 
@@ -244,6 +246,8 @@ class Accumulator:
 
     def _wait_for_memory(self) -> Flag:
         flag = Flag()
+        if not self._memory_waiters:
+            self._waiting_since = time.monotonic()
         self._memory_waiters.append(flag)
         self.wake()
         return flag
@@ -398,10 +402,17 @@ class Accumulator:
             self._ages.appendleft(part)
         self.done(batch, batch.size)
 
+    @property
+    def release_at(self) -> float | None:
+        """When `release_waiters` has to be called, whether brokers answer or not."""
+        return self._waiting_since + _LONGEST_WAIT if self._memory_waiters else None
+
     def release_waiters(self, *, metadata: bool = False) -> None:
         """There is room for records again, or an error for those who wait for metadata. Those who wait for memory are
-        not woken for every small batch: a thread that wakes takes the interpreter from the sender."""
-        if not metadata and self.incomplete and self.memory.used > _FULL * self.memory.limit:
+        not woken for every small batch: a thread that wakes takes the interpreter from the sender. But batches for a
+        broker that does not answer may take most of the memory: then the others have to do with the rest."""
+        is_scarce = self.incomplete and self.memory.used > _FULL * self.memory.limit
+        if is_scarce and not metadata and time.monotonic() < self._waiting_since + _LONGEST_WAIT:
             return
         with self.lock:
             waiters, self._memory_waiters = self._memory_waiters, []

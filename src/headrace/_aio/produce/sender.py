@@ -144,6 +144,11 @@ class Sender:
                 self._client.refresh_soon()
         if (when := self.answers.expire(now)) is not None:
             self._pump_at(when)
+        if (when := self._accumulator.release_at) is not None:
+            if when <= now:
+                self._accumulator.release_waiters()
+            else:
+                self._pump_at(when)
         for broker in list(self.queues.brokers.values()):
             self._send_to(broker)
 
