@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import gc
 import os
 import random
@@ -50,7 +51,10 @@ WRONG: dict[str, dict[str, list[Wrong]]] = {
             ({"name": [b"value"]}, TypeError),
             ([("\ud800", b"value")], ValueError),
         ],
-        "timestamp": [("5", TypeError), (1.5, TypeError), (True, TypeError), (-1, ValueError), (2**63, ValueError)],
+        "timestamp": [
+            *(("5", TypeError), (1.5, TypeError), (True, TypeError), (-1, ValueError), (2**63, ValueError)),
+            (datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC), ValueError),
+        ],
         "partition": [("0", TypeError), (1.5, TypeError), (b"", TypeError), (2**70, Exception), (-1, Exception)],
     },
     "flush": {"timeout": SECONDS},

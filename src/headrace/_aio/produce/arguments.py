@@ -28,8 +28,11 @@ def headers_of(headers: Any) -> list[tuple[str, Any]]:
 def timestamp_of(timestamp: Any) -> int:
     """Milliseconds since 1970. A datetime without a time zone is local time, as in Python."""
     if isinstance(timestamp, datetime.datetime):
-        return (timestamp.astimezone(datetime.UTC) - _EPOCH) // _MILLISECOND
-    number = whole_number_of("timestamp", timestamp)
+        number = (timestamp.astimezone(datetime.UTC) - _EPOCH) // _MILLISECOND
+    else:
+        number = whole_number_of("timestamp", timestamp)
     if not 0 <= number <= LAST_TIMESTAMP:
-        raise ValueError(f"timestamp must be milliseconds since 1970, not {short_repr(timestamp)}")
+        raise ValueError(
+            f"timestamp must be milliseconds since 1970, or a datetime after that, not {short_repr(timestamp)}"
+        )
     return number
