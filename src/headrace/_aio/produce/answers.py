@@ -85,7 +85,7 @@ class ProduceAnswers:
         batch, code = sent.batch, answer.error_code
         outcome = queue.batches.answered(sent, code)
         if outcome is BatchOutcome.DONE:
-            queue.failures = 0
+            queue.failures, queue.last_error = 0, None
             self._complete(batch, answer.base_offset, answer.log_append_time)
         elif outcome is BatchOutcome.SPLIT:
             self._split(queue, sent)
