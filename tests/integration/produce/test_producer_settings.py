@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from typing import Any
@@ -125,3 +126,24 @@ def test_a_batch_waits_for_linger_ms_unless_somebody_flushes(
     producer.flush(timeout=30)
     assert second.is_done
     assert [each.offset for each in (first, second)] == [0, 1]
+
+
+@pytest.mark.parametrize("is_idempotent", [True, False])
+def test_acknowledged_records_of_uneven_partitions_are_there_although_requests_are_small(
+    make_sync_producer: MakeProducer, servers: str, admin: Admin, is_idempotent: bool
+) -> None:
+    """Often a batch does not fit into a request: it is the first of the next one, where its successor might be, too."""
+    topic, dice = written_topic(admin, servers), random.Random(1)
+    settings = {"batch_size": 3000, "max_request_size": 20_000, "enable_idempotence": is_idempotent}
+    producer = make_sync_producer(bootstrap_servers=servers, linger_ms=1, **settings)
+    deliveries = [
+        producer.send(
+            topic, b"%d " % number + b"." * dice.choice((10, 100, 15_000)), partition=dice.choice((0, 0, 1, 2))
+        )
+        for number in range(5000)
+    ]
+    producer.flush(timeout=60)
+    found = {(each.partition, each.offset): each.value or b"" for each in oracle_rows(servers, topic, PARTITIONS)}
+    assert len(found) == PARTITIONS + len(deliveries)
+    numbers = [int(found[each.partition, each.offset].split()[0]) for each in deliveries]
+    assert numbers == list(range(len(deliveries)))
