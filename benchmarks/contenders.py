@@ -13,7 +13,7 @@ from .child import command as child_command
 from .readers import FETCH_MAX_BYTES, MAX_PARTITION_FETCH_BYTES, Job, Reading
 
 # What kafka-run-class.sh, and so kafka-consumer-perf-test.sh, gives to Java.
-_JVM_FLAGS = (
+JVM_FLAGS = (
     *("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
     *("-XX:+ExplicitGCInvokesConcurrent", "-Duser.language=en"),
 )
@@ -47,7 +47,7 @@ def java_consumer_command(job: Job) -> list[str]:
         *("--bootstrap-server", job.servers, "--topic", job.topic, "--num-records", str(job.records)),
         *("--timeout", "20000", "--hide-header"),
     )
-    return [executable, *_JVM_FLAGS, *rest]
+    return [executable, *JVM_FLAGS, *rest]
 
 
 def reading_of_java(output: str) -> Reading:

@@ -5,6 +5,7 @@ Values have that size exactly and there are no keys, so the bytes delivered are 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -101,16 +102,23 @@ def write(dataset: Dataset, servers: str) -> bool:
     if there is not None:
         raise CommandFailed(f"{dataset.topic} has {there:,} records of an earlier run that was broken off: remove it")
     create_topic(dataset.topic, PARTITIONS, servers)
+    with payload_file(dataset) as payload:
+        run(producer_command(dataset, servers, payload), timeout=60 + dataset.records / 20_000)
+    there = records_in(dataset.topic, servers)
+    if there != dataset.records:
+        raise CommandFailed(f"{dataset.topic} has {there} records after writing {dataset.records}")
+    return True
+
+
+@contextlib.contextmanager
+def payload_file(dataset: Dataset) -> Iterator[Path]:
+    """A file of the dataset's distinct lines. Larger datasets repeat them."""
     with tempfile.NamedTemporaryFile(prefix="headrace-lines-") as file:
         source = lines(dataset.value_bytes)
         for _ in range(min(dataset.records, _DISTINCT_BYTES // dataset.value_bytes)):
             file.write(next(source) + b"\n")
         file.flush()
-        run(producer_command(dataset, servers, Path(file.name)), timeout=60 + dataset.records / 20_000)
-    there = records_in(dataset.topic, servers)
-    if there != dataset.records:
-        raise CommandFailed(f"{dataset.topic} has {there} records after writing {dataset.records}")
-    return True
+        yield Path(file.name)
 
 
 def create_topic(topic: str, partitions: int, servers: str) -> None:

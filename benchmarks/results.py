@@ -17,6 +17,14 @@ Figure = Mapping[str, float] | str
 Figures = dict[str, Figure]
 
 
+def median_figure(found: Sequence[Figure]) -> Figure:
+    """Of the runs that did not fail; if all have failed, why the first one did."""
+    good = [each for each in found if not isinstance(each, str)]
+    if not good:
+        return found[0]
+    return {name: statistics.median(each[name] for each in good) for name in good[0]}
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measurement:
     """One run of one contender. `loop_cpu_seconds` is None where only the whole process can be seen."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import statistics
 import uuid
 from collections.abc import Callable, Mapping
 
@@ -13,7 +12,7 @@ from .datasets import PARTITIONS, create_topic
 from .groups import figures
 from .process import run
 from .readers import Job
-from .results import Figure
+from .results import Figure, median_figure
 
 LIMITS = (1, 10, 100, 500, 1_000, 10_000)
 RECORDS = 2_000_000
@@ -56,7 +55,7 @@ def measure(servers: str, repeat: int, say: Callable[[str], None], limits: tuple
                 shown = found if isinstance(found, str) else f"{found['rate']:,.0f} records/s"
                 say(f"share groups: {number}/{rounds} {client}, {mode}, max.poll.records={limit}: {shown}")
                 runs.setdefault(f"{client}, {mode}", {}).setdefault(limit, []).append(found)
-    rates = {name: {limit: _median(found) for limit, found in rows.items()} for name, rows in runs.items()}
+    rates = {name: {limit: median_figure(found) for limit, found in rows.items()} for name, rows in runs.items()}
     return Shares(rounds, rates, _bytes(servers, say))
 
 
@@ -85,11 +84,3 @@ def _figure(client: str, mode: str, limit: int, job: Job) -> Figure:
     if client == "Java":
         return figures(share.java_command_line(asked), share.figures_of_java)
     return figures(child.command(f"share.{client}", asked), json.loads)
-
-
-def _median(found: list[Figure]) -> Figure:
-    """Of what did not fail."""
-    good = [each for each in found if not isinstance(each, str)]
-    if not good:
-        return found[0]
-    return {name: statistics.median(each[name] for each in good) for name in good[0]}

@@ -7,17 +7,18 @@ JSON lines `{"what", "source", …}`, one for each run. A run is timed from the 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from .process_stats import descendants, peak_kb, stat
 
 SOURCES = ("kafka", "headrace")
 SINKS: dict[str, Callable[[DataFrame], object]] = {
@@ -56,11 +57,11 @@ class Session:
     def _in_turns(self, what: dict[str, Any], measure: Callable[..., dict[str, Any]], warm_ups: int = 0) -> None:
         for number in range(-warm_ups, self.job["repeat"]):
             for source in SOURCES:
-                before = self._cpu_seconds()
+                before = self.cpu_seconds()
                 found = measure(source, what)
-                found["cpu"] = (self._cpu_seconds() - before) / what["records"] * 1e6
+                found["cpu"] = (self.cpu_seconds() - before) / what["records"] * 1e6
                 if number >= 0:
-                    found |= {"worker_peak_mb": self._largest_worker()} if source == "headrace" else {}
+                    found |= {"worker_peak_mb": self.largest_worker()} if source == "headrace" else {}
                     print(json.dumps({"what": what["name"], "source": source, **found}), flush=True)
 
     def _options(self, what: dict[str, Any]) -> dict[str, str]:
@@ -112,44 +113,14 @@ class Session:
         found = sorted(found[len(found) // 10 :])  # the first ones wait for code to be compiled
         return {"p50": found[len(found) // 2], "p95": found[len(found) * 95 // 100], "worst": found[-1]}
 
-    def _cpu_seconds(self) -> float:
+    def cpu_seconds(self) -> float:
         """Of the JVM and all Python workers, those that have ended included."""
-        return sum(_stat(pid).cpu_seconds for pid in {self.jvm, *_descendants(self.jvm)})
+        return sum(stat(pid).cpu_seconds for pid in {self.jvm, *descendants(self.jvm)})
 
-    def _largest_worker(self) -> float:
+    def largest_worker(self) -> float:
         """The peak of the Python workers that are there: they stay for a minute after a task."""
-        peaks = [_peak_kb(pid) for pid in _descendants(self.jvm)]
+        peaks = [peak_kb(pid) for pid in descendants(self.jvm)]
         return max(peaks, default=0) * 1024 / 1e6
-
-
-class Stat(NamedTuple):
-    parent: int
-    cpu_seconds: float
-
-
-def _stat(pid: int) -> Stat:
-    """What the kernel says of a process, and of its children that have ended."""
-    try:
-        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return Stat(0, 0.0)
-    return Stat(int(fields[1]), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"))
-
-
-def _descendants(pid: int) -> set[int]:
-    parents = {int(entry): _stat(int(entry)).parent for entry in os.listdir("/proc") if entry.isdigit()}
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
-
-
-def _peak_kb(pid: int) -> int:
-    try:
-        lines = Path("/proc", str(pid), "status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def _wait(condition: Callable[[], bool], what: str) -> None:

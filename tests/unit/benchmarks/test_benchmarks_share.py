@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks import share
 from benchmarks.readers import Job
-from benchmarks.results import Figure
+from benchmarks.results import Figure, median_figure
 from benchmarks.share_report import sections
-from benchmarks.share_runs import Shares, _median
+from benchmarks.share_runs import Shares
 
 
 def figure(rate: float) -> Figure:
@@ -34,8 +34,8 @@ def test_a_share_benchmark_without_records_fails_in_time() -> None:
 
 
 def test_share_medians_are_of_the_runs_that_did_not_fail() -> None:
-    assert _median([figure(1), "failed: no", figure(9), figure(5)]) == figure(5)
-    assert _median(["failed: no"]) == "failed: no"
+    assert median_figure([figure(1), "failed: no", figure(9), figure(5)]) == figure(5)
+    assert median_figure(["failed: no"]) == "failed: no"
 
 
 def test_java_s_share_benchmark_command_and_output_are_understood() -> None:
