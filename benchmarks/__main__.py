@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from headrace.local import LocalBrokerError
 
@@ -17,6 +18,9 @@ from .contenders import CONTENDERS, Contender
 from .datasets import DEFAULT_RECORDS, Dataset, datasets
 from .process import CommandFailed
 from .run import PARTS, NotEnoughRoom, benchmark
+from .write_contenders import WRITERS, Writer
+
+Named = TypeVar("Named", Contender, Writer)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,12 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.parts == "tls":
         return _tls(options)
+    parts = _chosen_parts(options)
     try:
         found = benchmark(
             datasets=_chosen_datasets(options),
-            contenders=_chosen_contenders(options),
+            contenders=_chosen(CONTENDERS, options) if "reading" in parts else [],
+            writers=_chosen(WRITERS, options) if "writing" in parts else [],
             repeat=options.repeat,
-            parts=_chosen_parts(options),
+            parts=parts,
             keep=options.keep,
             command=_command(options),
         )
@@ -64,7 +70,7 @@ def _tls(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Compare Kafka consumers on this machine, against a broker of its own."
+        prog="python -m benchmarks", description="Compare Kafka clients on this machine, against a broker of its own."
     )
     add = parser.add_argument
     add(
@@ -78,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "--only",
         metavar="NAME",
         action="append",
-        help="only contenders with this in their name; may be repeated; leaves out all parts but reading",
+        help="only contenders with this in their name; may be repeated; without --parts, measures reading only",
     )
     add("--parts", metavar="NAME,…", help=f"of {', '.join(PARTS)} (default: all); or tls, by itself")
     add("--datasets", metavar="NAME,…", help=f"of {', '.join(d.name for d in datasets())} (default: all)")
@@ -106,13 +112,11 @@ def _positive(text: str) -> int:
     return number
 
 
-def _chosen_contenders(options: argparse.Namespace) -> list[Contender]:
+def _chosen(every: Sequence[Named], options: argparse.Namespace) -> list[Named]:
     wanted: list[str] = options.only or [""]
-    found = [c for c in CONTENDERS if any(text.lower() in c.name.lower() for text in wanted)]
+    found = [c for c in every if any(text.lower() in c.name.lower() for text in wanted)]
     if not found:
-        sys.exit(
-            f"no contender has {' or '.join(wanted)} in its name: there are {'; '.join(c.name for c in CONTENDERS)}"
-        )
+        sys.exit(f"no contender has {' or '.join(wanted)} in its name: there are {'; '.join(c.name for c in every)}")
     return found
 
 

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 from .readers import Job, Meter
+from .writers import WriteJob, WriteMeter
 
 _READERS = f"{__package__}.readers"
+_WRITERS = f"{__package__}.writers"
 
 
-def command(what: str, job: Job) -> list[str]:
+def command(what: str, job: Job | WriteJob) -> list[str]:
     return [sys.executable, "-m", f"{__package__}.child", what, json.dumps(dataclasses.asdict(job))]
 
 
@@ -28,8 +30,11 @@ def find(what: str) -> Callable[..., Any]:
     return found
 
 
-def perform(what: str, job: Job) -> Any:
+def perform(what: str, fields: dict[str, Any]) -> Any:
     function = find(what)
+    if function.__module__.startswith(_WRITERS):
+        return _write(function, WriteJob(**fields))
+    job = Job(**fields)
     if not function.__module__.startswith(_READERS):
         return function(job)
     meter = Meter(job.records)
@@ -38,5 +43,12 @@ def perform(what: str, job: Job) -> Any:
     return dataclasses.asdict(meter.reading)
 
 
+def _write(function: Callable[[WriteJob, WriteMeter], None], job: WriteJob) -> Any:
+    meter = WriteMeter()
+    function(job, meter)
+    assert meter.writing is not None, "a writer stops the meter"
+    return dataclasses.asdict(meter.writing)
+
+
 if __name__ == "__main__":
-    print(json.dumps(perform(sys.argv[1], Job(**json.loads(sys.argv[2])))))
+    print(json.dumps(perform(sys.argv[1], json.loads(sys.argv[2]))))

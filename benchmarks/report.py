@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from . import contenders as who
-from . import group_report, latency, polling, share_report, spark_report
+from . import group_report, latency, polling, share_report, spark_report, write_report
 from .datasets import BATCH_BYTES, LINGER_MS, PARTITIONS
 from .groups import Groups
 from .markdown import NONE, count, markdown_table, number, verdict
 from .results import Figure, Table, poll_targets, ratio, targets
 from .share_runs import Shares
 from .spark import Sparks
+from .write_results import Writings
 
 _HEAD = (
     *("reader", "records/s", "slowest – fastest", "MB/s", "CPU s / M records", "peak MB"),
@@ -35,6 +36,7 @@ class Results:
     groups: Groups | None = None
     shares: Shares | None = None
     sparks: Sparks | None = None
+    writings: Writings | None = None
 
 
 def results(found: Results) -> str:
@@ -50,6 +52,8 @@ def results(found: Results) -> str:
         parts += share_report.sections(found.shares)
     if found.sparks:
         parts += spark_report.sections(found.sparks)
+    if found.writings:
+        parts += write_report.sections(found.writings)
     return "\n\n".join(parts)
 
 

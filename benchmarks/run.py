@@ -12,15 +12,17 @@ from pathlib import Path
 
 from headrace.local import LocalBroker
 
-from . import child, groups, latency, machine, polling, share_runs, spark
+from . import child, groups, latency, machine, polling, share_runs, spark, writing
 from .contenders import LIMIT_IN_TURN, Contender
 from .datasets import PARTITIONS, Dataset, create_topic, records_in, stored_bytes, write
 from .process import CommandFailed, run
 from .readers import Job, Reading
 from .report import Results
 from .results import Figure, Figures, Measurement, Outcome, Table
+from .write_contenders import Writer
 
-PARTS = ("reading", "polls", "latency", "groups", "share", "spark")
+PARTS = ("reading", "polls", "latency", "groups", "share", "spark", "writing")
+_WRITING = {"writing"}
 
 _WARM_UPS = 2
 _ONE_BY_ONE = 2_000
@@ -36,23 +38,25 @@ def benchmark(
     *,
     datasets: Sequence[Dataset],
     contenders: Sequence[Contender],
+    writers: Sequence[Writer],
     repeat: int,
     parts: Sequence[str],
     keep: Path | None,
     command: str,
 ) -> Results:
-    """Measure. `parts` are some of PARTS, of which polls and groups read the first of the datasets; `keep` is where
-    topics are kept for, and found by, another run."""
+    """Measure. `parts` are some of PARTS, of which polls and groups read the first of the datasets; `contenders` are
+    for reading, `writers` for writing; `keep` is where topics are kept for, and found by, another run."""
     _check_room(datasets, keep or Path(tempfile.gettempdir()))
     facts, load_before = machine.facts(), machine.load()
     _say("starting a broker")
-    with LocalBroker(data_dir=keep) as broker:
+    with LocalBroker(data_dir=keep, properties=writing.BROKER) as broker:
         servers = broker.bootstrap_servers
         if "reading" in parts:
             tables = [_table(dataset, contenders, repeat, broker) for dataset in datasets]
         else:
             tables = []
-            _write(datasets[0], servers)
+            if not _WRITING.issuperset(parts):
+                _write(datasets[0], servers)
         job = _job(datasets[0], datasets[0].records, servers)
         return Results(
             facts,
@@ -65,6 +69,7 @@ def benchmark(
             groups.measure(job, repeat, _say) if "groups" in parts else None,
             share_runs.measure(servers, repeat, _say) if "share" in parts else None,
             spark.measure(servers, datasets, repeat, _say) if "spark" in parts else None,
+            writing.measure(broker, datasets, writers, repeat, _say) if "writing" in parts else None,
         )
 
 
