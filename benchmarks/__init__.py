@@ -20,6 +20,7 @@ spark        the Spark source beside Spark's own: what spark_session does in the
 tls          reading over TLS
 writing      producers: rounds over the writers of write_contenders, topics by write_topics, write_latency
 write_results, write_report  their rows, targets, and Markdown
+spark_writing the Spark sink beside Spark's own: spark_write_session, spark_write_report
 process_stats what the kernel says of running processes
 machine      what it ran on
 """

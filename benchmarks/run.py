@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace.local import LocalBroker
 
-from . import child, groups, latency, machine, polling, share_runs, spark, writing
+from . import child, groups, latency, machine, polling, share_runs, spark, spark_writing, writing
 from .contenders import LIMIT_IN_TURN, Contender
 from .datasets import PARTITIONS, Dataset, create_topic, records_in, stored_bytes, write
 from .process import CommandFailed, run
@@ -21,8 +21,8 @@ from .report import Results
 from .results import Figure, Figures, Measurement, Outcome, Table
 from .write_contenders import Writer
 
-PARTS = ("reading", "polls", "latency", "groups", "share", "spark", "writing")
-_WRITING = {"writing"}
+PARTS = ("reading", "polls", "latency", "groups", "share", "spark", "writing", "writing_spark")
+_WRITING = {"writing", "writing_spark"}
 
 _WARM_UPS = 2
 _ONE_BY_ONE = 2_000
@@ -70,6 +70,7 @@ def benchmark(
             share_runs.measure(servers, repeat, _say) if "share" in parts else None,
             spark.measure(servers, datasets, repeat, _say) if "spark" in parts else None,
             writing.measure(broker, datasets, writers, repeat, _say) if "writing" in parts else None,
+            spark_writing.measure(servers, datasets, repeat, _say) if "writing_spark" in parts else None,
         )
 
 

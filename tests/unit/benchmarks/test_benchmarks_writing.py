@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import spark_write_report, spark_writing, write_latency, write_report, writers
 from benchmarks import write_contenders as who
-from benchmarks import write_latency, write_report, writers
 from benchmarks.child import find, perform
 from benchmarks.datasets import Dataset, payload_file
 from benchmarks.readers import Job
@@ -207,3 +207,28 @@ def test_a_writer_that_does_not_stop_the_meter_is_an_error(monkeypatch: pytest.M
     monkeypatch.setattr(raw_socket, "_write", lambda *_: None)
     with pytest.raises(AssertionError, match="stops the meter"):
         perform("writers.raw_socket.one_connection", {**json.loads(who.LIMIT_ONE.command(JOB)[-1])})
+
+
+LINES = [
+    {"what": "100B", "sink": "kafka", "rate": 100_000.0, "cpu": 1.0},
+    {"what": "100B", "sink": "headrace", "rate": 200_000.0, "cpu": 0.5, "worker_peak_mb": 130.0},
+    {"what": "100B", "sink": "headrace, exactlyOnce", "rate": 150_000.0, "cpu": 0.6, "worker_peak_mb": 130.0},
+    {"what": "1KB", "sink": "kafka", "rate": 50_000.0, "cpu": 1.0},
+    {"what": "1KB", "sink": "headrace", "failed": "skipped: this headrace cannot write"},
+]
+
+
+def test_the_page_of_spark_s_writes_has_rates_targets_and_reasons() -> None:
+    said: list[str] = []
+    found = spark_writing.figures_of_session("\n".join(["noise", *map(json.dumps, LINES)]), said.append)
+    assert len(said) == len(LINES)
+    (text,) = spark_write_report.sections(spark_writing.SparkWritings(1, {"100B": 10, "1KB": 5}, found))
+    assert "✓ 100B, × Spark's own: 2 (at least 1.5)" in text
+    assert "✗ 100B, exactlyOnce, × at least once: 0.75 (at least 0.8)" in text
+    assert "? 1KB, × Spark's own: not measured" in text
+    assert "- 1KB, headrace: skipped: this headrace cannot write" in text
+
+
+def test_without_spark_s_connector_the_page_of_writes_says_why() -> None:
+    found = spark_writing.SparkWritings(1, {}, {}, "no network")
+    assert spark_write_report.sections(found) == ["## Writing with Spark\n\nNot measured: no network."]
