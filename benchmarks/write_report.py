@@ -46,7 +46,7 @@ Records a second of producers that send the same JSON lines, without keys, to {P
   and sent without a client.
 - **Limited by**: *the broker*, for rows of at least 80% of the limit; *processors*, if client and broker together keep
   at least 90% of them busy, with the one that needs more; *one thread of the client*, if the client keeps 90% of one
-  processor busy; otherwise *round trips*."""
+  processor busy; otherwise *waiting*, for responses or for processors that other programs use."""
 
 
 def _table(table: WriteTable) -> str:

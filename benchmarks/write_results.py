@@ -109,7 +109,7 @@ def limited_by(table: WriteTable, writer: who.Writer, cores: int | None = None) 
         return "processors: the client" if client >= broker else "processors: the broker"
     if client >= _BUSY:
         return "one thread of the client"
-    return "round trips"
+    return "waiting"
 
 
 def targets(table: WriteTable) -> list[Target]:

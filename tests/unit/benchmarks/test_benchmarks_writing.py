@@ -69,7 +69,7 @@ def test_send_arrow_is_compared_with_every_row_of_confluent_and_send_with_those_
         (0.5e6, 3.0, 0.9, "processors: the client"),
         (0.5e6, 0.9, 3.0, "processors: the broker"),
         (0.5e6, 2.0, 0.1, "one thread of the client"),
-        (0.5e6, 0.2, 0.2, "round trips"),
+        (0.5e6, 0.2, 0.2, "waiting"),
     ],
 )
 def test_a_row_names_what_limits_the_writer(rate: float, cpu: float, broker: float, expected: str) -> None:
