@@ -12,7 +12,7 @@ import dataclasses
 import struct
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +21,7 @@ from kio.schema.errors import ErrorCode
 from headrace._aio.produce.accumulator import Accumulator
 from headrace._aio.produce.sender import Sender
 from headrace._machines.cluster import Cluster, Leader, Partition, Topic
+from headrace._net.connection import AnswerCallback, Reply
 from headrace._protocol.messages import INIT_PRODUCER_ID, PRODUCE
 from headrace._record_batch import Delivery
 from headrace.config.producer import ProducerConfig
@@ -77,7 +78,7 @@ class ModelRequest:
 
     node: int
     batches: list[tuple[str, int, bytes]]
-    answer: asyncio.Future[Any]
+    answer: AnswerCallback
 
     def lose(self) -> None:
         """The connection is lost: no answer will come."""
@@ -93,17 +94,15 @@ class ModelConnection:
         self._cluster = cluster
         self._node = node
 
-    def start(self, api: Any, fields: Mapping[str, Any], **options: Any) -> asyncio.Future[Any]:
+    def start_with(self, api: Any, fields: Mapping[str, Any], on_answer: Callable[[Any], None], **options: Any) -> None:
         assert api is PRODUCE
         batches = [
             (topic["name"], each["index"], bytes(each["records"]))
             for topic in fields["topic_data"]
             for each in topic["partition_data"]
         ]
-        request = ModelRequest(self._node, batches, asyncio.get_running_loop().create_future())
-        self._cluster.requests.append(request)
+        self._cluster.requests.append(ModelRequest(self._node, batches, AnswerCallback(on_answer)))
         self._cluster.arrived.set()
-        return request.answer
 
 
 class ModelCluster:
@@ -203,7 +202,7 @@ class ModelCluster:
         """The broker appends the batches (unless it answers with an error), and answers."""
         answered = self.append(request, code)
         if not request.answer.done():
-            request.answer.set_result(SimpleNamespace(body=answered))
+            request.answer.set_result(Reply(answered, PRODUCE.highest))
 
     def append(self, request: ModelRequest, code: int | None = None) -> Any:
         """The same without the answer, which it returns. Two batches of one partition: as brokers do, the last one

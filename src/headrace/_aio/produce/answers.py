@@ -80,8 +80,8 @@ class ProduceAnswers:
             self.begin_epoch(queue)
         self._client.refresh_soon()
 
-    def answered(self, queue: PartitionQueue, sent: SentBatch[ProducerBatch], answer: Any, endpoints: Any = ()) -> None:
-        """What a broker says about one batch."""
+    def answered(self, queue: PartitionQueue, sent: SentBatch[ProducerBatch], answer: Any, endpoints: Any = ()) -> bool:
+        """What a broker says about one batch. Returns whether it is done."""
         batch, code = sent.batch, answer.error_code
         outcome = queue.batches.answered(sent, code)
         if outcome is BatchOutcome.DONE:
@@ -100,6 +100,7 @@ class ProduceAnswers:
         self.begin_epoch(queue)
         if len(queue.batches):
             self._queues.make_ready(queue)
+        return outcome is BatchOutcome.DONE
 
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         if batch.is_done:  # it has expired, and its user was told so

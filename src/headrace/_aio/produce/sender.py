@@ -149,8 +149,12 @@ class Sender:
                 self._accumulator.release_waiters()
             else:
                 self._pump_at(when)
+        self._send_to_all()
+
+    def _send_to_all(self) -> None:
         for broker in list(self.queues.brokers.values()):
-            self._send_to(broker)
+            if broker.ready or broker.carried:
+                self._send_to(broker)
 
     def _take_closed(self, now: float) -> None:
         closed, due = self._accumulator.take_closed(now)
@@ -277,12 +281,12 @@ class Sender:
                 for queue, sent in taken:
                     self.answers.answered(queue, sent, NoAnswer)
                 return
-            answer = connection.start(api, fields, highest=highest)
+            names = {topic_id: topic for topic, topic_id in ids.items()}
+            connection.start_with(api, fields, functools.partial(self._answered, broker, taken, names), highest=highest)
         except HeadraceError as error:
             self.answers.unanswered(taken, error)
             return
         broker.in_flight += 1
-        answer.add_done_callback(functools.partial(self._answered, broker, taken, {v: k for k, v in ids.items()}))
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
@@ -307,37 +311,40 @@ class Sender:
 
     @_guarded
     def _answered(
-        self,
-        broker: BrokerQueue,
-        taken: Taken,
-        names: Mapping[Any, str],
-        answer: asyncio.Future[Reply],
+        self, broker: BrokerQueue, taken: Taken, names: Mapping[Any, str], answer: Reply | HeadraceError
     ) -> None:
         broker.in_flight -= 1
-        error: HeadraceError | None = None
-        if answer.cancelled() or self._is_closed:
+        if self._is_closed:
             return
-        failure = answer.exception()
-        if failure is not None:
-            error = failure if isinstance(failure, HeadraceError) else HeadraceError(repr(failure))
-            self.answers.unanswered(taken, error)
+        if isinstance(answer, HeadraceError):
+            self.answers.unanswered(taken, answer)
+            are_done = False
         else:
-            body = answer.result().body
-            found = {
-                (getattr(topic, "name", None) or names.get(topic.topic_id), each.index): each
-                for topic in body.responses
-                for each in topic.partition_responses
-            }
-            missing = [pair for pair in taken if pair[0].tp not in found]
-            for queue, sent in taken:
-                if queue.tp in found:
-                    self.answers.answered(queue, sent, found[queue.tp], getattr(body, "node_endpoints", ()))
-            if missing:
-                self.answers.unanswered(missing, ProtocolError("the answer to Produce lacks a partition"))
+            are_done = self._tell_batches(taken, names, answer.body)
         self._accumulator.release_waiters()
         if self.transactions is not None:
             self.transactions.wake()
-        self.pump()
+        if are_done:  # the rest of `pump` would find nothing new
+            self._send_to_all()
+        else:
+            self.pump()
+
+    def _tell_batches(self, taken: Taken, names: Mapping[Any, str], body: Any) -> bool:
+        """Returns whether all of them are done."""
+        found = {
+            (getattr(topic, "name", None) or names.get(topic.topic_id), each.index): each
+            for topic in body.responses
+            for each in topic.partition_responses
+        }
+        missing = [pair for pair in taken if pair[0].tp not in found]
+        are_done = not missing
+        for queue, sent in taken:
+            if queue.tp in found:
+                endpoints = getattr(body, "node_endpoints", ())
+                are_done &= self.answers.answered(queue, sent, found[queue.tp], endpoints)
+        if missing:
+            self.answers.unanswered(missing, ProtocolError("the answer to Produce lacks a partition"))
+        return are_done
 
     # -- expiry ----------------------------------------------------------------------------------------------------
 
