@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..._arguments import commits_in, short_repr, topic_of
+from ..._machines.produce.open_transaction import OpenTransaction
 from ..._machines.produce.transaction import TransactionState
 from ..._record_batch import Delivery
 from ...config.producer import ProducerConfig
@@ -67,6 +68,9 @@ class ProducerParts:
         commits = commits_in(offsets) or {}
         transactions = self._transactions("send_offsets()")
         return lambda: transactions.send_offsets(commits, group, seconds)
+
+    def hand_over_call(self) -> Callable[[], Coroutine[Any, Any, OpenTransaction | None]]:
+        return self._transactions("hand_over()").hand_over
 
     def _transactions(self, call: str) -> Transactions:
         self.guard.check()

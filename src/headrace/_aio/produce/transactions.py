@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..._machines.produce.idempotence import ProducerIdentity
+from ..._machines.produce.open_transaction import OpenTransaction
 from ..._machines.produce.transaction import SHORT_BACKOFF, NextStep, TransactionManager, TransactionState
 from ..._machines.produce.transaction_errors import TransactionApi
 from ..._machines.produce.transaction_requests import TransactionRequest
@@ -103,6 +104,15 @@ class Transactions:
         machine.add_offsets(group, offsets)
         await self._wait_until(lambda: not machine.has_pending_offsets, _deadline(timeout), "send_offsets()")
         machine.check_open()
+
+    async def hand_over(self) -> OpenTransaction | None:
+        """Leaves the transaction open for another process to end. None if nothing was sent. All records must be
+        delivered."""
+        if self._accumulator.count_incomplete():
+            raise StateError("cannot hand over the transaction before its records are delivered. Call flush()")
+        identity = self.machine.hand_over()
+        self._accumulator.refuse(self._refusal)
+        return None if identity is None else OpenTransaction(self.transactional_id, *identity)
 
     def _refusal(self) -> HeadraceError:
         """Why records are not accepted now."""

@@ -17,6 +17,7 @@
     add_offsets  IN_TRANSACTION
     commit       IN_TRANSACTION
     abort        IN_TRANSACTION, ABORTABLE_ERROR
+    hand_over    IN_TRANSACTION: UNINITIALIZED follows
 
 Any other call raises: in ABORTABLE_ERROR a TransactionAbortableError, in FATAL_ERROR a TransactionFatalError, else a
 StateError. `init`, `commit` and `abort` are pending until `end_call`. If the user's call times out before that, only
@@ -202,6 +203,18 @@ class TransactionManager:
             self._reject("abort")
         self.state = _State.ABORTING
         self._call = PendingCall.ABORT
+
+    def hand_over(self) -> ProducerIdentity | None:
+        """Leaves the transaction open: another process ends it, with the returned identity. None if nothing was sent.
+        All batches must be answered. The next call is `init`, which aborts the transaction if it is still open."""
+        self.check_open()
+        if self._version != 2:
+            raise StateError("cannot hand over the transaction: the cluster's transaction.version is below 2")
+        identity = self.identity if self._is_begun else None
+        self._clear()
+        self.identity = None
+        self.state = _State.UNINITIALIZED
+        return identity
 
     @property
     def is_call_done(self) -> bool:
