@@ -47,6 +47,14 @@ def error_boundary(reader: Reader) -> Reader:
     return reader
 
 
+def sink_boundary(writer: Reader) -> Reader:
+    """Decorates the class of a writer."""
+    for name in ("write", "commit", "abort"):
+        if name in vars(writer):
+            setattr(writer, name, _wrap(vars(writer)[name]))
+    return writer
+
+
 def log_on_first_call(reader: object, warning: str | None) -> None:
     """Makes the reader log the warning when Spark first calls it. A reader that is sent to executors drops it."""
     setattr(reader, _WARNING, warning)

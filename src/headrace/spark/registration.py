@@ -10,7 +10,13 @@ import sys
 from collections.abc import MutableMapping
 
 from pyspark import cloudpickle
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from .worker.pickling import headrace_missing
@@ -38,6 +44,12 @@ class RegisteredSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return self._source.streamReader(schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return self._source.writer(schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return self._source.streamWriter(schema, overwrite)
 
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import MutableMapping
+from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from .options.group import GroupOptions, reject_in_batch
 from .options.parsers import OptionError
+from .options.sink import SinkOptions, unused_sink_options
 from .options.source import SourceOptions
 from .options.table import created_table_options, read_table_options, with_table_options
 from .options.unused import unused_options_warning
 from .schema import check_schema, source_schema
 
+log = logging.getLogger(__name__)
+
 
 class HeadraceSource(DataSource):
-    """Reads Kafka topics, with the options and the schema of Spark's `format("kafka")`."""
+    """Reads and writes Kafka topics, with the options and the columns of Spark's `format("kafka")`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._given = _SecretOptions({str(name): str(value) for name, value in options.items()})
+        # Spark calls streamWriter() of a new source before the tasks of a micro-batch start, and that of an unpickled
+        # one after they have ended. An exactly-once write is planned before.
+        self._is_copy = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _is_copy=True)
 
     @classmethod
     def name(cls) -> str:
@@ -76,6 +93,48 @@ class HeadraceSource(DataSource):
         log_on_first_call(reader, unused_options_warning(given, group_options))
         return reader
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from .error_boundary import raise_to_spark
+
+        _ensure_log_handler()
+        try:
+            return self._batch_writer(schema, overwrite)
+        except Exception as error:  # noqa: BLE001  # it is raised again
+            raise_to_spark(error)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """`overwrite` (output mode complete) makes no difference, as for Spark's sink: every row is a record."""
+        from .error_boundary import raise_to_spark
+
+        _ensure_log_handler()
+        try:
+            return self._stream_writer(schema)
+        except Exception as error:  # noqa: BLE001  # it is raised again
+            raise_to_spark(error)
+
+    def _batch_writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from .sink.writers import BatchWriter, plan_batch
+
+        if overwrite:
+            raise OptionError("A topic cannot be overwritten. Use .mode('append')")
+        options, columns = self._sink_options(schema)
+        return BatchWriter(options, columns, plan_batch(options, is_job=True))
+
+    def _stream_writer(self, schema: StructType) -> DataSourceStreamWriter:
+        from .sink.writers import StreamWriter, plan_batch
+
+        options, columns = self._sink_options(schema)
+        plan = None if self._is_copy else plan_batch(options, is_job=False)
+        return StreamWriter(options, columns, plan)
+
+    def _sink_options(self, schema: StructType) -> tuple[SinkOptions, list[str]]:
+        from .sink.columns import written_columns
+
+        given = read_table_options(schema) | self._given.values
+        options = SinkOptions.parse(given)
+        _warn_of_unused(tuple(unused_sink_options(given)))
+        return options, written_columns(schema, options.topic)
+
     def _all_options(self, schema: StructType) -> dict[str, str]:
         """The options of this read and, if it reads a table, those of the table. Raises OptionError."""
         found = read_table_options(schema) | self._given.values
@@ -88,15 +147,22 @@ class HeadraceSource(DataSource):
         return found
 
 
+@functools.cache
+def _warn_of_unused(names: tuple[str, ...]) -> None:
+    """Once in a process: Spark creates the writer of a stream for every micro-batch."""
+    if names:
+        log.warning("These options are accepted but have no effect: %s", ", ".join(names))
+
+
 def _ensure_log_handler() -> None:
     """Spark plans in Python workers, whose standard error is part of the driver's log. Warnings are written there, in
     Spark's format. Spark does not pass the level of setLogLevel() to workers, so nothing below a warning is shown, as
     by Spark itself by default. A logger that has a level or a handler of its own keeps it."""
-    log = logging.getLogger(__package__)
-    if not log.hasHandlers():
+    package_log = logging.getLogger(__package__)
+    if not package_log.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S"))
-        log.addHandler(handler)
+        package_log.addHandler(handler)
 
 
 @dataclasses.dataclass(frozen=True)

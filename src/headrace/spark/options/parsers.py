@@ -28,6 +28,7 @@ GROUP_OPTIONS = (
     "group.membership",
     "share.group.id",
 )
+SINK_OPTIONS = ("topic", "exactlyOnce", "sinkId", "decisionTopic")
 KNOWN_OPTIONS = {
     name.lower(): name
     for name in (
@@ -56,10 +57,17 @@ KNOWN_OPTIONS = {
         *GROUP_OPTIONS,
     )
 }
-# Options of Spark itself, or of the JVM connector only.
+# Options of Spark itself, of the JVM connector only, or of the sink.
 IGNORED_OPTIONS = {
     name.lower(): name
-    for name in ("path", "useUninterruptibleThread", "useDuplicatedConsumer", "checkpointLocation", "groupIdPrefix")
+    for name in (
+        "path",
+        "useUninterruptibleThread",
+        "useDuplicatedConsumer",
+        "checkpointLocation",
+        "groupIdPrefix",
+        *SINK_OPTIONS,
+    )
 }
 
 
@@ -133,7 +141,7 @@ def parse_boolean(options: Mapping[str, str], name: str, *, default: bool = Fals
     given = options.get(name.lower(), str(default))
     value = given.strip().lower()
     if value not in ("true", "false"):
-        raise OptionError(f"{KNOWN_OPTIONS[name.lower()]}={given!r} must be true or false")
+        raise OptionError(f"{documented_name(name.lower())}={given!r} must be true or false")
     return value == "true"
 
 

@@ -1,0 +1,59 @@
+"""The columns of a DataFrame that is written: those of Spark's own Kafka sink.
+
+    column     type                                      if it is missing
+    value      string or binary                          error
+    key        string or binary                          no key
+    headers    array<struct<key:string,value:binary>>    no headers
+    topic      string                                    the option topic, which has precedence over the column
+    partition  int                                       chosen by the producer
+
+Other columns are ignored. A null in `topic` is an error of the task that finds it.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructField, StructType
+
+from ..options.parsers import OptionError
+
+TOPIC = "topic"
+_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_TYPES: dict[str, tuple[DataType, ...]] = {
+    "key": (StringType(), BinaryType()),
+    "value": (StringType(), BinaryType()),
+    "headers": (_HEADERS,),
+    TOPIC: (StringType(),),
+    "partition": (IntegerType(),),
+}
+
+
+def written_columns(schema: StructType, topic: str | None) -> list[str]:
+    """The names of the columns to write. Raises OptionError."""
+    found = [field for field in schema if field.name in _TYPES and not (field.name == TOPIC and topic is not None)]
+    names = [field.name for field in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"The column {name} exists twice. Drop or rename one of them")
+    if TOPIC not in names and topic is None:
+        raise OptionError("No topic is given. Set the option topic, or add a column topic")
+    if "value" not in names:
+        raise OptionError(
+            f"The column value is missing: the columns are {', '.join(schema.fieldNames()) or 'none'}. Select the "
+            f"content of the records as value"
+        )
+    for field in found:
+        allowed = _TYPES[field.name]
+        if not any(_is_same(field.dataType, each) for each in allowed):
+            types = " or ".join(each.simpleString() for each in allowed)
+            raise OptionError(
+                f"The column {field.name} is {field.dataType.simpleString()}, but must be {types}. Cast it, or convert "
+                f"it with to_json()"
+            )
+    return names
+
+
+def _is_same(given: DataType, allowed: DataType) -> bool:
+    """Whether nulls are allowed, and collations, make no difference."""
+    if isinstance(allowed, ArrayType):
+        return given.simpleString() == allowed.simpleString()
+    return isinstance(given, type(allowed))

@@ -1,0 +1,167 @@
+"""Exactly-once writes on the driver: before the tasks of a batch start, when all have ended, and when some have failed.
+
+    plan     fence older drivers; find the latest decision, and complete it; abort transactions that nobody needs
+    commit   check that all transactions are open; record the decision; commit them; record that; abort the others
+    abort    make sure that the batch is not and will not be decided; then abort its transactions
+
+Every step can be the last one of a driver that is killed. DESIGN.md tells for each of them why the next plan puts it
+right. Two rules keep drivers apart that run at the same time:
+
+- A decision is recorded in a transaction with the identity of the plan. A newer plan has raised its epoch, so the
+  older driver's decision is refused. And a newer plan reads the latest decision after it has raised the epoch.
+- Transactions that nobody needs are listed and described first. Then the driver checks that there is no newer plan. So
+  they are not those of a newer driver's tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from ..._machines.produce.idempotence import ProducerIdentity
+from ..._machines.produce.open_transaction import NOT_OPEN, OpenTransaction, TransactionDescription
+from ...errors import KafkaError
+from .protocol import (
+    BatchDecision,
+    BatchPlan,
+    LostTransactionsError,
+    SinkError,
+    TaskTransaction,
+    driver_transactional_id,
+    find_orphans,
+    find_unusable,
+    next_decision,
+    task_id_pattern,
+)
+
+log = logging.getLogger(__name__)
+
+_MARGIN_MS = 30_000
+_SHOWN = 20
+
+
+class Coordination(Protocol):
+    """What the driver asks of the brokers. Every call is retried until it is answered, or raises."""
+
+    def init(self, transactional_id: str) -> tuple[ProducerIdentity, int]:
+        """Fences older users of the id. Returns the identity, and the timeout of transactions that brokers accept."""
+
+    def latest_decision(self) -> BatchDecision | None: ...
+
+    def record(self, driver: OpenTransaction, decision: BatchDecision) -> ProducerIdentity:
+        """Records the decision in a transaction. Returns the identity for the next one. Raises KafkaError, with one of
+        `NOT_OPEN` if a newer driver has started."""
+
+    def end(self, transaction: OpenTransaction, *, commits: bool) -> ProducerIdentity: ...
+
+    def end_all(
+        self, transactions: Iterable[OpenTransaction], *, commits: bool
+    ) -> Mapping[OpenTransaction, KafkaError | None]: ...
+
+    def describe(self, transactional_ids: Iterable[str]) -> Mapping[str, TransactionDescription]: ...
+
+    def list_open(self, pattern: str) -> Sequence[str]: ...
+
+
+class ExactlyOnceDriver:
+    """`clock` returns milliseconds since 1970."""
+
+    def __init__(self, sink_id: str, brokers: Coordination, clock: Callable[[], int]) -> None:
+        self._sink_id = sink_id
+        self._driver_id = driver_transactional_id(sink_id)
+        self._brokers = brokers
+        self._clock = clock
+
+    def plan(self, job: str | None = None) -> BatchPlan:
+        """Raises LostTransactionsError if the latest decision cannot be completed."""
+        identity, timeout_ms = self._brokers.init(self._driver_id)
+        decided = self._brokers.latest_decision()
+        if decided is not None and not decided.is_complete:
+            log.warning("Batch %d was decided, but not completed: it is completed now", decided.batch)
+            decided, identity = self._complete(identity, decided)
+        self._abort_orphans(identity, decided)
+        return BatchPlan(identity, decided, timeout_ms, job)
+
+    def commit(self, plan: BatchPlan, query: str, batch: int, tasks: Sequence[TaskTransaction]) -> None:
+        identity, decided = plan.driver, plan.decided
+        if tasks:
+            self._check(tasks)
+            decided = next_decision(plan, query, batch, tasks)
+            identity = self._record(identity, decided)
+            decided, identity = self._complete(identity, decided)
+        self._abort_orphans(identity, decided)
+
+    def abort(self, plan: BatchPlan, tasks: Iterable[TaskTransaction]) -> None:
+        """Does nothing if the batch was decided, or a newer driver has started: then that one takes care of all."""
+        # Ends the transaction of a decision that was not recorded. Afterwards it cannot be recorded any more, even if
+        # a request of commit() is still on its way.
+        try:
+            identity = self._brokers.end(self._transaction(plan.driver), commits=False)
+        except KafkaError as error:
+            if error.code not in NOT_OPEN:
+                raise
+            log.info("The transactions of a failed batch are left to the next one: %s", error)
+            return
+        self._brokers.end_all([task.transaction for task in tasks], commits=False)
+        self._abort_orphans(identity, plan.decided)
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _check(self, tasks: Sequence[TaskTransaction]) -> None:
+        described = self._brokers.describe([task.transaction.transactional_id for task in tasks])
+        timeout_ms = min((each.timeout_ms for each in described.values()), default=0)
+        problems = find_unusable(tasks, described, self._clock(), min(_MARGIN_MS, timeout_ms // 4))
+        if problems:
+            raise SinkError(f"The batch cannot be committed, and none of its rows is visible: {_shortened(problems)}")
+
+    def _record(self, identity: ProducerIdentity, decision: BatchDecision) -> ProducerIdentity:
+        try:
+            return self._brokers.record(self._transaction(identity), decision)
+        except KafkaError as error:
+            raise SinkError(
+                f"The decision to commit batch {decision.batch} was refused: {error}. If another query with "
+                f"sinkId={self._sink_id!r} has started, stop one of them. Otherwise restart the query"
+            ) from error
+
+    def _complete(self, identity: ProducerIdentity, decided: BatchDecision) -> tuple[BatchDecision, ProducerIdentity]:
+        """Commits the transactions of a decision, and records that."""
+        results = self._brokers.end_all([task.transaction for task in decided.transactions], commits=True)
+        lost = [task for task in decided.transactions if results[task.transaction] is not None]
+        if lost:
+            raise LostTransactionsError(_lost_text(decided, lost, results))
+        completed = decided.completed()
+        return completed, self._record(identity, completed)
+
+    def _abort_orphans(self, identity: ProducerIdentity, decided: BatchDecision | None) -> None:
+        listed = self._brokers.list_open(task_id_pattern(self._sink_id))
+        if not listed:
+            return
+        described = self._brokers.describe(listed)
+        driver = self._brokers.describe([self._driver_id]).get(self._driver_id)
+        if driver is None or (driver.producer_id, driver.epoch) != identity:
+            return  # there is a newer plan
+        orphans = find_orphans(described, decided)
+        if orphans:
+            log.info("Aborting %d transactions of attempts that failed or were not needed", len(orphans))
+            self._brokers.end_all(orphans, commits=False)
+
+    def _transaction(self, identity: ProducerIdentity) -> OpenTransaction:
+        return OpenTransaction(self._driver_id, *identity)
+
+
+def _lost_text(
+    decided: BatchDecision, lost: Sequence[TaskTransaction], results: Mapping[OpenTransaction, KafkaError | None]
+) -> str:
+    details = [f"{task.rows} rows of task {task.partition} ({results[task.transaction]})" for task in lost]
+    return (
+        f"Batch {decided.batch} of query {decided.query} is written only in part: {len(lost)} of its "
+        f"{len(decided.transactions)} transactions were aborted before the driver could commit them, because it was "
+        f"away for longer than kafka.transaction.timeout.ms. Missing: {_shortened(details)}. The query does not "
+        f"continue with this sinkId. See 'Lost transactions' in docs/spark.md"
+    )
+
+
+def _shortened(texts: Sequence[str]) -> str:
+    rest = f", and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + rest

@@ -1,0 +1,219 @@
+"""Exactly-once writes: the decision about a batch, and every question whose answer depends on it. No I/O.
+
+    task      writes its rows in a transaction, leaves it open, and reports it to the driver
+    driver    checks that all of them are open, records the decision, ends them, and records that they have ended
+
+The decision is the commit point: before it, all transactions of the batch are aborted; after it, all are committed.
+It is recorded in Kafka, in a transaction of the driver, so that a newer driver fences an older one. Only the latest one
+counts:
+
+    sequence      number of the record: the highest one counts
+    query, batch  the batch that it is about
+    is_complete   whether all its transactions are known to be committed; no task starts before
+    transactions  those to commit, until it is complete
+
+    the latest decision is about   a task of batch n of query q
+    nothing, or another query      writes
+    (q, n - 1) or an earlier one   writes
+    (q, n)                         writes nothing: the batch was decided, and Spark repeats it
+    (q, n + 1) or a later one      fails: the checkpoint is older than the topic
+
+The record is text in the metadata of committed offsets, which are limited to 4096 bytes. A decision with many
+transactions is split into parts, one for each partition number of the topic under which it is committed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..._machines.produce.idempotence import ProducerIdentity
+from ..._machines.produce.open_transaction import OpenTransaction, TransactionDescription
+from ...errors import HeadraceError
+
+PART_SIZE = 4000
+"""Bytes of one part. The limit of brokers is offset.metadata.max.bytes, 4096 by default."""
+_FORMAT = 1
+
+
+class SinkError(HeadraceError):
+    """An exactly-once write cannot continue. Nothing of the batch is visible to read_committed readers, unless the
+    message says otherwise."""
+
+
+class LostTransactionsError(SinkError):
+    """Transactions of a batch that was decided were aborted before the driver could commit them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskTransaction:
+    """The open transaction of one task: the number of its partition of the DataFrame, and of its rows."""
+
+    transaction: OpenTransaction
+    partition: int
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchDecision:
+    sequence: int
+    query: str
+    batch: int
+    is_complete: bool
+    transactions: tuple[TaskTransaction, ...] = ()
+
+    def completed(self) -> BatchDecision:
+        return BatchDecision(self.sequence + 1, self.query, self.batch, True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """What the driver knows before the tasks of a batch start. All tasks, and commit(), use the same one."""
+
+    driver: ProducerIdentity
+    """Of the driver's transactional id. A newer plan, of any driver, fences it."""
+    decided: BatchDecision | None
+    timeout_ms: int
+    """Of the transactions of tasks."""
+    job: str | None = None
+    """A name of this write, if it is not a micro-batch of a query."""
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def driver_transactional_id(sink_id: str) -> str:
+    return f"{sink_id}-driver"
+
+
+def task_transactional_id(sink_id: str, process: str, number: int) -> str:
+    """`process` is a random name of the worker process, of 16 hexadecimal digits: no other process uses its ids."""
+    return f"{sink_id}-task-{process}-{number}"
+
+
+def task_id_pattern(sink_id: str) -> str:
+    """Matches the ids of the tasks of this sink, and of no other one."""
+    return f"{re.escape(sink_id)}-task-[0-9a-f]{{16}}-[0-9]+"
+
+
+# -- questions -------------------------------------------------------------------------------------------------------
+
+
+def is_decided(plan: BatchPlan, query: str, batch: int) -> bool:
+    """Whether the tasks of the batch write nothing. Raises SinkError if a later batch was decided."""
+    decided = plan.decided
+    if decided is None or decided.query != query or decided.batch < batch:
+        return False
+    if decided.batch == batch:
+        return True
+    raise SinkError(
+        f"Batch {batch} cannot be written: batch {decided.batch} of the same query was written already, so the "
+        f"checkpoint is an old copy. Restore the current checkpoint, or set another sinkId to write these batches again"
+    )
+
+
+def next_decision(plan: BatchPlan, query: str, batch: int, transactions: Iterable[TaskTransaction]) -> BatchDecision:
+    sequence = 0 if plan.decided is None else plan.decided.sequence
+    return BatchDecision(sequence + 1, query, batch, False, tuple(transactions))
+
+
+def find_unusable(
+    transactions: Iterable[TaskTransaction],
+    described: Mapping[str, TransactionDescription],
+    now_ms: int,
+    margin_ms: int,
+) -> list[str]:
+    """Why the batch cannot be decided: transactions that are not open any more, or will time out too soon."""
+    problems = []
+    for task in transactions:
+        found = described.get(task.transaction.transactional_id)
+        if found is None or not found.has_open(task.transaction):
+            state = "unknown" if found is None else f"{found.state}, epoch {found.epoch}"
+            problems.append(f"the transaction of task {task.partition} is not open any more ({state})")
+        elif found.started_ms + found.timeout_ms - now_ms < margin_ms:
+            age = (now_ms - found.started_ms) / 1000
+            problems.append(
+                f"the transaction of task {task.partition} is open for {age:.0f} s, and ends after "
+                f"{found.timeout_ms / 1000:.0f} s (kafka.transaction.timeout.ms)"
+            )
+    return problems
+
+
+def find_orphans(
+    described: Mapping[str, TransactionDescription], decided: BatchDecision | None
+) -> list[OpenTransaction]:
+    """Open transactions of tasks that no decision refers to: those of attempts that failed or were not needed."""
+    needed = {task.transaction for task in decided.transactions} if decided is not None else set()
+    found = [OpenTransaction(name, each.producer_id, each.epoch) for name, each in described.items() if each.is_open]
+    return [each for each in found if each not in needed]
+
+
+# -- the record ------------------------------------------------------------------------------------------------------
+
+
+def encode_decision(decision: BatchDecision, part_size: int = PART_SIZE) -> list[str]:
+    """The parts. Only the first one has the query and the batch."""
+    head = {"query": decision.query, "batch": decision.batch, "complete": decision.is_complete}
+    groups: list[list[object]] = [[]]
+    size = len(_part(decision.sequence, 0, 1, head, []))
+    for task in decision.transactions:
+        entry = [*task.transaction, task.partition, task.rows]
+        added = len(_dump(entry)) + 1
+        if groups[-1] and size + added > part_size - 20:  # the number of parts is not known yet
+            groups.append([])
+            size = len(_part(decision.sequence, 0, 1, {}, []))
+        groups[-1].append(entry)
+        size += added
+    count = len(groups)
+    return [
+        _part(decision.sequence, number, count, head if number == 0 else {}, entries)
+        for number, entries in enumerate(groups)
+    ]
+
+
+def _part(sequence: int, number: int, count: int, head: Mapping[str, object], entries: list[object]) -> str:
+    fields = {"headrace.sink": _FORMAT, "sequence": sequence, "part": number, "parts": count, **head}
+    return _dump({**fields, "transactions": entries})
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def decode_decision(texts: Sequence[str], sink_id: str) -> BatchDecision | None:
+    """The latest decision of the parts that were found. Raises SinkError if they are not those of a sink."""
+    found: dict[int, dict[int, dict[str, object]]] = {}
+    for text in texts:
+        part = _parse_part(text)
+        if part is None:
+            raise SinkError(
+                f"sinkId={sink_id!r} is the name of a consumer group, which has committed offsets. Set another sinkId"
+            )
+        found.setdefault(int(str(part["sequence"])), {})[int(str(part["part"]))] = part
+    if not found:
+        return None
+    sequence, parts = max(found.items())
+    head = parts.get(0)
+    if head is None or parts.keys() != set(range(int(str(head["parts"])))):
+        raise SinkError(f"The decision of sinkId={sink_id!r} is incomplete: offsets of its group were deleted")
+    transactions = []
+    for number in sorted(parts):
+        entries = parts[number]["transactions"]
+        assert isinstance(entries, list)
+        for name, producer_id, epoch, partition, rows in entries:
+            transactions.append(TaskTransaction(OpenTransaction(name, producer_id, epoch), partition, rows))
+    return BatchDecision(
+        sequence, str(head["query"]), int(str(head["batch"])), head["complete"] is True, tuple(transactions)
+    )
+
+
+def _parse_part(text: str) -> dict[str, object] | None:
+    try:
+        part = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(part, dict) or part.get("headrace.sink") != _FORMAT:
+        return None
+    return part

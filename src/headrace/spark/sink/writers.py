@@ -1,0 +1,165 @@
+"""The writers that Spark calls: `write` in tasks, `commit` and `abort` on the driver.
+
+Spark creates a data source on the driver for each micro-batch, calls its streamWriter(), and sends the writer to the
+tasks. For commit() and abort() it unpickles a data source in another process, and calls streamWriter() again. So a
+stream's writer keeps nothing from write() to commit(): all of it is in the messages of the tasks. The writer of a batch
+job is created once, and the same object is sent to the tasks and used for commit().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ..error_boundary import sink_boundary
+from ..options.sink import SinkOptions
+from ..worker.pickling import reduce_for_worker
+from .brokers import BrokerCoordination
+from .exactly_once import ExactlyOnceDriver
+from .protocol import BatchPlan, SinkError, TaskTransaction, is_decided
+from .task import borrow_producer, write_rows
+from .transactional_task import write_in_transaction
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclasses.dataclass
+class WrittenRows(WriterCommitMessage):
+    """The message of a task whose rows are all delivered, or are those of a batch that was decided before."""
+
+    rows: int
+    plan: BatchPlan | None = None
+    query: str = ""
+    batch: int = 0
+    task: TaskTransaction | None = None
+
+
+def plan_batch(options: SinkOptions, *, is_job: bool) -> BatchPlan | None:
+    """On the driver, before the tasks start. None if writes are at least once. `is_job`: not a micro-batch."""
+    if options.sink_id is None:
+        return None
+    with _driver(options) as driver:
+        return driver.plan(f"job-{uuid.uuid4()}" if is_job else None)
+
+
+@sink_boundary
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions, columns: list[str], plan: BatchPlan | None) -> None:
+        self._options = options
+        self._columns = columns
+        self._plan = plan
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_for_worker(type(self), self._options, self._columns, self._plan)
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        if self._plan is None:
+            return WrittenRows(write_rows(iterator, self._options, self._columns))
+        assert self._plan.job is not None
+        return _write(iterator, self._options, self._columns, self._plan, self._plan.job, 0)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._plan is not None:
+            _commit(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._plan is not None:
+            _abort(self._options, messages, self._plan)
+
+
+@sink_boundary
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`plan` is None on the driver for commit() and abort(), and if writes are at least once."""
+
+    def __init__(self, options: SinkOptions, columns: list[str], plan: BatchPlan | None) -> None:
+        self._options = options
+        self._columns = columns
+        self._plan = plan
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_for_worker(type(self), self._options, self._columns, self._plan)
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        if self._options.sink_id is None:
+            return WrittenRows(write_rows(iterator, self._options, self._columns))
+        context = TaskContext.get()
+        assert context is not None
+        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        if self._plan is None or query is None or batch is None:
+            raise SinkError("exactlyOnce=true does not work with this version of Spark: a task does not know its batch")
+        return _write(iterator, self._options, self._columns, self._plan, query, int(batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if self._options.sink_id is not None:
+            _commit(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if self._options.sink_id is not None:
+            _abort(self._options, messages, None)
+
+
+# -- exactly once ----------------------------------------------------------------------------------------------------
+
+
+def _write(
+    iterator: Iterator[pyarrow.RecordBatch],
+    options: SinkOptions,
+    columns: list[str],
+    plan: BatchPlan,
+    query: str,
+    batch: int,
+) -> WrittenRows:
+    if is_decided(plan, query, batch):
+        return WrittenRows(0, plan, query, batch)
+    transaction, rows = write_in_transaction(iterator, options, columns, plan)
+    if transaction is None:
+        return WrittenRows(0, plan, query, batch)
+    context = TaskContext.get()
+    assert context is not None
+    return WrittenRows(rows, plan, query, batch, TaskTransaction(transaction, context.partitionId(), rows))
+
+
+def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    written = _written(messages)
+    if len(written) < len(messages):
+        raise SinkError("Spark commits a batch although a task has not reported its end")
+    if not written:
+        return
+    first = written[0]
+    if any((each.plan, each.query, each.batch) != (first.plan, first.query, first.batch) for each in written):
+        raise SinkError("Spark commits tasks of different batches together")
+    assert first.plan is not None
+    with _driver(options) as driver:
+        driver.commit(first.plan, first.query, first.batch, [each.task for each in written if each.task is not None])
+
+
+def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], plan: BatchPlan | None) -> None:
+    """Without a plan no task has ended. The next batch aborts what they have left."""
+    written = _written(messages)
+    plan = plan or next((each.plan for each in written), None)
+    if plan is not None:
+        with _driver(options) as driver:
+            driver.abort(plan, [each.task for each in written if each.task is not None])
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenRows]:
+    return [message for message in messages if isinstance(message, WrittenRows)]
+
+
+@contextlib.contextmanager
+def _driver(options: SinkOptions) -> Iterator[ExactlyOnceDriver]:
+    assert options.sink_id is not None
+    with borrow_producer(options.settings) as producer:
+        coordination = BrokerCoordination(producer, options)
+        yield ExactlyOnceDriver(options.sink_id, coordination, lambda: int(time.time() * 1000))

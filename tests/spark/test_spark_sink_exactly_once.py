@@ -1,0 +1,84 @@
+"""`exactlyOnce=true` on a real session and a real broker, without faults; and the faults that one session can make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from support.brokers.admin import Admin, unique
+from support.brokers.produce import numbered, write
+from support.brokers.topic_contents import oracle_rows
+from support.spark.streams import started
+
+pytestmark = pytest.mark.timeout(300)
+PARTITIONS = 2
+
+
+def values(servers: str, topic: str) -> list[bytes]:
+    rows = oracle_rows(servers, topic, PARTITIONS, isolation="read_committed")
+    return sorted(row.value or b"" for row in rows)
+
+
+def expected(count: int) -> list[bytes]:
+    return sorted(b"%d" % number for number in range(count))
+
+
+def save(data: DataFrame, servers: str, topic: str, sink: str) -> None:
+    writer = data.write.format("headrace").option("kafka.bootstrap.servers", servers).option("topic", topic)
+    writer.option("exactlyOnce", "true").option("sinkId", sink).mode("append").save()
+
+
+class Copy:
+    """A query that copies a topic, a few records at a time."""
+
+    def __init__(self, spark: SparkSession, servers: str, source: str, topic: str, where: Path, **options: str) -> None:
+        self.spark = spark
+        self.where = where
+        self.source = {"kafka.bootstrap.servers": servers, "subscribe": source, "startingOffsets": "earliest"}
+        self.sink = {"kafka.bootstrap.servers": servers, "topic": topic, "exactlyOnce": "true", **options}
+
+    def run(self, per_batch: int = 50) -> int:
+        """Runs to the end of the topic. Returns the number of batches that had records."""
+        reader = self.spark.readStream.format("headrace").options(**self.source)
+        loaded = reader.option("maxOffsetsPerTrigger", str(per_batch)).load().select("key", "value")
+        writer = loaded.writeStream.format("headrace").options(**self.sink)
+        writer = writer.option("checkpointLocation", str(self.where / "checkpoint")).trigger(availableNow=True)
+        query = started(writer.start)
+        assert query.awaitTermination(150), "it does not end"
+        return sum(1 for progress in query.recentProgress if progress["numInputRows"])
+
+
+class TestBatches:
+    def test_a_job_is_visible_once(self, spark: SparkSession, servers: str, admin: Admin) -> None:
+        topic, sink = admin.create("once", PARTITIONS), unique("sink")
+        data = spark.range(0, 100, 1, 3).selectExpr("cast(id as string) as value")
+        save(data, servers, topic, sink)
+        assert values(servers, topic) == expected(100)
+        save(data, servers, topic, sink)
+        assert values(servers, topic) == sorted(expected(100) * 2), "another job writes its rows, too"
+
+    def test_a_job_that_fails_leaves_nothing(self, spark: SparkSession, servers: str, admin: Admin) -> None:
+        topic, sink = admin.create("once", PARTITIONS), unique("sink")
+        rows = "case when id = 99 then raise_error('failed on purpose') else cast(id as string) end as value"
+        with pytest.raises(PySparkException, match="failed on purpose"):
+            save(spark.range(0, 100, 1, 3).selectExpr(rows), servers, topic, sink)
+        save(spark.range(5).selectExpr("cast(id as string) as value"), servers, topic, sink)
+        assert values(servers, topic) == expected(5), "no open transaction hides them"
+
+
+class TestStreams:
+    def test_every_record_is_visible_once(
+        self, spark: SparkSession, servers: str, admin: Admin, tmp_path: Path
+    ) -> None:
+        source, topic = admin.create("once-source", PARTITIONS), admin.create("once", PARTITIONS)
+        write(servers, source, numbered(200))
+        copy = Copy(spark, servers, source, topic, tmp_path, sinkId=unique("sink"))
+        assert copy.run() >= 4
+        before = sorted(row.value or b"" for row in oracle_rows(servers, source, PARTITIONS))
+        assert values(servers, topic) == before
+        write(servers, source, numbered(100, 1))
+        copy.run()
+        assert values(servers, topic) == sorted(row.value or b"" for row in oracle_rows(servers, source, PARTITIONS))

@@ -1,0 +1,137 @@
+"""The record of a decision, and the questions that depend on it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from headrace._machines.produce.idempotence import ProducerIdentity
+from headrace._machines.produce.open_transaction import OpenTransaction, TransactionDescription
+from headrace.spark.sink.protocol import (
+    PART_SIZE,
+    BatchDecision,
+    BatchPlan,
+    SinkError,
+    TaskTransaction,
+    decode_decision,
+    driver_transactional_id,
+    encode_decision,
+    find_orphans,
+    find_unusable,
+    is_decided,
+    next_decision,
+    task_id_pattern,
+    task_transactional_id,
+)
+
+DRIVER = ProducerIdentity(5, 3)
+
+
+def task(number: int, epoch: int = 4) -> TaskTransaction:
+    name = task_transactional_id("a-sink", "0123456789abcdef", number)
+    return TaskTransaction(OpenTransaction(name, 2**40 + number, epoch), number, 10**6 + number)
+
+
+def decision(batch: int, tasks: int = 0, query: str = "q") -> BatchDecision:
+    return BatchDecision(7, query, batch, not tasks, tuple(task(number) for number in range(tasks)))
+
+
+class TestRecord:
+    @pytest.mark.parametrize("tasks", [0, 1, 30, 50, 51, 52, 53, 200, 5000])
+    def test_a_decision_of_any_size_is_read_back(self, tasks: int) -> None:
+        wanted = decision(12, tasks, "2f6ac1b1-6a2c-4fd4-a5a7-000000000000")
+        parts = encode_decision(wanted)
+        assert max(map(len, parts)) <= PART_SIZE
+        assert decode_decision(parts[::-1], "a-sink") == wanted
+
+    def test_the_latest_decision_counts(self) -> None:
+        older, newer = decision(1, 200), decision(1, 200).completed()
+        parts = encode_decision(older)
+        parts[0:1] = encode_decision(newer)  # it has one part, which replaces the first one
+        assert decode_decision(parts, "a-sink") == newer
+
+    def test_no_decision_is_none(self) -> None:
+        assert decode_decision([], "a-sink") is None
+
+    def test_a_missing_part_is_an_error(self) -> None:
+        parts = encode_decision(decision(1, 200))
+        with pytest.raises(SinkError, match="is incomplete: offsets of its group were deleted"):
+            decode_decision(parts[:-1], "a-sink")
+        with pytest.raises(SinkError, match="is incomplete"):
+            decode_decision(parts[1:], "a-sink")
+
+    @pytest.mark.parametrize("text", ["", "lag 5", "{}", '{"headrace.sink":2}', "[1]"])
+    def test_offsets_of_consumers_are_an_error(self, text: str) -> None:
+        with pytest.raises(SinkError, match="sinkId='a-sink' is the name of a consumer group"):
+            decode_decision([text], "a-sink")
+
+
+class TestDecided:
+    @pytest.mark.parametrize(
+        ("decided", "expected"),
+        [
+            (None, False),
+            (decision(4), False),
+            (decision(3), False),
+            (decision(5), True),
+            (decision(5, query="another"), False),
+            (decision(6, query="another"), False),
+        ],
+    )
+    def test_a_batch_is_decided_once(self, decided: BatchDecision | None, expected: bool) -> None:
+        assert is_decided(BatchPlan(DRIVER, decided, 1), "q", 5) is expected
+
+    def test_a_batch_before_the_latest_decision_is_an_error(self) -> None:
+        with pytest.raises(SinkError, match="Batch 5 cannot be written: batch 6 of the same query was written already"):
+            is_decided(BatchPlan(DRIVER, decision(6), 1), "q", 5)
+
+    def test_sequence_numbers_increase(self) -> None:
+        first = next_decision(BatchPlan(DRIVER, None, 1), "q", 0, [])
+        second = next_decision(BatchPlan(DRIVER, first.completed(), 1), "q", 1, [])
+        assert first.sequence < first.completed().sequence < second.sequence
+
+
+class TestTransactions:
+    def description(self, state: str = "Ongoing", epoch: int = 4, producer_id: int = 2**40) -> TransactionDescription:
+        return TransactionDescription(state, producer_id, epoch, 1_000_000, 60_000)
+
+    @pytest.mark.parametrize(
+        ("found", "now", "problem"),
+        [
+            ({}, 0, None),
+            ({"state": "CompleteAbort", "epoch": 5}, 0, "is not open any more (CompleteAbort, epoch 5)"),
+            ({"epoch": 6}, 0, "is not open any more (Ongoing, epoch 6)"),
+            ({"producer_id": 1}, 0, "is not open any more (Ongoing, epoch 4)"),
+            ({}, 50_000, None),
+            ({}, 50_001, "is open for 50 s, and ends after 60 s (kafka.transaction.timeout.ms)"),
+        ],
+    )
+    def test_transactions_that_cannot_be_committed_safely_are_found(
+        self, found: dict[str, int], now: int, problem: str | None
+    ) -> None:
+        name = task(0).transaction.transactional_id
+        problems = find_unusable([task(0)], {name: self.description(**found)}, 1_000_000 + now, 10_000)  # type: ignore[arg-type]
+        assert problems == ([] if problem is None else [f"the transaction of task 0 {problem}"])
+
+    def test_an_unknown_transaction_cannot_be_committed(self) -> None:
+        assert find_unusable([task(0)], {}, 0, 0) == ["the transaction of task 0 is not open any more (unknown)"]
+
+    def test_open_transactions_without_a_decision_are_orphans(self) -> None:
+        described = {
+            task(0).transaction.transactional_id: self.description(),
+            "loser": self.description(epoch=9, producer_id=77),
+            "ended": self.description("CompleteCommit"),
+        }
+        assert find_orphans(described, decision(1, 1)) == [OpenTransaction("loser", 77, 9)]
+
+
+class TestNames:
+    def test_the_pattern_finds_the_tasks_of_this_sink_only(self) -> None:
+        pattern = task_id_pattern("a.sink")
+        assert re.fullmatch(pattern, task_transactional_id("a.sink", "0123456789abcdef", 12))
+        for sink in ("a.sink-task-b", "a.sink2", "axsink", "my-a.sink"):
+            assert not re.fullmatch(pattern, task_transactional_id(sink, "0123456789abcdef", 12))
+        assert not re.fullmatch(pattern, driver_transactional_id("a.sink"))
