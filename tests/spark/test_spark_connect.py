@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from support.brokers.admin import Admin
 from support.brokers.produce import numbered, numbered_topic, write
+from support.brokers.topic_contents import oracle_rows
 from support.spark.drivers import Driver
 from support.spark.streams import grid
 
@@ -49,14 +50,27 @@ def topic(admin: Admin, servers: str) -> str:
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(700)]
 
 
-def test_a_topic_is_read_through_spark_connect(servers: str, topic: str, tmp_path: Path) -> None:
-    job = {"directory": str(tmp_path), "options": {"kafka.bootstrap.servers": servers, "subscribe": topic}}
+def test_a_topic_is_read_and_written_through_spark_connect(
+    servers: str, topic: str, admin: Admin, tmp_path: Path
+) -> None:
+    plain, once = admin.create("connected-plain", 2), admin.create("connected-once", 2)
+    job = {
+        "directory": str(tmp_path),
+        "options": {"kafka.bootstrap.servers": servers, "subscribe": topic},
+        "sinks": [
+            {"kafka.bootstrap.servers": servers, "topic": plain},
+            {"kafka.bootstrap.servers": servers, "topic": once, "exactlyOnce": "true", "sinkId": once},
+        ],
+    }
     everything = [list(place) for place in grid(2, 50)]
     with Driver("spark_connected.py", job, tmp_path / "driver.log") as driver:
         assert driver.end() == 0, driver.said[-6000:]
         assert "connect" in driver.told("session")
         assert driver.told("found") == driver.told("registered") == driver.told("streamed") == everything
         assert "did you mean startingOffsets" in driver.told("refusal")
+    for written in (plain, once):
+        values = [int(row.value or b"") for row in oracle_rows(servers, written, 2, "read_committed")]
+        assert sorted(values) == sorted(3 * list(range(50))), "a job, and a stream of two partitions"
 
 
 def test_a_declarative_pipeline_resumes_where_it_stopped(

@@ -32,6 +32,12 @@ def main(job: dict[str, Any]) -> None:
     query = started(writer.option("checkpointLocation", str(where / "checkpoint")).trigger(availableNow=True).start)
     query.awaitTermination(DEADLINE)
     tell(streamed=_places(spark.read.parquet(str(where / "out"))))
+    for number, sink in enumerate(job.get("sinks", ())):
+        rows = spark.range(0, 50, 1, 2).selectExpr("cast(id as string) as value")
+        rows.write.format("headrace").options(**sink).mode("append").save()
+        copied = stream.select("value").writeStream.format("headrace").options(**sink)
+        copied = copied.option("checkpointLocation", str(where / f"sink-{number}")).trigger(availableNow=True)
+        started(copied.start).awaitTermination(DEADLINE)
     try:
         spark.read.format("headrace").options(**job["options"], startingOffset="earliest").load().count()
     except PySparkException as refusal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,27 +19,29 @@ _STARTS_WITHIN = 60.0
 class SparkCluster:
     """Ends with the process that made it. Executors end when they lose their worker."""
 
-    def __init__(self, directory: Path, workers: int = 2) -> None:
+    def __init__(self, directory: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1")) -> None:
+        """One worker for each host. Speculative tasks run only on another host than the first attempt."""
         self._directory = directory
         self._processes: list[GuardedProcess] = []
         try:
-            port = self._start("master", "deploy.master.Master", [], r"'sparkMaster' on port (\d+)")
+            port = self._start("master", "deploy.master.Master", [], r"'sparkMaster' on port (\d+)", "127.0.0.1")
             self.url = f"spark://127.0.0.1:{port}"
-            for number in range(workers):
+            for number, host in enumerate(hosts):
                 work = directory / f"worker-{number}"
                 arguments = ["--cores", "1", "--memory", "1g", "--work-dir", str(work), self.url]
-                self._start(f"worker-{number}", "deploy.worker.Worker", arguments, r"Successfully registered with (.+)")
+                says = r"Successfully registered with (.+)"
+                self._start(f"worker-{number}", "deploy.worker.Worker", arguments, says, host)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, name: str, main: str, arguments: list[str], says: str) -> str:
+    def _start(self, name: str, main: str, arguments: list[str], says: str, host: str) -> str:
         """Returns what it says when it is ready."""
         home = Path(pyspark.__file__).parent
         command = [
             *("env", f"SPARK_HOME={home}", "SPARK_DAEMON_MEMORY=256m", str(home / "bin" / "spark-class")),
             f"org.apache.spark.{main}",
-            *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments),
+            *("--host", host, "--port", "0", "--webui-port", "0", *arguments),
         ]
         output = self._directory / f"{name}.log"
         with output.open("wb") as file:
