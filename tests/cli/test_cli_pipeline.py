@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +23,10 @@ import pandas
 import psutil
 import pytest
 
+from support.brokers.admin import Admin
+from support.brokers.produce import Outgoing, write
 from support.brokers.secured import SecuredBroker
+from support.brokers.topic_contents import oracle_rows
 from support.harness.shell import headrace
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine makes Spark slow
@@ -119,6 +122,51 @@ def test_the_traffic_pipeline_fills_its_tables(tmp_path: Path, monkeypatch: pyte
     assert f"{MORE:,} new records in " in again.text
     check_tables(project, FIRST + MORE)
     assert not [it for it in psutil.Process().children(recursive=True) if "pipeline_process" in " ".join(it.cmdline())]
+
+
+def expected_alerts(readings: list[dict[str, Any]], threshold: float) -> dict[tuple[str, datetime], float]:
+    """The congestion of each road in each minute in which it becomes congested."""
+    by_minute: dict[tuple[str, datetime], list[float]] = defaultdict(list)
+    for reading in readings:
+        minute = datetime.fromisoformat(reading["at"]).replace(second=0, microsecond=0)
+        by_minute[reading["road"], minute].append(1 - reading["speed"] / reading["limit"])
+    congestion = {place: sum(values) / len(values) for place, values in by_minute.items()}
+    last = max(datetime.fromisoformat(reading["at"]) for reading in readings) - timedelta(seconds=30)
+    return {
+        (road, minute): value
+        for (road, minute), value in congestion.items()
+        if congestion.get((road, minute - timedelta(minutes=1)), 0.0) < threshold <= value
+        and minute + timedelta(minutes=1) <= last
+    }
+
+
+@pytest.mark.soak
+def test_the_traffic_pipeline_writes_each_alert_once(tmp_path: Path, servers: str, admin: Admin) -> None:
+    project = tmp_path / "traffic"
+    shutil.copytree(ROOT / "pipelines" / "traffic", project, ignore=shutil.ignore_patterns("state"))
+    topic, alerts = admin.create("readings", 6), admin.create("alerts")
+    spec = project / "spark-pipeline.yml"
+    text = spec.read_text().replace("traffic.topic: readings", f"traffic.topic: {topic}")
+    spec.write_text(text.replace("traffic.alerts: alerts", f"traffic.alerts: {alerts}"))
+    records = runpy.run_path(str(ROOT / "pipelines" / "traffic" / "sample.py"))["records"]
+    valid = []
+    for first, count in ((40_000, 8_000), (48_000, 8_000)):
+        rows = list(records(first, count))
+        write(servers, topic, [Outgoing(value, key, number % 6) for number, (key, value, _) in enumerate(rows)])
+        done = headrace("run", str(project), "-b", servers, "--master", "local[2]")
+        assert done.code == 0, done.err
+        for _, value, _ in rows:
+            with contextlib.suppress(ValueError, TypeError):
+                reading = json.loads(value)
+                datetime.fromisoformat(reading["at"])
+                if reading["road"] and 0 <= reading["speed"] <= 250 and reading["limit"] > 0:
+                    valid.append(reading)
+    found = [json.loads(row.value or b"") for row in oracle_rows(servers, alerts, isolation="read_committed")]
+    wanted = expected_alerts(valid, 0.3)
+    assert wanted, "the sample has roads that become congested"
+    assert sorted((alert["road"], alert["minute"][:16]) for alert in found) == sorted(
+        (road, minute.isoformat()[:16]) for road, minute in wanted
+    )
 
 
 class CommandLines(threading.Thread):
