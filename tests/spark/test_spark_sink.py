@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.local import LocalBroker
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered, write
 from support.brokers.topic_contents import oracle_rows
@@ -182,3 +184,22 @@ class TestFailedWrites:
     def test_an_unreachable_broker_is_named(self, spark: SparkSession) -> None:
         said = shown(lambda: save(frame(spark), "127.0.0.1:9", topic="t", **{"kafka.max.block.ms": "1500"}))
         assert "127.0.0.1:9" in said
+
+
+def test_missing_topics_and_brokers_are_named(spark: SparkSession) -> None:
+    with LocalBroker(properties={"auto.create.topics.enable": "false"}) as broker:
+        servers = broker.bootstrap_servers
+        said = shown(lambda: save(frame(spark), servers, **{"topic": "missing", "kafka.max.block.ms": "1500"}))
+        assert "topic missing is not there" in said
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in said
+        with contextlib.closing(Admin(servers)) as admin:
+            topic = admin.create("sink")
+        options = {
+            "topic": topic,
+            "kafka.request.timeout.ms": "1000",
+            "kafka.delivery.timeout.ms": "2000",
+            "kafka.max.block.ms": "2000",
+        }
+        save(frame(spark), servers, **options)
+    said = shown(lambda: save(frame(spark), servers, **options))
+    assert f"{topic}-0: not delivered within delivery.timeout.ms=2000" in said or servers in said

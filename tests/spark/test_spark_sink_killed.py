@@ -83,6 +83,28 @@ def test_every_record_is_visible_once_after_a_crash(admin: Admin, servers: str, 
     assert copy.found() == copy.wanted()
 
 
+def test_a_driver_that_stays_away_for_too_long_lists_what_is_missing(
+    admin: Admin, servers: str, tmp_path: Path
+) -> None:
+    copy = Copy(admin, servers, tmp_path)
+    copy.job["sink"]["kafka.transaction.timeout.ms"] = "8000"
+    numbered_topic(servers, copy.source, PARTITIONS, 2 * PER_BATCH)
+    with copy.driver(crash="after the first commit") as driver:
+        driver.end()
+        assert (tmp_path / "crashed").exists(), driver.said[-6000:]
+    before = copy.found("read_uncommitted")
+    time.sleep(8 + 10 + 2)  # the timeout, and the interval of the broker's check
+    for _ in range(2):
+        with copy.driver() as driver:
+            assert driver.end() == 1, driver.said[-6000:]
+            error = driver.told("error")
+        assert "Batch 1 of query" in error
+        assert "is written only in part: 1 of its 2 transactions were aborted" in error
+        assert "Missing: 50 rows of task 1" in error or "Missing: 50 rows of task 0" in error
+    assert copy.found("read_uncommitted") == before, "no task has started"
+    assert copy.found().total() == PER_BATCH + PER_BATCH // 2
+
+
 @pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly once", "at least once"])
 def test_drivers_killed_at_random(admin: Admin, servers: str, tmp_path: Path, exactly_once: bool) -> None:
     seed = random.randrange(10**6)

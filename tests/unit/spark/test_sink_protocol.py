@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 import pytest
@@ -31,7 +32,8 @@ DRIVER = ProducerIdentity(5, 3)
 
 
 def task(number: int, epoch: int = 4) -> TaskTransaction:
-    name = task_transactional_id("a-sink", "0123456789abcdef", number)
+    process = hashlib.sha256(b"%d" % (number // 4)).hexdigest()[:16]
+    name = task_transactional_id("a-sink", process, number % 4)
     return TaskTransaction(OpenTransaction(name, 2**40 + number, epoch), number, 10**6 + number)
 
 
@@ -45,10 +47,11 @@ class TestRecord:
         wanted = decision(12, tasks, "2f6ac1b1-6a2c-4fd4-a5a7-000000000000")
         parts = encode_decision(wanted)
         assert max(map(len, parts)) <= PART_SIZE
+        assert len(parts) <= 50, "the partitions of __consumer_offsets"
         assert decode_decision(parts[::-1], "a-sink") == wanted
 
     def test_the_latest_decision_counts(self) -> None:
-        older, newer = decision(1, 200), decision(1, 200).completed()
+        older, newer = decision(1, 1000), decision(1, 1000).completed()
         parts = encode_decision(older)
         parts[0:1] = encode_decision(newer)  # it has one part, which replaces the first one
         assert decode_decision(parts, "a-sink") == newer
@@ -57,7 +60,7 @@ class TestRecord:
         assert decode_decision([], "a-sink") is None
 
     def test_a_missing_part_is_an_error(self) -> None:
-        parts = encode_decision(decision(1, 200))
+        parts = encode_decision(decision(1, 1000))
         with pytest.raises(SinkError, match="is incomplete: offsets of its group were deleted"):
             decode_decision(parts[:-1], "a-sink")
         with pytest.raises(SinkError, match="is incomplete"):

@@ -216,16 +216,16 @@ class TransactionAdmin:
     async def _for_each(self, keys: list[Any], ask: Callable[[Any], Coroutine[Any, Any, T]]) -> dict[Any, T]:
         limit = asyncio.Semaphore(_IN_FLIGHT)
 
-        async def one(key: Any) -> T:
+        async def one(key: Any) -> tuple[T]:  # an error can also be a result
             async with limit:
-                return await ask(key)
+                return (await ask(key),)
 
         results = await asyncio.gather(*(one(key) for key in keys), return_exceptions=True)
         found: dict[Any, T] = {}
         for key, result in zip(keys, results, strict=True):
             if isinstance(result, BaseException):
                 raise result
-            found[key] = result
+            (found[key],) = result
         return found
 
     # -- committed offsets -------------------------------------------------------------------------------------------

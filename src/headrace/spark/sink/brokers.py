@@ -1,8 +1,9 @@
 """`Coordination` by the brokers of a cluster: transactions, and decisions in the metadata of committed offsets.
 
-The group of the offsets is the sink id. Their topic is one that exists and that nobody deletes while the query runs:
-the option decisionTopic, else the option topic, else Kafka's own __consumer_offsets. All topics of the group are read,
-so the topic can change between two runs of a query.
+The group of the offsets is the sink id. Brokers accept offsets only for partitions that exist, and drop those of
+deleted topics. So decisions are recorded under Kafka's own topic __consumer_offsets, which is never deleted and has 50
+partitions by default, unless the option decisionTopic names another one. All topics of the group are read, so the
+option can change between two runs of a query.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from ..._aio.produce.transaction_admin import TransactionAdmin
 from ..._machines.produce.idempotence import ProducerIdentity
 from ..._machines.produce.open_transaction import OpenTransaction, TransactionDescription
-from ...errors import KafkaError
+from ...errors import AuthorizationError, KafkaError
 from ...sync.producer import Producer
 from ...types import OffsetAndMetadata, TopicPartition
 from .. import producer_access
@@ -39,7 +40,7 @@ class BrokerCoordination:
         assert options.sink_id is not None
         self._producer = producer
         self._group = options.sink_id
-        self._topic = options.decision_topic or options.topic or _INTERNAL_TOPIC
+        self._topic = options.decision_topic or _INTERNAL_TOPIC
         given = options.settings.get(_TIMEOUT)
         self._timeouts = _TIMEOUTS_MS if given is None else (int(given),)
 
@@ -50,6 +51,8 @@ class BrokerCoordination:
                 f"exactlyOnce=true needs brokers with transaction.version={_NEEDED_VERSION} or above, but the cluster "
                 f"has {version}. Upgrade it (Kafka 4.0, then kafka-features.sh upgrade), or remove exactlyOnce"
             )
+        if self._topic != _INTERNAL_TOPIC and not self._producer.partitions_for_topic(self._topic):
+            raise OptionError(f"decisionTopic={self._topic} does not exist. Create it, or remove the option")
         for timeout_ms in self._timeouts:
             try:
                 return self._init(transactional_id, timeout_ms), timeout_ms
@@ -68,12 +71,29 @@ class BrokerCoordination:
         return decode_decision([each.metadata for each in offsets.values()], self._group)
 
     def record(self, driver: OpenTransaction, decision: BatchDecision) -> ProducerIdentity:
+        parts = encode_decision(decision)
+        if len(parts) > 1:
+            self._check_partitions(len(parts), len(decision.transactions))
         offsets = {
             TopicPartition(self._topic, number): OffsetAndMetadata(decision.batch, text)
-            for number, text in enumerate(encode_decision(decision))
+            for number, text in enumerate(parts)
         }
-        self._ask(lambda admin: admin.commit_offsets(driver, self._group, offsets))
+        try:
+            self._ask(lambda admin: admin.commit_offsets(driver, self._group, offsets))
+        except AuthorizationError as error:
+            raise SinkError(
+                f"The decision about a batch cannot be recorded: {error}. Allow this client Read on the topic "
+                f"{self._topic} and the group {self._group}, or set decisionTopic to a topic that it may read"
+            ) from error
         return self.end(driver, commits=True)
+
+    def _check_partitions(self, needed: int, tasks: int) -> None:
+        count = len(self._producer.partitions_for_topic(self._topic))
+        if count < needed:
+            raise SinkError(
+                f"The decision about {tasks} tasks needs {needed} partitions of the topic {self._topic}, which has "
+                f"{count}. Set decisionTopic to a topic with more partitions, or write fewer tasks with coalesce()"
+            )
 
     def end(self, transaction: OpenTransaction, *, commits: bool) -> ProducerIdentity:
         return self._ask(lambda admin: admin.end(transaction, commits=commits))

@@ -19,14 +19,16 @@ counts:
     (q, n + 1) or a later one      fails: the checkpoint is older than the topic
 
 The record is text in the metadata of committed offsets, which are limited to 4096 bytes. A decision with many
-transactions is split into parts, one for each partition number of the topic under which it is committed.
+transactions is split into parts, one for each partition of the topic under which it is committed.
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..._machines.produce.idempotence import ProducerIdentity
@@ -154,28 +156,26 @@ def find_orphans(
 
 
 def encode_decision(decision: BatchDecision, part_size: int = PART_SIZE) -> list[str]:
-    """The parts. Only the first one has the query and the batch."""
+    """The parts. Only the first one has the query and the batch. The list of transactions is compressed."""
+    entries = [[*task.transaction, task.partition, task.rows] for task in decision.transactions]
+    data = base64.b64encode(zlib.compress(_dump(entries).encode())).decode() if entries else ""
     head = {"query": decision.query, "batch": decision.batch, "complete": decision.is_complete}
-    groups: list[list[object]] = [[]]
-    size = len(_part(decision.sequence, 0, 1, head, []))
-    for task in decision.transactions:
-        entry = [*task.transaction, task.partition, task.rows]
-        added = len(_dump(entry)) + 1
-        if groups[-1] and size + added > part_size - 20:  # the number of parts is not known yet
-            groups.append([])
-            size = len(_part(decision.sequence, 0, 1, {}, []))
-        groups[-1].append(entry)
-        size += added
-    count = len(groups)
+    chunks: list[str] = []
+    while data or not chunks:
+        # The number of parts is not known yet.
+        room = part_size - len(_part(decision.sequence, 9999, 9999, {} if chunks else head, ""))
+        assert room > 0
+        chunks.append(data[:room])
+        data = data[room:]
     return [
-        _part(decision.sequence, number, count, head if number == 0 else {}, entries)
-        for number, entries in enumerate(groups)
+        _part(decision.sequence, number, len(chunks), {} if number else head, chunk)
+        for number, chunk in enumerate(chunks)
     ]
 
 
-def _part(sequence: int, number: int, count: int, head: Mapping[str, object], entries: list[object]) -> str:
+def _part(sequence: int, number: int, count: int, head: Mapping[str, object], chunk: str) -> str:
     fields = {"headrace.sink": _FORMAT, "sequence": sequence, "part": number, "parts": count, **head}
-    return _dump({**fields, "transactions": entries})
+    return _dump({**fields, "transactions": chunk})
 
 
 def _dump(value: object) -> str:
@@ -198,15 +198,13 @@ def decode_decision(texts: Sequence[str], sink_id: str) -> BatchDecision | None:
     head = parts.get(0)
     if head is None or parts.keys() != set(range(int(str(head["parts"])))):
         raise SinkError(f"The decision of sinkId={sink_id!r} is incomplete: offsets of its group were deleted")
-    transactions = []
-    for number in sorted(parts):
-        entries = parts[number]["transactions"]
-        assert isinstance(entries, list)
-        for name, producer_id, epoch, partition, rows in entries:
-            transactions.append(TaskTransaction(OpenTransaction(name, producer_id, epoch), partition, rows))
-    return BatchDecision(
-        sequence, str(head["query"]), int(str(head["batch"])), head["complete"] is True, tuple(transactions)
+    data = "".join(str(parts[number]["transactions"]) for number in sorted(parts))
+    entries = json.loads(zlib.decompress(base64.b64decode(data))) if data else []
+    transactions = tuple(
+        TaskTransaction(OpenTransaction(name, producer_id, epoch), partition, rows)
+        for name, producer_id, epoch, partition, rows in entries
     )
+    return BatchDecision(sequence, str(head["query"]), int(str(head["batch"])), head["complete"] is True, transactions)
 
 
 def _parse_part(text: str) -> dict[str, object] | None:
