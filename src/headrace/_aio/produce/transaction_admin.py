@@ -64,7 +64,9 @@ class TransactionAdmin:
     async def transaction_version(self, transactional_id: str) -> int:
         """The finalized feature level of the cluster; 0 if it has none."""
         coordinator = self._coordinator(transactional_id)
-        features = await self._client.retries.run("transaction.version", self._deadline(), coordinator.features)
+        features = await self._client.retries.run(
+            "asking for transaction.version", self._deadline(), coordinator.features
+        )
         return int(features.get("transaction.version", 0))
 
     # -- one transactional id ----------------------------------------------------------------------------------------
@@ -189,7 +191,7 @@ class TransactionAdmin:
         """The transactional ids with an open transaction that match a regular expression, of all brokers."""
 
         async def attempt() -> list[str]:
-            await self._client.learn(())
+            await self._client.fetch_metadata(())
             with self._client.lock:
                 nodes = list(self._client.cluster.brokers)
             if not nodes:

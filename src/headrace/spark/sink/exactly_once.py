@@ -21,7 +21,7 @@ from typing import Protocol
 
 from ..._machines.produce.idempotence import ProducerIdentity
 from ..._machines.produce.open_transaction import NOT_OPEN, OpenTransaction, TransactionDescription
-from ...errors import KafkaError
+from ...errors import HeadraceError, KafkaError
 from .protocol import (
     BatchDecision,
     BatchPlan,
@@ -134,17 +134,24 @@ class ExactlyOnceDriver:
         return completed, self._record(identity, completed)
 
     def _abort_orphans(self, identity: ProducerIdentity, decided: BatchDecision | None) -> None:
+        """If it fails, the next batch tries again. Until then, readers may have to wait, but nothing is wrong."""
+        try:
+            orphans = self._find_orphans(identity, decided)
+            if orphans:
+                log.info("Aborting %d transactions of attempts that failed or were not needed", len(orphans))
+                self._brokers.end_all(orphans, commits=False)
+        except HeadraceError as error:
+            log.warning("Transactions of attempts that failed or were not needed are not aborted yet: %s", error)
+
+    def _find_orphans(self, identity: ProducerIdentity, decided: BatchDecision | None) -> list[OpenTransaction]:
         listed = self._brokers.list_open(task_id_pattern(self._sink_id))
         if not listed:
-            return
+            return []
         described = self._brokers.describe(listed)
         driver = self._brokers.describe([self._driver_id]).get(self._driver_id)
         if driver is None or (driver.producer_id, driver.epoch) != identity:
-            return  # there is a newer plan
-        orphans = find_orphans(described, decided)
-        if orphans:
-            log.info("Aborting %d transactions of attempts that failed or were not needed", len(orphans))
-            self._brokers.end_all(orphans, commits=False)
+            return []  # there is a newer plan
+        return find_orphans(described, decided)
 
     def _transaction(self, identity: ProducerIdentity) -> OpenTransaction:
         return OpenTransaction(self._driver_id, *identity)
