@@ -96,13 +96,14 @@ class Producer:
 
     def _flush(self, seconds: float | None) -> None:
         accumulator = self._parts.accumulator
-        batches = accumulator.begin_flush()
+        flush = object()
         try:
+            batches = accumulator.begin_flush(flush)
             accumulator.waiting.wait_for(batches, seconds)
         except TimeoutError:
             raise self._parts.flush_timeout(seconds) from None
         finally:
-            accumulator.end_flush()
+            accumulator.end_flush(flush)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:

@@ -10,9 +10,9 @@ Everything runs on one event loop. Other threads use the cluster view, too: it i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
+import math
 import random
 import threading
 import uuid
@@ -61,8 +61,12 @@ class MetadataUpdater:
         self._watch = watch
         self._topics: set[str] | None = set()  # None: all topics
         self._refresh_wanted = asyncio.Event()
+        self._wants_all = False  # a refresh of all topics is requested ...
+        self._wanted: set[str] = set()  # ... or of these: a client that writes to many topics learns them one by one
+        self._last_of_all = -math.inf
         self._last_refresh = 0.0
         self._again: asyncio.TimerHandle | None = None
+        self._still_incomplete: set[str] = set()  # to ask for again
         self._incomplete = 0  # answers in a row without a leader or a topic
         self._keeper: asyncio.Task[None] | None = None
         self._rotation = itertools.count(random.randrange(1000))
@@ -78,11 +82,22 @@ class MetadataUpdater:
     def want_topics(self, topics: Iterable[str] | None) -> None:
         """Keeps the metadata of these topics (None: of all) fresh from now on, and of no others."""
         before, self._topics = self._topics, None if topics is None else set(topics)
-        if before is not None and (self._topics is None or self._topics - before):
+        if before is None:
+            return
+        if self._topics is None:
             self._last_refresh = 0.0  # somebody waits for the new topics: without the pause after the last refresh
             self.refresh_soon()
+        elif new := self._topics - before:
+            self._last_refresh = 0.0
+            self._ask_for(new)
 
     def refresh_soon(self) -> None:
+        self._wants_all = True
+        self._ask_for(())
+
+    def _ask_for(self, names: Iterable[str]) -> None:
+        """Refreshes the metadata of these topics soon, not necessarily that of the others."""
+        self._wanted.update(names)
         self._ensure_keeper()
         self._refresh_wanted.set()
 
@@ -93,9 +108,11 @@ class MetadataUpdater:
     async def _keep_fresh(self) -> None:
         failures = 0
         while not self._is_closed:
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(self._config.metadata_max_age_ms / 1000):
                     await self._refresh_wanted.wait()
+            except TimeoutError:
+                self._wants_all = True
             if failures == 0 and (since := self._loop.time() - self._last_refresh) < self._retries.pause(1):
                 await asyncio.sleep(self._retries.pause(1) - since)
             self._refresh_wanted.clear()
@@ -109,7 +126,7 @@ class MetadataUpdater:
                 if error is self._connections.refusal:
                     self._keeper = None
                     return
-                self._refresh_wanted.set()
+                self.refresh_soon()
                 await asyncio.sleep(self._retries.pause(failures))
                 continue
             self._last_refresh = self._loop.time()
@@ -118,29 +135,41 @@ class MetadataUpdater:
 
     async def _refresh(self) -> None:
         asked = None if self._topics is None else frozenset(self._topics)
+        now = self._loop.time()
+        if self._wants_all or now - self._last_of_all >= self._config.metadata_max_age_ms / 1000:
+            self._last_of_all = now
+        elif asked is not None:
+            asked &= self._wanted
+        self._wants_all = False
+        self._wanted.clear()
         answer = await self.request(asked)
         with self._lock:
             self._cluster.apply(answer, complete=asked is None, names=asked)
             self._on_metadata()
             names = self._cluster.topics if asked is None else asked
-            leaderless = any(
-                partition.leader.node not in self._cluster.brokers
+            leaderless = {
+                name
                 for name in names
                 if (topic := self._cluster.topics.get(name))
-                for partition in topic.partitions.values()
-            )
-            missing = {code for name in names if (code := self._cluster.topic_errors.get(name)) is not None}
+                and any(each.leader.node not in self._cluster.brokers for each in topic.partitions.values())
+            }
+            missing = {name: code for name in names if (code := self._cluster.topic_errors.get(name)) is not None}
         if not leaderless and not missing:
             self._incomplete = 0
             return
         # An election is in progress, a topic is being created, or a right is missing: ask again after a pause.
         self._incomplete += 1
         pause = self._retries.pause(1 + self._incomplete)
-        if not leaderless and missing == {ErrorCode.topic_authorization_failed}:
+        if not leaderless and set(missing.values()) == {ErrorCode.topic_authorization_failed}:
             pause = REFUSAL.seconds(self._incomplete, random.random())
         if self._again is not None:
             self._again.cancel()  # otherwise each requested refresh would schedule one more
-        self._again = self._loop.call_later(pause, self.refresh_soon)
+        self._still_incomplete |= leaderless | missing.keys()
+        self._again = self._loop.call_later(pause, self._ask_again)
+
+    def _ask_again(self) -> None:
+        names, self._still_incomplete = self._still_incomplete, set()
+        self._ask_for(names)
 
     async def fetch_unknown_topics(self, names: Iterable[str]) -> None:
         """Fetches metadata of those of these topics that are unknown, once. Missing topics stay unknown."""

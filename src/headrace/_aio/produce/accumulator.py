@@ -82,7 +82,7 @@ class Accumulator:
         self._closed: list[ProducerBatch] = []
         self._opened: deque[ProducerBatch] = deque()  # the oldest first; some are closed already
         self._ages: deque[ProducerBatch] = deque()  # the oldest first; some are done already
-        self._flushes = 0
+        self._flushes: set[object] = set()
         self._memory_waiters: list[Flag] = []
         self._waiting_since = 0.0  # of the first of them
         self._metadata_waiters: list[Flag] = []
@@ -423,17 +423,18 @@ class Accumulator:
 
     # -- flush and the end -----------------------------------------------------------------------------------------
 
-    def begin_flush(self) -> list[ProducerBatch]:
-        """The batches that are not done yet. Until `end_flush`, none of them lingers."""
+    def begin_flush(self, flush: object) -> list[ProducerBatch]:
+        """The batches that are not done yet. Until `end_flush`, none of them lingers. `flush` stands for the call: an
+        interrupt (Ctrl-C) may come at any moment, and then the caller ends what was perhaps not begun."""
         with self.lock:
-            self._flushes += 1
+            self._flushes.add(flush)
             pending = [batch for batch in list(self.incomplete) if len(batch)]
         self.wake()
         return pending
 
-    def end_flush(self) -> None:
+    def end_flush(self, flush: object) -> None:
         with self.lock:
-            self._flushes -= 1
+            self._flushes.discard(flush)
 
     def accept(self) -> None:
         """Records are accepted again, after `refuse`."""

@@ -124,14 +124,15 @@ class AsyncProducer:
 
     async def _flush(self, seconds: float | None) -> None:
         accumulator = self._parts.accumulator
-        batches = accumulator.begin_flush()
+        flush = object()
         try:
+            batches = accumulator.begin_flush(flush)
             async with asyncio.timeout(seconds):
                 await accumulator.waiting.wait_for_async(batches)
         except TimeoutError:
             raise self._parts.flush_timeout(seconds) from None
         finally:
-            accumulator.end_flush()
+            accumulator.end_flush(flush)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 

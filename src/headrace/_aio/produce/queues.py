@@ -50,11 +50,11 @@ class Queues:
         self.brokers: dict[int, BrokerQueue] = {}
         self._client = client
         self._max_in_flight = max_in_flight
-        self._partitions: dict[TopicPartition, PartitionQueue] = {}
+        self._topics: dict[str, dict[int, PartitionQueue]] = {}
         self._leaderless: dict[TopicPartition, PartitionQueue] = {}
 
     def __iter__(self) -> Iterator[PartitionQueue]:
-        return iter(self._partitions.values())
+        return (queue for partitions in list(self._topics.values()) for queue in list(partitions.values()))
 
     def append(self, batch: ProducerBatch) -> None:
         queue = self.of(batch)
@@ -62,11 +62,12 @@ class Queues:
         self.make_ready(queue)
 
     def of(self, batch: ProducerBatch) -> PartitionQueue:
-        tp = TopicPartition(batch.topic, batch.partition)
-        queue = self._partitions.get(tp)
+        partitions = self._topics.setdefault(batch.topic, {})
+        queue = partitions.get(batch.partition)
         if queue is None:
             batches: PartitionBatches[ProducerBatch] = PartitionBatches(self._max_in_flight)
-            queue = self._partitions[tp] = PartitionQueue(tp, batches)
+            queue = PartitionQueue(TopicPartition(batch.topic, batch.partition), batches)
+            partitions[batch.partition] = queue
         return queue
 
     def make_ready(self, queue: PartitionQueue) -> None:
@@ -111,7 +112,7 @@ class Queues:
 
     def lengths(self, topic: str) -> Mapping[int, int]:
         """How many batches of each partition of a topic are not done."""
-        return {tp.partition: len(queue.batches) for tp, queue in list(self._partitions.items()) if tp.topic == topic}
+        return {number: len(queue.batches) for number, queue in list(self._topics.get(topic, {}).items())}
 
     def unavailable(self, topic: str, since: float) -> set[int]:
         """The partitions of a topic whose leader has taken none of the waiting batches since then."""
@@ -125,5 +126,5 @@ class Queues:
 
     def pending(self, topic: str, partition: int) -> int:
         """How many batches of a partition wait to be sent for the first time."""
-        queue = self._partitions.get(TopicPartition(topic, partition))
+        queue = self._topics.get(topic, {}).get(partition)
         return 0 if queue is None else queue.batches.pending

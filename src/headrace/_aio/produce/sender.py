@@ -298,6 +298,9 @@ class Sender:
         try:
             broker.connection = await self._client.connection(broker.node)
         except HeadraceError as error:
+            if error is self._client.connections.refusal:  # all brokers refuse this client, now and later
+                self.fail_all(error)
+                return
             for queue in broker.ready.values():
                 queue.last_error = error
             self._client.refresh_soon()
