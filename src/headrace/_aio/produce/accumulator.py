@@ -19,7 +19,6 @@ twice, or be empty; `take_closed` sorts that out on the producer's thread, where
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import deque
@@ -27,32 +26,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ..._machines.cluster import Cluster
-from ..._machines.produce.partitioner import StickyPartitioner
 from ..._protocol.codes import kafka_error
 from ..._record_batch import BufferMemory, Delivery, OpenBatches, ProducerBatch
 from ...config.producer import ProducerConfig
 from ...errors import AuthorizationError, ConfigError, HeadraceError, RecordTooLargeError, RequestTimeoutError
 from ..flag import Flag
 from .delivery import DeliveryWaiting
+from .topic_batches import TopicBatches
 
 _HASHES = {"default": "murmur2", "murmur2_random": "murmur2", "consistent_random": "crc32"}
 _GROWTH = 16  # how many times batch.size a batch may have while others wait to be sent
 _FULL = 0.75  # of buffer.memory: above it, those who wait for room are not woken
 _LONGEST_WAIT = 0.05  # seconds after which those who wait for room are woken nevertheless
-_QUEUES_AGE = 0.05  # seconds after which the lengths of the queues are looked at again
-
-
-class TopicBatches:
-    """The open batches of one topic, and where its records without a key go."""
-
-    def __init__(self, name: str, open_batches: OpenBatches, sticky: StickyPartitioner) -> None:
-        self.name = name
-        self.open = open_batches
-        self.with_leader: list[int] = []
-        self.available: list[int] = []  # the same, without those whose leader takes nothing
-        self.last_used = 0.0
-        self.sticky = sticky
-        self.queues_seen = 0.0
 
 
 class Accumulator:
@@ -128,7 +113,7 @@ class Accumulator:
             current = batches.open.sticky
             if current is not None:
                 self._close_open(batches, current, is_full=True)
-            batches.open.sticky = partition = batches.sticky.partition(batches.available, len(batches.open))
+            partition = batches.draw()
             if batches.open.get(partition) is not None:
                 return
         else:
@@ -159,23 +144,7 @@ class Accumulator:
             return
         self._closed.append(batch)
         batches.open.take(partition)
-        if partition == batches.open.sticky:
-            self._follow_queues(batches)
-            # A full batch counts as batch.size: the record that did not fit is not in it.
-            size = max(batch.size, self._config.batch_size) if is_full else batch.size
-            batches.sticky.appended(size, batches.available, len(batches.open), is_batch_full=is_full)
-            batches.open.sticky = batches.sticky.partition(batches.available, len(batches.open))
-
-    def _follow_queues(self, batches: TopicBatches) -> None:
-        now = time.monotonic()
-        if now - batches.queues_seen < _QUEUES_AGE:
-            return
-        batches.queues_seen = now
-        config = self._config
-        if config.partitioner_availability_timeout_ms and config.partitioner_adaptive_partitioning_enable:
-            slow = self.unavailable(batches.name, now - config.partitioner_availability_timeout_ms / 1000)
-            batches.available = [each for each in batches.with_leader if each not in slow] or batches.with_leader
-        batches.sticky.queues_changed(self.queue_lengths(batches.name), batches.available)
+        batches.closed(batch, is_full=is_full)
 
     def add_encoded(self, batches: Iterable[ProducerBatch]) -> None:
         """Batches that were encoded elsewhere. They come after the records that were appended before."""
@@ -302,21 +271,11 @@ class Accumulator:
             if batches is not None:
                 self._close_topic(batches)
             batches = self._new_topic(name, count)
-        batches.open.grow(count)
-        batches.with_leader = batches.available = sorted(
-            number for number, each in topic.partitions.items() if each.leader.node in self.cluster.brokers
-        )
+        batches.follow(topic, self.cluster)
 
     def _new_topic(self, name: str, count: int) -> TopicBatches:
-        config = self._config
-        batches = TopicBatches(
-            name,
-            OpenBatches(count, self.key_hash, self.memory, config.max_request_size),
-            StickyPartitioner(
-                config.batch_size, random.random, is_adaptive=config.partitioner_adaptive_partitioning_enable
-            ),
-        )
-        batches.last_used = time.monotonic()
+        open_batches = OpenBatches(count, self.key_hash, self.memory, self._config.max_request_size)
+        batches = TopicBatches(name, open_batches, self._config, self.queue_lengths, self.unavailable)
         self._topics[name] = batches
         self._wanted.discard(name)
         if self._refusal is None:
@@ -332,16 +291,7 @@ class Accumulator:
     def draw_partitions(self, topic: str, count: int) -> list[int]:
         """Sticky partitions for the next `count` batches of records without a key."""
         with self.lock:
-            batches = self._topics[topic]
-            self._follow_queues(batches)
-            drawn = []
-            for _ in range(count):
-                drawn.append(batches.sticky.partition(batches.available, len(batches.open)))
-                size = max(1, self._config.batch_size)
-                batches.sticky.appended(size, batches.available, len(batches.open), is_batch_full=True)
-            if batches.open.sticky is not None and batches.open.get(batches.open.sticky) is None:
-                batches.open.sticky = batches.sticky.partition(batches.available, len(batches.open))
-            return drawn
+            return self._topics[topic].draw_many(count)
 
     # -- the sender, on the producer's thread ----------------------------------------------------------------------
 
