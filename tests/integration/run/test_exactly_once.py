@@ -13,6 +13,7 @@ import pytest
 from headrace import AsyncProducer, Producer, ProducerRecord, Record, TopicPartition
 from headrace.errors import ConfigError
 from support.brokers.admin import Admin, unique
+from support.brokers.group_configs import set_session_timeout
 from support.brokers.produce import numbered_topic
 from support.brokers.topic_contents import oracle_rows
 from support.harness.run_kinds import DEADLINE, Kind, until
@@ -130,7 +131,9 @@ def test_nothing_is_lost_or_doubled_when_members_are_killed(admin: Admin, server
     """Two members; one of them is killed under a running producer, again and again."""
     source, target, group = admin.create("numbers", PARTITIONS), admin.create("copies", 2), unique("g")
     settings = [f"{name.replace('_', '.')}={value}" for name, value in way.items()]
-    if "group.protocol=consumer" not in settings:
+    if "group.protocol=consumer" in settings:
+        set_session_timeout(servers, group, 2000)
+    else:
         settings += ["session.timeout.ms=2000", "heartbeat.interval.ms=200"]
     program = [sys.executable, "-m", "support.programs.exactly_once_member", servers, group, source, target]
     seed = random.randrange(2**32)
