@@ -81,8 +81,7 @@ class Producer:
     def send_arrow(self, topic: str | None, data: object) -> Deliveries:
         parts = self._parts
         deliveries = Deliveries(parts.accumulator.waiting)
-        for name, flag in send_columns(parts, topic, data, deliveries):
-            deadline = time.monotonic() + parts.config.max_block_ms / 1000
+        for name, flag, deadline in send_columns(parts, topic, data, deliveries):
             while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):
                 if time.monotonic() >= deadline:
                     raise parts.accumulator.timeout_error(name)

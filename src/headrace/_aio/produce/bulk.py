@@ -11,6 +11,7 @@ from ..._record_batch import ColumnEncoder, Delivery, ProducerBatch, RowError
 from ...errors import ConfigError, HeadraceError, RecordTooLargeError
 from ...records import Records
 from ..flag import Flag
+from .accumulator import Accumulator
 from .delivery import DeliveryWaiting
 from .parts import ProducerParts
 
@@ -78,9 +79,10 @@ class Deliveries:
 
 def send_columns(
     parts: ProducerParts, topic: str | None, data: object, deliveries: Deliveries
-) -> Generator[tuple[str, Flag], None, None]:
-    """Encodes Arrow data and hands it to the sender. Yields a topic and what has to happen before more of its records
-    can be sent."""
+) -> Generator[tuple[str, Flag, float], None, None]:
+    """Encodes Arrow data and hands it to the sender. Yields a topic, what has to happen before more of its records can
+    be sent, and until when to wait: max.block.ms after records of the topic were sent last. Raises the timeout itself
+    if things happen, but not the right ones: metadata arrives, and the topic is still missing."""
     parts.guard.check()
     if topic is not None:
         topic_of(topic, "topic")
@@ -97,12 +99,16 @@ def send_columns(
         if name is None:
             raise ConfigError("send_arrow() needs a topic, or a column topic without nulls")
         since = accumulator.metadata_version
+        deadline = time.monotonic() + config.max_block_ms / 1000
         while (flag := accumulator.know_topic(name, since)) is not None:
-            yield name, flag
+            _check_deadline(accumulator, name, deadline)
+            yield name, flag, deadline
         count = accumulator.partition_count(name)
         while True:
+            deadline = time.monotonic() + config.max_block_ms / 1000
             while (flag := accumulator.make_room(2 * chunk)) is not None:  # batches that are not full come on top
-                yield name, flag
+                _check_deadline(accumulator, name, deadline)
+                yield name, flag, deadline
             try:
                 encoded = encoder.encode(
                     partition_count=count,
@@ -128,6 +134,11 @@ def send_columns(
             ]
             accumulator.add_encoded(batches)
             deliveries.add_batches(batches)
+
+
+def _check_deadline(accumulator: Accumulator, topic: str, deadline: float) -> None:
+    if time.monotonic() >= deadline:
+        raise accumulator.timeout_error(topic)
 
 
 def arguments_of(row: Any) -> dict[str, Any]:

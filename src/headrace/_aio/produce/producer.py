@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -103,9 +104,9 @@ class AsyncProducer:
         """
         parts = self._parts
         deliveries = Deliveries(parts.accumulator.waiting)
-        for name, flag in send_columns(parts, topic, data, deliveries):
+        for name, flag, deadline in send_columns(parts, topic, data, deliveries):
             try:
-                async with asyncio.timeout(parts.config.max_block_ms / 1000):
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                     await flag.wait_async()
             except TimeoutError:
                 raise parts.accumulator.timeout_error(name) from None
