@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace import Producer
+from headrace.local import LocalBroker
+from headrace.spark import producer_access
+from headrace.spark.sink.protocol import driver_transactional_id
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered, write
 from support.brokers.topic_contents import oracle_rows
@@ -67,6 +72,24 @@ class TestBatches:
             save(spark.range(0, 100, 1, 3).selectExpr(rows), servers, topic, sink)
         save(spark.range(5).selectExpr("cast(id as string) as value"), servers, topic, sink)
         assert values(servers, topic) == expected(5), "no open transaction hides them"
+
+
+def test_transactions_without_timeouts_are_used_where_brokers_allow_them(spark: SparkSession) -> None:
+    allowed = {"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"}
+    rows = "case when id = 99 then raise_error('failed on purpose') else cast(id as string) end as value"
+    with LocalBroker(properties=allowed) as broker:
+        servers, topic, sink = broker.bootstrap_servers, "once", unique("sink")
+        with contextlib.closing(Admin(servers)) as admin:
+            admin.create(topic, PARTITIONS, name=topic)
+        save(spark.range(0, 50, 1, 3).selectExpr("cast(id as string) as value"), servers, topic, sink)
+        with Producer(bootstrap_servers=servers) as producer:
+            names = [driver_transactional_id(sink)]
+            found = producer_access.ask_coordinators(producer, lambda admin: admin.describe(names))
+            assert found[names[0]].timeout_ms == 2**31 - 1
+        with pytest.raises(PySparkException, match="failed on purpose"):
+            save(spark.range(0, 100, 1, 3).selectExpr(rows), servers, topic, sink)
+        save(spark.range(50, 60).selectExpr("cast(id as string) as value"), servers, topic, sink)
+        assert values(servers, topic) == expected(60)
 
 
 class TestStreams:

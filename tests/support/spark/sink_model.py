@@ -137,7 +137,7 @@ class StoppableBrokers:
         self._at(f"after {name}")
         return result
 
-    def init(self, transactional_id: str) -> tuple[ProducerIdentity, int]:
+    def init(self, transactional_id: str) -> tuple[ProducerIdentity, int | None]:
         return self._call("init", lambda: self._cluster.init(transactional_id)), TIMEOUT_MS
 
     def latest_decision(self) -> BatchDecision | None:

@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from headrace._machines.produce.idempotence import ProducerIdentity
 from headrace._machines.produce.open_transaction import OpenTransaction
 from headrace._protocol.codes import kafka_error
+from headrace.errors import UnsupportedVersionError
 from headrace.spark import producer_access
 from headrace.spark.options.parsers import OptionError
 from headrace.spark.options.sink import SinkOptions
@@ -24,20 +25,25 @@ from headrace.sync.producer import Producer
 from headrace.types import OffsetAndMetadata, TopicPartition
 
 GIVEN = {"kafka.bootstrap.servers": "localhost:9092", "exactlyOnce": "true", "sinkId": "s"}
+NOT_YET = UnsupportedVersionError("the broker supports InitProducerId versions 0 to 5")
+DENIED = kafka_error(ErrorCode.transactional_id_authorization_failed, "InitProducerId")
 
 
 class OldBroker:
     """A `TransactionAdmin` of brokers with limits."""
 
-    def __init__(self, version: int = 2, max_timeout_ms: int = 900_000) -> None:
+    def __init__(self, version: int = 2, max_timeout_ms: int = 900_000, two_phase: Exception | None = NOT_YET) -> None:
         self._version = version
+        self._two_phase = two_phase
         self._max_timeout_ms = max_timeout_ms
         self.committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
 
     async def transaction_version(self, transactional_id: str) -> int:
         return self._version
 
-    async def init(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+    async def init(self, transactional_id: str, timeout_ms: int, *, is_two_phase: bool = False) -> ProducerIdentity:
+        if is_two_phase and self._two_phase is not None:
+            raise self._two_phase
         if timeout_ms > self._max_timeout_ms:
             raise kafka_error(ErrorCode.invalid_transaction_timeout, "InitProducerId")
         return ProducerIdentity(1, 0)
@@ -86,6 +92,15 @@ def test_a_given_timeout_is_used_or_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert coordination(monkeypatch, OldBroker(), **options).init("s-driver")[1] == 120_000
     with pytest.raises(OptionError, match=r"kafka\.transaction\.timeout\.ms=120000 exceeds the limit of the brokers"):
         coordination(monkeypatch, OldBroker(max_timeout_ms=60_000), **options).init("s-driver")
+
+
+@pytest.mark.parametrize(("answer", "expected"), [(None, None), (NOT_YET, 900_000), (DENIED, 900_000)])
+def test_transactions_have_no_timeout_where_brokers_allow_that(
+    monkeypatch: pytest.MonkeyPatch, answer: Exception | None, expected: int | None
+) -> None:
+    assert coordination(monkeypatch, OldBroker(two_phase=answer)).init("s-driver")[1] == expected
+    timeout = {"kafka__transaction__timeout__ms": "120000"}
+    assert coordination(monkeypatch, OldBroker(two_phase=answer), **timeout).init("s-driver")[1] == 120_000
 
 
 @pytest.mark.parametrize(

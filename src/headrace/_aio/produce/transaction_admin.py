@@ -71,9 +71,9 @@ class TransactionAdmin:
 
     # -- one transactional id ----------------------------------------------------------------------------------------
 
-    async def init(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
-        """Fences all users of the id, and aborts its open transaction."""
-        request = TransactionRequests(transactional_id, timeout_ms).init(None)
+    async def init(self, transactional_id: str, timeout_ms: int, *, is_two_phase: bool = False) -> ProducerIdentity:
+        """Fences all users of the id, and aborts its open transaction. `is_two_phase`: without a timeout (KIP-939)."""
+        request = TransactionRequests(transactional_id, timeout_ms, is_two_phase=is_two_phase).init(None)
         body = await self._send(request, transactional_id)
         return ProducerIdentity(body.producer_id, body.producer_epoch)
 

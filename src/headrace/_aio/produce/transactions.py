@@ -59,7 +59,11 @@ class Transactions:
         on_abort: Callable[[HeadraceError], None],
     ) -> None:
         assert config.transactional_id is not None
-        self.machine = TransactionManager(config.transactional_id, config.transaction_timeout_ms)
+        self.machine = TransactionManager(
+            config.transactional_id,
+            config.transaction_timeout_ms,
+            is_two_phase=config.transaction_two_phase_commit_enable,
+        )
         self.transactional_id = config.transactional_id
         self._client = client
         self._accumulator = accumulator

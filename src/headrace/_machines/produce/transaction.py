@@ -122,13 +122,13 @@ _ADVICE = {
 class TransactionManager:
     """The machine above. Batches are sent with `identity`, in the versions `produce_versions`."""
 
-    def __init__(self, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(self, transactional_id: str, timeout_ms: int, *, is_two_phase: bool = False) -> None:
         self.state = TransactionState.UNINITIALIZED
         self.identity: ProducerIdentity | None = None
         self.cause: HeadraceError | None = None
         """The error that led to ABORTABLE_ERROR or FATAL_ERROR."""
         self._transactional_id = transactional_id
-        self._requests = TransactionRequests(transactional_id, timeout_ms)
+        self._requests = TransactionRequests(transactional_id, timeout_ms, is_two_phase=is_two_phase)
         self._call: PendingCall | None = None
         self._in_flight: TransactionRequest | None = None
         self._is_fenced = False

@@ -44,6 +44,9 @@ _VERSIONS = {
 }
 
 
+_TWO_PHASE = VersionRange(6, 6)  # of InitProducerId; brokers offer it only with unstable.api.versions.enable so far
+
+
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class TransactionRequest:
     """A request to the coordinator of the transaction, or of `group` if it is not None. It is sent with the highest
@@ -59,9 +62,11 @@ class TransactionRequest:
 class TransactionRequests:
     """Makes the requests of one transactional id."""
 
-    def __init__(self, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(self, transactional_id: str, timeout_ms: int, *, is_two_phase: bool = False) -> None:
+        """`is_two_phase`: the transactions have no timeout (KIP-939)."""
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
+        self._is_two_phase = is_two_phase
 
     def init(self, identity: ProducerIdentity | None) -> TransactionRequest:
         """With the current identity, the answer is the next epoch, unless another producer has fenced this one."""
@@ -73,6 +78,9 @@ class TransactionRequests:
             "producer_epoch": epoch,
         }
         api = TransactionApi.INIT_PRODUCER_ID
+        if self._is_two_phase:
+            two_phase = {"enable2_pc": True, "keep_prepared_txn": False}
+            return TransactionRequest(api, _TWO_PHASE, {**fields, **two_phase})
         return TransactionRequest(api, versions_of(2, api), fields)
 
     def add_partitions(self, identity: ProducerIdentity, partitions: Iterable[TopicPartition]) -> TransactionRequest:

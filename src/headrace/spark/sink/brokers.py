@@ -8,6 +8,7 @@ option can change between two runs of a query.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from ..._aio.produce.transaction_admin import TransactionAdmin
 from ..._machines.produce.idempotence import ProducerIdentity
 from ..._machines.produce.open_transaction import OpenTransaction, TransactionDescription
-from ...errors import AuthorizationError, KafkaError
+from ...errors import AuthorizationError, KafkaError, UnsupportedVersionError
 from ...sync.producer import Producer
 from ...types import OffsetAndMetadata, TopicPartition
 from .. import producer_access
@@ -42,9 +43,10 @@ class BrokerCoordination:
         self._group = options.sink_id
         self._topic = options.decision_topic or _INTERNAL_TOPIC
         given = options.settings.get(_TIMEOUT)
+        self._tries_two_phase = given is None
         self._timeouts = _TIMEOUTS_MS if given is None else (int(given),)
 
-    def init(self, transactional_id: str) -> tuple[ProducerIdentity, int]:
+    def init(self, transactional_id: str) -> tuple[ProducerIdentity, int | None]:
         version = self._ask(lambda admin: admin.transaction_version(transactional_id))
         if version < _NEEDED_VERSION:
             raise SinkError(
@@ -53,6 +55,9 @@ class BrokerCoordination:
             )
         if self._topic != _INTERNAL_TOPIC and not self._producer.partitions_for_topic(self._topic):
             raise OptionError(f"decisionTopic={self._topic} does not exist. Create it, or remove the option")
+        if self._tries_two_phase:
+            with contextlib.suppress(UnsupportedVersionError, AuthorizationError):  # the brokers do not allow it
+                return self._init(transactional_id, self._timeouts[0], is_two_phase=True), None
         for timeout_ms in self._timeouts:
             try:
                 return self._init(transactional_id, timeout_ms), timeout_ms
@@ -63,8 +68,8 @@ class BrokerCoordination:
             f"kafka.{_TIMEOUT}={self._timeouts[-1]} exceeds the limit of the brokers, transaction.max.timeout.ms"
         )
 
-    def _init(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
-        return self._ask(lambda admin: admin.init(transactional_id, timeout_ms))
+    def _init(self, transactional_id: str, timeout_ms: int, *, is_two_phase: bool = False) -> ProducerIdentity:
+        return self._ask(lambda admin: admin.init(transactional_id, timeout_ms, is_two_phase=is_two_phase))
 
     def latest_decision(self) -> BatchDecision | None:
         offsets = self._ask(lambda admin: admin.committed(self._group))

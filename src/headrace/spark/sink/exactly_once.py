@@ -44,8 +44,9 @@ _SHOWN = 20
 class Coordination(Protocol):
     """What the driver asks of the brokers. Every call is retried until it is answered, or raises."""
 
-    def init(self, transactional_id: str) -> tuple[ProducerIdentity, int]:
-        """Fences older users of the id. Returns the identity, and the timeout of transactions that brokers accept."""
+    def init(self, transactional_id: str) -> tuple[ProducerIdentity, int | None]:
+        """Fences older users of the id. Returns the identity, and the timeout of transactions that brokers accept; None
+        if they accept transactions without one."""
 
     def latest_decision(self) -> BatchDecision | None: ...
 

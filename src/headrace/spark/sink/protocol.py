@@ -77,8 +77,8 @@ class BatchPlan:
     driver: ProducerIdentity
     """Of the driver's transactional id. A newer plan, of any driver, fences it."""
     decided: BatchDecision | None
-    timeout_ms: int
-    """Of the transactions of tasks."""
+    timeout_ms: int | None
+    """Of the transactions of tasks. None: they have no timeout (two-phase commit, KIP-939)."""
     job: str | None = None
     """A name of this write, if it is not a micro-batch of a query."""
 

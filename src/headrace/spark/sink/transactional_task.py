@@ -111,12 +111,12 @@ def _has_ended(transaction: OpenTransaction, producer: Producer) -> bool:
 
 def _producer_of(slot: TransactionSlot, options: SinkOptions, plan: BatchPlan) -> Producer:
     if slot.producer is None:
-        settings = {
-            **options.settings,
-            "transactional.id": slot.transactional_id,
-            "transaction.timeout.ms": str(plan.timeout_ms),
-        }
-        slot.producer = Producer(settings)
+        ends = (
+            {"transaction.two.phase.commit.enable": "true"}
+            if plan.timeout_ms is None
+            else {"transaction.timeout.ms": str(plan.timeout_ms)}
+        )
+        slot.producer = Producer({**options.settings, **ends, "transactional.id": slot.transactional_id})
     return slot.producer
 
 
