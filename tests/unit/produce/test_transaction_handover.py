@@ -71,3 +71,13 @@ def test_transactions_of_version_1_cannot_be_handed_over() -> None:
 def test_only_the_same_transaction_is_open(state: str, epoch: int, expected: bool) -> None:
     description = TransactionDescription(state, 9, epoch, 0, 1)
     assert description.has_open(OpenTransaction("an-id", 9, 4)) is expected
+
+
+def test_transactions_without_a_timeout_are_asked_for_in_version_6() -> None:
+    machine = TransactionManager("an-id", 60_000, is_two_phase=True)
+    machine.init()
+    request = machine.take_request(0)
+    assert request is not None
+    assert request.versions == (6, 6)
+    assert request.fields["enable2_pc"] is True
+    assert request.fields["keep_prepared_txn"] is False, "an open transaction of this id is aborted"
