@@ -145,9 +145,9 @@ def test_a_topic_without_rights_is_named_and_others_are_written(
     make_producer: MakeProducer, secured: SecuredBroker
 ) -> None:
     allowed, hidden, visible = (secured.create(name) for name in ("allowed", "hidden", "visible"))
-    secured.allow("stranger", "topic", allowed, "write", "describe")
-    secured.allow("stranger", "topic", visible, "describe")
-    producer = make_producer(secured.broker.config_of("stranger"))
+    secured.allow("writer", "topic", allowed, "write", "describe")
+    secured.allow("writer", "topic", visible, "describe")
+    producer = make_producer(secured.broker.config_of("writer"))
     with pytest.raises(AuthorizationError, match=f"{hidden}.*Write") as caught:
         producer.send(hidden, b"")
     assert caught.value.topics == {hidden}

@@ -58,12 +58,12 @@ def test_a_wrong_password_is_an_error_of_send_and_not_tried_again(secured: Secur
 
 def test_a_missing_right_to_write_is_an_error_that_names_the_topic(secured: SecuredBroker) -> None:
     topic = secured.create("t")
-    secured.allow("stranger", "topic", topic, "describe")
-    with Producer(secured.broker.config_of("stranger", "PLAIN"), enable_idempotence=False, acks=1) as producer:
+    secured.allow("writer", "topic", topic, "describe")
+    with Producer(secured.broker.config_of("writer", "PLAIN"), enable_idempotence=False, acks=1) as producer:
         with pytest.raises(AuthorizationError, match=topic) as caught:
             producer.send(topic, b"").result(30)
         assert caught.value.topics == {topic}
-        secured.allow("stranger", "topic", topic, "write")
+        secured.allow("writer", "topic", topic, "write")
         producer.send(topic, b"allowed").result(30)
     assert contents(secured, topic, 1) == [b"allowed"]
 
@@ -71,7 +71,7 @@ def test_a_missing_right_to_write_is_an_error_that_names_the_topic(secured: Secu
 def test_a_topic_that_may_not_be_described_is_an_error_of_send(secured: SecuredBroker) -> None:
     topic = secured.create("t")
     with (
-        Producer(secured.broker.config_of("stranger", "PLAIN"), max_block_ms=20_000) as producer,
+        Producer(secured.broker.config_of("writer", "PLAIN"), max_block_ms=20_000) as producer,
         pytest.raises(AuthorizationError, match="Write and Describe"),
     ):
         producer.send(topic, b"")
@@ -79,9 +79,9 @@ def test_a_topic_that_may_not_be_described_is_an_error_of_send(secured: SecuredB
 
 def test_a_missing_right_to_transactions_is_fatal_or_abortable_with_its_cause(secured: SecuredBroker) -> None:
     topic, name = secured.create("t"), unique("x")
-    secured.allow("stranger", "topic", topic, "describe", "write")
+    secured.allow("writer", "topic", topic, "describe", "write")
     with (
-        Producer(secured.broker.config_of("stranger", "PLAIN"), transactional_id=name) as producer,
+        Producer(secured.broker.config_of("writer", "PLAIN"), transactional_id=name) as producer,
         pytest.raises(TransactionError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
     ):
         producer.begin()

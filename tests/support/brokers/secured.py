@@ -36,7 +36,8 @@ SESSION = 2.5
 """Seconds that a login by SCRAM-SHA-256 lasts."""
 PASSWORDS = {
     "reader": 'reader\'s "own" pass\\word, 1',
-    "stranger": "stranger-secret-77",
+    "stranger": "stranger-secret-77",  # who never gets any rights
+    "writer": "writer-secret-31",
     "oidc": "unused-here-4",
     "billing": "billing-secret-58",  # the user of docs/security.md
 }

@@ -236,6 +236,7 @@ OF_CONSUMERS: dict[str, Method] = {
             "retries": [*COUNTS, (-1, ValueError)],
             "dead_letter": [(5, TypeError), ([TOPIC], TypeError)]
             + [(value, error) for value, error in NAME if isinstance(value, str)],
+            "producer": [("producer", TypeError), (5, TypeError), (object(), TypeError)],
         },
         {"handler": handler},
     ),
