@@ -13,7 +13,7 @@ SEEDS ?= 1000
 SHORT_LIVED := -XX:TieredStopAtLevel=1
 PYTEST := JAVA_TOOL_OPTIONS=$(SHORT_LIVED) $(BIN)/python -m pytest -q
 # Tests with a broker wait most of the time, so there may be more of them at a time than cores.
-WORKERS ?= 4
+WORKERS ?= 6
 PARALLEL := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 SECONDS ?= 60
 KILLS ?= 50
@@ -44,7 +44,7 @@ $(VENV)/.ready: $(VENV)/.tools $(SOURCES)
 run: setup ## Run the traffic pipeline: a broker, a sample, Spark, tables
 	$(BIN)/headrace run pipelines/traffic
 
-test: setup ## Run all tests (broker included), WORKERS=4 at a time; ARGS="…" for pytest runs some of them
+test: setup ## Run all tests (broker included), WORKERS=6 at a time; ARGS="…" for pytest runs some of them
 	cd rust && cargo test --quiet --release
 	$(BIN)/python -m headrace.local
 	$(PYTEST) $(if $(ARGS),$(ARGS),$(PARALLEL))
