@@ -51,8 +51,8 @@ def usual_signal_handlers() -> None:
 
 _TESTS = Path(__file__).parent
 _SLOWEST_FIRST = ("spark", "cli", "docs", "integration", "unit")
-"""The rooms of tests. The quick ones come last: they fill the gaps of a parallel run, which otherwise ends with one worker
-that is busy and others that wait for it."""
+"""The rooms of tests. The quick ones come last: they fill the gaps of a parallel run, which otherwise ends with one
+worker that is busy and others that wait for it."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -72,7 +72,10 @@ class Producer:
         deliveries = Deliveries(self._parts.accumulator.waiting)
         for number, row in enumerate(rows):
             try:
-                deliveries.add(self.send(topic, **arguments_of(row)))
+                if isinstance(row, dict):
+                    deliveries.add(self.send(topic, **arguments_of(row)))
+                else:
+                    deliveries.add(self.send(topic, row))
             except Exception as error:
                 error.add_note(f"row {number} of send_all(); those before it were sent")
                 raise

@@ -35,7 +35,7 @@ from .delivery import DeliveryWaiting
 from .topic_batches import TopicBatches
 
 _HASHES = {"default": "murmur2", "murmur2_random": "murmur2", "consistent_random": "crc32"}
-_GROWTH = 16  # how many times batch.size a batch may have while others wait to be sent
+_GROWTH = 32  # how many times batch.size a batch may have while others wait to be sent
 _FULL = 0.75  # of buffer.memory: above it, those who wait for room are not woken
 _LONGEST_WAIT = 0.05  # seconds after which those who wait for room are woken nevertheless
 

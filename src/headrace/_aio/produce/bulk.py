@@ -24,6 +24,7 @@ class Deliveries:
     def __init__(self, waiting: DeliveryWaiting) -> None:
         self._waiting = waiting
         self._batches: dict[ProducerBatch, None] = {}
+        self._last: ProducerBatch | None = None
         self._count = 0
 
     def __len__(self) -> int:
@@ -31,7 +32,10 @@ class Deliveries:
         return self._count
 
     def add(self, delivery: Delivery) -> None:
-        self._batches[delivery._batch] = None
+        batch = delivery._batch
+        if batch is not self._last:  # most records are in the batch of the one before
+            self._batches[batch] = None
+            self._last = batch
         self._count += 1
 
     def add_batches(self, batches: Iterable[ProducerBatch]) -> None:
@@ -141,14 +145,12 @@ def _check_deadline(accumulator: Accumulator, topic: str, deadline: float) -> No
         raise accumulator.timeout_error(topic)
 
 
-def arguments_of(row: Any) -> dict[str, Any]:
+def arguments_of(row: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `send` for a row of `send_all`."""
-    if isinstance(row, dict):
-        if unknown := row.keys() - _ARGUMENTS:
-            names = ", ".join(sorted(map(str, unknown)))
-            raise TypeError(f"a row may have {', '.join(_ARGUMENTS)}, but not {names}: {short_repr(row)}")
-        return {"value": None, **row}
-    return {"value": row}
+    if unknown := row.keys() - _ARGUMENTS:
+        names = ", ".join(sorted(map(str, unknown)))
+        raise TypeError(f"a row may have {', '.join(_ARGUMENTS)}, but not {names}: {short_repr(row)}")
+    return {"value": None, **row}
 
 
 _ARGUMENTS = ("value", "key", "headers", "timestamp", "partition")

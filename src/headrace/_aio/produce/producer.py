@@ -88,7 +88,10 @@ class AsyncProducer:
         deliveries = Deliveries(self._parts.accumulator.waiting)
         for number, row in enumerate(rows):
             try:
-                deliveries.add(await self.send(topic, **arguments_of(row)))
+                if isinstance(row, dict):
+                    deliveries.add(await self.send(topic, **arguments_of(row)))
+                else:
+                    deliveries.add(await self.send(topic, row))
             except Exception as error:
                 error.add_note(f"row {number} of send_all(); those before it were sent")
                 raise
