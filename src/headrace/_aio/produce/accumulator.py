@@ -80,26 +80,25 @@ class Accumulator:
     ) -> Delivery | Flag:
         """The delivery, or what has to happen before the record can be appended: call it again then. `since` is the
         version of the metadata that the first call found; the errors of a topic count only if they are newer."""
-        try:
-            with self.lock:
-                if self._refusal is not None:
-                    raise self._refusal()
-                batches = self._topics.get(topic)
-                if batches is None:
-                    return self._learn(topic, since)
-                while True:
-                    delivery = batches.open.append(value, key, headers, timestamp, partition)
-                    if delivery is not None:
-                        return delivery
-                    size = OpenBatches.largest_size(value, key, headers)
-                    self._check_size(size)
-                    if partition is not None and not 0 <= partition < len(batches.open):
-                        return self._learn_partition(topic, partition, len(batches.open), since)
-                    if self.memory.used and self.memory.used + size > self.memory.limit:
-                        return self._wait_for_memory()
-                    self._open_batch(batches, batches.open.partition(key) if partition is None else partition)
-        finally:
-            self.wake()  # also after Ctrl-C: a batch that was opened takes more records without another wake
+        with self.lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            batches = self._topics.get(topic)
+            if batches is None:
+                return self._learn(topic, since)
+            while True:
+                delivery = batches.open.append(value, key, headers, timestamp, partition)
+                if delivery is not None:
+                    break
+                size = OpenBatches.largest_size(value, key, headers)
+                self._check_size(size)
+                if partition is not None and not 0 <= partition < len(batches.open):
+                    return self._learn_partition(topic, partition, len(batches.open), since)
+                if self.memory.used and self.memory.used + size > self.memory.limit:
+                    return self._wait_for_memory()
+                self._open_batch(batches, batches.open.partition(key) if partition is None else partition)
+        self.wake()
+        return delivery
 
     def _check_size(self, size: int) -> None:
         for name, limit in (("max.request.size", self._config.max_request_size), ("buffer.memory", self.memory.limit)):
@@ -123,6 +122,7 @@ class Accumulator:
         self._opened.append(batch)
         self.incomplete[batch] = False
         self._ages.append(batch)
+        self.wake()  # before it takes records: they may come without another wake
         batches.open.put(partition, batch)
 
     def _batch_limit(self, batches: TopicBatches, partition: int) -> int:
@@ -148,20 +148,18 @@ class Accumulator:
 
     def add_encoded(self, batches: Iterable[ProducerBatch]) -> None:
         """Batches that were encoded elsewhere. They come after the records that were appended before."""
-        try:
-            with self.lock:
-                if self._refusal is not None:
-                    raise self._refusal()
-                for batch in batches:
-                    topic = self._topics.get(batch.topic)
-                    if topic is not None:
-                        self._close_open(topic, batch.partition, is_full=True)
-                    self._closed.append(batch)
-                    self.memory.take(batch.size)
-                    self.incomplete[batch] = False
-                    self._ages.append(batch)
-        finally:
-            self.wake()
+        with self.lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            for batch in batches:
+                topic = self._topics.get(batch.topic)
+                if topic is not None:
+                    self._close_open(topic, batch.partition, is_full=True)
+                self._closed.append(batch)
+                self.memory.take(batch.size)
+                self.incomplete[batch] = False
+                self._ages.append(batch)
+        self.wake()
 
     # -- waiting for metadata and memory, on the user's threads ----------------------------------------------------
 
