@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -49,14 +48,7 @@ def usual_signal_handlers() -> None:
             signal.signal(number, handler)
 
 
-_TESTS = Path(__file__).parent
-_SLOWEST_FIRST = ("spark", "cli", "docs", "integration", "unit")
-"""The rooms of tests. The quick ones come last: they fill the gaps of a parallel run, which otherwise ends with one
-worker that is busy and others that wait for it."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _SLOWEST_FIRST.index(item.path.relative_to(_TESTS).parts[0]))
     if not os.environ.get("SOAK"):
         for item in items:
             if item.get_closest_marker("soak"):

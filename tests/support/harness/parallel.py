@@ -2,6 +2,7 @@
 
 Each worker has a broker of its own (`kafka_broker`). A Spark session, a cluster of three brokers and a secured broker
 are more than a worker should start for a file or two: the files whose tests use one of them run in the same worker.
+Only Spark has three, because all its files together would take longer than everything else.
 
 Long groups are first, and tests without a broker last: they fill what the long ones leave.
 """
@@ -12,15 +13,29 @@ from typing import Any
 
 import pytest
 
+# The first one that fits counts.
 _GROUPS = {
-    "spark": ("tests/spark/", "tests/docs/test_docs_spark.py"),
+    "spark sink": ("tests/spark/test_spark_sink", "tests/docs/test_docs_spark.py"),
+    "spark groups": (
+        "tests/spark/test_spark_committing",
+        "tests/spark/test_spark_lanes",
+        "tests/spark/test_spark_membership",
+        "tests/spark/test_spark_shares",
+        "tests/spark/test_spark_streaming",
+    ),
+    "spark": ("tests/spark/",),
     "cluster": (
         "tests/integration/fetch/test_failover.py",
         "tests/integration/fetch/test_replicas.py",
         "tests/integration/group/test_group_failover.py",
+        "tests/integration/produce/test_producer_faults.py",
         "tests/integration/share/test_share_faults.py",
     ),
-    "secured": ("tests/integration/security/", "tests/docs/test_docs_blocks.py"),
+    "secured": (
+        "tests/integration/security/",
+        "tests/integration/produce/test_producer_errors.py",
+        "tests/docs/test_docs_blocks.py",
+    ),
 }
 # Groups in the order in which they start, by how their names begin. The files that are named take minutes.
 _ORDER = (
