@@ -77,7 +77,7 @@ def test_records_without_a_key_are_spread_over_all_partitions(
     make_producer: MakeProducer, servers: str, admin: Admin
 ) -> None:
     topic = admin.create("spread", 4)
-    producer = make_producer(bootstrap_servers=servers, batch_size=1000, linger_ms=1)
+    producer = make_producer(bootstrap_servers=servers, batch_size=100, linger_ms=1)
     for number in range(20_000):
         producer.send(topic, b"%020d" % number)
     producer.flush()
@@ -88,7 +88,7 @@ def test_records_without_a_key_are_spread_over_all_partitions(
 
 def test_ignored_keys_do_not_choose_the_partition(make_producer: MakeProducer, servers: str, admin: Admin) -> None:
     topic = admin.create("ignored", 4)
-    producer = make_producer(bootstrap_servers=servers, partitioner_ignore_keys=True, batch_size=1000, linger_ms=1)
+    producer = make_producer(bootstrap_servers=servers, partitioner_ignore_keys=True, batch_size=100, linger_ms=1)
     found = [producer.send(topic, b"%020d" % number, b"key") for number in range(10_000)]
     producer.flush()
     assert len({each.partition for each in found}) == 4
