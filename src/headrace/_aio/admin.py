@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from kio.schema.errors import ErrorCode
 
 from .._machines.cluster import Cluster, node_at
-from .._net.connection import Reply
+from .._net.calls import Reply
 from .._protocol.admin_messages import (
     CONSUMER_GROUP_DESCRIBE,
     CREATE_TOPICS,

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import dataclasses
 import logging
 import socket
 import ssl
@@ -42,6 +41,7 @@ from .._version import __version__
 from ..config.client import ClientConfig
 from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError
 from .authentication import Authentication, connection_error
+from .calls import AnswerCallback, Call, Reply
 from .frame_pool import Frame, FramePool
 from .receiver import Receiver
 from .transport import open_transport, tls_error
@@ -63,49 +63,6 @@ _LONGEST_PAUSE = 30.0
 _NOTABLE_PAUSE = 1.0  # shorter pauses are normal under a quota, many times a minute
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Reply:
-    """A response. `body` may hold views of `frame`. Return the frame with `recycle` when they are no longer used."""
-
-    body: Any
-    version: int
-    frame: Frame | None = None
-
-
-class AnswerCallback:
-    """In place of a future, for a caller that does not wait: called at once, and not an iteration of the loop later.
-    With a reply, or with the error that ended the connection. It must not raise."""
-
-    __slots__ = ("_function", "_is_done")
-
-    def __init__(self, function: Callable[[Reply | HeadraceError], None]) -> None:
-        self._function = function
-        self._is_done = False
-
-    def done(self) -> bool:
-        return self._is_done
-
-    def set_result(self, reply: Reply) -> None:
-        self._is_done = True
-        self._function(reply)
-
-    def set_exception(self, error: HeadraceError) -> None:
-        self._is_done = True
-        self._function(error)
-
-    def exception(self) -> None:
-        """Nobody has to retrieve it: it was given to the function."""
-
-
-@dataclasses.dataclass(slots=True)
-class _Call:
-    correlation_id: int
-    api: Api
-    version: int
-    answer: asyncio.Future[Reply] | AnswerCallback
-    timer: asyncio.TimerHandle
-
-
 class Connection(asyncio.BufferedProtocol):
     """A connection to a Kafka broker. Create one with `Connection.open`."""
 
@@ -117,8 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._closed: HeadraceError | None = None
-        self._calls: collections.deque[_Call] = collections.deque()
-        self._held: list[tuple[_Call | None, memoryview]] | None = None
+        self._calls: collections.deque[Call] = collections.deque()
+        self._held: list[tuple[Call | None, memoryview]] | None = None
         self._authentication: Authentication | None = None
         self._next_id = 0
         self._throttled_until = 0.0
@@ -251,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         seconds = self._config.request_timeout_ms / 1000 if timeout is None else timeout
         timer = self._loop.call_later(seconds, self._expire, api, seconds)
-        self._write(api, frame, _Call(self._next_id, api, version, answer, timer))
+        self._write(api, frame, Call(self._next_id, api, version, answer, timer))
 
     def send(self, api: Api, fields: Mapping[str, Any], *, highest: int | None = None) -> None:
         """Send a request that the broker does not answer (Produce with acks=0). Raises the errors of `call`."""
@@ -271,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
         # A view, because asyncio slices off each part that it has sent (16 KiB with TLS), and other slices are copies.
         return version, memoryview(frame)
 
-    def _write(self, api: Api, frame: memoryview, call: _Call | None) -> None:
+    def _write(self, api: Api, frame: memoryview, call: Call | None) -> None:
         if api is not SASL_HANDSHAKE and api is not SASL_AUTHENTICATE:
             self.last_used = self._loop.time()  # a re-authentication does not count as use
             if self._held is not None:
@@ -508,7 +465,7 @@ class Connection(asyncio.BufferedProtocol):
             call.answer.set_result(Reply(body, version, buffer))
 
     @staticmethod
-    def _answer_version(call: _Call, frame: memoryview) -> int:
+    def _answer_version(call: Call, frame: memoryview) -> int:
         """The version of a response. A broker that does not support the version of an ApiVersions request responds in
         version 0."""
         if call.api is API_VERSIONS and len(frame) >= 6:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace._net.connection import Connection, Reply
+from headrace._net.calls import Reply
+from headrace._net.connection import Connection
 from headrace._protocol.messages import FETCH, METADATA
 from headrace.config.consumer import ConsumerConfig
 from headrace.errors import HeadraceError

@@ -21,7 +21,7 @@ from kio.schema.errors import ErrorCode
 from headrace._aio.produce.accumulator import Accumulator
 from headrace._aio.produce.sender import Sender
 from headrace._machines.cluster import Cluster, Leader, Partition, Topic
-from headrace._net.connection import AnswerCallback, Reply
+from headrace._net.calls import AnswerCallback, Reply
 from headrace._protocol.messages import INIT_PRODUCER_ID, PRODUCE
 from headrace._record_batch import Delivery
 from headrace.config.producer import ProducerConfig

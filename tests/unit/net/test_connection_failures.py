@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace._net.connection import Connection, Reply
+from headrace._net.calls import Reply
+from headrace._net.connection import Connection
 from headrace._protocol.messages import FETCH, METADATA, OFFSET_COMMIT
 from headrace.errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError, UnsupportedVersionError
 from support.brokers.fake_broker import FakeBroker, Link, api_versions, frame, run, sized

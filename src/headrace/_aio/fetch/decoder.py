@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ..._machines.fetch.planner import FetchedRecords
-from ..._net.connection import Connection, Reply
+from ..._net.calls import Reply
+from ..._net.connection import Connection
 from ...config.consumer import ConsumerConfig
 from ...errors import CorruptRecordError
 from ...records import Batch, DecodeError, decode_all

@@ -22,7 +22,8 @@ from kio.schema.errors import ErrorCode
 
 from ..._machines.fetch.planner import FetchedRecords, FetchPlan
 from ..._machines.fetch.session import FetchSession, SessionRequest
-from ..._net.connection import Connection, Reply
+from ..._net.calls import Reply
+from ..._net.connection import Connection
 from ..._protocol.codes import NONE, code_name
 from ..._protocol.messages import FETCH
 from ...config.consumer import ConsumerConfig

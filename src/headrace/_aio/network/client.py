@@ -15,7 +15,8 @@ from typing import Any, Generic, TypeVar
 from kio.schema.errors import ErrorCode
 
 from ..._machines.cluster import Cluster
-from ..._net.connection import Connection, Reply
+from ..._net.calls import Reply
+from ..._net.connection import Connection
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import Api
 from ...config.client import ClientConfig

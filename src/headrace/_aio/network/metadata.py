@@ -23,7 +23,8 @@ from kio.schema.errors import ErrorCode
 
 from ..._machines.backoff import REFUSAL
 from ..._machines.cluster import Cluster
-from ..._net.connection import Connection, Reply
+from ..._net.calls import Reply
+from ..._net.connection import Connection
 from ..._protocol.codes import NONE, is_retriable, kafka_error
 from ..._protocol.messages import METADATA
 from ...config.client import ClientConfig

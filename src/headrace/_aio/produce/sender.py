@@ -22,7 +22,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..._machines.produce.idempotence import ProducerIdentity, SentBatch
-from ..._net.connection import Connection, Reply
+from ..._net.calls import Reply
+from ..._net.connection import Connection
 from ..._protocol.messages import PRODUCE
 from ..._record_batch import ProducerBatch
 from ...config.producer import ProducerConfig

@@ -84,12 +84,9 @@ class ClassicMember:
         self, settings: GroupSettings, assignors: Sequence[Assignor], backoff: Backoff, dice: Callable[[], float]
     ) -> None:
         self.state = ClassicState.OUT
-        self.owned: Partitions = frozenset()
-        """What the user owns."""
-        self.failure: HeadraceError | None = None
-        """The error that ended the membership, until the next `subscribe`. Polls keep raising it."""
-        self.pending_error: HeadraceError | None = None
-        """The next poll raises it, unless it raised the same recently. The membership continues."""
+        self.owned: Partitions = frozenset()  # by the user
+        self.failure: HeadraceError | None = None  # it ended the membership; polls raise it until `subscribe`
+        self.pending_error: HeadraceError | None = None  # for the next poll; the membership continues
         self.subscription = Subscription()
         self.is_expired = False
         self._settings = settings
