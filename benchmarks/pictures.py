@@ -16,7 +16,7 @@ from typing import Any
 from headrace import LocalBroker
 
 from . import scenes
-from .scenes import Life, Portion
+from .scenes import Portion, SlowMemberTimeline
 
 _BLUE, _AMBER, _RED, _SHADE, _INK = "#1f6feb", "#f3d9a4", "#d1242f", "#e6e6e6", "#444444"
 _PARTITIONS = {"A": "#1f6feb", "B": "#d1242f", "C": "#e0a030"}
@@ -68,7 +68,7 @@ def draw_polls(found: Mapping[str, Sequence[Mapping[str, int]]], path: Path) -> 
     _saved(path, 1, 2, 3.2, draw)
 
 
-def draw_heartbeats(life: Life, path: Path) -> None:
+def draw_heartbeats(life: SlowMemberTimeline, path: Path) -> None:
     rows = {
         "slow member:\npolls and work": 2.0,
         "slow member,\nas its group has it": 1.0,

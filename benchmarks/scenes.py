@@ -88,7 +88,7 @@ class Look:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Life:
+class SlowMemberTimeline:
     """All times are in seconds since the first of the polls. `work` and `polls` are the slow member's: when they began
     and ended."""
 
@@ -97,7 +97,7 @@ class Life:
     looks: Sequence[Look]
 
 
-def heartbeats(servers: str) -> Life:
+def heartbeats(servers: str) -> SlowMemberTimeline:
     """Raises TimeoutError if the members do not come to their shares."""
     topic = group = "heartbeats"
     make_topics(servers, {topic: PARTITIONS})
@@ -135,7 +135,7 @@ def heartbeats(servers: str) -> Life:
         return [(start - began, end - began) for start, end in spans]
 
     seen = [Look(look.at - began, look.members) for look in looks if look.at >= began]
-    return Life(since(polled), since(worked), seen)
+    return SlowMemberTimeline(since(polled), since(worked), seen)
 
 
 def _keep_polling(consumer: Consumer, over: threading.Event) -> None:

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace import LocalBroker
 from support.brokers.admin import Admin
 from support.brokers.produce import numbered, write
+from support.spark.breakpoint import RECORD_BYTES, RECORDS, SMALL_STEPS, BatchBreakpoint
 from support.spark.cluster import SparkCluster
 from support.spark.drivers import Driver
-from support.spark.gate import RECORD_BYTES, RECORDS, SMALL_STEPS, Gate
 
 DEADLINE = 150.0
 pytestmark = pytest.mark.timeout(400)
@@ -46,14 +46,14 @@ class Counting:
         return self._rows
 
 
-def slowly(spark: SparkSession, servers: str, topic: str, gate: Gate, **options: Any) -> Counting:
+def slowly(spark: SparkSession, servers: str, topic: str, stop: BatchBreakpoint, **options: Any) -> Counting:
     reader = spark.read.format("headrace").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    return Counting(gate.before(reader.options(**SMALL_STEPS, **options).load()))
+    return Counting(stop.before(reader.options(**SMALL_STEPS, **options).load()))
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Gate:
-    return Gate(tmp_path)
+def stop(tmp_path: Path) -> BatchBreakpoint:
+    return BatchBreakpoint(tmp_path)
 
 
 def long_topic(servers: str, create: Callable[..., str], **settings: Any) -> str:
@@ -64,37 +64,37 @@ def long_topic(servers: str, create: Callable[..., str], **settings: Any) -> str
 
 @pytest.mark.soak
 def test_a_batch_survives_a_broker_that_dies(
-    spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, gate: Gate
+    spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, stop: BatchBreakpoint
 ) -> None:
     servers = whole_cluster.bootstrap_servers
     topic = long_topic(servers, cluster_admin.create, replication=3)
-    query = slowly(spark, servers, topic, gate)
-    gate.wait()
+    query = slowly(spark, servers, topic, stop)
+    stop.wait()
     whole_cluster.kill(cluster_admin.leader(topic))
-    gate.open()
+    stop.open()
     assert query.rows() == RECORDS
 
 
 class TestRetentionOvertakesATask:
     def test_a_task_that_retention_overtakes_fails(
-        self, spark: SparkSession, servers: str, admin: Admin, gate: Gate
+        self, spark: SparkSession, servers: str, admin: Admin, stop: BatchBreakpoint
     ) -> None:
         topic = long_topic(servers, admin.create)
-        query = slowly(spark, servers, topic, gate)
-        gate.wait()
+        query = slowly(spark, servers, topic, stop)
+        stop.wait()
         admin.delete_records(topic, RECORDS - 100)
-        gate.open()
+        stop.open()
         with pytest.raises(PySparkException, match="are no longer in the log"):
             query.rows()
 
     def test_a_task_that_retention_overtakes_continues_without_fail_on_data_loss(
-        self, spark: SparkSession, servers: str, admin: Admin, gate: Gate
+        self, spark: SparkSession, servers: str, admin: Admin, stop: BatchBreakpoint
     ) -> None:
         topic = long_topic(servers, admin.create)
-        query = slowly(spark, servers, topic, gate, failOnDataLoss="false")
-        gate.wait()
+        query = slowly(spark, servers, topic, stop, failOnDataLoss="false")
+        stop.wait()
         admin.delete_records(topic, RECORDS - 100)
-        gate.open()
+        stop.open()
         rows = query.rows()
         assert rows is not None
         assert 200 <= rows < RECORDS, "what was read before, and the last hundred"
@@ -102,21 +102,23 @@ class TestRetentionOvertakesATask:
 
 @pytest.mark.soak
 def test_a_task_fails_when_no_records_arrive_within_the_poll_timeout(
-    spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, gate: Gate
+    spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, stop: BatchBreakpoint
 ) -> None:
     """The only broker that has the partition is gone: the task says so after kafkaConsumer.pollTimeoutMs."""
     servers = whole_cluster.bootstrap_servers
     topic = long_topic(servers, cluster_admin.create, replicas=[[3]])
-    query = slowly(spark, servers, topic, gate, **{"kafkaConsumer.pollTimeoutMs": "1500"})
-    gate.wait()
+    query = slowly(spark, servers, topic, stop, **{"kafkaConsumer.pollTimeoutMs": "1500"})
+    stop.wait()
     whole_cluster.kill(3)
-    gate.open()
+    stop.open()
     with pytest.raises(PySparkException, match=r"No records of .* arrived from offset \d+ on for 1\.5 s"):
         query.rows()
 
 
 @pytest.mark.soak
-def test_a_batch_survives_an_executor_that_dies(servers: str, admin: Admin, gate: Gate, tmp_path: Path) -> None:
+def test_a_batch_survives_an_executor_that_dies(
+    servers: str, admin: Admin, stop: BatchBreakpoint, tmp_path: Path
+) -> None:
     topic = admin.create("long", 2)
     for number in range(2):
         write(servers, topic, numbered(RECORDS, number, size=RECORD_BYTES))
@@ -124,8 +126,8 @@ def test_a_batch_survives_an_executor_that_dies(servers: str, admin: Admin, gate
     with SparkCluster(tmp_path) as cluster:
         job = {"master": cluster.url, "directory": str(tmp_path), "options": options}
         with Driver("spark_on_cluster.py", job, tmp_path / "driver.log") as driver:
-            gate.executor().kill()
-            gate.open()
+            stop.executor().kill()
+            stop.open()
             found = driver.told("places")
             assert driver.end() == 0
     assert found == [[number, offset] for number in range(2) for offset in range(RECORDS)]

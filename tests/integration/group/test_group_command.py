@@ -18,7 +18,7 @@ from support.brokers.consumer_groups_tool import (
 from support.brokers.produce import numbered, write
 from support.harness.consumers import MakeConsumer, poll_until
 from support.members.commands import COMMANDS, Membership
-from support.members.events import Place
+from support.members.events import TopicAndPartition
 from support.members.processes import Peers
 
 pytestmark = pytest.mark.timeout(300)
@@ -38,13 +38,13 @@ def append(servers: str, topic: str, count: int) -> None:
     write(servers, topic, (record for number in range(PARTITIONS) for record in numbered(count, number)))
 
 
-def places(topic: str) -> list[Place]:
+def partitions(topic: str) -> list[TopicAndPartition]:
     return [(topic, number) for number in range(PARTITIONS)]
 
 
 def wait_all_read(peers: Peers, topic: str, end: int) -> None:
     ledger = peers.ledger
-    peers.wait("all is read", lambda: not ledger.unread(dict.fromkeys(places(topic), end)))
+    peers.wait("all is read", lambda: not ledger.unread(dict.fromkeys(partitions(topic), end)))
     peers.wait("all is committed", lambda: not any(stint.uncommitted for stint in ledger.open_stints()))
 
 
@@ -52,17 +52,15 @@ def alike(description: GroupDescription) -> object:
     """All that does not tell the members of two groups apart: who got which half is chance, and so are ids."""
     state, members = description.state, description.members
     owners = {member.member_id: member for member in members}
-    for place, row in description.partitions.items():
+    for tp, row in description.partitions.items():
         owner = owners[row.member_id or ""]
-        assert place in owner.partitions
+        assert tp in owner.partitions
         assert (row.host, row.client_id) == (owner.host, owner.client_id)
     return (
         (state.coordinator.partition(":")[0], state.strategy, state.state, state.members),
         [(member.instance_id, member.host, member.client_id, len(member.partitions)) for member in members],
         [(member.epoch == state.epoch, member.target == member.partitions) for member in members],
-        sorted(
-            (place, row.current_offset, row.log_end_offset, row.lag) for place, row in description.partitions.items()
-        ),
+        sorted((tp, row.current_offset, row.log_end_offset, row.lag) for tp, row in description.partitions.items()),
     )
 
 
@@ -73,7 +71,7 @@ def test_kafka_consumer_groups_shows_a_group_as_it_shows_java_s(strategy: str | 
     """Two members each, one of them static. They are paused when the last records come: so there is a lag."""
     java = Membership(servers, unique("java"), topic, strategy)
     ours = Membership(servers, unique("ours"), topic, strategy)
-    with Peers(places(topic)) as first, Peers(places(topic)) as second:
+    with Peers(partitions(topic)) as first, Peers(partitions(topic)) as second:
         for peers, membership, kind in ((first, java, "java"), (second, ours, "headrace")):
             static = replace(membership, settings={"group.instance.id": "second"})
             peers.start("one", COMMANDS[kind](membership, "one", peers.directory))
@@ -103,7 +101,7 @@ def test_kafka_consumer_groups_shows_a_group_as_it_shows_java_s(strategy: str | 
         ("/127.0.0.1", "one", None),
         ("/127.0.0.1", "two", "second"),
     ]
-    assert [described.partitions[place].lag for place in places(topic)] == [MORE] * PARTITIONS
+    assert [described.partitions[tp].lag for tp in partitions(topic)] == [MORE] * PARTITIONS
 
 
 @pytest.mark.parametrize("strategy", ["range", None], ids=["classic", "consumer"])
@@ -120,7 +118,7 @@ def test_a_group_resumes_where_kafka_consumer_groups_put_it(
         offsets: dict[int, list[int]] = defaultdict(list)
         for record in poll_until(consumer, count):
             offsets[record.partition].append(record.offset)
-        assert {consumer.position(place) for place in places(topic)} == {FIRST}
+        assert {consumer.position(tp) for tp in partitions(topic)} == {FIRST}
         consumer.commit()
         if count == FIRST * PARTITIONS:
             with pytest.raises(GroupCommandError, match=r"can only be reset if the group .* is inactive"):

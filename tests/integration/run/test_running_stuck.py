@@ -27,7 +27,7 @@ PARTITIONS = 3
 COUNT = 20
 TOTAL = PARTITIONS * COUNT
 BAD = (1, 4)  # a partition, and an offset in it
-Place = tuple[int, int]
+PartitionAndOffset = tuple[int, int]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def topic(admin: Admin, servers: str) -> str:
     return numbered_topic(servers, admin.create("stuck", PARTITIONS), PARTITIONS, COUNT)
 
 
-def place_of(record: Record) -> Place:
+def partition_and_offset_of(record: Record) -> PartitionAndOffset:
     return record.partition, record.offset
 
 
@@ -43,16 +43,18 @@ class Handling:
     """Handlers that do not end for some records, until `let_go`: threads that wait, and coroutines that wait or, if
     they are `stubborn`, refuse to be cancelled."""
 
-    def __init__(self, kind: Kind, is_stuck: Callable[[Place, int], bool], *, stubborn: bool = False) -> None:
+    def __init__(
+        self, kind: Kind, is_stuck: Callable[[PartitionAndOffset, int], bool], *, stubborn: bool = False
+    ) -> None:
         self._kind = kind
         self._is_stuck = is_stuck
         self._is_stubborn = stubborn
         self._free = threading.Event()
         self._lock = threading.Lock()
-        self._running: Counter[Place] = Counter()
-        self.calls: Counter[Place] = Counter()
-        self.handled: Counter[Place] = Counter()
-        self.came_late: list[Place] = []
+        self._running: Counter[PartitionAndOffset] = Counter()
+        self.calls: Counter[PartitionAndOffset] = Counter()
+        self.handled: Counter[PartitionAndOffset] = Counter()
+        self.came_late: list[PartitionAndOffset] = []
         self.at_once = 0  # of one record
 
     @property
@@ -71,30 +73,30 @@ class Handling:
         if stuck:
             await asyncio.wait(stuck, timeout=DEADLINE)
 
-    def _begin(self, place: Place) -> bool:
+    def _begin(self, at: PartitionAndOffset) -> bool:
         with self._lock:
-            self.calls[place] += 1
-            self._running[place] += 1
-            self.at_once = max(self.at_once, self._running[place])
-            return self._is_stuck(place, self.calls[place])
+            self.calls[at] += 1
+            self._running[at] += 1
+            self.at_once = max(self.at_once, self._running[at])
+            return self._is_stuck(at, self.calls[at])
 
-    def _end(self, place: Place, was_stuck: bool) -> None:
+    def _end(self, at: PartitionAndOffset, was_stuck: bool) -> None:
         with self._lock:
-            self._running[place] -= 1
+            self._running[at] -= 1
             if was_stuck:
-                self.came_late.append(place)
+                self.came_late.append(at)
             else:
-                self.handled[place] += 1
+                self.handled[at] += 1
 
     def _plain(self, record: Record) -> None:
-        place = place_of(record)
-        if is_stuck := self._begin(place):
+        at = partition_and_offset_of(record)
+        if is_stuck := self._begin(at):
             self._free.wait(2 * DEADLINE)
-        self._end(place, is_stuck)
+        self._end(at, is_stuck)
 
     async def _coroutine(self, record: Record) -> None:
-        place = place_of(record)
-        is_stuck = self._begin(place)
+        at = partition_and_offset_of(record)
+        is_stuck = self._begin(at)
         try:
             while is_stuck and not self._free.is_set():
                 try:
@@ -103,7 +105,7 @@ class Handling:
                     if not self._is_stubborn:
                         raise
         finally:
-            self._end(place, is_stuck)
+            self._end(at, is_stuck)
 
 
 def test_a_handler_past_its_timeout_is_retried(
@@ -112,7 +114,7 @@ def test_a_handler_past_its_timeout_is_retried(
     """A coroutine at once. Of a thread the record waits until the call has ended, and only its key waits with it."""
     caplog.set_level(logging.WARNING, "headrace")
     consumer = kind.member(servers, unique("g"), topic)
-    work = Handling(kind, lambda place, call: place == BAD and call == 1)
+    work = Handling(kind, lambda at, call: at == BAD and call == 1)
     seen: list[Any] = []
 
     def enough(progress: Any) -> bool:
@@ -143,11 +145,11 @@ def test_a_record_whose_handler_never_returns_becomes_a_dead_letter(
 ) -> None:
     """And run() ends without waiting for it; its late result changes nothing."""
     consumer = kind.member(servers, unique("g"), topic)
-    work = Handling(kind, lambda place, _: place == BAD, stubborn=stubborn)
-    buried: list[tuple[Place, BaseException]] = []
+    work = Handling(kind, lambda at, _: at == BAD, stubborn=stubborn)
+    buried: list[tuple[PartitionAndOffset, BaseException]] = []
 
     def keep_dead_letter(record: Record, error: BaseException) -> None:
-        buried.append((place_of(record), error))
+        buried.append((partition_and_offset_of(record), error))
 
     progress = consumer.run(
         work.handler,
@@ -160,8 +162,8 @@ def test_a_record_whose_handler_never_returns_becomes_a_dead_letter(
         **until(consumer, lambda it: it.handled + it.dead_lettered == TOTAL),
     )
     assert (progress.handled, progress.dead_lettered, progress.retried, progress.running) == (TOTAL - 1, 1, 1, 0)
-    ((place, error),) = buried
-    assert place == BAD
+    ((at, error),) = buried
+    assert at == BAD
     assert isinstance(error, TimeoutError)
     assert str(error) == f"{topic}-1, offset 4: the handler did not return within 0.3 s (timeout)"
     can_be_stopped = kind.name == "async" and not stubborn
@@ -181,15 +183,16 @@ def test_without_a_dead_letter_topic_a_handler_that_never_returns_ends_run(
 ) -> None:
     """Nothing is skipped: the next run begins with it."""
     consumer = kind.member(servers, unique("g"), topic)
-    work = Handling(kind, lambda place, _: place == BAD, stubborn=True)
+    work = Handling(kind, lambda at, _: at == BAD, stubborn=True)
     with pytest.raises(TimeoutError, match=rf"{topic}-1, offset 4: the handler did not return within 0\.2 s"):
         consumer.run(work.handler, order="partition", concurrency=4, timeout=0.2, retries=1, drain=DEADLINE)
     assert work.calls[BAD] == 1
     work.let_go()
     left = TOTAL - sum(work.handled.values())
-    again: list[Place] = []
+    again: list[PartitionAndOffset] = []
     consumer.run(
-        kind.handler(lambda record: again.append(place_of(record))), **until(consumer, lambda it: it.handled == left)
+        kind.handler(lambda record: again.append(partition_and_offset_of(record))),
+        **until(consumer, lambda it: it.handled == left),
     )
     assert len(again) == left
     assert BAD in again
@@ -228,8 +231,8 @@ def test_a_stuck_handler_s_partition_moves_to_another_member(
     """Nobody asks for it back: the member leaves, in order, and the other takes over. Then it comes back."""
     topic, group, listener = admin.create("given-up", PARTITIONS), unique("g"), RecordingListener()
     everything = {(number, offset) for number in range(PARTITIONS) for offset in range(COUNT)}
-    work = Handling(kind, lambda place, _: place[1] == 4, stubborn=True)
-    other: Counter[Place] = Counter()
+    work = Handling(kind, lambda at, _: at[1] == 4, stubborn=True)
+    other: Counter[PartitionAndOffset] = Counter()
     settings = {**WAYS[way], "enable_auto_commit": auto_commit}
     first = kind.member(
         servers, group, topic, listener=listener, max_poll_interval_ms=round(1000 * INTERVAL), **settings
@@ -238,7 +241,7 @@ def test_a_stuck_handler_s_partition_moves_to_another_member(
     is_over = threading.Event()
 
     def take(record: Record) -> None:
-        other[place_of(record)] += 1
+        other[partition_and_offset_of(record)] += 1
 
     def is_back(_: Any) -> bool:
         kinds = listener.kinds()
@@ -280,7 +283,7 @@ def test_run_can_be_ended_while_its_consumer_has_left_the_group(
     """And the consumer is subscribed afterwards, as it was."""
     caplog.set_level(logging.WARNING, "headrace")
     listener = RecordingListener()
-    work = Handling(kind, lambda place, call: place == BAD and call == 1, stubborn=True)
+    work = Handling(kind, lambda at, call: at == BAD and call == 1, stubborn=True)
     settings = {"max_poll_interval_ms": 2_000, "session_timeout_ms": 30_000, "group_instance_id": "one"}
     consumer = kind.member(servers, unique("g"), topic, listener=listener, **settings)
     if ends_by == "signal":
@@ -310,7 +313,7 @@ def test_run_can_be_ended_while_its_consumer_has_left_the_group(
 def test_only_the_revoked_partition_of_stuck_handlers_is_given_up(kind: Kind, servers: str, topic: str) -> None:
     """The group asks for it while its handler is stuck: this member stays, and keeps the others."""
     group, listener = unique("g"), RecordingListener()
-    work = Handling(kind, lambda place, _: place[1] == 0, stubborn=True)
+    work = Handling(kind, lambda at, _: at[1] == 0, stubborn=True)
     settings = WAYS["cooperative"]
     first = kind.member(
         servers, group, topic, listener=listener, max_poll_interval_ms=round(1000 * INTERVAL), **settings

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from support.brokers.java_tool import java_tool
-from support.members.events import Place
+from support.members.events import TopicAndPartition
 
 _TIMEOUT = 90.0
 
@@ -42,10 +42,10 @@ class MemberRow:
     instance_id: str | None
     host: str
     client_id: str
-    partitions: frozenset[Place]
+    partitions: frozenset[TopicAndPartition]
     epoch: int | None
     target_epoch: int | None
-    target: frozenset[Place]
+    target: frozenset[TopicAndPartition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class GroupDescription:
     state: StateRow
     members: tuple[MemberRow, ...]
     """By client id."""
-    partitions: Mapping[Place, PartitionRow]
+    partitions: Mapping[TopicAndPartition, PartitionRow]
 
 
 def describe(bootstrap_servers: str, *groups: str) -> dict[str, GroupDescription]:
@@ -84,7 +84,7 @@ def describe(bootstrap_servers: str, *groups: str) -> dict[str, GroupDescription
     }
 
 
-def reset_offsets(bootstrap_servers: str, group: str, topics: str, *how: str) -> dict[Place, int]:
+def reset_offsets(bootstrap_servers: str, group: str, topics: str, *how: str) -> dict[TopicAndPartition, int]:
     """`--reset-offsets --execute` for topics such as `t` or `t:0,1`; `how` is `--to-earliest`, say."""
     options = ("--reset-offsets", "--group", group, "--topic", topics, *how, "--execute")
     (output,) = _finish(_start(bootstrap_servers, *options))
@@ -175,7 +175,7 @@ def _state(row: Row) -> StateRow:
     )
 
 
-def _assignment(text: str) -> frozenset[Place]:
+def _assignment(text: str) -> frozenset[TopicAndPartition]:
     """`topic:0,1;other:3`"""
     topics = [part.rpartition(":") for part in text.split(";")] if _text(text) else []
     return frozenset((topic, int(number)) for topic, _, numbers in topics for number in numbers.split(","))

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from support.brokers.admin import bounds_of, client_settings
 from support.brokers.produce import Outgoing, Writer
-from support.members.events import Place
+from support.members.events import TopicAndPartition
 
 _PAUSE = 0.03
 
@@ -39,7 +39,7 @@ class SteadyWriter:
         **settings: object,
     ) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._places = [(topic, number) for number in range(partitions)]
+        self._partitions = [(topic, number) for number in range(partitions)]
         self._rounds = limit // (partitions * each_time)
         self._each_time = each_time
         self._pause = pause
@@ -58,12 +58,12 @@ class SteadyWriter:
                 first = self._first + written * self._each_time
                 for number in range(first, first + self._each_time):
                     value = b"%d" % number
-                    self._writer.send(self._topic, [Outgoing(value, partition=p) for _, p in self._places])
+                    self._writer.send(self._topic, [Outgoing(value, partition=p) for _, p in self._partitions])
             self._writer.flush()
         except BaseException as problem:  # noqa: BLE001 - finish() raises it
             self._failure = problem
 
-    def finish(self) -> dict[Place, int]:
+    def finish(self) -> dict[TopicAndPartition, int]:
         """Stops. Returns where each log ends: all before it is written.
 
         The log is asked for that: on a busy machine librdkafka's producer was seen to lose a record or two of a
@@ -75,7 +75,7 @@ class SteadyWriter:
             raise self._failure
         consumer = Consumer(client_settings(self._bootstrap_servers) | {"group.id": "ends"})
         try:
-            return {place: bounds_of(consumer, TopicPartition(*place))[1] for place in self._places}
+            return {tp: bounds_of(consumer, TopicPartition(*tp))[1] for tp in self._partitions}
         finally:
             consumer.close()
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from support.brokers.admin import bounds_of, client_settings, unique
-from support.members.events import Place
+from support.members.events import TopicAndPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
 _TIMEOUT = 60.0
@@ -30,7 +30,7 @@ _FLEXIBLE = 4
 class Commit:
     at: int
     """By the coordinator's clock, which on one machine is everybody's; milliseconds."""
-    place: Place
+    tp: TopicAndPartition
     offset: int
     metadata: str = ""
 
@@ -58,14 +58,14 @@ def commit_history(bootstrap_servers: str, group: str) -> list[Commit]:
     reader = Consumer({**client_settings(bootstrap_servers), **settings})
     try:
         count = len(reader.list_topics(OFFSETS_TOPIC, timeout=_TIMEOUT).topics[OFFSETS_TOPIC].partitions)
-        place = TopicPartition(OFFSETS_TOPIC, partition_of(group, count), OFFSET_BEGINNING)
-        _, end = bounds_of(reader, place)
-        reader.assign([place])
+        tp = TopicPartition(OFFSETS_TOPIC, partition_of(group, count), OFFSET_BEGINNING)
+        _, end = bounds_of(reader, tp)
+        reader.assign([tp])
         commits: list[Commit] = []
         # Other groups may go on writing: it ends where the log ended, or, behind a transaction's marker, with the log.
         while True:
             message = reader.poll(_TIMEOUT)
-            assert message is not None, f"{place} could not be read"
+            assert message is not None, f"{tp} could not be read"
             if (error := message.error()) is not None:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 return commits
@@ -80,7 +80,7 @@ def commit_history(bootstrap_servers: str, group: str) -> list[Commit]:
         reader.close()
 
 
-def _parse(key: bytes, value: bytes) -> tuple[str, Place, int, str] | None:
+def _parse(key: bytes, value: bytes) -> tuple[str, TopicAndPartition, int, str] | None:
     (version,) = struct.unpack_from(">h", key)
     if version not in _OFFSET_KEYS:
         return None

@@ -26,7 +26,18 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from support.members.events import Assigned, Closed, Committed, Ended, Event, Lost, Place, Read, Revoked, Started
+from support.members.events import (
+    Assigned,
+    Closed,
+    Committed,
+    Ended,
+    Event,
+    Lost,
+    Read,
+    Revoked,
+    Started,
+    TopicAndPartition,
+)
 
 Ending = Literal["revoked", "lost", "closed", "killed"]
 
@@ -34,7 +45,7 @@ Ending = Literal["revoked", "lost", "closed", "killed"]
 @dataclass(slots=True, eq=False)
 class Stint:
     member: str
-    place: Place
+    tp: TopicAndPartition
     begun: int
     over: int | None = None
     ending: Ending | None = None
@@ -56,7 +67,7 @@ class Stint:
 class Repeat:
     """Offsets from `start` to before `end` that were read in both stints, which may be one and the same."""
 
-    place: Place
+    tp: TopicAndPartition
     start: int
     end: int
     first: Stint
@@ -73,22 +84,22 @@ class Repeat:
     def __str__(self) -> str:
         committed = f"committed to {self.first.committed}"
         return (
-            f"{self.place} {self.start}..{self.end - 1}: {self.first.member} ({committed}, {self.first.ending}), "
+            f"{self.tp} {self.start}..{self.end - 1}: {self.first.member} ({committed}, {self.first.ending}), "
             f"then {self.second.member}"
         )
 
 
 class Ledger:
-    def __init__(self, partitions: Iterable[Place]) -> None:
+    def __init__(self, partitions: Iterable[TopicAndPartition]) -> None:
         self.partitions = frozenset(partitions)
         self.stints: list[Stint] = []
         self.present: set[str] = set()
         """Members that have started and not ended."""
-        self.strays: list[tuple[str, Place, tuple[int, int]]] = []
+        self.strays: list[tuple[str, TopicAndPartition, tuple[int, int]]] = []
         self.refused: list[tuple[str, str]] = []
         """Commits that failed: the member, and why."""
-        self._open: dict[tuple[str, Place], Stint] = {}
-        self._last: dict[tuple[str, Place], Stint] = {}
+        self._open: dict[tuple[str, TopicAndPartition], Stint] = {}
+        self._last: dict[tuple[str, TopicAndPartition], Stint] = {}
 
     # -- in ------------------------------------------------------------------------------------------------------
 
@@ -97,8 +108,8 @@ class Ledger:
             case Started():
                 self.present.add(member)
             case Assigned(at, partitions):
-                for place in partitions:
-                    self._begin(member, place, at)
+                for tp in partitions:
+                    self._begin(member, tp, at)
             case Revoked(at, partitions):
                 self._end(member, partitions, at, "revoked")
             case Lost(at, partitions):
@@ -114,40 +125,40 @@ class Ledger:
                 self._end(member, self.owned(member), at, "killed")
                 self.present.discard(member)
 
-    def _begin(self, member: str, place: Place, at: int) -> None:
-        if (member, place) not in self._open:
-            stint = Stint(member, place, at)
+    def _begin(self, member: str, tp: TopicAndPartition, at: int) -> None:
+        if (member, tp) not in self._open:
+            stint = Stint(member, tp, at)
             self.stints.append(stint)
-            self._open[member, place] = self._last[member, place] = stint
+            self._open[member, tp] = self._last[member, tp] = stint
 
-    def _end(self, member: str, places: Iterable[Place], at: int, ending: Ending) -> None:
-        for place in places:
-            if stint := self._open.pop((member, place), None):
+    def _end(self, member: str, partitions: Iterable[TopicAndPartition], at: int, ending: Ending) -> None:
+        for tp in partitions:
+            if stint := self._open.pop((member, tp), None):
                 stint.over, stint.ending = at, ending
 
-    def _read(self, member: str, ranges: Mapping[Place, tuple[int, int]]) -> None:
-        for place, span in ranges.items():
-            stint = self._open.get((member, place))
+    def _read(self, member: str, ranges: Mapping[TopicAndPartition, tuple[int, int]]) -> None:
+        for tp, span in ranges.items():
+            stint = self._open.get((member, tp))
             if stint is None:
-                self.strays.append((member, place, span))
+                self.strays.append((member, tp, span))
             elif stint.ranges and stint.ranges[-1][1] == span[0]:
                 stint.ranges[-1] = (stint.ranges[-1][0], span[1])
             else:
                 stint.ranges.append(span)
 
-    def _commit(self, member: str, offsets: Mapping[Place, int], error: str | None) -> None:
+    def _commit(self, member: str, offsets: Mapping[TopicAndPartition, int], error: str | None) -> None:
         if error is not None:
             self.refused.append((member, error))
             return
-        for place, offset in offsets.items():
+        for tp, offset in offsets.items():
             # The answer may be told of after the partition was given up: then it was the end of that stint.
-            if stint := self._last.get((member, place)):
+            if stint := self._last.get((member, tp)):
                 stint.committed = offset
 
     # -- owners --------------------------------------------------------------------------------------------------
 
-    def owned(self, member: str) -> frozenset[Place]:
-        return frozenset(place for owner, place in self._open if owner == member)
+    def owned(self, member: str) -> frozenset[TopicAndPartition]:
+        return frozenset(tp for owner, tp in self._open if owner == member)
 
     def open_stints(self) -> list[Stint]:
         return list(self._open.values())
@@ -157,13 +168,13 @@ class Ledger:
             return False
         shares = [self.owned(member) for member in members]
         sizes = [len(share) for share in shares]
-        whole = frozenset[Place]().union(*shares) == self.partitions
+        whole = frozenset[TopicAndPartition]().union(*shares) == self.partitions
         return whole and sum(sizes) == len(self.partitions) and max(sizes) - min(sizes) <= 1
 
     def overlaps(self) -> list[tuple[Stint, Stint]]:
         """Times are of one clock in milliseconds; who gives a partition up says so before another can get it."""
         found = []
-        for stints in self._by_place().values():
+        for stints in self._by_partition().values():
             stints.sort(key=lambda stint: (stint.begun, stint.over is None, stint.over or 0))
             for earlier, later in pairwise(stints):
                 if earlier.over is None or earlier.over > later.begun:
@@ -176,29 +187,29 @@ class Ledger:
         """How many records were read, repeats included."""
         return sum(end - start for stint in self.stints for start, end in stint.ranges)
 
-    def unread(self, ends: Mapping[Place, int]) -> list[tuple[Place, int, int]]:
+    def unread(self, ends: Mapping[TopicAndPartition, int]) -> list[tuple[TopicAndPartition, int, int]]:
         """Ranges below the ends of the logs, which start at 0, that nobody read."""
-        by_place = self._by_place()
+        by_partition = self._by_partition()
         missing = []
-        for place, end in sorted(ends.items()):
+        for tp, end in sorted(ends.items()):
             position = 0
-            for start, stop, _ in _in_order(by_place.get(place, [])):
+            for start, stop, _ in _in_order(by_partition.get(tp, [])):
                 if start > position:
-                    missing.append((place, position, start))
+                    missing.append((tp, position, start))
                 position = max(position, stop)
             if position < end:
-                missing.append((place, position, end))
+                missing.append((tp, position, end))
         return missing
 
     def repeats(self) -> list[Repeat]:
         found = []
-        for place, stints in self._by_place().items():
+        for tp, stints in self._by_partition().items():
             running: list[tuple[int, int, Stint]] = []
             for start, end, stint in _in_order(stints):
                 running = [each for each in running if each[1] > start]
                 for _, other_end, other in running:
                     first, second = sorted((other, stint), key=lambda each: each.begun)
-                    found.append(Repeat(place, start, min(end, other_end), first, second))
+                    found.append(Repeat(tp, start, min(end, other_end), first, second))
                 running.append((start, end, stint))
         return found
 
@@ -208,10 +219,10 @@ class Ledger:
     def broken(self) -> list[Repeat]:
         return [repeat for repeat in self.repeats() if repeat.broken]
 
-    def _by_place(self) -> dict[Place, list[Stint]]:
-        grouped: dict[Place, list[Stint]] = defaultdict(list)
+    def _by_partition(self) -> dict[TopicAndPartition, list[Stint]]:
+        grouped: dict[TopicAndPartition, list[Stint]] = defaultdict(list)
         for stint in self.stints:
-            grouped[stint.place].append(stint)
+            grouped[stint.tp].append(stint)
         return grouped
 
 

@@ -69,7 +69,7 @@ class LaneCommit:
 def lane_commits(bootstrap_servers: str, group: str) -> list[LaneCommit]:
     """All of both logs, in the order in which they were taken."""
     found = [
-        LaneCommit(each.at, is_second, each.place[1], _mark(each), each.metadata)
+        LaneCommit(each.at, is_second, each.tp[1], _mark(each), each.metadata)
         for is_second, name in ((False, group), (True, group + BACKLOG_SUFFIX))
         for each in commit_history(bootstrap_servers, name)
     ]

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from support.members.events import Place, milliseconds
+from support.members.events import TopicAndPartition, milliseconds
 
 
 class EventWriter:
@@ -15,10 +15,10 @@ class EventWriter:
     What could not be committed is tried again the next time, until its partition is given up.
     """
 
-    def __init__(self, commit: Callable[[Mapping[Place, int]], None], refusal: type[Exception]) -> None:
+    def __init__(self, commit: Callable[[Mapping[TopicAndPartition, int]], None], refusal: type[Exception]) -> None:
         self._commit = commit
         self._refusal = refusal
-        self._due: dict[Place, int] = {}
+        self._due: dict[TopicAndPartition, int] = {}
 
     def started(self) -> None:
         _say("startup_complete")
@@ -26,15 +26,15 @@ class EventWriter:
     def closed(self) -> None:
         _say("shutdown_complete")
 
-    def read(self, offsets: Mapping[Place, Sequence[int]]) -> None:
+    def read(self, offsets: Mapping[TopicAndPartition, Sequence[int]]) -> None:
         """The offsets that were read, ascending in each partition."""
         if offsets:
             summaries = [
-                _place(place) | {"count": len(read), "minOffset": read[0], "maxOffset": read[-1]}
-                for place, read in offsets.items()
+                _fields_of(tp) | {"count": len(read), "minOffset": read[0], "maxOffset": read[-1]}
+                for tp, read in offsets.items()
             ]
             _say("records_consumed", count=sum(map(len, offsets.values())), partitions=summaries)
-            self._due |= {place: read[-1] + 1 for place, read in offsets.items()}
+            self._due |= {tp: read[-1] + 1 for tp, read in offsets.items()}
 
     def settle(self) -> None:
         """Commits what was read."""
@@ -48,42 +48,42 @@ class EventWriter:
             self.settled()
 
     @property
-    def due(self) -> Mapping[Place, int]:
+    def due(self) -> Mapping[TopicAndPartition, int]:
         """What has yet to be committed, for those who do it themselves and then say `settled`."""
         return self._due
 
     def settled(self, problem: Exception | None = None) -> None:
         """All that was due is committed, or was refused."""
-        said = [_place(place) | {"offset": offset} for place, offset in self._due.items()]
+        said = [_fields_of(tp) | {"offset": offset} for tp, offset in self._due.items()]
         if problem is not None:
             _say("offsets_committed", offsets=said, success=False, error=str(problem))
         else:
             self._due.clear()
             _say("offsets_committed", offsets=said, success=True)
 
-    def assigned(self, partitions: Iterable[Place]) -> None:
-        _say("partitions_assigned", partitions=[_place(place) for place in partitions])
+    def assigned(self, partitions: Iterable[TopicAndPartition]) -> None:
+        _say("partitions_assigned", partitions=[_fields_of(tp) for tp in partitions])
 
-    def revoked(self, partitions: Iterable[Place]) -> None:
+    def revoked(self, partitions: Iterable[TopicAndPartition]) -> None:
         self.settle()
         self.gave_up(partitions)
 
-    def gave_up(self, partitions: Iterable[Place]) -> None:
+    def gave_up(self, partitions: Iterable[TopicAndPartition]) -> None:
         """Revoked, with all that could be committed."""
         self._give_up("partitions_revoked", partitions)
 
-    def lost(self, partitions: Iterable[Place]) -> None:
+    def lost(self, partitions: Iterable[TopicAndPartition]) -> None:
         self._give_up("partitions_lost", partitions)
 
-    def _give_up(self, name: str, partitions: Iterable[Place]) -> None:
+    def _give_up(self, name: str, partitions: Iterable[TopicAndPartition]) -> None:
         partitions = list(partitions)
-        for place in partitions:
-            self._due.pop(place, None)
-        _say(name, partitions=[_place(place) for place in partitions])
+        for tp in partitions:
+            self._due.pop(tp, None)
+        _say(name, partitions=[_fields_of(tp) for tp in partitions])
 
 
-def _place(place: Place) -> dict[str, object]:
-    return {"topic": place[0], "partition": place[1]}
+def _fields_of(tp: TopicAndPartition) -> dict[str, object]:
+    return {"topic": tp[0], "partition": tp[1]}
 
 
 def _say(name: str, **fields: object) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Place = tuple[str, int]
+TopicAndPartition = tuple[str, int]
 """A topic and a partition."""
 
 
@@ -30,19 +30,19 @@ class Started:
 @dataclass(frozen=True, slots=True)
 class Assigned:
     at: int
-    partitions: frozenset[Place]
+    partitions: frozenset[TopicAndPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
     at: int
-    partitions: frozenset[Place]
+    partitions: frozenset[TopicAndPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
     at: int
-    partitions: frozenset[Place]
+    partitions: frozenset[TopicAndPartition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class Read:
     """Offsets from the first to before the second, all of them, for each partition."""
 
     at: int
-    ranges: Mapping[Place, tuple[int, int]]
+    ranges: Mapping[TopicAndPartition, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
     at: int
-    offsets: Mapping[Place, int]
+    offsets: Mapping[TopicAndPartition, int]
     error: str | None = None
 
 
@@ -92,11 +92,11 @@ def parse(line: str) -> Event | None:
         case "startup_complete":
             return Started(at)
         case "partitions_assigned":
-            return Assigned(at, _places(said))
+            return Assigned(at, _partitions_in(said))
         case "partitions_revoked":
-            return Revoked(at, _places(said))
+            return Revoked(at, _partitions_in(said))
         case "partitions_lost":
-            return Lost(at, _places(said))
+            return Lost(at, _partitions_in(said))
         case "records_consumed":
             for each in said["partitions"]:
                 # A summary tells the offsets only where they have no gaps, as in a log without transactions.
@@ -112,5 +112,5 @@ def parse(line: str) -> Event | None:
     return None
 
 
-def _places(said: dict[str, Any]) -> frozenset[Place]:
+def _partitions_in(said: dict[str, Any]) -> frozenset[TopicAndPartition]:
     return frozenset((each["topic"], each["partition"]) for each in said["partitions"])

@@ -32,7 +32,7 @@ from support.harness.waiting import wait_for
 from support.ledgers.commit_history import Commit, commit_history
 from support.ledgers.group_ledger import Stint
 from support.members.commands import Membership
-from support.members.events import Assigned, Committed, Lost, Place, Read, Revoked, milliseconds
+from support.members.events import Assigned, Committed, Lost, Read, Revoked, TopicAndPartition, milliseconds
 from support.members.processes import Peer, Peers
 
 WAYS: Mapping[str, str | None] = {"eager": "range", "cooperative": "cooperative-sticky", "consumer": None}
@@ -166,9 +166,11 @@ class GroupTrial:
 
     # -- what happened -------------------------------------------------------------------------------------------
 
-    def stints_since(self, at: int, places: Collection[Place] | None = None) -> list[Stint]:
+    def stints_since(self, at: int, partitions: Collection[TopicAndPartition] | None = None) -> list[Stint]:
         return [
-            stint for stint in self.ledger.stints if stint.begun >= at and (places is None or stint.place in places)
+            stint
+            for stint in self.ledger.stints
+            if stint.begun >= at and (partitions is None or stint.tp in partitions)
         ]
 
     def changes_since(self, at: int) -> list[tuple[str, Assigned | Revoked | Lost]]:
@@ -220,19 +222,19 @@ class GroupTrial:
         self._check_commits(commit_history(self._servers, self.group))
 
     def _check_commits(self, commits: Iterable[Commit]) -> None:
-        reads: dict[Place, list[tuple[int, int, int]]] = defaultdict(list)
+        reads: dict[TopicAndPartition, list[tuple[int, int, int]]] = defaultdict(list)
         for peer in self.peers:
             for event in peer.events:
                 if isinstance(event, Read):
-                    for place, (start, end) in event.ranges.items():
-                        reads[place].append((event.at, start, end))
-        progress = {place: Progress(sorted(found)) for place, found in reads.items()}
-        committed: dict[Place, int] = {}
+                    for tp, (start, end) in event.ranges.items():
+                        reads[tp].append((event.at, start, end))
+        progress = {tp: Progress(sorted(found)) for tp, found in reads.items()}
+        committed: dict[TopicAndPartition, int] = {}
         for commit in commits:
-            before = committed.get(commit.place, 0)
+            before = committed.get(commit.tp, 0)
             assert commit.offset >= before, f"{commit} goes back from {before}"
-            committed[commit.place] = commit.offset
-            done = progress[commit.place].at(commit.at)
+            committed[commit.tp] = commit.offset
+            done = progress[commit.tp].at(commit.at)
             assert commit.offset <= done, f"{commit} when all was read to {done}"
         assert committed.keys() == self.ledger.partitions, "this group has committed elsewhere"
 

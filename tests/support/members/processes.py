@@ -20,7 +20,7 @@ from typing import Self
 
 from support.ledgers.group_ledger import Ledger
 from support.members.child import TIMEOUT, Child, T, wait_for_news
-from support.members.events import Closed, Ended, Event, Place, milliseconds, parse
+from support.members.events import Closed, Ended, Event, TopicAndPartition, milliseconds, parse
 
 _REMEMBERED_LINES = 40
 
@@ -83,7 +83,7 @@ class Peers:
     :param partitions: those of the topics that the group reads.
     """
 
-    def __init__(self, partitions: Iterable[Place]) -> None:
+    def __init__(self, partitions: Iterable[TopicAndPartition]) -> None:
         self.ledger = Ledger(partitions)
         self._peers: dict[str, Peer] = {}
         self._news = threading.Condition()

@@ -15,7 +15,7 @@ from typing import Any
 from headrace import AsyncConsumer, RebalanceListener, TopicPartition
 from headrace.errors import HeadraceError
 from support.members.event_writer import EventWriter
-from support.members.events import Place
+from support.members.events import TopicAndPartition
 
 _POLL = 0.1
 
@@ -45,7 +45,7 @@ class AsyncMember(RebalanceListener):
         if not self._events.due:
             return
         try:
-            await self._consumer.commit({TopicPartition(*place): offset for place, offset in self._events.due.items()})
+            await self._consumer.commit({TopicPartition(*tp): offset for tp, offset in self._events.due.items()})
         except HeadraceError as problem:
             self._events.settled(problem)
         else:
@@ -64,7 +64,7 @@ class AsyncMember(RebalanceListener):
         self._events.lost(partitions)
 
 
-def _never(offsets: Mapping[Place, int]) -> None:
+def _never(offsets: Mapping[TopicAndPartition, int]) -> None:
     raise AssertionError("this member awaits its commits")
 
 

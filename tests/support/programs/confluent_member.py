@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from support.members.event_writer import EventWriter
-from support.members.events import Place
+from support.members.events import TopicAndPartition
 
 _POLL = 0.1
 _BATCH = 500
@@ -31,7 +31,7 @@ class Member:
             or config.get("partition.assignment.strategy") == "cooperative-sticky"
         )
         self._running = True
-        self._offsets: dict[Place, list[int]] = defaultdict(list)
+        self._offsets: dict[TopicAndPartition, list[int]] = defaultdict(list)
         self._events.started()
         self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
@@ -62,7 +62,7 @@ class Member:
         self._events.read(self._offsets)
         self._offsets.clear()
 
-    def _commit(self, offsets: Mapping[Place, int]) -> None:
+    def _commit(self, offsets: Mapping[TopicAndPartition, int]) -> None:
         asked = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         for each in self._consumer.commit(offsets=asked, asynchronous=False) or ():
             if each.error:
@@ -71,7 +71,7 @@ class Member:
     # Called from within poll(), with records taken and not yet told of, and from close().
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._events.assigned(_places(partitions))
+        self._events.assigned(_partitions_in(partitions))
         if self._incremental:
             consumer.incremental_assign(partitions)
         else:
@@ -79,12 +79,12 @@ class Member:
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._tell()
-        self._events.revoked(_places(partitions))
+        self._events.revoked(_partitions_in(partitions))
         self._give_up(partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._tell()
-        self._events.lost(_places(partitions))
+        self._events.lost(_partitions_in(partitions))
         self._give_up(partitions)
 
     def _give_up(self, partitions: list[TopicPartition]) -> None:
@@ -94,7 +94,7 @@ class Member:
             self._consumer.unassign()
 
 
-def _places(partitions: list[TopicPartition]) -> list[Place]:
+def _partitions_in(partitions: list[TopicPartition]) -> list[TopicAndPartition]:
     return [(each.topic, each.partition) for each in partitions]
 
 

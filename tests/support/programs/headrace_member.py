@@ -14,7 +14,7 @@ from typing import Any
 from headrace import Consumer, RebalanceListener, Records, TopicPartition
 from headrace.errors import HeadraceError
 from support.members.event_writer import EventWriter
-from support.members.events import Place
+from support.members.events import TopicAndPartition
 
 _POLL = 0.1
 
@@ -59,8 +59,8 @@ class Member(RebalanceListener):
     def work(self, records: Records) -> None:
         """What is done with records before they are committed: nothing, here."""
 
-    def _commit(self, offsets: Mapping[Place, int]) -> None:
-        self._consumer.commit({TopicPartition(*place): offset for place, offset in offsets.items()})
+    def _commit(self, offsets: Mapping[TopicAndPartition, int]) -> None:
+        self._consumer.commit({TopicPartition(*tp): offset for tp, offset in offsets.items()})
 
     # Called from within poll() and close().
 

@@ -13,8 +13,8 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 
 from pyspark.sql import SparkSession
 
+from support.spark.breakpoint import BatchBreakpoint
 from support.spark.drivers import local_settings, tell
-from support.spark.gate import Gate
 from support.spark.streams import started
 
 
@@ -31,7 +31,7 @@ def main(job: dict[str, Any]) -> None:
     spark = SparkSession.builder.master(job["master"]).config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     frame = spark.readStream.format("headrace").options(**job["options"]).load()
-    writer = Gate(where).before(frame).select("partition", "offset").writeStream.format("parquet")
+    writer = BatchBreakpoint(where).before(frame).select("partition", "offset").writeStream.format("parquet")
     query = started(
         writer.option("path", str(where / "out"))
         .option("checkpointLocation", str(where / "checkpoint"))

@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 from support.spark.streams import DEADLINE as LONG
 from support.spark.streams import Stream, started
 
-Place = tuple[int, int]
+PartitionAndOffset = tuple[int, int]
 
 
 class Batches:
@@ -62,7 +62,7 @@ class Batches:
         self._left = None
         return query
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[PartitionAndOffset]:
         """Of all that is in the sink."""
         return sorted((row.partition, row.offset) for rows in list(self.rows.values()) for row in rows)
 

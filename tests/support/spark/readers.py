@@ -15,7 +15,7 @@ from headrace.spark.driver.stream import StreamReader
 from headrace.spark.error_boundary import FailedStreamReader
 from headrace.spark.source import HeadraceSource
 
-Place = tuple[int, int]
+PartitionAndOffset = tuple[int, int]
 
 
 class Run:
@@ -48,7 +48,7 @@ class Run:
         assert self.at is not None
         return list(self.reader.partitions(self.at, end))
 
-    def trigger(self) -> list[Place] | None:
+    def trigger(self) -> list[PartitionAndOffset] | None:
         """What the next batch reads; None if there is none."""
         end = self.plan()
         is_first, self._is_new = self._is_new, False
@@ -63,10 +63,10 @@ class Run:
         self.at = end
         return sorted(rows)
 
-    def to_the_end(self) -> list[Place]:
+    def to_the_end(self) -> list[PartitionAndOffset]:
         """As AvailableNow."""
         self.begin(available_now=True)
-        found: list[Place] = []
+        found: list[PartitionAndOffset] = []
         while (rows := self.trigger()) is not None:
             found += rows
         return sorted(found)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.pictures import draw_heartbeats
-from benchmarks.scenes import Life, Look, spans
+from benchmarks.scenes import Look, SlowMemberTimeline, spans
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,9 @@ def test_spans_of_a_member_end_when_an_observation_differs(counts: list[int | st
 
 
 def test_drawing_the_same_picture_twice_makes_the_same_file(tmp_path: Path) -> None:
-    life = Life([(0.0, 0.1), (4.1, 4.2)], [(0.1, 4.1), (4.2, 5.0)], [Look(0.0, {"slow": 2}), Look(5.0, {"slow": 2})])
+    life = SlowMemberTimeline(
+        [(0.0, 0.1), (4.1, 4.2)], [(0.1, 4.1), (4.2, 5.0)], [Look(0.0, {"slow": 2}), Look(5.0, {"slow": 2})]
+    )
     first, second = tmp_path / "first.svg", tmp_path / "second.svg"
     draw_heartbeats(life, first)
     draw_heartbeats(life, second)

@@ -14,10 +14,10 @@ from support.members.events import (
     Ended,
     Event,
     Lost,
-    Place,
     Read,
     Revoked,
     Started,
+    TopicAndPartition,
     parse,
 )
 
@@ -25,19 +25,19 @@ ZERO, ONE = ("t", 0), ("t", 1)
 BOTH = frozenset({ZERO, ONE})
 
 
-def ledger(*events: tuple[str, Event], partitions: frozenset[Place] = BOTH) -> Ledger:
+def ledger(*events: tuple[str, Event], partitions: frozenset[TopicAndPartition] = BOTH) -> Ledger:
     made = Ledger(partitions)
     for member, event in events:
         made.take(member, event)
     return made
 
 
-def one(place: Place = ZERO) -> frozenset[Place]:
-    return frozenset({place})
+def one(tp: TopicAndPartition = ZERO) -> frozenset[TopicAndPartition]:
+    return frozenset({tp})
 
 
-def read(start: int, end: int, place: Place = ZERO) -> Read:
-    return Read(0, {place: (start, end)})
+def read(start: int, end: int, tp: TopicAndPartition = ZERO) -> Read:
+    return Read(0, {tp: (start, end)})
 
 
 def committed(offset: int, error: str | None = None) -> Committed:
@@ -85,7 +85,7 @@ def test_a_ledger_finds_nothing_in_an_orderly_hand_over() -> None:
 def test_a_ledger_finds_committed_records_that_were_read_again() -> None:
     book = handed_over(read(0, 10), committed(10), last=Revoked(4, one()), then=read(8, 30))
     (repeat,) = book.broken()
-    assert (repeat.place, repeat.start, repeat.end) == (ZERO, 8, 10)
+    assert (repeat.tp, repeat.start, repeat.end) == (ZERO, 8, 10)
     assert (repeat.first.member, repeat.second.member) == ("a", "b")
 
 
@@ -152,25 +152,25 @@ def test_a_ledger_finds_records_read_without_owning() -> None:
 
 # -- owners --------------------------------------------------------------------------------------------------------
 
-Shares = Mapping[str, frozenset[Place]]
+Shares = Mapping[str, frozenset[TopicAndPartition]]
 FOUR = frozenset(("t", number) for number in range(4))
 
 
-def places(*numbers: int) -> frozenset[Place]:
+def partitions(*numbers: int) -> frozenset[TopicAndPartition]:
     return frozenset(("t", number) for number in numbers)
 
 
 @pytest.mark.parametrize(
     ("shares", "rests"),
     [
-        ({"a": places(0, 1), "b": places(2, 3)}, True),
-        ({"a": places(0, 1), "b": places(2), "c": places(3)}, True),
-        ({"a": places(0, 1, 2, 3)}, True),
-        ({"a": places(0, 1), "b": places(2)}, False),
-        ({"a": places(0, 1), "b": places(1, 2, 3)}, False),
-        ({"a": places(0, 1), "b": places(0, 1)}, False),
-        ({"a": places(0, 1, 2, 3), "b": places()}, False),
-        ({"a": places(0, 1, 2), "b": places(3)}, False),
+        ({"a": partitions(0, 1), "b": partitions(2, 3)}, True),
+        ({"a": partitions(0, 1), "b": partitions(2), "c": partitions(3)}, True),
+        ({"a": partitions(0, 1, 2, 3)}, True),
+        ({"a": partitions(0, 1), "b": partitions(2)}, False),
+        ({"a": partitions(0, 1), "b": partitions(1, 2, 3)}, False),
+        ({"a": partitions(0, 1), "b": partitions(0, 1)}, False),
+        ({"a": partitions(0, 1, 2, 3), "b": partitions()}, False),
+        ({"a": partitions(0, 1, 2), "b": partitions(3)}, False),
         ({}, False),
     ],
     ids=["halves", "2 1 1", "alone", "unowned", "twice", "half", "newcomer", "uneven", "nobody"],

@@ -21,7 +21,7 @@ SMALL_STEPS = {"kafka.max.partition.fetch.bytes": "100000", "kafka.queued.max.by
 _PATIENCE = 150.0
 
 
-class Gate:
+class BatchBreakpoint:
     """At offset 100 of partition 0."""
 
     def __init__(self, directory: Path) -> None:
