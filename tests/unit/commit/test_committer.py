@@ -1,4 +1,4 @@
-"""Commits of positions: their order, and what they finish, without a real broker."""
+"""Commits of positions: their order, and which deliveries they finish. No broker runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_commits_arrive_in_the_order_in_which_they_were_asked_for():
 
 
 def test_a_commit_finishes_only_what_was_delivered_before_it():
-    """Another task polls while one waits for the answer to a commit."""
+    """Another task polls while a commit waits for its response."""
     made = buffer()
     delivered(made, 0, 10)
     first = made.last_delivery

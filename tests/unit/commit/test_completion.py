@@ -1,4 +1,4 @@
-"""Completion against plain sets of integers: what is done, what is in flight, what may be committed."""
+"""Completion against plain sets of integers: offsets that are done, in flight and committable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def in_flight_of(completion: Completion) -> list[Range]:
 
 
 class Model:
-    """The same, one offset at a time."""
+    """Completion as plain sets, one offset at a time."""
 
     def __init__(self, known: OffsetSet) -> None:
         self.finished = {offset for offset in range(END) if offset in known}
@@ -96,7 +96,7 @@ def test_a_compacted_log_with_a_marker_at_its_end_is_completed() -> None:
 
 
 def test_two_lanes_are_completed_side_by_side() -> None:
-    """KIP-333's example: committed 70, log end 120; the live lane starts there, the other at 70."""
+    """KIP-333's example: committed offset 70, log end 120. The live lane starts at 120, the backlog lane at 70."""
     completion = Completion(OffsetSet(70))
     completion.delivered(120, 130)
     completion.delivered(70, 80)
@@ -117,7 +117,7 @@ def test_a_seek_back_opens_again_what_is_delivered_again() -> None:
 
 
 def test_done_before_it_was_delivered_says_nothing() -> None:
-    """A record of an earlier life of the partition: it is still to come, and must not be skipped."""
+    """The record is from an earlier assignment. It will be delivered again and must not be skipped."""
     completion = Completion(OffsetSet(10))
     completion.done(12)
     assert completion.as_set() == OffsetSet(10)
@@ -134,7 +134,7 @@ def test_completion_refuses_what_is_no_range(span: Range) -> None:
 
 
 def test_a_large_window_is_completed_in_random_order() -> None:
-    """What is kept stays as small as what is open, and nothing is left behind at the end."""
+    """The number of holes never exceeds the number of open offsets, and all holes are gone at the end."""
     chance = random.Random(1)
     completion = Completion(OffsetSet(0))
     window: list[int] = []

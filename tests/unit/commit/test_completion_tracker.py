@@ -1,4 +1,4 @@
-"""What a consumer with commit.mode=done remembers of its partitions, when their logs are not what they were."""
+"""CompletionTracker (commit.mode=done): recreated and truncated logs, redelivery, and interrupts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def begun(_: TopicPartition) -> ReadingStart:
 
 
 def test_a_log_that_begins_again_is_not_done_where_the_old_one_was() -> None:
-    """The topic was made again, or cut short by an unclean election, or its position was reset to its beginning."""
+    """The topic was recreated or truncated by an unclean election, or the position was reset to the beginning."""
     it = CompletionTracker()
     old = records(0, 1000)
     it.delivered(old, begun)
@@ -43,7 +43,7 @@ def test_a_log_that_begins_again_is_not_done_where_the_old_one_was() -> None:
 
 
 def test_what_comes_again_without_being_done_changes_nothing() -> None:
-    """An iteration that was left gives back what it has not handed out; run() what it has not worked on."""
+    """An abandoned iteration gives back the records it has not yielded; run() those it has not processed."""
     it = CompletionTracker()
     all_of_them = records(0, 10)
     it.delivered(all_of_them, begun)
@@ -56,7 +56,7 @@ def test_what_comes_again_without_being_done_changes_nothing() -> None:
 
 
 def test_done_can_be_interrupted_anywhere() -> None:
-    """A count that is too low would pass for nothing in flight, and the position would be committed instead."""
+    """If the count were too low, nothing would seem to be in flight, and the position would be committed."""
 
     def scenario(at: int) -> bool:
         it, work = CompletionTracker(), records(0, 10)
@@ -88,11 +88,11 @@ def test_a_delivery_can_be_interrupted_anywhere() -> None:
 
 
 class Interrupted(BaseException):
-    """Raised by a signal's handler, as KeyboardInterrupt is."""
+    """Raised by a signal handler, like KeyboardInterrupt."""
 
 
 def test_a_wait_that_is_interrupted_raises_the_interrupt_and_nothing_else() -> None:
-    """A Condition, which is written in Python, would raise RuntimeError where its lock is not held."""
+    """threading.Condition is Python code: interrupted while its lock is released, it raises RuntimeError."""
     completions, dice, count = CompletionTracker(), random.Random(4), 0
     completions.delivered(records(0, 10), begun)
 
@@ -112,4 +112,4 @@ def test_a_wait_that_is_interrupted_raises_the_interrupt_and_nothing_else() -> N
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert count > 100, "else nothing was tried"
+    assert count > 100, "too few interrupts to test anything"

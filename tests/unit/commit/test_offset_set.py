@@ -1,4 +1,4 @@
-"""OffsetSet against a plain set of integers, and its text form against a limit, damage and strangers."""
+"""OffsetSet against a plain set of integers; its text form with size limits, damage and foreign texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace._machines.commit.offset_set import OffsetSet, Range, note_in, spli
 
 STEADY = settings(deadline=None, derandomize=True, max_examples=100)
 
-# The model is what a set does below END; bounds lie well within, so that what is open beyond the frontier shows too.
+# The model covers offsets below END. Bounds stay well below END, so that open offsets beyond the frontier count too.
 END = 48
 RANGES = st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda pair: (min(pair), max(pair)))
 SETS = st.builds(OffsetSet, st.integers(0, 40), st.lists(RANGES, max_size=8))
@@ -25,7 +25,7 @@ LAST = 2**63 - 1
 
 
 def done(offsets: OffsetSet) -> set[int]:
-    """Every offset by its own membership, so that no operation is tested by another."""
+    """Check each offset with `in`, so that no set operation is used to test another."""
     return {offset for offset in range(END) if offset in offsets}
 
 
@@ -34,13 +34,13 @@ def covered(ranges: list[Range] | tuple[Range, ...]) -> set[int]:
 
 
 def assert_tidy(ranges: list[Range] | tuple[Range, ...]) -> None:
-    """Ascending, none empty, none touching the next."""
+    """The ranges are ascending and non-empty, and none touches the next."""
     ends = [end for pair in ranges for end in pair]
     assert ends == sorted(set(ends))
 
 
 def with_hole(offsets: OffsetSet, start: int, end: int) -> OffsetSet:
-    """`offsets` without [start, end), as `Completion` marks what is delivered again."""
+    """`offsets` without [start, end), as `Completion` marks redelivered offsets."""
     bounds = list(offsets.bounds)
     if start < end:
         first, last, between = splice(bounds, start, end, done=False)
@@ -132,7 +132,7 @@ def test_nothing_below_zero_is_done() -> None:
 
 
 def test_a_set_of_nothing_is_not_false() -> None:
-    """Else `if known:` would take a partition that was committed at 0 for one without a commit."""
+    """Otherwise `if known:` would treat a partition committed at 0 as one without a commit."""
     assert OffsetSet(0)
 
 
@@ -200,7 +200,7 @@ def test_a_plain_offset_needs_no_text() -> None:
 
 
 def test_what_was_written_once_is_read_forever() -> None:
-    """Groups keep their commits over upgrades: a change of this text is a new version beside this one."""
+    """Committed texts outlive upgrades: a change of the format needs a new version number beside this one."""
     text = "headrace/1 70 mO=BnGGYXbl?4C mine"
     assert OffsetSet.from_text(text, 70) == OffsetSet(130, [(70, 120), (125, 126)])
     assert note_in(text) == "mine"
@@ -246,7 +246,7 @@ def test_a_text_stays_within_any_limit(offsets: OffsetSet, note: str, limit: int
 
 
 def test_the_longest_done_ranges_stay() -> None:
-    """One long range among thousands of short ones: it is what a restart must not do again."""
+    """The longest ranges matter most: without them a restart would process all their records again."""
     offsets = random_holes(2, 60_000, 0.5).with_done(30_000, 50_000).with_done(2_000_000, 5_000_000)
     back = OffsetSet.from_text(offsets.to_text(), offsets.low)
     assert back != offsets
@@ -256,14 +256,14 @@ def test_the_longest_done_ranges_stay() -> None:
 
 
 def test_more_is_kept_than_by_a_bitmap_or_a_cut() -> None:
-    """What fits of a bitmap are 3,276 bytes: 26,208 offsets, of which 9 in 10 are done here."""
+    """The limit fits a bitmap of 3,276 bytes: 26,208 offsets, of which 9 in 10 are done here."""
     offsets = random_holes(3, 100_000, 0.9)
     back = OffsetSet.from_text(offsets.to_text(), offsets.low)
     assert back.frontier - back.low - back.count_open > 1.5 * 26_208 * 0.9
 
 
 def test_a_pattern_costs_next_to_nothing() -> None:
-    """A transaction of one record: every other offset is a marker, and was passed."""
+    """Transactions of one record each: every other offset is a marker, which counts as done."""
     offsets = OffsetSet(100_000, [(k, k + 1) for k in range(0, 100_000, 2)])
     text = offsets.to_text()
     assert len(text) < 300
@@ -271,7 +271,7 @@ def test_a_pattern_costs_next_to_nothing() -> None:
 
 
 def test_more_holes_than_a_text_may_unfold_to_are_given_up() -> None:
-    """More than a text may unfold to: given up like what does not fit."""
+    """The text keeps as many holes as it may decode to and drops the done ranges beyond."""
     offsets = OffsetSet(200_000, [(k, k + 1) for k in range(0, 200_000, 2)])
     text = offsets.to_text()
     back = OffsetSet.from_text(text, 0)
@@ -282,7 +282,7 @@ def test_more_holes_than_a_text_may_unfold_to_are_given_up() -> None:
 @STEADY
 @given(SETS.filter(lambda offsets: offsets.holes), st.integers(0, LAST))
 def test_a_text_beside_another_committed_offset_is_ignored(offsets: OffsetSet, committed: int) -> None:
-    """Somebody committed another plain offset and left the text as it was."""
+    """Another client committed a different offset and kept the old text."""
     if committed != offsets.low:
         assert OffsetSet.from_text(offsets.to_text(), committed) == OffsetSet(committed)
 
@@ -302,18 +302,18 @@ def test_any_text_is_read_as_a_note(text: str) -> None:
 @STEADY
 @given(LARGE_SETS.filter(lambda offsets: offsets.holes), st.data())
 def test_a_damaged_text_is_ignored(offsets: OffsetSet, data: st.DataObject) -> None:
-    """A character of what is packed changed or lost, or the end cut off."""
+    """One character of the packed part is changed or missing, or the end is cut off."""
     text = offsets.to_text()
     at = data.draw(st.integers(text.rindex(" ") + 1, len(text) - 1))
     other = data.draw(st.sampled_from("09AZaz!#~"))
     for damaged in (text[:at] + other + text[at + 1 :], text[:at] + text[at + 1 :]):
-        # The last character may stand for fewer bits than it has, so that another one means the same.
+        # The last character may carry unused bits, so a different character can decode to the same bytes.
         assert OffsetSet.from_text(damaged, offsets.low) in (OffsetSet(offsets.low), offsets)
     assert OffsetSet.from_text(text[:at], offsets.low) == OffsetSet(offsets.low)
 
 
 def forged(body: bytes, low: int, behind: bytes = b"") -> str:
-    """A text whose checksum is right."""
+    """A text with a valid checksum."""
     stream = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = stream.compress(body) + stream.flush() + behind
     checksum = zlib.crc32(body, zlib.crc32(low.to_bytes(8))).to_bytes(4)
@@ -324,7 +324,7 @@ def test_a_text_forged_as_it_should_be_is_read() -> None:
     assert OffsetSet.from_text(forged(bytes([50, 10]), 70), 70) == OffsetSet(130, [(70, 120)])
 
 
-@pytest.mark.timeout(60)  # each takes milliseconds to read, unless what it unfolds to is believed
+@pytest.mark.timeout(60)  # each decodes in milliseconds unless its claimed size is trusted
 @pytest.mark.parametrize(
     "body",
     [

@@ -1,4 +1,4 @@
-"""Commits of topics that the coordinator does not know: deleted, created again, just created, or misspelt."""
+"""Commits of topics the coordinator does not know: deleted, recreated, just created, or misspelt."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECREATED = topic(partition(), id=T3)
 
 
 class Client:
-    """Answers as the brokers do: the coordinator with these codes, the others with this metadata, again and again."""
+    """The coordinator responds with `codes`, other brokers with `answers` as metadata, repeating the last one."""
 
     def __init__(self, codes: dict[TopicPartition, int], *answers: dict[str, Any]) -> None:
         self.config = ConsumerConfig.parse(bootstrap_servers="b:1", group_id="g")
@@ -47,8 +47,8 @@ class Client:
 
     async def fetch_metadata(self, names: Any, *, may_create: bool) -> None:
         self.asked.append((frozenset(names), may_create))
-        told = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        self.cluster.apply(metadata(told), names=names)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.cluster.apply(metadata(answer), names=names)
 
     async def call(self, node: int, api: Any, fields: Any, *, highest: int | None, **_: Any) -> Any:
         self.versions.append(highest)
@@ -63,7 +63,7 @@ class Client:
             numbers = [item["partition_index"] for item in each["partitions"]]
         else:
             numbers = each["partition_indexes"]
-            codes = self.codes if highest is None else {}  # by name it asks nobody whether there is such a topic
+            codes = self.codes if highest is None else {}  # looked up by name, the topic need not exist
         partitions = [
             SimpleNamespace(
                 partition_index=number,
@@ -74,8 +74,8 @@ class Client:
             )
             for number in numbers
         ]
-        place = {"topic_id": each["topic_id"]} if highest is None else {"name": name}
-        return SimpleNamespace(partitions=partitions, **place)
+        key = {"topic_id": each["topic_id"]} if highest is None else {"name": name}
+        return SimpleNamespace(partitions=partitions, **key)
 
 
 def requests(client: Client) -> OffsetRequests:
@@ -98,11 +98,11 @@ class TestCommits:
         error = refusal(client)
         assert isinstance(error, CommitFailedError)
         assert (error.partitions, error.retriable, error.code) == (frozenset({TP}), False, code)
-        assert len(client.asked) == 3, "no longer than it takes to be sure"
-        assert set(client.asked) == {(frozenset({"t"}), False)}, "a question must not create it"
+        assert len(client.asked) == 3, "three metadata responses are enough"
+        assert set(client.asked) == {(frozenset({"t"}), False)}, "a metadata request must not create the topic"
 
     def test_a_commit_of_a_topic_that_is_known_elsewhere_is_tried_again(self, code: int) -> None:
-        """It was just created, and the coordinator has not heard of it."""
+        """It was just created, and the coordinator does not know it yet."""
         error = refusal(Client({TP: code}, KNOWN))
         assert not isinstance(error, CommitFailedError)
         assert error.retriable
@@ -143,11 +143,11 @@ def test_the_topic_of_the_offsets_and_not_the_one_that_has_its_name_now() -> Non
     error = refusal(client)
     assert isinstance(error, CommitFailedError)
     assert error.partitions == {TP}
-    assert client.versions == [None], "the other one is committed"
+    assert client.versions == [None], "the other topic is committed by its id"
 
 
 def test_a_topic_that_the_cluster_view_has_dropped_is_committed_by_its_id() -> None:
-    """By its name, the coordinator would take the offset for a topic that was created since."""
+    """By name, the coordinator would commit the offset for a topic that was created since."""
     client = Client({TP: 100}, DELETED)
     for _ in range(3):
         client.cluster.apply(metadata(DELETED), names=frozenset({"t"}))
@@ -181,7 +181,7 @@ class TestQuestions:
 
 
 class TestCommitLogs:
-    """What is committed of the other partitions is noted, in both logs."""
+    """Commits of the other partitions are recorded in both logs."""
 
     OTHER = TopicPartition("t", 1)
 

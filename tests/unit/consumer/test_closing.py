@@ -1,4 +1,4 @@
-"""close(): beside another close(), beside a call that is under way, and in the child of a fork. No broker answers."""
+"""close() while another close() or another call runs, and in a forked child. No broker responds."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_a_second_close_waits_for_the_first(kind: Any) -> None:
 
         async def end_slowly(deadline: float) -> None:
             has_begun.set()
-            await asyncio.sleep(0.2)  # so that the second close() comes while the first is under way
+            await asyncio.sleep(0.2)  # so that the second close() comes while the first is running
             await end_tasks(deadline)
             ended.append(True)
 
         ends.end_tasks = end_slowly
         closes = [asyncio.create_task(consumer.close())]
         assert await asyncio.to_thread(has_begun.wait, 60)
-        consumer._parts.guard._closed = False  # as if it had begun while the first one was with the user's listener
+        consumer._parts.guard._closed = False  # as if it started while the first called the user's listener
         closes.append(asyncio.create_task(consumer.close()))
         await asyncio.gather(*closes)
         assert ended == [True]
@@ -46,7 +46,7 @@ def test_a_second_close_waits_for_the_first(kind: Any) -> None:
 
 
 def test_a_cancelled_unsubscribe_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next call makes new ones."""
+    """The next call starts new tasks."""
 
     async def main() -> None:
         consumer = on_this_loop(AsyncConsumer(**NOBODY, enable_parallel_rebalance=True))
@@ -74,7 +74,7 @@ def test_stopping_a_share_runtime_does_not_disturb_the_next_one() -> None:
         parts.lifecycle.unwatch()
         before = parts.lifecycle._start()
         stopping = asyncio.create_task(parts.stop_background())
-        await asyncio.sleep(0)  # the task begins
+        await asyncio.sleep(0)  # let the task start
         stopping.cancel()
         after = parts.lifecycle._start()
         assert after is not before
@@ -87,7 +87,7 @@ def test_stopping_a_share_runtime_does_not_disturb_the_next_one() -> None:
 
 
 def test_a_portal_that_is_shut_starts_no_other_thread() -> None:
-    """A task that was in a listener while another one closed the consumer still has steps to do."""
+    """A task that was in a listener when another task closed the consumer still calls the portal."""
     portal = Portal("test")
     assert portal.call(threading.current_thread) is not threading.current_thread()
     portal.shut()
@@ -106,7 +106,7 @@ def test_a_forked_child_closes_while_its_parent_holds_the_buffer_lock(kind: Any)
             signal.alarm(30)
             try:
                 asyncio.run(consumer.close())
-            except BaseException:  # noqa: BLE001 - nothing may get out of the child into pytest
+            except BaseException:  # noqa: BLE001 - no exception may reach pytest in the child
                 os._exit(1)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -60,10 +60,10 @@ def test_an_unexpected_error_of_a_background_task_is_raised_by_poll(caplog):
             runtime = consumer._parts.lifecycle.start()
 
             async def broken():
-                raise TypeError("nobody thought of this")
+                raise TypeError("a bug")
 
             runtime.positions._round = broken
-            with pytest.raises(HeadraceError, match="nobody thought of this"):
+            with pytest.raises(HeadraceError, match="a bug"):
                 await consumer.poll(50.0)
 
     run(main())
@@ -76,7 +76,7 @@ def test_an_auto_commit_after_unsubscribe_does_not_use_the_old_event_loop():
         consumer.unsubscribe()
         consumer.assign([TP])
         consumer.seek(TP, 5)
-        time.sleep(0.005)  # an auto-commit is due by then
+        time.sleep(0.005)  # an auto-commit is due
         assert not consumer.poll(0.0)
 
 
@@ -99,7 +99,7 @@ def test_a_consumer_that_is_dropped_without_close_warns_and_ends_its_threads(kin
     last = [consumer]
     del consumer
     with pytest.warns(ResourceWarning, match=rf"^unclosed {kind.__name__}: .* Call close\(\)"):
-        last.clear()  # without a cycle that only the garbage collector would find
+        last.clear()  # no reference cycle keeps it alive until the garbage collector runs
     thread.join(60)
     assert not thread.is_alive()
 

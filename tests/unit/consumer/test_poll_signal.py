@@ -1,4 +1,4 @@
-"""What passes between threads and tasks: the poll signal, the call guard with its wakeup, the portal."""
+"""Hand-over between threads and tasks: the poll signal, the call guard with its wakeup, the portal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace._aio.portal import Portal
 from headrace.errors import ClosedError, ForkedError, WakeupError
 from support.brokers.fake_broker import run
 
-LONG = 50.0  # nobody waits that long unless something is broken
+LONG = 50.0  # seconds; no wait lasts this long unless something is broken
 
 
 # -- the poll signal ------------------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def test_a_notification_before_the_wait_is_remembered_until_it_is_cleared() -> N
 
 @pytest.mark.parametrize("late", [-0.3, -1.0, -1e9])
 def test_a_poll_signal_does_not_wait_for_a_deadline_that_has_passed(late: float) -> None:
-    """It can pass between the look at the clock and the wait. A lock takes -1 for no limit, and refuses the rest."""
+    """It can pass after the clock was read. Lock.acquire treats -1 as no timeout and rejects other negative values."""
     poll_signal = PollSignal()
     started = time.monotonic()
     poll_signal.wait(late)
@@ -56,7 +56,7 @@ def test_a_notification_from_a_thread_wakes_a_waiting_task() -> None:
     async def main() -> None:
         poll_signal = PollSignal()
         waiting = asyncio.create_task(poll_signal.wait_async(LONG))
-        await asyncio.sleep(0)  # the task begins
+        await asyncio.sleep(0)  # let the task start
         assert not waiting.done()
         threading.Thread(target=poll_signal.notify).start()
         await asyncio.wait_for(waiting, LONG / 2)
@@ -88,7 +88,7 @@ def test_a_notification_for_a_closed_event_loop_still_wakes_threads() -> None:
 
 
 def test_no_notification_is_lost_between_a_check_and_the_wait() -> None:
-    """As poll() does it: clear, look, wait. Whoever adds something notifies afterwards."""
+    """As in poll(): clear, check, wait. A producer notifies after it has added an item."""
     poll_signal, things, seen = PollSignal(), [], 0
     total = 2000
 
@@ -132,7 +132,7 @@ def test_a_guard_refuses_calls_in_a_forked_child() -> None:
             guard.check()
         except ForkedError as error:
             os._exit(0 if str(os.getppid()) in str(error) else 1)
-        except BaseException:  # noqa: BLE001 - nothing may get out of the child into pytest
+        except BaseException:  # noqa: BLE001 - no exception may reach pytest in the child
             os._exit(2)
         os._exit(3)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -265,7 +265,7 @@ def test_closing_a_portal_ends_its_thread_and_cancels_its_tasks(portal: Portal) 
 
     async def spawn() -> asyncio.Task[None]:
         task = asyncio.create_task(forever())
-        await asyncio.sleep(0)  # the task begins
+        await asyncio.sleep(0)  # let the task start
         return task
 
     task = portal.run(spawn)
@@ -303,14 +303,14 @@ def test_an_interrupted_portal_call_cancels_its_coroutine(portal: Portal) -> Non
 
 
 def test_an_interrupted_close_of_a_portal_still_ends_its_thread(portal: Portal) -> None:
-    """Also when the thread has been told to end, and nobody has noted that: the next call starts another one."""
+    """Even if the interrupt comes after the thread was stopped and before that is recorded."""
     thread = portal.call(threading.current_thread)
     loop = portal.loop()
-    tell = loop.call_soon_threadsafe
+    call_soon = loop.call_soon_threadsafe
 
     def interrupted(*args: Any) -> None:
-        loop.call_soon_threadsafe = tell  # type: ignore[method-assign]
-        tell(*args)
+        loop.call_soon_threadsafe = call_soon  # type: ignore[method-assign]
+        call_soon(*args)
         raise KeyboardInterrupt
 
     loop.call_soon_threadsafe = interrupted  # type: ignore[assignment,method-assign]

@@ -1,4 +1,4 @@
-"""The consumer's own thread, when an interrupt (Ctrl-C) comes while it starts."""
+"""Starting the consumer's own thread while an interrupt (Ctrl-C) arrives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace._aio.portal import Portal
 def test_an_interrupt_while_a_portal_starts_is_raised_and_the_next_call_works(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Inside of Thread.start(), it ends as the RuntimeError of a lock that is not held."""
+    """Inside Thread.start(), the interrupt surfaces as RuntimeError about a lock that is not held."""
     start = threading.Thread.start
 
     def interrupted(thread: threading.Thread) -> None:

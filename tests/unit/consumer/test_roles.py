@@ -1,4 +1,4 @@
-"""Consumers and producers share their network, their thread and their guard. Errors name the one that the user has."""
+"""Consumers and producers share the network, thread and guard code. Errors name the kind the user has."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_error_of_a_crash_names_the_client(role: str) -> None:
 
 
 class Producer:
-    """What a user holds."""
+    """The object a user holds."""
 
 
 class Tasks:

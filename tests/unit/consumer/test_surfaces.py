@@ -16,7 +16,7 @@ from headrace import AsyncConsumer, Consumer
 SAME = [name for name in dir(AsyncConsumer) if not name.startswith("_")]
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 
-# The list of the design.
+# The public methods that every consumer must have.
 PROMISED = [
     "assign",
     "assignment",
@@ -54,7 +54,7 @@ PROMISED = [
     "close",
 ]
 
-# What does no I/O is a plain method in both.
+# Methods without I/O are plain methods in both classes.
 NOT_AWAITED = {
     "assign",
     "assignment",
@@ -92,7 +92,7 @@ def test_both_consumers_have_the_same_names() -> None:
 
 
 def parameters(function: Any) -> list[tuple[str, Any, Any, Any]]:
-    """A producer that is given to a consumer is of the consumer's own kind."""
+    """Parameters with types. Each consumer takes the producer of its own kind, so those two types count as equal."""
     hints = typing.get_type_hints(function)
     return [
         (
@@ -147,13 +147,13 @@ def test_a_name_that_is_not_exported_raises_attribute_error() -> None:
         headrace.nonsense  # noqa: B018
 
 
-# -- the same answers without a broker ---------------------------------------------------------------------------
+# -- the same results without a broker ---------------------------------------------------------------------------
 
 TP = headrace.TopicPartition("t", 0)
 
 
 class Both:
-    """Calls a consumer of either kind by the same words."""
+    """Call a consumer of either kind in the same way."""
 
     def __init__(self, kind: type[Any], **settings: Any) -> None:
         self.consumer = kind(bootstrap_servers="127.0.0.1:1", **settings)

@@ -1,4 +1,4 @@
-"""Wakeups beside tasks and in signal handlers, without a real broker."""
+"""wakeup() with concurrent tasks and in signal handlers. No broker runs."""
 
 from __future__ import annotations
 

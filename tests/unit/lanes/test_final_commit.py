@@ -38,7 +38,7 @@ class TestFinalCommit:
                 at.consumer.commit_async()
                 await at.second.asked.wait()
                 final_revoke = asyncio.create_task(at.consumer._parts.committer.after_revoke(frozenset({TP})))
-                await asyncio.sleep(0)  # the task begins
+                await asyncio.sleep(0)  # let the task start
                 at.second.gate.set()
                 await final_revoke
                 assert (at.mark.offset, at.mark.token) == (85, "")
@@ -80,7 +80,7 @@ class TestFinalCommit:
                 at.first.gate.clear()
                 await at.first.asked.wait()
                 final_revoke = asyncio.create_task(at.consumer._parts.committer.after_revoke(frozenset({TP})))
-                await asyncio.sleep(0)  # the task begins
+                await asyncio.sleep(0)  # let the task start
                 at.first.gate.set()
                 await at.first.taken.wait()
                 assert at.mark.token
