@@ -1,4 +1,4 @@
-"""All assigned partitions together: polls, faults, new metadata."""
+"""The assignment as a whole: polls over its partitions, faults, new metadata."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def fill(assignment: Assignment, counts: dict[TopicPartition, int]) -> None:
 
 
 def counts(assignment: Assignment, limit: int) -> dict[TopicPartition, int]:
-    """How many records of each partition one poll takes."""
+    """Number of records that one poll takes from each partition."""
     before = {state.tp: state.available for state in assignment}
     taken = assignment.take(limit, [])
     assert sum(map(len, taken)) <= limit or limit < 0
     return {state.tp: before[state.tp] - state.available for state in assignment if before[state.tp] != state.available}
 
 
-# -- who is assigned ---------------------------------------------------------------------------------------------
+# -- assigned partitions -----------------------------------------------------------------------------------------
 
 
 def test_partitions_that_stay_assigned_keep_their_state() -> None:
@@ -65,7 +65,7 @@ def test_a_reassigned_partition_has_a_new_position_version() -> None:
     position_version = assignment.state(A).position_version
     assignment.assign([])
     assignment.assign([A])
-    assert assignment.state(A).position_version != position_version, "late answers are known as such"
+    assert assignment.state(A).position_version != position_version, "late responses must be recognizable"
 
 
 def test_positions_contains_only_partitions_that_have_one() -> None:
@@ -142,7 +142,7 @@ def test_with_more_partitions_than_records_a_poll_takes_from_the_next_few() -> N
     assert counts(assignment, 18) == dict.fromkeys(partitions[19:28], 2)
     for _ in range(9):
         counts(assignment, 24)
-    assert counts(assignment, 15) == dict.fromkeys(partitions[:15], 1), "behind the last comes the first"
+    assert counts(assignment, 15) == dict.fromkeys(partitions[:15], 1), "wraps around to the first partition"
 
 
 def test_a_poll_of_over_24_partitions_takes_from_the_next_few() -> None:
@@ -163,7 +163,9 @@ def test_a_poll_of_many_partitions_fills_up_from_the_following_ones() -> None:
     fill(assignment, dict(zip(partitions, [1, 9] * 50, strict=True)))
     assert counts(assignment, 24) == dict(zip(partitions[:12], [1, 3] * 6, strict=True))
     fill(assignment, {partitions[0]: 5})
-    assert counts(assignment, 24) == dict(zip(partitions[12:24], [1, 3] * 6, strict=True)), "who was served waits"
+    assert counts(assignment, 24) == dict(zip(partitions[12:24], [1, 3] * 6, strict=True)), (
+        "partition 0 was served and waits for its turn"
+    )
 
 
 def test_a_greedy_poll_of_many_partitions_takes_one_after_the_other() -> None:
@@ -186,7 +188,9 @@ def test_a_poll_of_many_partitions_skips_paused_and_withheld_ones() -> None:
         assignment.state(tp).withheld = True
     assert assignment.available == 180
     assert counts(assignment, 25) == {partitions[98]: 13, partitions[99]: 12}
-    assert counts(assignment, 25) == {partitions[98]: 12, partitions[99]: 13}, "equal shares, as there are so few"
+    assert counts(assignment, 25) == {partitions[98]: 12, partitions[99]: 13}, (
+        "equal quotas, since only two partitions are left"
+    )
 
 
 def test_a_poll_takes_nothing_from_before_a_seek_or_of_unassigned_partitions() -> None:
@@ -215,7 +219,7 @@ def test_records_given_back_to_the_assignment_are_taken_again() -> None:
 
 @pytest.mark.parametrize(("size", "limit"), [(60, 1), (60, 7), (60, 9), (60, 59), (60, 60), (60, 70), (3, 2), (23, 15)])
 def test_no_partition_waits_longer_than_one_round_of_all_others(size: int, limit: int) -> None:
-    """Some are always full, others have a record now and then."""
+    """Every third partition is always full, the others get a record now and then."""
     dice = Random(size * limit)
     partitions = many(size)
     assignment = assigned(*partitions)
@@ -280,7 +284,7 @@ def test_a_poll_that_leaves_too_few_buffered_bytes_needs_a_fetch() -> None:
     assignment = assigned(A)
     fill(assignment, {A: 150})  # 1500 bytes
     counts(assignment, 40)
-    assert not assignment.needs_fetch, "1100 bytes are left of the 1000 to be kept ahead"
+    assert not assignment.needs_fetch, "1100 bytes are buffered, 1000 are enough"
     counts(assignment, 20)
     assert assignment.needs_fetch
 
@@ -294,7 +298,7 @@ def test_no_fetch_is_needed_while_one_is_in_flight() -> None:
 
 
 def test_the_next_poll_moves_the_position_past_pending_markers() -> None:
-    """They came while a poll's records were handed out one by one, so the position could not move past them."""
+    """The markers arrived during an iteration, so the position could not move past them."""
     assignment = assigned(A)
     state = assignment.state(A)
     feed(state, chunk(0, 5))
@@ -310,7 +314,7 @@ def test_the_next_poll_moves_the_position_past_pending_markers() -> None:
 
 
 def pending(assignment: Assignment, *, news: bool = False) -> HeadraceError | None:
-    """What a poll long after the last one raises."""
+    """The error that a poll raises when it is long after the last one."""
     return assignment.pending_error(ErrorPacing(), 0.0, news=news)
 
 
@@ -409,10 +413,10 @@ def ready(epoch: int = -1, leader_epoch: int = -1) -> tuple[Assignment, Partitio
 @pytest.mark.parametrize(
     ("fetched", "known", "now", "phase", "leader_epoch"),
     [
-        pytest.param(-1, -1, 5, Phase.READY, 5, id="nothing read yet, nothing to check"),
-        pytest.param(3, 4, 5, Phase.VALIDATE, 4, id="read under an older epoch: check"),
-        pytest.param(5, 4, 5, Phase.READY, 5, id="read under this very epoch"),
-        pytest.param(3, 5, 5, Phase.READY, 5, id="checked already"),
+        pytest.param(-1, -1, 5, Phase.READY, 5, id="nothing fetched yet: no validation"),
+        pytest.param(3, 4, 5, Phase.VALIDATE, 4, id="fetched under an older epoch: validate"),
+        pytest.param(5, 4, 5, Phase.READY, 5, id="fetched under the current epoch"),
+        pytest.param(3, 5, 5, Phase.READY, 5, id="validated already"),
     ],
 )
 def test_a_new_leader_epoch_validates_positions_of_records_read_under_an_older_one(
@@ -462,6 +466,6 @@ def test_a_recreated_topic_is_reset_to_its_beginning_or_faults(reset: str, phase
     assert assignment.follow(cluster) == [A, B]
     state = assignment.state(A)
     assert (state.phase, state.available, state.position, state.topic_id) == (phase, 0, None, uuid.UUID(int=2))
-    assert state.reset_to == (None if fails else "earliest"), "all that it holds is newer than what was read"
+    assert state.reset_to == (None if fails else "earliest"), "every record of the new topic is unread"
     assert isinstance(pending(assignment), OffsetResetError) is fails
     assert assignment.follow(cluster) == []

@@ -1,4 +1,4 @@
-"""KIP-41: how one poll's records are shared over partitions."""
+"""KIP-41: how the records of one poll are divided among partitions."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ STEADY = settings(deadline=None, derandomize=True, max_examples=200)
     [
         pytest.param([500, 500, 500], 300, [100, 100, 100], 0, id="the proposal's ideal"),
         pytest.param([500, 500, 0], 300, [150, 150, 0], 0, id="one has nothing"),
-        pytest.param([500, 20, 500], 300, [140, 20, 140], 0, id="what one cannot use goes to the others"),
+        pytest.param([500, 20, 500], 300, [140, 20, 140], 0, id="the unused part of a quota goes to the others"),
         pytest.param([10, 20, 500], 300, [10, 20, 270], 0, id="twice"),
-        pytest.param([500, 500, 500], 301, [101, 100, 100], 1, id="one is left over, the next poll starts behind it"),
-        pytest.param([500, 500, 500], 302, [101, 101, 100], 2, id="two are left over"),
+        pytest.param([500, 500, 500], 301, [101, 100, 100], 1, id="a remainder of one: the next poll starts after it"),
+        pytest.param([500, 500, 500], 302, [101, 101, 100], 2, id="a remainder of two"),
         pytest.param([500, 500, 500], 2, [1, 1, 0], 2, id="fewer than partitions"),
-        pytest.param([101, 101, 101], 302, [101, 101, 100], 2, id="just enough for that"),
-        pytest.param([100, 101, 101], 302, [100, 101, 101], 0, id="just not enough"),
-        pytest.param([500, 0, 500], 1, [1, 0, 0], 1, id="the one behind may be empty now and not then"),
+        pytest.param([101, 101, 101], 302, [101, 101, 100], 2, id="just enough for a remainder of two"),
+        pytest.param([100, 101, 101], 302, [100, 101, 101], 0, id="one too few for a remainder"),
+        pytest.param([500, 0, 500], 1, [1, 0, 0], 1, id="the next poll starts at a partition that is empty now"),
         pytest.param([5, 500, 500], 1, [1, 0, 0], 1, id="just one"),
-        pytest.param([0, 0, 5], 1, [0, 0, 1], 0, id="behind the last comes the first"),
+        pytest.param([0, 0, 5], 1, [0, 0, 1], 0, id="wraps around to the first partition"),
         pytest.param([1, 2, 3], 100, [1, 2, 3], 0, id="more than there is"),
         pytest.param([0, 0], 100, [0, 0], 0, id="nothing"),
-        pytest.param([], 100, [], 0, id="nobody"),
+        pytest.param([], 100, [], 0, id="no partitions"),
     ],
 )
 def test_fair_quotas_are_equal_from_where_the_last_poll_stopped(
@@ -44,7 +44,7 @@ def test_fair_quotas_are_equal_from_where_the_last_poll_stopped(
     [
         pytest.param([500, 500, 500], 300, [300, 0, 0], 1, id="all of it from the first"),
         pytest.param([100, 500, 500], 300, [100, 200, 0], 2, id="the rest from the next"),
-        pytest.param([100, 100, 500], 300, [100, 100, 100], 0, id="behind the last comes the first"),
+        pytest.param([100, 100, 500], 300, [100, 100, 100], 0, id="wraps around to the first partition"),
         pytest.param([100, 0, 500], 100, [100, 0, 0], 1, id="exactly one partition's worth"),
         pytest.param([1, 2, 3], 100, [1, 2, 3], 0, id="more than there is"),
     ],
@@ -72,8 +72,7 @@ def test_fair_quotas_are_equal_among_partitions_with_more_records(available: lis
     pairs = list(zip(shares, available, strict=True))
     unfilled = [share for share, have in pairs if share < have]
     if unfilled:
-        # Who still has more got the same as the others, save one of what cannot be divided; who has no more left,
-        # had no more than that.
+        # Partitions with records left have equal quotas, up to one for the remainder. No drained partition got more.
         assert max(unfilled) - min(unfilled) <= 1
         assert max(shares) - min(unfilled) <= 1
 

@@ -1,4 +1,4 @@
-"""How much is fetched: what is buffered and what may still arrive stays within the budget."""
+"""The fetch budget: buffered bytes plus bytes that may still arrive stay within it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_the_fetch_budget_follows_the_measured_expansion_of_records() -> None:
         scene.fetching.measured(10 * KB, 10 * KB)
     scene.state(0).readable_end = 9
     assert scene.plan().max_bytes == 200 * KB
-    scene.fetching.measured(100, 100_000)  # too small to say anything
+    scene.fetching.measured(100, 100_000)  # too small a sample to count
     assert scene.fetching._expansion == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize(("expansion", "numbers"), [(1.0, [0]), (3.0, [])])
 def test_undecoded_records_count_with_their_expanded_size(expansion: float, numbers: list[int]) -> None:
-    """100 KB of a compressed topic are more than the 200 KB that are kept ahead of the user; of others they are not."""
+    """100 KB that expand threefold exceed the 200 KB read-ahead of a partition; uncompressed they do not."""
     scene = Scene([1])
     scene.fetching._expansion = expansion
     ((found, item),), _ = scene.answered(scene.plan(), data(records=bytes(100 * KB)))
@@ -73,7 +73,7 @@ def test_buffers_of_paused_partitions_are_dropped_when_the_budget_is_used_up() -
     feed(scene.state(0), 300 * KB)
     scene.state(0).paused = True
     assert scene.asked() == [1]
-    assert (scene.state(0).retained, scene.state(0).position) == (0, (0, -1)), "it is fetched again when it is resumed"
+    assert (scene.state(0).retained, scene.state(0).position) == (0, (0, -1)), "resume() fetches it again"
 
 
 def feed(state: PartitionState, size: int) -> None:
@@ -83,8 +83,8 @@ def feed(state: PartitionState, size: int) -> None:
 
 
 def test_a_parked_fetch_of_one_broker_leaves_budget_for_another() -> None:
-    """A fetch of partitions without news lies at the broker, is answered with nothing and sent again at once: it
-    always holds what it has reserved."""
+    """A fetch of idle partitions waits at the broker, returns nothing and is sent again at once, so its reservation
+    is never released."""
     scene = Scene([1] * 40 + [2], queued_max_bytes=3000 * KB)
     idle = scene.plan(1)
     assert idle.parked
@@ -97,7 +97,7 @@ def test_a_broker_held_back_by_the_budget_is_fetched_from_first() -> None:
     assert scene.fetching.plan(2, 0.0) is None
     assert scene.fetching.is_over_budget
     scene.answered(first)
-    assert scene.fetching.plan(1, 0.0) is None, "it would take what broker 2 waits for"
+    assert scene.fetching.plan(1, 0.0) is None, "it would take the bytes that broker 2 waits for"
     assert scene.asked(2) == [1, 2]
     assert scene.fetching.is_over_budget, "and now broker 1 waits"
 
@@ -126,8 +126,8 @@ STEP = st.tuples(
 def test_buffered_and_reserved_bytes_never_exceed_the_budget(
     budget_kb: int, steps: list[tuple[str, int, int, float]]
 ) -> None:
-    """What is buffered and what may still arrive, at the expansion that is measured (here the true one, 1), never
-    passes the budget, but for the one fetch that goes out when there is nothing else."""
+    """Buffered bytes plus bytes that may still arrive never exceed the budget, given the measured expansion (1 here).
+    The only exception is a fetch that is sent when nothing else is buffered or in flight."""
     scene = Scene([1, 2, 3] * 4, queued_max_bytes=budget_kb * KB)
     scene.fetching._expansion = 1.0
     flying: list[tuple[int, FetchPlan]] = []
@@ -146,7 +146,7 @@ def test_buffered_and_reserved_bytes_never_exceed_the_budget(
                 if each.tp.partition % 3 == node - 1 and not each.paused and not each.in_flight
             ]
             plan = scene.fetching.plan(node, 0.0)
-            assert plan is not None or not needs_fetch or not nothing_else, "one fetch has to go out"
+            assert plan is not None or not needs_fetch or not nothing_else, "one fetch must be sent"
             if plan is not None:
                 flying.append((node, plan))
                 assert held() + sum(plan.max_bytes for _, plan in flying) <= budget_kb * KB
@@ -179,7 +179,7 @@ def test_buffered_and_reserved_bytes_never_exceed_the_budget(
     for _, plan in flying:
         scene.fetching.failed(plan)
     assert scene.fetching._reserved == 0
-    # Whatever happened, polls empty the buffer, and then every broker gets its turn.
+    # In the end, polls drain the buffer, and every broker is fetched from.
     for target, position_version, start, size, end in decoding:
         if target.position_version == position_version:
             target.decoded(start, size, FakeChunk((start,), end, -1, size), end)

@@ -1,4 +1,4 @@
-"""What is fetched from whom."""
+"""FetchPlanner: which partitions are fetched from which broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_each_broker_is_asked_for_the_partitions_it_leads() -> None:
 def test_partitions_that_need_no_records_are_not_fetched(change: Any) -> None:
     scene = Scene([1, 1])
     change(scene.state(0))
-    assert scene.asked() == [1], "and it does not stop the other"
+    assert scene.asked() == [1], "the other partition is not affected"
 
 
 def test_a_partition_is_fetched_when_its_backoff_ends() -> None:
@@ -75,12 +75,12 @@ def test_a_partition_in_flight_is_not_fetched_again() -> None:
     plan = scene.plan()
     assert scene.asked() == []
     scene.answered(plan)
-    assert scene.asked() == [0], "an answer that leaves it out has no news of it"
+    assert scene.asked() == [0], "a response without the partition means nothing changed"
 
 
 def test_a_fetch_plan_is_parked_unless_a_partition_has_known_records() -> None:
     scene = Scene([1, 1])
     plan = scene.plan()
-    assert plan.parked, "nothing is known of the log's end"
+    assert plan.parked, "the log end is unknown"
     scene.answered(plan, data(0))
-    assert not scene.plan().parked, "partition 0 is at 0 of 50"
+    assert not scene.plan().parked, "partition 0 is at offset 0 of 50"

@@ -1,4 +1,4 @@
-"""What the answers to fetches mean."""
+"""FetchPlanner: how each fetch response is handled."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_retriable_fetch_errors_back_off_their_partition_only(code: ErrorCode, s
     plan = scene.plan(now=5.0)
     assert scene.answered(plan, data(code=code), data(1), now=5.0) == ([], stale)
     assert scene.state().fault is None
-    assert scene.asked(now=5.0) == [1], "the other one goes on"
+    assert scene.asked(now=5.0) == [1], "the other partition is still fetched"
     assert scene.asked(now=5.1) == [0]
 
 
@@ -158,8 +158,8 @@ def test_a_leader_hint_is_followed_at_once(code: ErrorCode) -> None:
     "hint",
     [
         pytest.param({"leader_id": -1, "leader_epoch": 9}, id="no leader"),
-        pytest.param({"leader_id": 2, "leader_epoch": 5}, id="no news"),
-        pytest.param({"leader_id": 9, "leader_epoch": 9}, id="nobody knows where"),
+        pytest.param({"leader_id": 2, "leader_epoch": 5}, id="the known epoch"),
+        pytest.param({"leader_id": 9, "leader_epoch": 9}, id="an unknown broker"),
     ],
 )
 def test_a_useless_leader_hint_backs_off(hint: dict[str, int]) -> None:
@@ -202,7 +202,7 @@ def test_a_partition_twice_in_one_response_counts_once() -> None:
 
 
 def test_a_new_leader_is_fetched_from_before_the_old_one_has_responded() -> None:
-    """Its machine may be gone: then the fetch ends only with its deadline."""
+    """The old leader may be down: its fetch ends only at its deadline."""
     scene = Scene([1])
     old = scene.plan(1)
     scene.cluster.apply(metadata(topic(partition(0, leader=2, epoch=6))))
@@ -210,7 +210,7 @@ def test_a_new_leader_is_fetched_from_before_the_old_one_has_responded() -> None
     new = scene.plan(2)
     ((asked, item),), _ = scene.answered(new, data(records=b"new"), node=2)
     scene.fetching.arrived(asked, item, next_offset=12)
-    assert scene.answered(old, data(records=b"old"), node=1) == ([], False), "the new one was faster"
+    assert scene.answered(old, data(records=b"old"), node=1) == ([], False), "the new leader responded first"
     assert (scene.state().fetch_offset, scene.fetching._reserved) == (12, 0)
 
 
@@ -232,4 +232,4 @@ def test_partitions_of_a_failed_fetch_are_fetched_again() -> None:
     second = scene.plan()
     assert list(second.wants) == [TopicIdPartition(TOPIC, 1)]
     scene.fetching.failed(plan)
-    assert scene.asked() == [0], "the other one is in flight again, under another position version"
+    assert scene.asked() == [0], "partition 1 is already in flight with a new position version"

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227), by the table of the machine and against a model of the broker's side."""
+"""Fetch sessions (KIP-227): the session machine by table, and against a model of the broker."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_only_an_open_fetch_session_has_a_close_request() -> None:
 
 
 class BrokerSide:
-    """What a broker does with the requests: `believed` is what it thinks that this client wants."""
+    """A broker's side of a session: `believed` are the partitions it thinks the client wants."""
 
     def __init__(self) -> None:
         self.sessions: dict[int, dict[TopicIdPartition, PartitionRequest]] = {}
@@ -120,7 +120,7 @@ class BrokerSide:
         self.believed = self.sessions[request.session_id]
         self.believed.update(request.send)
         for tip in request.forget:
-            del self.believed[tip]  # a KeyError: it never knew that one
+            del self.believed[tip]  # KeyError if the session never had it
         self.epochs[request.session_id] += 1
         if not self.believed:
             del self.sessions[request.session_id]

@@ -1,4 +1,4 @@
-"""Fetches side by side, throttled ones, and the frames of their answers."""
+"""Concurrent fetches, throttled fetches, and reuse of response frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPIC_ID = uuid.UUID(int=1)
 
 
 class ScriptedCluster:
-    """One broker that leads two partitions of `t`. What it does with a fetch is up to the test."""
+    """One broker that leads two partitions of `t`. The test handles its fetch requests."""
 
     def __init__(self, on_fetch) -> None:
         self._on_fetch = on_fetch
@@ -100,12 +100,12 @@ def test_records_of_a_throttled_response_do_not_wait_for_the_throttle():
 
 
 def test_a_second_fetch_to_a_broker_has_a_short_max_wait():
-    """Both could lie there else, with nobody left to ask for a third partition."""
+    """Otherwise both connections could wait at the broker, and none could fetch a third partition."""
     asked = asyncio.Queue()
 
     async def on_fetch(link, request):
         partitions = [item.partition for topic in request.body.topics for item in topic.partitions]
-        await asked.put((partitions, request.body.max_wait.total_seconds()))  # and never answer
+        await asked.put((partitions, request.body.max_wait.total_seconds()))  # never respond
 
     async def main():
         async with ScriptedCluster(on_fetch) as servers, AsyncConsumer(bootstrap_servers=servers) as consumer:

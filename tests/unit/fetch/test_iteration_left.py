@@ -1,4 +1,4 @@
-"""An iteration that the program leaves, and Ctrl-C while the rest of its records is given back."""
+"""Abandoned iterations, with Ctrl-C while their remaining records are given back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.harness.buffer_in_memory import TP, buffer, polled, position_of
 from support.harness.interrupts import Interrupter, interrupted_everywhere
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of iterations that are dropped
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # from dropped iterations
 @pytest.mark.parametrize("handed_out", [0, 1, 4, 9])
 def test_the_rest_of_a_left_iteration_comes_again_wherever_giving_it_back_is_interrupted(handed_out: int) -> None:
     def scenario(at: int) -> bool:
@@ -29,11 +29,12 @@ def test_the_rest_of_a_left_iteration_comes_again_wherever_giving_it_back_is_int
         assert again is not None or made.assignment.state(TP).fetch_offset == handed_out
         return interrupter.has_raised
 
-    assert interrupted_everywhere(scenario) > (10 if handed_out else 0)  # an iteration that has not begun just ends
+    # An iteration that has not started has nothing to give back.
+    assert interrupted_everywhere(scenario) > (10 if handed_out else 0)
 
 
 def test_the_rest_of_a_left_iteration_comes_again_if_waiting_for_the_lock_is_interrupted() -> None:
-    """Another thread has the lock, and Ctrl-C comes meanwhile: the lock is not held then."""
+    """Ctrl-C comes while another thread holds the lock, so this thread never acquires it."""
 
     class InterruptedOnce:
         def __init__(self, lock: Any) -> None:

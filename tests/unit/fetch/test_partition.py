@@ -1,4 +1,4 @@
-"""One partition's state: its phases, its buffer, and a model in which everything may happen in any order."""
+"""PartitionState: its phases, its buffer, and random sequences of events against a model."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_refetch_restarts_at_the_position() -> None:
     assert (state.position, state.fetch_offset, state.phase) == ((2, 3), 2, Phase.READY)
     state.seek(Position(2, 3))
     state.refetch()
-    assert state.phase is Phase.VALIDATE, "one that is not known to be valid is not made so"
+    assert state.phase is Phase.VALIDATE, "a refetch does not skip validation"
 
 
 def test_position_versions_are_never_reused() -> None:
@@ -124,7 +124,7 @@ def test_markers_behind_records_move_the_position_with_the_last_record() -> None
 
 
 def test_markers_do_not_move_the_position_during_an_iteration() -> None:
-    """As an iteration does it: it takes a poll's records, and sets the position back to where it is in them."""
+    """An iteration takes all records of a poll and sets the position back to the record it is at."""
     state = at(0)
     feed(state, chunk(0, 5))
     taken = state.take(5)
@@ -187,13 +187,13 @@ def test_a_damaged_batch_is_a_fault_behind_the_records_before_it() -> None:
 
 
 def test_damage_decoded_early_does_not_drop_the_records_before_it() -> None:
-    """The damaged one is decoded first, on another thread than its predecessor."""
+    """The damaged batch is decoded before its predecessor, on another thread."""
     state = at(0)
     position_version = state.position_version
     state.arrived(100, 5)
     state.arrived(60, 8)
     state.damaged(5, DAMAGE)
-    assert state.position_version == position_version, "the predecessor would come late"
+    assert state.position_version == position_version, "a new version would drop the predecessor as stale"
     assert (state.fault, state.is_drained) == (None, False)
     state.decoded(0, 100, chunk(0, 5), 5)
     assert (state.fault, state.position_version == position_version) == (DAMAGE, False)
@@ -255,7 +255,7 @@ def test_lag_is_the_distance_from_position_to_end(position: int | None, end: int
     assert state.lag == lag
 
 
-# -- everything in any order -------------------------------------------------------------------------------------
+# -- random sequences --------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -264,12 +264,12 @@ class Arrived:
     start: int
     end: int
     size: int
-    good_until: int  # where a damaged batch begins, or `end`
+    good_until: int  # start of the first damaged batch, or `end`
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Fetches arrive, threads decode them in any order, some of it is damaged, and the user takes, seeks and
-    leaves iterations meanwhile. The log has a record at every offset but those divisible by four (markers)."""
+    """Fetches arrive, threads decode them in any order, some batches are damaged, and the user takes, seeks and
+    abandons iterations. Offsets divisible by four are markers; all others are records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -302,7 +302,7 @@ class AnyOrder(RuleBasedStateMachine):
         index = data.draw(st.integers(0, len(self.decoding) - 1))
         it = self.decoding.pop(index)
         if it.position_version != self.state.position_version:
-            return  # late: whoever decodes drops it
+            return  # stale: the decoder drops it
         if it.good_until == it.start:
             self.state.damaged(it.start, CorruptRecordError("bad", TP, it.start))
         else:
@@ -338,7 +338,7 @@ class AnyOrder(RuleBasedStateMachine):
         for offset in taken:
             while self.expected % 4 == 0:
                 self.expected += 1
-            assert offset == self.expected, "lost, doubled or out of order"
+            assert offset == self.expected, "lost, duplicated or out of order"
             self.expected += 1
 
     @rule(offset=st.integers(0, 200))
@@ -353,7 +353,9 @@ class AnyOrder(RuleBasedStateMachine):
         assert isinstance(fault, CorruptRecordError)
         assert fault.offset in self.bad
         assert self.state.position is not None
-        assert self.state.position.offset == fault.offset, "the damage shows where it is, after all before it"
+        assert self.state.position.offset == fault.offset, (
+            "the damage is raised at its offset, after all records before it"
+        )
         self.bad.discard(fault.offset)
         self.seek(fault.offset + 1)
 
@@ -361,7 +363,7 @@ class AnyOrder(RuleBasedStateMachine):
     def adds_up(self) -> None:
         state = self.state
         assert state.available == sum(map(len, state.chunks)) - state.first_taken
-        assert (state in self.filled) == bool(state.chunks), "a poll looks nowhere else"
+        assert (state in self.filled) == bool(state.chunks), "a poll looks only at `filled`"
         assert state.retained == sum(each.nbytes for each in state.chunks) - state.first_bytes_taken
         current = [it.size for it in self.decoding if it.position_version == state.position_version]
         parked = sum(it.room for it in state.parked.values())
@@ -375,7 +377,7 @@ class AnyOrder(RuleBasedStateMachine):
         position = self.state.position
         assert position is not None
         assert position.offset >= self.expected
-        # Between the two there are only markers, never a record.
+        # Between the two there are only markers.
         assert all(offset % 4 == 0 for offset in range(self.expected, position.offset))
 
 

@@ -1,4 +1,4 @@
-"""Records of a poll that is interrupted go back into the buffer."""
+"""Records of an interrupted poll return to the buffer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.harness.buffer_in_memory import TP, batch, buffer, delivered, posit
 
 
 def test_records_of_an_interrupted_poll_can_be_taken_back_after_a_refetch():
-    """As that of a paused partition is if others need the room."""
+    """The buffer of a paused partition is refetched if others need the space."""
     made = buffer()
     delivered(made, 0, 10)
     made.assignment.state(TP).refetch()
@@ -35,7 +35,7 @@ def test_the_last_record_of_an_iteration_can_be_taken_back_after_a_refetch():
 
 @pytest.mark.parametrize("end", [15, 7])
 def test_records_of_an_interrupted_poll_are_taken_back_up_to_a_truncation(end):
-    """Those that are gone are not: their offsets are not those of the same records any more."""
+    """Truncated records are not taken back: their offsets now belong to other records."""
     made = buffer()
     positions = Positions(made.assignment, made.cluster)
     delivered(made, 0, 10)
