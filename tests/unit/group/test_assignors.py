@@ -1,4 +1,4 @@
-"""Range and round robin: Java's own examples as tables; what every assignor must do; how one is chosen."""
+"""Range and round robin: Java's own examples as tables; properties of every assignor; choosing an assignor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OWN: list[type[Assignor]] = [RangeAssignor, RoundRobinAssignor, StickyAssignor, 
 
 
 def group(**topics: str) -> dict[str, GroupMember]:
-    """A member for each keyword, with the topics that its words name."""
+    """One member per keyword, subscribed to the topics in its value."""
     return {member: GroupMember(frozenset(names.split())) for member, names in topics.items()}
 
 
@@ -49,13 +49,19 @@ def shown(shares: Mapping[str, list[TopicPartition]]) -> dict[str, str]:
         pytest.param(group(a="t"), {"t": 2, "u": 2}, {"a": "t0 t1"}, id="a topic that nobody wants"),
         pytest.param(group(a="t", b="t"), {"t": 1}, {"a": "t0", "b": ""}, id="fewer partitions than members"),
         pytest.param(
-            group(b="t u", a="t u"), {"t": 3, "u": 3}, {"a": "t0 t1 u0 u1", "b": "t2 u2"}, id="each topic by itself"
+            group(b="t u", a="t u"),
+            {"t": 3, "u": 3},
+            {"a": "t0 t1 u0 u1", "b": "t2 u2"},
+            id="each topic is assigned separately",
         ),
         pytest.param(
             group(a="t", b="t u", c="t"), {"t": 3, "u": 2}, {"a": "t0", "b": "t1 u0 u1", "c": "t2"}, id="unequal"
         ),
         pytest.param(
-            group(a="t", b="t", c="t"), {"t": 8}, {"a": "t0 t1 t2", "b": "t3 t4 t5", "c": "t6 t7"}, id="two left over"
+            group(a="t", b="t", c="t"),
+            {"t": 8},
+            {"a": "t0 t1 t2", "b": "t3 t4 t5", "c": "t6 t7"},
+            id="a remainder of two",
         ),
         pytest.param(
             {"a": GroupMember(frozenset("t")), "x": static("t", "2"), "y": static("t", "1")},
@@ -78,13 +84,13 @@ def test_range_assigns_as_in_java_s_examples(
         pytest.param(group(a="", b=""), {"t": 3}, {"a": "", "b": ""}, id="nobody wants anything"),
         pytest.param(group(a="t"), {"t": 2, "u": 2}, {"a": "t0 t1"}, id="a topic that nobody wants"),
         pytest.param(
-            group(b="t u", a="t u"), {"u": 3, "t": 3}, {"a": "t0 t2 u1", "b": "t1 u0 u2"}, id="one deal for all topics"
+            group(b="t u", a="t u"), {"u": 3, "t": 3}, {"a": "t0 t2 u1", "b": "t1 u0 u2"}, id="one round for all topics"
         ),
         pytest.param(
             group(a="t", b="t u", c="t u v"),
             {"t": 1, "u": 2, "v": 3},
             {"a": "t0", "b": "u0", "c": "u1 v0 v1 v2"},
-            id="who is passed over is not compensated",
+            id="a skipped member is not compensated",
         ),
         pytest.param(
             {"a": GroupMember(frozenset("t")), "x": static("t", "2"), "y": static("t", "1")},
@@ -141,7 +147,7 @@ def test_a_group_member_has_its_subscription_and_instance_id() -> None:
     assert (member.rack, member.user_data, member.instance_id) == ("rack", b"data", "one")
 
 
-# -- the choice ----------------------------------------------------------------------------------------------------
+# -- choice ----------------------------------------------------------------------------------------------------
 
 
 class Mine(Assignor):
@@ -154,7 +160,7 @@ class Mine(Assignor):
 
 
 class Duck:
-    """Has all that an assignor has, and knows nothing of headrace."""
+    """Has every attribute of an assignor, and inherits nothing from headrace."""
 
     name = "duck"
     cooperative = True

@@ -1,4 +1,4 @@
-"""The sticky assignors: as balanced as can be, nothing moves without need, and nothing is owned twice on the way."""
+"""The sticky assignors: balance, no needless moves, and no partition owned twice during a rebalance."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ both = pytest.mark.parametrize(
 
 
 def named(words: str) -> Owned:
-    """`t0 u12` to partitions."""
+    """Parse `t0 u12` as partitions."""
     return frozenset(TopicPartition(word[0], int(word[1:])) for word in words.split())
 
 
@@ -47,7 +47,7 @@ def assigned(assignor: Assignor, members: Mapping[str, GroupMember], partitions:
     shares = assignor.assign(members, partitions)
     assert shares.keys() == members.keys()
     result = {member: frozenset(share) for member, share in shares.items()}
-    assert sum(map(len, shares.values())) == len(frozenset().union(*result.values())), "a partition was given twice"
+    assert sum(map(len, shares.values())) == len(frozenset().union(*result.values())), "a partition was assigned twice"
     return result
 
 
@@ -112,7 +112,7 @@ def existing(members: Mapping[str, GroupMember], partitions: Mapping[str, int]) 
             {"a": "t0"},
             {"a": "u0", "b": "t0"},
             "t0",
-            id="a does not want it any more",
+            id="a has unsubscribed from it",
         ),
         pytest.param(
             {"a": "u", "b": "u v", "c": "v"},
@@ -120,7 +120,7 @@ def existing(members: Mapping[str, GroupMember], partitions: Mapping[str, int]) 
             {"a": "u0 u1", "b": "v0"},
             {"a": "u0", "b": "u1", "c": "v0"},
             "u1 v0",
-            id="a has two more than c, which does not want what a has: b passes one on",
+            id="a has two more than c, which is not subscribed to them: b passes one on",
         ),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_partition_claimed_twice_is_kept_by_the_higher_generation(assignor: As
     assert len(shares["b"]) == 2
     assert shares["b"] < named("t0 t1 t2 t3")
     if assignor is COOPERATIVE:
-        assert shares["a"] == shares["c"] == named(""), "b may be reading them all"
+        assert shares["a"] == shares["c"] == named(""), "b may still consume all of them"
 
 
 @both
@@ -216,7 +216,7 @@ def test_a_cooperative_generation_is_in_the_subscription_or_the_user_data(
 def test_the_owned_partitions_of_a_sticky_member_are_in_its_user_data(
     user_data: bytes | None, keeps: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The partitions in the subscription are not those: the member gave them up before it joined."""
+    """The subscription's owned partitions are not used: an eager member gave them up before it joined."""
     members = {
         "a": GroupMember(frozenset("t"), named("t0"), 9, user_data=user_data),
         "b": GroupMember(frozenset("t")),
@@ -248,7 +248,7 @@ UNEQUAL = st.dictionaries(st.sampled_from("abcdefg"), SUBSCRIPTIONS, min_size=1)
 
 @st.composite
 def groups(draw: st.DrawFn, subscriptions: st.SearchStrategy[dict[str, frozenset[str]]]) -> dict[str, GroupMember]:
-    """Members with claims of any kind, also to the same partitions and to what does not exist."""
+    """Members with arbitrary claims, including claims to the same or to missing partitions."""
     return {
         each: cooperative(topics, draw(ANYTHING), draw(st.integers(-1, 2)))
         for each, topics in draw(subscriptions).items()
@@ -262,13 +262,13 @@ def as_eager(members: Mapping[str, GroupMember]) -> dict[str, GroupMember]:
     }
 
 
-def in_peace(topics: Mapping[str, frozenset[str]], shares: Shares, member: MakeMember) -> dict[str, GroupMember]:
-    """Members that rejoin with what they were given."""
+def rejoined(topics: Mapping[str, frozenset[str]], shares: Shares, member: MakeMember) -> dict[str, GroupMember]:
+    """Members that rejoin with their assigned partitions."""
     return {each: member(wanted, shares.get(each, frozenset()), 7) for each, wanted in topics.items()}
 
 
 def relievable(topics: Mapping[str, frozenset[str]], shares: Shares) -> Iterator[tuple[str, str]]:
-    """Pairs of which one has at least two more than the other, and could pass one on, over others or directly."""
+    """Pairs where the first has at least two partitions more and could pass one on, directly or via other members."""
     takers = {
         giver: {taker for taker in topics if any(each.topic in topics[taker] for each in share)}
         for giver, share in shares.items()
@@ -292,14 +292,14 @@ def complete_and_balanced(members: Mapping[str, GroupMember], partitions: Mappin
 
 
 def settled_in_two_rounds(members: Mapping[str, GroupMember], partitions: Mapping[str, int]) -> None:
-    """What was withheld in the first round is given in the second, and the third would change nothing."""
+    """The second round assigns what the first withheld, and a third changes nothing."""
     topics = {each: member.topics for each, member in members.items()}
     first = assigned(COOPERATIVE, members, partitions)
-    second = assigned(COOPERATIVE, in_peace(topics, first, cooperative), partitions)
+    second = assigned(COOPERATIVE, rejoined(topics, first, cooperative), partitions)
     assert all(second[each] >= first[each] for each in topics)
     assert frozenset().union(*second.values()) == existing(members, partitions)
     assert not list(relievable(topics, second))
-    assert assigned(COOPERATIVE, in_peace(topics, second, cooperative), partitions) == second
+    assert assigned(COOPERATIVE, rejoined(topics, second, cooperative), partitions) == second
 
 
 @STEADY
@@ -319,7 +319,7 @@ def test_cooperative_groups_are_balanced_after_two_rounds(
 
 
 def test_sticky_balances_members_with_few_common_topics() -> None:
-    """Many members with few topics each, and claims that are far from balanced."""
+    """Many members with few topics each and unbalanced claims."""
     chance = random.Random(41)
     for _ in range(300):
         topics = "tuvwxyz"[: chance.randint(3, 7)]
@@ -383,8 +383,8 @@ def test_with_equal_subscriptions_sticky_keeps_as_many_partitions_as_possible(
 def test_sticky_moves_nothing_when_nothing_changed(
     assignor: Assignor, member: MakeMember, topics: dict[str, frozenset[str]], partitions: dict[str, int]
 ) -> None:
-    first = assigned(assignor, in_peace(topics, {}, member), partitions)
-    assert assigned(assignor, in_peace(topics, first, member), partitions) == first
+    first = assigned(assignor, rejoined(topics, {}, member), partitions)
+    assert assigned(assignor, rejoined(topics, first, member), partitions) == first
 
 
 @both
@@ -397,10 +397,10 @@ def test_sticky_moves_only_the_partitions_of_a_member_that_left(
     partitions: dict[str, int],
     data: st.DataObject,
 ) -> None:
-    first = assigned(assignor, in_peace(topics, {}, member), partitions)
+    first = assigned(assignor, rejoined(topics, {}, member), partitions)
     leaving = data.draw(st.sampled_from(sorted(topics)))
     staying = {each: wanted for each, wanted in topics.items() if each != leaving}
-    second = assigned(assignor, in_peace(staying, first, member), partitions)
+    second = assigned(assignor, rejoined(staying, first, member), partitions)
     assert all(second[each] >= first[each] for each in staying)
     assert not staying or frozenset().union(*second.values()) == frozenset().union(*first.values())
 
@@ -413,7 +413,7 @@ def test_cooperative_sticky_withholds_only_partitions_that_change_owners(
     shares = assigned(COOPERATIVE, members, partitions)
     for name, share in shares.items():
         for partition in share - members[name].owned:
-            assert not any(partition in other.owned for other in members.values()), "somebody is still reading it"
+            assert not any(partition in other.owned for other in members.values()), "its old owner still consumes it"
         for partition in share & members[name].owned:
             rivals = [other for key, other in members.items() if key != name and partition in other.owned]
             assert all(other.generation < members[name].generation for other in rivals)
@@ -425,20 +425,20 @@ def test_cooperative_sticky_withholds_only_partitions_that_change_owners(
 
 @pytest.mark.parametrize("share", [1.0, 0.5], ids=["equal", "unequal"])
 def test_sticky_assigns_a_thousand_members_within_seconds(share: float) -> None:
-    """1,000 members, 50 topics, 10,000 partitions: first all of it at once, then moved from few members to all."""
+    """1,000 members, 50 topics, 10,000 partitions: a first assignment, then one that moves them from a few members."""
     chance = random.Random(4)
     partitions = {f"topic-{number:02}": 200 for number in range(50)}
     names = sorted(partitions)
     topics = {f"member-{number:03}": frozenset(chance.sample(names, int(50 * share))) for number in range(1000)}
     started = time.process_time()
-    fresh = assigned(STICKY, in_peace(topics, {}, eager), partitions)
+    fresh = assigned(STICKY, rejoined(topics, {}, eager), partitions)
     few: dict[str, set[TopicPartition]] = {}
     for topic in names:
         owner = next(each for each in topics if topic in topics[each])
         few.setdefault(owner, set()).update(TopicPartition(topic, number) for number in range(200))
     moved = assigned(
-        STICKY, in_peace(topics, {each: frozenset(owned) for each, owned in few.items()}, eager), partitions
+        STICKY, rejoined(topics, {each: frozenset(owned) for each, owned in few.items()}, eager), partitions
     )
     assert {len(each) for shares in (fresh, moved) for each in shares.values()} == {10}
     assert all(len(moved[each] & owned) == 10 for each, owned in few.items())
-    assert time.process_time() - started < 10, "it takes about half a second"
+    assert time.process_time() - started < 10, "about half a second is normal"

@@ -1,4 +1,4 @@
-"""A member of a classic group once it is in: heartbeats, giving up and losing, being away too long, leaving."""
+"""A classic member after it has joined: heartbeats, revoked and lost partitions, missed polls, leaving."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_moved_coordinator_costs_a_classic_member_nothing(code: E) -> None:
     assert driver.poll() == []
     assert driver.member.identity == MemberIdentity(1, "m", None)
     driver.fail(driver.request(HEARTBEAT, 3.0))
-    assert driver.member.next_tick() == pytest.approx(driver.now + PAUSE), "a success ends the growing of pauses"
+    assert driver.member.next_tick() == pytest.approx(driver.now + PAUSE), "a success resets the backoff"
 
 
 @pytest.mark.parametrize(("code", "member_id"), [(E.unknown_member_id, ""), (E.illegal_generation, "m")])
@@ -82,7 +82,7 @@ def test_a_lost_generation_loses_all_partitions_before_the_rejoin(strategy: str,
     driver.stable(T0, T1)
     driver.refused_heartbeat(code)
     assert driver.member.identity == MemberIdentity()
-    assert driver.sent(10.0) == [], "only a poll can report the loss, and it comes first"
+    assert driver.sent(10.0) == [], "a poll must report the loss before the member rejoins"
     assert driver.member.owned == some(T0, T1)
     assert driver.poll() == [Lose(some(T0, T1))]
     request = driver.request(JOIN_GROUP)
@@ -118,7 +118,7 @@ def test_a_cooperative_member_keeps_its_partitions_in_the_next_generation(
 
 
 def test_a_static_member_that_missed_a_generation_loses_its_partitions() -> None:
-    """Kafka keeps its place, but not what it owns."""
+    """The coordinator keeps its membership, but not its partitions."""
     driver = ClassicMemberDriver("cooperative-sticky", instance_id="i")
     driver.stable(T0)
     driver.member.rejoin("wanted")
@@ -131,7 +131,7 @@ def test_a_static_member_that_missed_a_generation_loses_its_partitions() -> None
     assert (request.fields["member_id"], subscription_in(request).owned) == ("m", NOTHING)
 
 
-# -- what others shall have ------------------------------------------------------------------------------------------
+# -- revokes ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_eager_member_revokes_everything_before_it_rejoins() -> None:
@@ -163,7 +163,7 @@ def test_a_cooperative_member_rejoins_only_after_it_revoked_something() -> None:
     driver.joined(request, generation=3)
     driver.answer(driver.request(SYNC_GROUP), assignment=write_assignment([T0, T2]))
     assert driver.poll() == [AssignPartitions(some(T0, T2), NOTHING)]
-    assert driver.sent() == [], "nothing was given up"
+    assert driver.sent() == [], "no rejoin without a revoke"
 
 
 def test_a_cooperative_member_revokes_unsubscribed_topics_before_it_rejoins() -> None:
@@ -189,20 +189,20 @@ def test_a_subscription_changed_during_a_join_rejoins_after_it() -> None:
     driver.joined(request)
     driver.answer(driver.request(SYNC_GROUP), assignment=write_assignment([T0, U0]))
     assert driver.poll() == [AssignPartitions(some(T0), some(T0)), Revoke(some(T0))], (
-        "what is not subscribed any more is not taken"
+        "partitions of unsubscribed topics are not assigned"
     )
     assert subscription_in(driver.request(JOIN_GROUP)).topics == {"t"}
 
 
 def test_a_returning_static_member_with_another_subscription_rejoins() -> None:
-    """Kafka makes none of its own accord: it hands out what the predecessor had."""
+    """The coordinator starts no rebalance for it, but returns the assignment of its predecessor."""
     driver = ClassicMemberDriver("cooperative-sticky", instance_id="i", topics=frozenset({"t"}))
     assert driver.stable(T0, U0, generation=7) == [AssignPartitions(some(T0), some(T0))]
     request = driver.request(JOIN_GROUP)
     assert request.fields["reason"] == "the assignment is not for the current subscription"
 
 
-# -- a listener that runs while things happen ------------------------------------------------------------------------
+# -- events while a listener runs ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("assigned", [some(T0), NOTHING], ids=["something", "nothing"])
@@ -216,7 +216,7 @@ def test_a_generation_lost_during_an_assignment_loses_its_partitions(assigned: f
     driver.member.done(take)
     assert driver.poll() == ([Lose(assigned)] if assigned else [])
     assert driver.stable(T1, generation=2) == [AssignPartitions(some(T1), some(T1))]
-    assert driver.poll() == [], "what the new generation gives is not lost"
+    assert driver.poll() == [], "partitions of the new generation are not lost"
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
@@ -231,7 +231,7 @@ def test_a_generation_lost_during_a_revoke_loses_the_other_partitions(strategy: 
     driver.member.done(revoke)
     assert driver.poll() == ([] if strategy == "range" else [Lose(some(T0))])
     assert driver.stable(T1, generation=2) == [AssignPartitions(some(T1), some(T1))]
-    assert driver.poll() == [], "what the new generation gives is not lost"
+    assert driver.poll() == [], "partitions of the new generation are not lost"
 
 
 # -- KIP-62 ----------------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_a_classic_member_past_max_poll_interval_leaves_and_loses_its_partitions
     assert "max.poll.interval.ms" in who["reason"]
     assert driver.member.is_expired
     assert driver.member.identity == MemberIdentity()
-    assert driver.member.owned == some(T0), "the user does not know yet"
+    assert driver.member.owned == some(T0), "no poll has reported the loss yet"
     driver.answer(leave_request)
     assert driver.sent(1e6) == []
     assert driver.member.next_tick() == math.inf
@@ -282,7 +282,7 @@ def test_a_classic_member_past_max_poll_interval_leaves_while_joining() -> None:
     join = driver.joining()
     assert driver.request(LEAVE_GROUP, 20.0)
     driver.joined(join)
-    assert driver.member.identity == MemberIdentity(), "nobody waits for that answer"
+    assert driver.member.identity == MemberIdentity(), "the late response is ignored"
     assert driver.sent() == []
 
 
@@ -314,7 +314,7 @@ def led(driver: ClassicMemberDriver, layout: dict[str, int]) -> None:
         ({"t": 2, "u": 1, "v": 1}, True),
         ({"t": 2}, True),
     ],
-    ids=["the same", "a topic of nobody", "more partitions", "a topic of another member", "a topic less"],
+    ids=["the same", "an unsubscribed topic", "more partitions", "a topic of another member", "a topic less"],
 )
 def test_a_leader_rejoins_when_topics_of_its_group_change(now: dict[str, int], joins: bool) -> None:
     driver = ClassicMemberDriver("cooperative-sticky")
@@ -358,7 +358,7 @@ def test_a_rejected_commit_loses_or_revokes_by_its_error_code(code: E, poll_acti
     driver = ClassicMemberDriver()
     driver.stable(T0)
     driver.member.commit_refused(code, MemberIdentity(0, "m", None))
-    assert driver.poll() == [], "that was another generation"
+    assert driver.poll() == [], "it was rejected for another generation"
     driver.member.commit_refused(code, driver.member.identity)
     assert driver.poll() == poll_actions
 
@@ -371,7 +371,7 @@ def test_a_commit_rejected_as_fenced_ends_the_membership() -> None:
 
 
 def test_a_commit_rejected_during_a_join_does_not_lose_the_next_generation() -> None:
-    """A commit can overtake the answer to JoinGroup, which is on another connection."""
+    """A commit can overtake the JoinGroup response, which arrives on another connection."""
     driver = ClassicMemberDriver("cooperative-sticky")
     driver.stable(T0)
     driver.member.rejoin("wanted")
@@ -383,7 +383,7 @@ def test_a_commit_rejected_during_a_join_does_not_lose_the_next_generation() -> 
     assert driver.member.identity == MemberIdentity(2, "m", None)
 
 
-# -- the end ---------------------------------------------------------------------------------------------------------
+# -- leaving ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_classic_member_that_leaves_revokes_and_sends_a_leave_request() -> None:
@@ -406,7 +406,7 @@ def test_leaving_after_a_lost_generation_loses_and_sends_no_request() -> None:
     driver.stable(T0)
     driver.refused_heartbeat(E.unknown_member_id)
     assert driver.member.final_revoke() == Lose(some(T0))
-    assert driver.member.leave("closed") is None, "the group does not know it any more"
+    assert driver.member.leave("closed") is None, "it is not a member any more"
 
 
 def test_a_static_classic_member_leaves_without_a_request() -> None:
@@ -423,4 +423,4 @@ def test_a_classic_member_that_left_can_subscribe_again() -> None:
     driver.poll()
     request = driver.request(JOIN_GROUP)
     assert request.fields["member_id"] == ""
-    assert subscription_in(request).user_data is None, "what it had then is long gone"
+    assert subscription_in(request).user_data is None, "its old partitions belong to others now"

@@ -1,4 +1,4 @@
-"""A member of a classic group: what it sends, what a poll has to do, what every answer means."""
+"""A classic member: its requests, its poll actions, and its reaction to every response."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_first_join_has_all_strategies_and_no_member_id() -> None:
     }
     assert [each["name"] for each in protocols] == ["sticky", "range"]
     assert subscription_in(request) == MemberSubscription(TOPICS, frozenset(), -1)
-    assert (request.parks, request.timeout) == (True, 25.0), "longer than the coordinator may keep it"
+    assert (request.parks, request.timeout) == (True, 25.0), "longer than the coordinator may hold the request"
 
 
 def test_a_required_member_id_is_used_at_once_and_kept() -> None:
@@ -143,7 +143,7 @@ def test_an_assignor_that_raises_sets_a_pending_error_and_rejoins() -> None:
 def test_a_leader_assigns_nothing_to_an_unparseable_subscription(
     metadata: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Any client may join under the name of a strategy, and the coordinator does not look at what it says."""
+    """Any client can join with the name of an assignor; the coordinator does not parse its subscription."""
     driver = ClassicMemberDriver()
     self = {"member_id": "m", "group_instance_id": None, "metadata": write_subscription(MemberSubscription(TOPICS))}
     stranger = {"member_id": "evil\nCRITICAL all is lost \x1b[31m", "group_instance_id": None, "metadata": metadata}

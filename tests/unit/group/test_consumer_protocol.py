@@ -1,4 +1,4 @@
-"""A member of a KIP-848 group: what its heartbeats say, what a poll has to do, what every answer means."""
+"""A KIP-848 member: its heartbeats, its poll actions, and its reaction to every response."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from support.harness.consumer_protocol_member import (
     some,
 )
 
-# -- what is said ----------------------------------------------------------------------------------------------------
+# -- heartbeat fields ------------------------------------------------------------------------------------------------
 
 
 def test_the_first_kip_848_heartbeat_has_all_fields_and_no_partitions() -> None:
     driver = ConsumerProtocolDriver(rack="r", remote_assignor="range")
-    assert driver.sent() == [], "nothing before a poll"
+    assert driver.sent() == [], "no heartbeat before the first poll"
     assert driver.poll() == []
     assert dict(driver.request().fields) == {
         "group_id": "g",
@@ -58,7 +58,7 @@ def test_later_kip_848_heartbeats_have_only_changed_fields() -> None:
         2,
         "i",
     )
-    assert changes(request) == dict.fromkeys(changes(request)), "nothing"
+    assert changes(request) == dict.fromkeys(changes(request)), "no changes"
     driver.answer(request, 2)
     driver.member.subscribe(Subscription(frozenset({"t"})))
     request = driver.request()
@@ -95,7 +95,7 @@ def test_after_an_error_a_kip_848_heartbeat_has_all_fields_again(code: int) -> N
 def test_the_heartbeat_interval_is_not_taken_from_an_error_response() -> None:
     driver = ConsumerProtocolDriver()
     driver.joined({T: (0,)})
-    for _ in range(5):  # looks sooner after a change
+    for _ in range(5):  # heartbeats come sooner after a change
         driver.answer(driver.request(INTERVAL), 2)
     driver.answer(driver.request(INTERVAL), code=E.coordinator_load_in_progress)
     driver.answer(driver.request(PAUSE), 2)
@@ -106,7 +106,7 @@ def test_the_heartbeat_interval_is_not_taken_from_an_error_response() -> None:
     ("target", "expected"),
     [
         ({}, [0.25, 0.5, 1.0, 2.0, 4.0, 5.0]),
-        ({T: (0,)}, [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]),  # the first look was told what it has taken
+        ({T: (0,)}, [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]),  # the first heartbeat reported the new partitions
     ],
 )
 def test_after_a_change_the_next_kip_848_heartbeats_are_sent_sooner(
@@ -156,7 +156,7 @@ def test_a_subscription_pattern_is_removed_by_an_empty_one() -> None:
     assert request.fields["subscribed_topic_regex"] == ""
     driver.answer(request, 1)
     driver.fail(driver.request(INTERVAL))
-    assert driver.request(PAUSE).fields["subscribed_topic_regex"] is None, "it is gone"
+    assert driver.request(PAUSE).fields["subscribed_topic_regex"] is None, "the broker has removed it"
 
 
 def test_a_pattern_is_removed_again_after_a_heartbeat_without_a_response() -> None:
@@ -177,7 +177,7 @@ def test_a_static_member_does_not_inherit_the_pattern_of_its_predecessor() -> No
     assert driver.request(INTERVAL).fields["subscribed_topic_regex"] is None
 
 
-# -- towards the target ----------------------------------------------------------------------------------------------
+# -- reconciliation --------------------------------------------------------------------------------------------------
 
 
 def test_partitions_taken_by_a_poll_are_reported_at_once() -> None:
@@ -234,7 +234,7 @@ def test_a_recreated_topic_is_revoked_and_taken_anew() -> None:
     ]
 
 
-# -- a listener that runs while things happen ------------------------------------------------------------------------
+# -- events while a listener runs ------------------------------------------------------------------------------------
 
 
 def taking(driver: ConsumerProtocolDriver, assigned: Any) -> AssignPartitions:
@@ -247,7 +247,7 @@ def taking(driver: ConsumerProtocolDriver, assigned: Any) -> AssignPartitions:
 
 
 def test_partitions_that_are_being_taken_are_reported_as_owned() -> None:
-    """A target without it may come meanwhile: the coordinator would take a list without it for a release."""
+    """A new target may exclude one meanwhile. If the list omitted it, the coordinator would consider it released."""
     driver = ConsumerProtocolDriver()
     take = taking(driver, {T: (0, 1)})
     request = driver.request()
@@ -264,7 +264,7 @@ def test_a_member_fenced_during_its_first_assignment_loses_it_before_rejoining(c
     driver = ConsumerProtocolDriver()
     take = taking(driver, {T: (0,)})
     driver.answer(driver.request(), code=code)
-    assert driver.sent(INTERVAL) == [], "to join before the loss is reported would make the new epoch its owner"
+    assert driver.sent(INTERVAL) == [], "the loss must be reported before the rejoin"
     driver.member.done(take)
     assert driver.member.poll_action() == Lose(some(T0))
     driver.member.done(Lose(some(T0)))
@@ -367,7 +367,7 @@ def test_a_denied_topic_sets_a_pending_error_and_keeps_the_member() -> None:
     driver = ConsumerProtocolDriver()
     driver.joined({T: (0,)})
     driver.answer(driver.request(INTERVAL), code=E.topic_authorization_failed)
-    assert (driver.member.pending_error, driver.member.failure) == (None, None), "metadata may say which one"
+    assert (driver.member.pending_error, driver.member.failure) == (None, None), "metadata may name the topic"
     assert driver.sent(0.49) == []
     request = driver.request(0.01)
     assert request.fields["member_epoch"] == 2
@@ -392,6 +392,6 @@ def test_a_commit_rejected_for_an_unknown_member_loses_the_partitions(code: E, p
     driver = ConsumerProtocolDriver()
     driver.joined({T: (0,)})
     driver.member.commit_refused(code, MemberIdentity(1, "me", None))
-    assert driver.poll() == [], "that was another epoch"
+    assert driver.poll() == [], "it was rejected for another epoch"
     driver.member.commit_refused(code, driver.member.identity)
     assert driver.poll() == poll_actions

@@ -1,4 +1,4 @@
-"""The ends of a membership in a KIP-848 group: leaving, being away for too long, a place that somebody else has."""
+"""Ends of a KIP-848 membership: leaving, missed polls, and an instance id that another member has."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_kip_848_member_past_max_poll_interval_leaves_and_rejoins(instance_id:
 
 
 def test_a_static_member_releases_its_own_instance_id_before_it_rejoins() -> None:
-    """The answer to a join was lost: the coordinator has this member in, and lets nobody in with its instance id."""
+    """The response to its join was lost: the coordinator holds the instance id for it and rejects every other join."""
     driver = ConsumerProtocolDriver(instance_id="i")
     driver.poll()
     driver.fail(driver.request())

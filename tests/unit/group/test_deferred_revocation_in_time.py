@@ -1,10 +1,10 @@
-"""KIP-983 with the real Group, FetchBuffer and members, in virtual time: rebalances, rests and delays at random.
+"""KIP-983 in virtual time, with the real Rebalancer, FetchBuffer and members: random rebalances, pauses and delays.
 
 After every poll
-- a partition is in at most one of the lists, and what is asked back is still here;
-- nothing is handed out of a partition that is asked back, revoked or lost;
-- every revoke that was requested ends in time;
-- what is given up in order was committed before, and nothing is lost that was not delayed for too long.
+- a partition is in at most one of the lists, and partitions with a pending revoke are still owned;
+- no records are returned from a partition with a pending revoke, nor from a revoked or lost one;
+- every requested revoke ends in time;
+- revoked partitions were committed before, and only partitions delayed for too long are lost.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ListenerCalls(RebalanceListener):
 
 
 class GroupDriver:
-    """One member whose user polls, and a coordinator that wants it to have `target`."""
+    """One member with a polling user, and a coordinator that assigns `target` to it."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class GroupDriver:
         self.kind = kind
         self.listener = ListenerCalls()
         self.target: Partitions = ALL
-        self.asked: dict[TopicPartition, float] = {}  # since when it is on the lists
-        self.late: Partitions = frozenset()  # was on them for nearly as long as the group waits
+        self.asked: dict[TopicPartition, float] = {}  # since when each is on a list
+        self.late: Partitions = frozenset()  # were on a list for nearly as long as the group waits
         self._generation = 1
-        self._is_told = True  # the member knows of the target
-        self._began = self.now  # the rebalance for the target
+        self._knows_target = True  # the member knows the target
+        self._began = self.now  # start of the rebalance to the target
         self.assigned_at = self.now
         config = {"bootstrap.servers": "x:1", "group.id": "g", **KINDS[kind], **(config or {})}
         parsed = ConsumerConfig.parse(config)
@@ -92,29 +92,29 @@ class GroupDriver:
     # -- the coordinator ---------------------------------------------------------------------------------------------
 
     def rebalance(self, target: Partitions) -> None:
-        self.target, self._is_told, self._began = target, False, self.now
+        self.target, self._knows_target, self._began = target, False, self.now
 
     def serve(self) -> None:
-        """Answers what the member sends now."""
+        """Respond to the requests that the member sends now."""
         for _ in range(20):
             actions = [each for each in self.member.tick(self.now) if isinstance(each, Send)]
             if not actions:
                 return
             for action in actions:
                 self.member.answered(action, wire.answer(action.api, self._answer(action)), self.now)
-        raise AssertionError("it goes on and on")
+        raise AssertionError("the member never stops sending requests")
 
     def _answer(self, action: Send) -> dict[str, Any]:
         if action.api is CONSUMER_GROUP_HEARTBEAT:
             return self._epoch_answer()
         if action.api is HEARTBEAT:
-            return {} if self._is_told else {"error_code": E.rebalance_in_progress}
+            return {} if self._knows_target else {"error_code": E.rebalance_in_progress}
         if action.api is JOIN_GROUP:
             if not action.fields["member_id"]:
                 return {"error_code": E.member_id_required, "member_id": "m"}
-            if not self._is_told:
+            if not self._knows_target:
                 self._generation += 1
-            self._is_told = True
+            self._knows_target = True
             return {
                 "generation_id": self._generation,
                 "protocol_name": next(iter(self.group.assignors)),
@@ -130,9 +130,9 @@ class GroupDriver:
             "member_epoch": self._generation,
             "heartbeat_interval": self._heartbeat_interval * 1000,
         }
-        if not self._is_told or self._generation == 1:
+        if not self._knows_target or self._generation == 1:
             self._generation += 1
-            self._is_told = True
+            self._knows_target = True
             numbers = [tp.partition for tp in sorted(self.target)]
             fields["member_epoch"] = self._generation
             fields["assignment"] = {"topic_partitions": [{"topic_id": TOPIC, "partitions": numbers}] if numbers else []}
@@ -140,8 +140,8 @@ class GroupDriver:
 
     # -- the user ----------------------------------------------------------------------------------------------------
 
-    def rest(self, seconds: float, delayed: Partitions = frozenset()) -> None:
-        """Polls now and then, puts off the revoke of what is `delayed`, and heartbeats in between."""
+    def poll_for(self, seconds: float, delayed: Partitions = frozenset()) -> None:
+        """Poll regularly for `seconds`, delay revokes of `delayed`, and send heartbeats in between."""
         until = self.now + seconds
         poll_at = self.now
         while self.now < until:
@@ -160,11 +160,11 @@ class GroupDriver:
                 asyncio.run(perform(steps, SameLoop()))
         self.group.poll_ends()
         if not raises:
-            self.group.reported = self.group.revocations.next  # by the poll that returns
+            self.group.reported = self.group.revocations.next  # a poll that returns reports them
         self.serve()
 
     def work(self, seconds: float) -> None:
-        """Away from poll(): heartbeats go on."""
+        """Spend `seconds` outside of poll(), with heartbeats."""
         until = self.now + seconds
         while self.now < until:
             self.serve()
@@ -181,7 +181,7 @@ class GroupDriver:
         self.asked = {tp: self.asked.get(tp, self.now) for tp in lists.pending}
         patience = INTERVAL - 2.0 - HEARTBEAT_INTERVAL - POLLS_EVERY
         self.late |= {tp for tp, since in self.asked.items() if self.now - since >= patience - POLLS_EVERY}
-        assert all(self.now - since < INTERVAL for since in self.asked.values()), "a revoke does not end"
+        assert all(self.now - since < INTERVAL for since in self.asked.values()), "a revoke did not end in time"
         for at, (what, partitions) in enumerate(self.listener.events):
             if what == "lost":
                 assert partitions <= self.late
@@ -207,13 +207,13 @@ def test_delayed_revokes_end_in_time_and_no_others_are_lost(
 ) -> None:
     driver = GroupDriver(kind)
     with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
-        driver.rest(30)
+        driver.poll_for(30)
         assert driver.member.owned == ALL
         for seconds, target, delayed in steps:
-            driver.rest(seconds, delayed)
+            driver.poll_for(seconds, delayed)
             driver.rebalance(target)
-        driver.rest(60)
-        driver.rest(60)
+        driver.poll_for(60)
+        driver.poll_for(60)
         assert driver.member.owned == driver.target
         assert not driver.group.revocations.pending
 
@@ -221,14 +221,14 @@ def test_delayed_revokes_end_in_time_and_no_others_are_lost(
 def test_the_deadline_of_a_delayed_revoke_counts_from_the_last_stable_heartbeat() -> None:
     driver = GroupDriver("eager")
     with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
-        driver.rest(400)
-        at_rest = driver.now - HEARTBEAT_INTERVAL
+        driver.poll_for(400)
+        last_heartbeat = driver.now - HEARTBEAT_INTERVAL
         driver.rebalance(frozenset())
         driver.serve()
         driver.now += 100
         driver.poll()
         driver.group.delay(ALL)
-        assert driver.group.revocations.next_deadline == at_rest + INTERVAL - 1
+        assert driver.group.revocations.next_deadline == last_heartbeat + INTERVAL - 1
 
 
 @pytest.mark.parametrize("part", [0.4, 0.6, 0.8, 0.95])
@@ -239,9 +239,9 @@ def test_the_deadline_of_a_delayed_revoke_counts_from_the_last_stable_heartbeat(
 def test_a_user_who_delays_no_revoke_has_all_of_max_poll_interval(
     kind: str, static: bool, part: float, moment: float, polls_before: int
 ) -> None:
-    """KIP-62 beside KIP-983: work of nearly max.poll.interval.ms after each poll with records, and a rebalance at any
-    moment of it. The group waits for the interval from when it asks; the revoke must be complete by then, in order."""
-    interval = 12.0  # so short that the time kept for telling the group is a good part of it
+    """KIP-62 with KIP-983: the user works for nearly max.poll.interval.ms after each poll, and a rebalance comes at a
+    random moment. The group waits for the interval after its request; the revoke must complete by then, in order."""
+    interval = 12.0  # short, so that the time reserved for reporting the revoke is a large part of it
     config = {"max.poll.interval.ms": "12000"}
     if kind != "epoch":
         config |= {"heartbeat.interval.ms": "300", "session.timeout.ms": "6000"}
@@ -250,7 +250,7 @@ def test_a_user_who_delays_no_revoke_has_all_of_max_poll_interval(
     driver = GroupDriver(kind, config, heartbeat_interval=0.3, polls_every=3.0)
     work = part * interval
     with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
-        driver.rest(30)
+        driver.poll_for(30)
         assert driver.member.owned == ALL
         for _ in range(polls_before):
             driver.poll()
@@ -263,10 +263,10 @@ def test_a_user_who_delays_no_revoke_has_all_of_max_poll_interval(
         driver.work((1 - moment) * work)
         driver.poll()
         while gone & driver.member.owned:
-            if not driver.group.has_requests:  # else the poll returned at once, and without records
+            if not driver.group.has_requests:  # otherwise the poll returned at once without records
                 driver.work(work)
             driver.poll()
-        # A cooperative member is asked by the assignment that it gets for joining at once with all it has.
+        # A cooperative member joins at once with all its partitions; the assignment it gets is the revoke request.
         asked = max(asked, driver.assigned_at) if kind == "cooperative" else asked
         assert driver.now - asked < interval, "the group would have fenced this member"
         events = [event for event in driver.listener.events if event[0] != "committed"]
@@ -276,30 +276,28 @@ def test_a_user_who_delays_no_revoke_has_all_of_max_poll_interval(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_poll_that_raises_reports_no_revoke(kind: str) -> None:
-    """Whatever it raises (a damaged record of another partition, for example): the next one must not give up what the
-    user has not heard of yet, and may be working on."""
+    """Whatever it raises (for example a damaged record of another partition): the next poll must not revoke
+    partitions whose revoke was not reported yet, since the user may be processing their records."""
     driver = GroupDriver(kind)
     with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
-        driver.rest(30)
+        driver.poll_for(30)
         del driver.listener.events[:]
         driver.rebalance(frozenset())
         driver.work(2 * HEARTBEAT_INTERVAL)
         if kind == "cooperative":
-            driver.poll()  # it joins with all it has
+            driver.poll()  # it joins with all its partitions
         driver.poll(raises=True)
         assert driver.group.revocations.next == ALL
         for _ in range(2):
             driver.poll(raises=True)
             assert driver.member.owned == ALL
-            assert driver.group.has_requests, "it is told by the next poll, at once"
+            assert driver.group.has_requests, "the next poll reports it at once"
         driver.poll()
         assert driver.member.owned == ALL
         assert driver.group.delay(ALL), "in time"
         driver.poll(raises=True)
         driver.poll()
-        assert driver.member.owned == ALL, (
-            "one that was delayed is not given up either by a poll that follows one that raised"
-        )
+        assert driver.member.owned == ALL, "a delayed partition is not revoked by the poll after one that raised"
         driver.poll()
         assert ("revoked", ALL) in driver.listener.events
 
@@ -307,7 +305,7 @@ def test_a_poll_that_raises_reports_no_revoke(kind: str) -> None:
 def test_a_revoke_cannot_be_delayed_after_the_membership_was_lost() -> None:
     driver = GroupDriver("eager")
     with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
-        driver.rest(30)
+        driver.poll_for(30)
         assert driver.group.delay(ALL)
         (heartbeat,) = driver.member.tick(driver.now + HEARTBEAT_INTERVAL)
         assert isinstance(heartbeat, Send)
@@ -317,7 +315,7 @@ def test_a_revoke_cannot_be_delayed_after_the_membership_was_lost() -> None:
 
 
 def test_the_failure_of_a_membership_stays_until_subscribe() -> None:
-    """New metadata is matched against a pattern, and is no new subscription."""
+    """Matching new metadata against a pattern is no new subscription."""
     driver = GroupDriver("eager")
     driver.group.subscribe(None, "t.*", driver.listener)
     driver.member._fail(KafkaError(82, "FENCED_INSTANCE_ID", False, "another has its place"))
@@ -329,7 +327,7 @@ def test_the_failure_of_a_membership_stays_until_subscribe() -> None:
 
 @pytest.mark.parametrize(("kind", "absence"), [("eager", 45.0), ("cooperative", 45.0), ("epoch", 10.0)])
 def test_the_longest_absence_is_at_least_the_classic_session_timeout(kind: str, absence: float) -> None:
-    """A classic member has at least its session timeout; in a KIP-848 group that is no setting of members."""
+    """A classic member has at least its session timeout; KIP-848 members have no such setting."""
     config = ConsumerConfig.parse(
         {"bootstrap.servers": "x:1", "group.id": "g", "max.poll.interval.ms": 10_000, **KINDS[kind]}
     )

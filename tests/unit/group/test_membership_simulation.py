@@ -1,4 +1,4 @@
-"""The membership machines in virtual time, the short form. The long one: `PYTHONPATH=tests python -m simulation`."""
+"""The membership machines in virtual time, short form. Long form: `PYTHONPATH=tests python -m simulation`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_simulated_group_of_a_thousand_members_keeps_all_invariants() -> None:
 
 
 def test_a_simulated_run_is_a_function_of_its_seed() -> None:
-    """Also of another process, where sets of strings are in another order."""
+    """Also in another process, where sets of strings have another order."""
     program = f"from simulation.chaos import *; print([run(Scenario(kind, 3, 6, 10)) for kind in {KINDS}])"
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONHASHSEED": "1"}
     elsewhere = subprocess.run(
@@ -44,7 +44,7 @@ def test_a_simulated_run_is_a_function_of_its_seed() -> None:
     assert elsewhere.stdout.strip() == str([run(Scenario(kind, 3, 6, 10)) for kind in KINDS])
 
 
-# -- it sees what it is there to see: each of these members has one thing wrong --------------------------------------
+# -- injected mistakes: the simulation must find each of them --------------------------------------------------------
 
 
 def keeps_its_partitions(self: ClassicMember) -> frozenset[Any]:
@@ -93,9 +93,9 @@ def test_a_violation_in_the_simulation_says_how_to_see_it_again() -> None:
     chaos = Chaos(Scenario("epoch", 5))
     chaos.run()
     with pytest.raises(Violation) as caught:
-        chaos.world.violated("the sky fell")
+        chaos.world.violated("an invariant broke")
     lines = str(caught.value).splitlines()
-    assert lines[0] == lines[-2] == "the sky fell"
+    assert lines[0] == lines[-2] == "an invariant broke"
     assert lines[-1] == (
         "again: PYTHONPATH=tests python -m simulation epoch --first 5 --seeds 1 --members 6 --disturbances 25"
     )

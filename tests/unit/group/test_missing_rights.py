@@ -1,4 +1,4 @@
-"""Rights that are missing, and come back: what members and partitions do meanwhile, and how often polls raise it."""
+"""Authorization that is missing and later granted: members and partitions retry, and polls pace their errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def assigned(*partitions: TopicPartition) -> Assignment:
     return assignment
 
 
-# -- how often it is raised --------------------------------------------------------------------------------------
+# -- error pacing ------------------------------------------------------------------------------------------------
 
 
 def test_the_same_error_is_raised_after_an_interval_and_another_one_at_once() -> None:
@@ -71,7 +71,7 @@ def refusal() -> KafkaError:
 def test_a_repeated_rejection_is_raised_every_ten_seconds() -> None:
     assignment, pacing = assigned(A), ErrorPacing()
     for now, is_raised in [(10.0, True), (10.1, False), (19.9, False), (20.0, True), (20.1, False)]:
-        assignment.state(A).refuse(error := refusal(), now)  # each try brings a new one
+        assignment.state(A).refuse(error := refusal(), now)  # each attempt fails with a new error
         assert assignment.pending_error(pacing, now, news=True) is (error if is_raised else None), now
 
 
@@ -129,7 +129,7 @@ def test_only_partitions_without_a_position_set_the_next_retry() -> None:
     assignment = assigned(A, B)
     assert assignment.next_retry is None
     assignment.state(A).refuse(refusal(), 7.0)
-    assert assignment.next_retry is None, "fetching has its own"
+    assert assignment.next_retry is None, "fetching schedules its own retries"
     assignment.state(B).await_reset("latest")
     assignment.state(B).refuse(refusal(), 7.0)
     assert (assignment.state(B).phase, assignment.next_retry) == (Phase.RESET, 7.5)
@@ -159,7 +159,7 @@ def test_a_denied_classic_member_retries_to_join_with_its_id(api: Api) -> None:
         ids.add(request.fields["member_id"])
         driver.answer(request, error_code=DENIED)
         assert isinstance(member.pending_error, AuthorizationError)
-    assert len(ids) == 1, "with its id, since the coordinator would wait for the old one"
+    assert len(ids) == 1, "it keeps its id, since the coordinator would wait for the old one"
     assert api is JOIN_GROUP or ids != {""}
     assert member.state is ClassicState.JOINING
 
@@ -168,7 +168,7 @@ def test_a_classic_member_that_could_not_leave_rejoins_with_its_id() -> None:
     driver = ClassicMemberDriver()
     driver.stable(T0)
     name = driver.member.identity.member_id
-    leave_request = driver.member.leave("so long")
+    leave_request = driver.member.leave("closed")
     assert leave_request is not None
     assert leave_request.api is LEAVE_GROUP
     driver.member.keep_member_id(leave_request)
@@ -203,7 +203,7 @@ def test_a_denied_kip_848_member_loses_its_partitions_and_retries_to_join() -> N
 
 
 def test_denied_topics_are_excluded_from_kip_848_heartbeats() -> None:
-    """The coordinator refuses the whole heartbeat for one of them."""
+    """The coordinator rejects a whole heartbeat because of one denied topic."""
     driver = ConsumerProtocolDriver()
     driver.member.deny(frozenset({"u"}))
     driver.poll()

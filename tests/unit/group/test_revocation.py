@@ -1,4 +1,4 @@
-"""KIP-983's three lists: the moves of the proposal by table, and what always holds by property."""
+"""KIP-983's three lists: the moves of the proposal as a table, and invariants by property tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lists(it: Revocations) -> tuple[Partitions, Partitions, Partitions]:
 
 
 def poll(it: Revocations) -> Partitions:
-    """What a poll completes at its start."""
+    """The revokes that a poll completes when it starts."""
     due = it.next
     it.complete(due)
     it.poll_begins()
@@ -63,15 +63,15 @@ MOVES: list[tuple[str, list[Callable[[Revocations], object]], tuple[Partitions, 
         [lambda it: it.request(some(A), 9), lambda it: it.delay([A], ALL), lambda it: it.mark_lost(some(A))],
         (some(), some(), some(A)),
     ),
-    ("lost without having been asked for", [lambda it: it.mark_lost(some(C))], (some(), some(), some(C))),
-    ("the lost list is that of the last poll", [lambda it: it.mark_lost(some(C)), poll], (some(), some(), some())),
+    ("lost without a request", [lambda it: it.mark_lost(some(C))], (some(), some(), some(C))),
+    ("the next poll clears the lost list", [lambda it: it.mark_lost(some(C)), poll], (some(), some(), some())),
     (
         "given back",
         [lambda it: it.request(some(A, B), 9), lambda it: it.delay([B], ALL), lambda it: it.cancel(some(A, B))],
         (some(), some(), some()),
     ),
     (
-        "asked for again while it is delayed",
+        "requested again while delayed",
         [lambda it: it.request(some(A), 9), lambda it: it.delay([A], ALL), lambda it: it.request(some(A), 99)],
         (some(), some(A), some()),
     ),
@@ -92,9 +92,9 @@ def test_delay_returns_whether_all_partitions_could_be_delayed() -> None:
     it = Revocations()
     it.request(some(A, B), 9)
     assert it.delay([A], owned=ALL)
-    assert it.delay([A, C], owned=ALL), "C is not asked back: nothing is to be delayed, and nothing is lost"
-    assert not it.delay([A, B], owned=some(A, B) - some(A)), "A is gone"
-    assert lists(it) == (some(), some(A, B), some()), "B is delayed all the same"
+    assert it.delay([A, C], owned=ALL), "C has no pending revoke: nothing to delay"
+    assert not it.delay([A, B], owned=some(A, B) - some(A)), "A is not owned any more"
+    assert lists(it) == (some(), some(A, B), some()), "B is delayed nevertheless"
     assert it.delay([], owned=some())
 
 
@@ -102,23 +102,23 @@ def test_only_delayed_revokes_are_lost_by_their_deadline() -> None:
     it = Revocations()
     assert it.request(some(A), 10) == some(A)
     assert it.request(some(A, B), 20) == some(B)
-    assert (it.overdue(99), it.next_deadline) == (some(), math.inf), "only what is delayed is lost by its deadline"
+    assert (it.overdue(99), it.next_deadline) == (some(), math.inf), "only delayed revokes have a deadline"
     it.delay([A, B], ALL)
     assert (it.overdue(9.9), it.next_deadline) == (some(), 10)
-    assert it.overdue(10) == some(A), "the first request counts, and a delay does not move it"
+    assert it.overdue(10) == some(A), "the first request sets the deadline, and a delay does not move it"
     it.poll_begins()
-    assert it.overdue(10) == some(A), "delayed once is delayed"
+    assert it.overdue(10) == some(A), "it stays delayed"
     it.mark_lost(some(A))
     assert it.overdue(10) == some()
     assert it.overdue(20) == some(B)
     it.cancel(some(B))
     assert it.overdue(20) == some()
     it.request(some(B), 30)
-    assert it.overdue(30) == some(), "it was another request that was delayed"
+    assert it.overdue(30) == some(), "an earlier request was delayed, not this one"
 
 
 class Lists(RuleBasedStateMachine):
-    """Random rebalances, delays and losses: what is revoked, lost or given back was pending, and each request ends."""
+    """Random rebalances, delays and losses: only pending revokes are completed, lost or cancelled, and each ends."""
 
     partitions = st.sets(st.sampled_from([TopicPartition("t", n) for n in range(6)])).map(frozenset)
 
