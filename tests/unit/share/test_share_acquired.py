@@ -1,4 +1,4 @@
-"""What is held of a partition: decided, sent, answered, renewed, lost."""
+"""Acquired records of a partition: acknowledged, sent, answered, renewed, lost."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_acquired_records_are_lost_with_the_connection() -> None:
     error = NetworkError("gone")
     assert made.lose(error) == Outcome(TP, (range(2), range(2, 4), range(4, 5)), error)
     assert made.lost is error
-    assert made.decide(5, 9, ACCEPT) == 5, "the user does not know yet"
+    assert made.decide(5, 9, ACCEPT) == 5, "the loss is not reported yet"
     assert made.lose_late() == Outcome(TP, (range(5, 10),), error)
     assert not made.has_decided
 
@@ -188,7 +188,7 @@ def test_acknowledgements_of_records_acquired_again_are_void() -> None:
 
 @pytest.mark.parametrize("renews", [False, True], ids=["alone", "with a renewal"])
 def test_a_record_is_acknowledged_once_wherever_its_decision_is_interrupted(renews: bool) -> None:
-    """The broker would reject a second acknowledgement, or a renewal, together with all others of the same lock."""
+    """The broker would reject a second acknowledgement, or a renewal, and with it all others of the same lock."""
 
     def scenario(at: int) -> bool:
         lock = AcquisitionLock(100.0)
@@ -201,7 +201,7 @@ def test_a_record_is_acknowledged_once_wherever_its_decision_is_interrupted(rene
         made.answered(0, None, 0.0)
         renewed = [(each["first_offset"], each["last_offset"]) for each in made.send_renewals()]
         made.decide(4, 4, ACCEPT)
-        assert sorted([first, sent(made)]) == [[], [(4, 4, ACCEPT)]], "decided by the first call or by the second one"
+        assert sorted([first, sent(made)]) == [[], [(4, 4, ACCEPT)]], "exactly one of the two calls counts"
         if renews:
             assert renewed == ([(0, 3), (5, 9)] if first else [(0, 9)])
         return interrupter.has_raised

@@ -1,4 +1,4 @@
-"""Settings of a share consumer."""
+"""ShareConsumerConfig: parsing and validation."""
 
 from __future__ import annotations
 

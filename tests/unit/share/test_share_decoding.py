@@ -1,4 +1,4 @@
-"""Answers of ShareFetch: only what was acquired is shown, gaps and damage are told apart, nothing is copied."""
+"""Decoding ShareFetch responses: only acquired records are returned, gaps differ from damage, nothing is copied."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shown(found: Decoded) -> list[tuple[int, int | None]]:
 
 
 def test_records_that_were_not_acquired_are_not_decoded() -> None:
-    """Before, between and after; as in the proposal's example and in redeliveries."""
+    """Before, between and after acquired ranges, as in KIP-932's example and in redeliveries."""
     data = batch(0) + batch(5) + batch(10)
     found = decoded(data, (1, 2, 2), (4, 4, 2), (10, 13, 1))
     assert shown(found) == [(1, 2), (2, 2), (4, 2), (10, 1), (11, 1), (12, 1), (13, 1)]

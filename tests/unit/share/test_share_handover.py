@@ -1,4 +1,4 @@
-"""Share consumers under Ctrl-C, and whatever else raises inside of a call: no record is accepted that nobody has seen,
+"""Share consumers with Ctrl-C or another exception inside a call: no record is accepted before the user has seen it,
 and the consumer stays usable."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.errors import ConcurrentUseError, ConfigError, WakeupError
 from support.harness.interrupts import Interrupter, interrupted_everywhere
 from support.harness.share_consumer_in_memory import Scene
 
-# An interrupt in a generator that is being dropped has nowhere to go.
+# An interrupt inside a generator that is being finalized cannot be raised.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 KINDS = ["sync", "async"]
@@ -49,7 +49,7 @@ def test_a_share_poll_interrupted_anywhere_loses_nothing(kind: str, mode: str) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_share_poll_interrupted_twice_loses_nothing(kind: str) -> None:
-    """A second Ctrl-C comes while the records of the first are put back."""
+    """A second Ctrl-C comes while the first one puts its records back."""
 
     def scenario(at: int, again: int) -> tuple[bool, bool]:
         scene = Scene(kind)
@@ -85,7 +85,7 @@ def test_a_share_iteration_interrupted_anywhere_loses_nothing(kind: str) -> None
 
 
 def _read_to_the_end(scene: Scene) -> None:
-    """Each record that is left comes once, and all are accepted."""
+    """Poll until each remaining record was delivered once and accepted."""
     scene.send()
     while scene.poll():
         scene.send()
@@ -94,7 +94,7 @@ def _read_to_the_end(scene: Scene) -> None:
 
 
 def _iterate(scene: Scene, count: int) -> None:
-    """In a loop of the test: what it got is seen."""
+    """Iterate until `count` records are seen."""
     if hasattr(scene.consumer, "__iter__"):
         for record in scene.consumer:
             scene.saw(record)
@@ -125,7 +125,7 @@ def test_other_share_calls_interrupted_anywhere_lose_nothing(kind: str, name: st
     def scenario(at: int) -> bool:
         scene = Scene(kind, share_acknowledgement_mode="explicit")
         records = scene.poll()
-        scene.consumer.acknowledge(records[0], "release")  # to be changed
+        scene.consumer.acknowledge(records[0], "release")  # changed by the call below
         with contextlib.suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
             CALLS[name](scene, records)
         scene.consumer.set_acknowledgement_commit_callback(None)
@@ -226,7 +226,7 @@ def test_polling_in_an_acknowledgement_callback_raises(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_share_iteration_continues_after_a_commit_inside_of_it(kind: str) -> None:
-    """What was put back by the commit comes with the next poll, once."""
+    """The next poll returns the records that the commit put back, once."""
     scene = Scene(kind, share_acknowledgement_mode="implicit")
     if kind == "sync":
         for record in scene.consumer:

@@ -1,4 +1,4 @@
-"""What a share consumer does for its locks, and in trouble: tables, and runs at random against a model of a broker."""
+"""SharePlanner: lock renewal and failures, by example and in random runs against a model of a broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_renewed_locks_of_returned_records_end_with_max_poll_interval() -> None:
 
 
 def test_the_renewals_of_a_record_count_from_the_poll_that_returned_it() -> None:
-    """Also for the rest of a batch of which an earlier poll returned a part."""
+    """Also for the rest of a batch that an earlier poll returned in part."""
     driver = SharePlannerDriver(Model({0: 10}, batch=10), is_explicit=True, renews=True, max_poll_interval=100.0)
     driver.poll(5)
     last: dict[int, float] = {}
@@ -110,7 +110,7 @@ def test_buffered_records_with_an_expired_lock_are_not_returned() -> None:
     assert driver.planner.buffer.expired == 5
 
 
-# -- trouble --------------------------------------------------------------------------------------------------------
+# -- failures -------------------------------------------------------------------------------------------------------
 
 
 def test_a_share_session_forgotten_by_the_broker_is_reopened_without_loss() -> None:
@@ -148,7 +148,7 @@ def test_a_busy_partition_does_not_delay_the_others_of_its_broker() -> None:
     again = driver.plan()
     assert again is not None
     driver.finish(again)
-    assert driver.planner.sessions[1].not_before > driver.now, "but it is not asked for all the time"
+    assert driver.planner.sessions[1].not_before > driver.now, "without other partitions it backs off"
 
 
 def test_a_lost_connection_ends_a_pending_share_commit() -> None:
@@ -165,8 +165,8 @@ def test_a_lost_connection_ends_a_pending_share_commit() -> None:
 def test_a_share_planner_gets_every_record_accepted_once_in_random_runs(
     seed: int, is_strict: bool, is_explicit: bool, brokers: int
 ) -> None:
-    """Polls, pauses, decisions, forgotten sessions and lost connections at random. The model notes every request
-    that a broker would have rejected."""
+    """Random polls, pauses, acknowledgements, forgotten sessions and lost connections. The model records every request
+    that a broker would reject."""
     dice = random.Random(seed)
     models = [
         Model(
@@ -220,7 +220,7 @@ def _decide_at_random(driver: SharePlannerDriver, records: list[Offsets], dice: 
     if any(acquired.has_renewals for acquired in found):
         driver.planner.flush()
         driver.step()
-        for acquired in found:  # polls want it decided, if the renewal failed
+        for acquired in found:  # after a failed renewal, polls require an acknowledgement
             for run in list(acquired.in_hand):
                 if not run.value.is_renewed:
                     driver.planner.decide(acquired.tp, [(run.first, run.last)], AcknowledgeType.ACCEPT, driver.now)

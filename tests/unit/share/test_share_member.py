@@ -1,4 +1,4 @@
-"""A member of a share group: what its heartbeats say, and what every answer means."""
+"""A share group member: its heartbeats, and its reaction to every response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAUSE = 0.1
 
 
 class ShareMemberDriver:
-    """A member and the time."""
+    """A member with a virtual clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -105,7 +105,7 @@ def test_a_moved_coordinator_costs_a_share_member_nothing(code: E, pause: float)
     driver.answer(driver.request(1.0), code=code)
     assert (driver.member.state, driver.member.assignment) == (ShareState.MEMBER, {tip(0)})
     assert driver.member.next_tick() == pytest.approx(driver.now + pause)
-    assert driver.request(pause).fields["subscribed_topic_names"] == ("t", "u"), "everything, after an error"
+    assert driver.request(pause).fields["subscribed_topic_names"] == ("t", "u"), "all fields after an error"
 
 
 def test_a_share_heartbeat_is_retried_after_a_broken_connection() -> None:
@@ -120,7 +120,7 @@ def test_denied_topics_of_a_share_member_are_an_error_at_the_second_rejection() 
     driver = ShareMemberDriver()
     driver.joined([0])
     driver.answer(driver.request(1.0), code=E.topic_authorization_failed)
-    assert driver.member.pending_error is None, "metadata may say which ones"
+    assert driver.member.pending_error is None, "metadata may name the topics"
     driver.answer(driver.request(1.0), code=E.topic_authorization_failed)
     assert isinstance(driver.member.pending_error, KafkaError)
     assert (driver.member.failure, driver.member.state) == (None, ShareState.MEMBER)

@@ -1,4 +1,4 @@
-"""Offsets with values, as runs: against a plain dict."""
+"""OffsetMap (offsets with values, stored as runs) against a plain dict."""
 
 from __future__ import annotations
 

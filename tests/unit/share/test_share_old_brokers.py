@@ -1,4 +1,4 @@
-"""Brokers without share groups, or without the record limit: the first poll says what is missing."""
+"""Brokers without share groups or without the record limit: the first poll names the missing feature."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_first_poll_of_a_broker_without_record_limit_or_renewals_raises(name
 
 
 class Kafka41:
-    """A broker with five records of `t`, and with what there was of share groups before 4.2."""
+    """A broker with five records of `t` and the share group APIs of Kafka 4.1."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker

@@ -1,4 +1,4 @@
-"""What a share consumer asks of its brokers, and when it acknowledges."""
+"""SharePlanner: when it fetches from which broker, and when it acknowledges."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_with_record_limit_exactly_the_limit_is_acquired() -> None:
 
 
 def test_share_records_are_prefetched_for_a_quick_user() -> None:
-    """What it takes in 50 ms, but at most twice as much as the time before; in time before everything is worked off."""
+    """It prefetches what the user consumes in 50 ms, at most twice as much as last time, before the buffer is empty."""
     driver = SharePlannerDriver(Model({0: 1000}, batch=10))
     driver.poll(10)
-    assert driver.step() == [], "nobody knows yet how quick"
+    assert driver.step() == [], "the user's pace is unknown yet"
     fetches = []
     for _ in range(16):
         driver.now += 0.01
@@ -84,7 +84,7 @@ def test_share_records_are_prefetched_for_a_quick_user() -> None:
     for _ in range(5):
         driver.now += 5.0
         driver.poll(10)
-        assert [request for request in driver.step() if request.size.records] == [], "not so quick any more"
+        assert [request for request in driver.step() if request.size.records] == [], "the user has become slow"
 
 
 def test_one_quick_share_poll_does_not_start_a_prefetch() -> None:
@@ -101,11 +101,11 @@ def test_a_share_poll_with_records_sends_no_further_fetch() -> None:
     driver.planner.wait(20, driver.now + 1.0)
     driver.step()
     assert driver.planner.take(20, driver.now)
-    assert driver.plan() is None, "though it has not returned yet"
+    assert driver.plan() is None, "even before it returns"
 
 
 def test_full_partitions_are_acknowledged_before_they_are_fetched_from() -> None:
-    """A fetch gets nothing of what is given back with it, and a broker locks 2,000 records of a partition."""
+    """A fetch does not acquire records that it releases itself, and a broker locks at most 2,000 per partition."""
     driver = SharePlannerDriver(Model({0: 4000, 1: 4000}, batch=100))
     driver.poll(4000)
     driver.poll(10)
@@ -152,7 +152,7 @@ def test_with_record_limit_brokers_are_fetched_from_in_turn() -> None:
     driver.planner.wait(10, driver.now + 1.0)
     first = driver.plan(1)
     assert first is not None
-    assert first.fields["max_wait"] == 0, "each is looked at before one is waited for"
+    assert first.fields["max_wait"] == 0, "every broker is fetched from once before a fetch waits"
     assert driver.plan(2) is None
     driver.finish(first)
     assert driver.plan(1) is None
@@ -172,7 +172,7 @@ def test_with_record_limit_no_fetch_is_sent_while_a_response_is_decoded() -> Non
     (arrival,) = handle_response(driver.planner, first, driver.models[1].answer(first, driver.now), driver.now).arrivals
     assert driver.plan(2) is None
     buffer_records(driver.planner, arrival, [], [(0, 3)], driver.now)
-    assert driver.plan(2) is not None, "there was no record in it"
+    assert driver.plan(2) is not None, "the response had no records"
 
 
 # -- acknowledgements ----------------------------------------------------------------------------------------------
@@ -220,10 +220,10 @@ def test_an_explicit_poll_raises_for_records_neither_acknowledged_nor_renewed() 
     renewal = driver.plan()
     driver.planner.poll_begins(driver.now)
     assert renewal is not None
-    assert renewal.is_renewal, "whether that is still to be sent, or under way"
+    assert renewal.is_renewal, "a renewal counts before and after it is sent"
     driver.finish(renewal)
     driver.planner.poll_begins(driver.now)
-    assert driver.planner.in_hand == 1, "a renewed one stays in hand"
+    assert driver.planner.in_hand == 1, "a renewed record stays in hand"
     driver.planner.decide(T0, [(9, 9)], AcknowledgeType.ACCEPT, driver.now)
     with pytest.raises(StateError, match="1 of the offsets 9 to 10"):
         driver.planner.decide(T0, [(9, 10)], AcknowledgeType.ACCEPT, driver.now)
@@ -231,7 +231,7 @@ def test_an_explicit_poll_raises_for_records_neither_acknowledged_nor_renewed() 
 
 @pytest.mark.parametrize("session", ["open", "forgotten"])
 def test_acknowledgements_are_sent_before_a_share_session_is_closed(session: str) -> None:
-    """The broker refuses all of a request for one lock that has ended: what that leaves over is sent once more."""
+    """One expired lock makes the broker reject a whole request; the acknowledgements of other locks are sent again."""
     driver = SharePlannerDriver(Model({0: 15}, batch=15), is_explicit=True)
     for _ in range(3):
         (records,) = driver.poll(5)
@@ -264,7 +264,7 @@ def test_acknowledgements_of_unassigned_partitions_are_sent_alone() -> None:
 
 @pytest.mark.parametrize("mode", [{"is_strict": True}, {"is_strict": False}], ids=["record_limit", "batch_optimized"])
 def test_a_session_that_ends_while_its_records_are_decoded_fetches_again(mode: dict[str, bool]) -> None:
-    """unsubscribe() and close() cancel whoever decodes a large answer."""
+    """unsubscribe() and close() cancel the decoding of a large response."""
     driver = SharePlannerDriver(Model({0: 15}), **mode)
     driver.planner.wait(6, driver.now + 1.0)
     request = driver.plan()

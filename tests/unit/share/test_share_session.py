@@ -1,18 +1,19 @@
-"""Share sessions: the table of the machine."""
+"""ShareSession: the session machine by example."""
 
 from __future__ import annotations
 
 import pytest
 
+from headrace._machines.cluster import TopicIdPartition
 from headrace._machines.share.session import SessionFetch, ShareSession
 from support.harness.share_broker_model import tip
 
 A, B, C = (tip(number) for number in range(3))
 
 
-def opened(*slots: object) -> ShareSession:
+def opened(*partitions: TopicIdPartition) -> ShareSession:
     session = ShareSession()
-    session.fetch(slots)  # type: ignore[arg-type]  # they are slots
+    session.fetch(partitions)
     session.answered(0)
     return session
 

@@ -13,7 +13,7 @@ import headrace
 from headrace import AsyncShareConsumer, ShareConsumer
 from headrace.errors import StateError
 
-# The list of the issue, and what goes beyond it.
+# The public methods that every share consumer must have.
 PROMISED = {
     "subscribe",
     "unsubscribe",
