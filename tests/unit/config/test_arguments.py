@@ -1,4 +1,4 @@
-"""What the checks of arguments let through, what they make of it, and what they say of the rest."""
+"""Argument checks: accepted values, their conversion, and error messages for rejected ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TP = TopicPartition("t", 0)
 
 
 class Index:
-    """A whole number of somebody else's, as numpy's are."""
+    """An integer type of another library, like numpy's."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -83,7 +83,7 @@ def test_topic_names_that_kafka_takes_are_accepted() -> None:
 def test_offsets_may_be_numbers_or_have_metadata_and_epochs() -> None:
     assert offset_of(2**63 - 1) == OffsetAndMetadata(2**63 - 1, "", None)
     assert offset_of(OffsetAndMetadata(5, "ü" * 16383, 0)) == OffsetAndMetadata(5, "ü" * 16383, 0)
-    assert offset_of(OffsetAndMetadata(5, "", -1)) == OffsetAndMetadata(5, "", None), "as records say it"
+    assert offset_of(OffsetAndMetadata(5, "", -1)) == OffsetAndMetadata(5, "", None), "records have -1 for no epoch"
     assert commits_in({("t", 0): Index(5)}) == {TP: OffsetAndMetadata(5)}
     assert commits_in({}) == {}
     assert commits_in(None) is None

@@ -1,4 +1,4 @@
-"""Settings: how they are given, checked and shown."""
+"""Consumer settings: how they are given, validated and shown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parsed(**settings: Any) -> ConsumerConfig:
     return ConsumerConfig.parse(SERVERS, **settings)
 
 
-# -- ways to give them -------------------------------------------------------------------------------------------
+# -- passing settings -------------------------------------------------------------------------------------------
 
 
 def test_settings_are_a_mapping_keywords_or_both() -> None:
@@ -75,7 +75,7 @@ def test_every_setting_has_a_meaning_and_a_valid_default(field: dataclasses.Fiel
     assert field.metadata["meaning"]
     assert callable(field.metadata["parse"])
     if field.default is not dataclasses.MISSING and field.name != "bootstrap_servers":
-        assert field.metadata["parse"](field.default) == field.default, "a default passes its own check"
+        assert field.metadata["parse"](field.default) == field.default, "a default must be valid itself"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_every_setting_has_a_meaning_and_a_valid_default(field: dataclasses.Fiel
 )
 def test_settings_know_the_role_of_their_client(kind: type[ClientConfig], role: str) -> None:
     assert kind.role == role
-    assert "role" not in {field.name for field in dataclasses.fields(kind)}, "it is not a setting"
+    assert "role" not in {field.name for field in dataclasses.fields(kind)}, "role is not a setting"
 
 
 def test_checked_settings_do_not_change() -> None:
@@ -157,7 +157,7 @@ def test_a_url_as_bootstrap_server_is_refused_as_such() -> None:
 def test_settings_that_are_no_mapping_are_refused(kind: type[ConsumerConfig | ProducerConfig], given: Any) -> None:
     with pytest.raises(TypeError, match=r"^settings must be a mapping, or keywords such as") as caught:
         kind.parse(given)
-    assert "b1:9092" not in str(caught.value), "there may be passwords in it"
+    assert "b1:9092" not in str(caught.value), "the argument may contain passwords"
 
 
 def test_settings_without_a_broker_are_refused() -> None:
@@ -165,7 +165,7 @@ def test_settings_without_a_broker_are_refused() -> None:
         ConsumerConfig.parse(group_id="g")
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------
+# -- rejected values ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -321,10 +321,10 @@ def test_a_reset_by_an_invalid_duration_is_refused(text: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithSecret:
-    """As ConsumerConfig makes its fields; none of its own is a secret yet."""
+    """A configuration with a secret field, built like ConsumerConfig."""
 
     user: str = _parsers.setting(_parsers.parse_text, "", "Who.")
-    sasl_password: str = _parsers.setting(_parsers.parse_text, "", "What only the user knows.", secret=True)
+    sasl_password: str = _parsers.setting(_parsers.parse_text, "", "The password.", secret=True)
 
 
 def test_the_repr_of_settings_does_not_show_secrets() -> None:

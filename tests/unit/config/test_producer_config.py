@@ -66,7 +66,7 @@ def test_the_defaults_of_a_producer_are_java_s() -> None:
 def test_every_producer_setting_has_a_meaning_and_a_valid_default(field: dataclasses.Field[Any]) -> None:
     assert field.metadata["meaning"]
     if field.default is not dataclasses.MISSING:
-        assert field.metadata["parse"](field.default) == field.default, "a default passes its own check"
+        assert field.metadata["parse"](field.default) == field.default, "a default must be valid itself"
 
 
 def test_producer_settings_are_parsed_from_strings() -> None:
@@ -350,7 +350,7 @@ def test_no_setting_is_both_supported_and_refused() -> None:
 
 
 def test_a_producer_connects_like_a_consumer_with_its_connection_settings(tmp_path: Path) -> None:
-    """Every setting that is not its default, in the form in which the consumer keeps it."""
+    """Every connection setting with a non-default value must be parsed as the consumer parses it."""
     authority = tmp_path / "ca.pem"
     authority.write_text(Authority().pem)
     numbers = {

@@ -1,4 +1,4 @@
-"""The backlog lane (KIP-333): what is open, what is logged, faults, without a broker."""
+"""The backlog lane (KIP-333): open offsets, log messages and faults. No broker runs."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class TestBacklog:
                 await at.consumer.commit()
 
         run(main())
-        begun, told, *lost, done = caplog.messages
-        assert begun == "t-0: live from 120 on, 40 offsets of backlog in [70, 80), [90, 120) beside it"
+        started, progress, *lost, done = caplog.messages
+        assert started == "t-0: live from 120 on, 40 offsets of backlog in [70, 80), [90, 120) beside it"
         assert re.fullmatch(
-            r"backlog: 32 of 40 offsets are open, done in about \d+ s; the live lane is 6 behind", told
-        ), told
+            r"backlog: 32 of 40 offsets are open, done in about \d+ s; the live lane is 6 behind", progress
+        ), progress
         assert [each.split(" is ")[0] for each in lost] == [
             "t-0: [78, 80) of the backlog",
             "t-0: [90, 95) of the backlog",
@@ -59,7 +59,7 @@ class TestBacklog:
         run(main())
 
     def test_a_log_truncated_before_the_backlog_lane_loses_its_undelivered_offsets(self) -> None:
-        """What is lost is what was not handed out; from there on come others, until the live lane takes it over."""
+        """New records follow at the truncation point, and the live lane takes them over."""
 
         async def main() -> None:
             async with scene() as at:
@@ -81,7 +81,7 @@ class TestBacklog:
                 beside = at.backlog.assignment.state(TP)
                 fill(at.state, 120, 40)
                 for _ in range(7):
-                    taken = at.buffer.take(1)  # nothing of the backlog is there yet
+                    taken = at.buffer.take(1)  # no backlog records are buffered yet
                     assert taken is not None
                 fill(beside, 70, 40)
                 taken = at.buffer.take(16)
@@ -101,7 +101,7 @@ class TestBacklog:
                     records = at.buffer.take(2)
                     assert records is not None
                     assert len(records) == count
-                assert at.buffer.take(2) is None, "not again at once"
+                assert at.buffer.take(2) is None, "the error is not raised again at once"
                 at.buffer.pace.forget()
                 with pytest.raises(CorruptRecordError):
                     at.buffer.take(2)

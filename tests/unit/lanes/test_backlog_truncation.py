@@ -1,4 +1,4 @@
-"""Ranges of a backlog (KIP-333) in a log that was truncated, without a broker."""
+"""Backlog ranges (KIP-333) in a truncated log. No broker runs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from support.harness.two_lanes_in_memory import TP, Log, Scene, scene, set_log
 
 
 class TestTruncation:
-    """Of a log that was cut off and has grown again while nobody was there (KIP-320)."""
+    """The log was truncated and has grown again while no member was running (KIP-320)."""
 
     def start(
         self, first: CommitMark, second: CommitMark | None, log: Log, **settings: Any
     ) -> tuple[Scene, HeadraceError | None]:
-        """The consumer and its partition after their start, and what has to be tried again."""
+        """The consumer and its partition after the start, and the error that requires a retry."""
 
         async def main() -> tuple[Scene, HeadraceError | None]:
             async with scene(**settings) as at:
@@ -56,13 +56,13 @@ class TestTruncation:
                 CommitMark(140, OffsetSet(140, [(70, 120)]), "t", "", 5),
                 CommitMark(110, OffsetSet(110), "t"),
                 [(100, 190)],
-                id="a range, and progress beyond the cut",
+                id="a range with progress beyond the truncation",
             ),
             pytest.param(
                 CommitMark(140, OffsetSet(140, [(70, 80)]), "t", "", 5),
                 None,
                 [(70, 80), (100, 190)],
-                id="a range before it",
+                id="a range before the truncation",
             ),
         ],
     )
@@ -73,7 +73,7 @@ class TestTruncation:
         assert (again, at.lanes.open) == (None, holes)
         assert at.state.position == Position(190, 7)
         assert (at.lanes.first.leader_epoch, at.mark.leader_epoch) == (7, 7), (
-            "its epoch is in the token, and the final commit"
+            "both the token and the final commit have the new epoch"
         )
 
     def test_a_log_that_was_not_truncated_keeps_its_backlog_range(self) -> None:

@@ -1,4 +1,4 @@
-"""Commits of a consumer with two lanes go to two logs (KIP-333), without a broker."""
+"""A consumer with two lanes commits to two logs (KIP-333). No broker runs."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class TestCommits:
         async def main() -> None:
             async with scene() as at:
                 at.second.gate.clear()
-                told: list[HeadraceError | None] = []
+                results: list[HeadraceError | None] = []
                 for live, beside in ((125, 85), (130, 120)):
                     at.read(live, beside)
-                    at.consumer.commit_async(None, lambda _, error: told.append(error))
+                    at.consumer.commit_async(None, lambda _, error: results.append(error))
                     await at.first.taken.wait()
                     at.first.taken.clear()
                     assert at.mark.offset == live
-                assert at.mark.token == "token", "nobody knows what became of the other one"
+                assert at.mark.token == "token", "the result of the backlog commit is unknown"
                 monkeypatch.setattr(two_logs, "_PATIENCE", 30.0)
                 monkeypatch.setattr(two_logs, "_LAST_PATIENCE", 30.0)
                 at.second.gate.set()
                 await at.consumer.commit()
                 assert at.lanes.is_closed
                 assert at.first.has[TP] == OffsetAndMetadata(130)
-                assert [type(error) for error in told] == [RequestTimeoutError, RequestTimeoutError]
+                assert [type(error) for error in results] == [RequestTimeoutError, RequestTimeoutError]
 
         monkeypatch.setattr(two_logs, "_PATIENCE", 0.05)
         monkeypatch.setattr(two_logs, "_LAST_PATIENCE", 0.01)
@@ -65,12 +65,12 @@ class TestCommits:
                 long = OffsetAndMetadata(122, "x" * 4090)
                 with pytest.raises(CommitFailedError, match="leaves no room"):
                     await at.consumer.commit({TP: long})
-                told: list[HeadraceError | None] = []
-                at.consumer.commit_async({TP: long}, lambda _, error: told.append(error))
-                at.consumer.commit_async({TP: 123}, lambda _, error: told.append(error))
+                results: list[HeadraceError | None] = []
+                at.consumer.commit_async({TP: long}, lambda _, error: results.append(error))
+                at.consumer.commit_async({TP: 123}, lambda _, error: results.append(error))
                 await at.first.taken.wait()
                 at.consumer._parts.committer.run_callbacks()
-                assert isinstance(told[0], CommitFailedError)
+                assert isinstance(results[0], CommitFailedError)
 
         run(main())
 
@@ -93,8 +93,8 @@ class TestCommits:
                 at.backlog.drop([TP])
 
         run(main())
-        (said,) = [each for each in caplog.messages if "read as a plain one" in each]
-        assert "t-0 at 9" in said
+        (message,) = [each for each in caplog.messages if "read as a plain one" in each]
+        assert "t-0 at 9" in message
 
     @pytest.mark.parametrize("mark", [CommitMark(9, OffsetSet(9), "", "mine"), CommitMark(9, OffsetSet(12, [(9, 10)]))])
     def test_commit_metadata_that_fits_its_offset_is_not_logged_as_plain(

@@ -1,4 +1,4 @@
-"""The final commit of a consumer with two lanes (KIP-333), without a broker."""
+"""The final commit of a consumer with two lanes (KIP-333). No broker runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from support.harness.same_loop import SameLoop
 from support.harness.two_lanes_in_memory import TP, Log, Scene, fill, scene, set_log
 
 
-def _begin_anew(at: Scene) -> None:
-    """The partition is assigned again: 70 is committed, and the log ends at 120."""
+def _reassign(at: Scene) -> None:
+    """Assign the partition again, with 70 committed and the log end at 120."""
     at.first.has[TP] = OffsetAndMetadata(70)
     set_log(at, Log(120, NetworkError("not asked")))
     at.buffer.assign([])
@@ -29,7 +29,7 @@ def _begin_anew(at: Scene) -> None:
 
 class TestFinalCommit:
     def test_a_commit_under_way_at_the_final_commit_does_not_restore_the_token(self) -> None:
-        """A member that gives a partition up does not wait for asynchronous commits, unless this does."""
+        """Only the final commit makes a revoke wait for asynchronous commits."""
 
         async def main() -> None:
             async with scene() as at:
@@ -42,12 +42,12 @@ class TestFinalCommit:
                 at.second.gate.set()
                 await final_revoke
                 assert (at.mark.offset, at.mark.token) == (85, "")
-                assert at.mark.done == OffsetSet(125, [(85, 120)]), "what that commit said is in it"
+                assert at.mark.done == OffsetSet(125, [(85, 120)]), "it includes the asynchronous commit"
 
         run(main())
 
     def test_records_that_could_not_be_taken_back_are_not_committed_as_a_gap(self) -> None:
-        """The live lane went back between the poll and the error that ended its `with` statement."""
+        """The live lane was rewound between the poll and the error that ended the `with` block."""
 
         async def main() -> None:
             async with scene() as at:
@@ -76,7 +76,7 @@ class TestFinalCommit:
     def test_the_final_commit_replaces_a_token_that_is_under_way(self) -> None:
         async def main() -> None:
             async with scene() as at:
-                _begin_anew(at)
+                _reassign(at)
                 at.first.gate.clear()
                 await at.first.asked.wait()
                 final_revoke = asyncio.create_task(at.consumer._parts.committer.after_revoke(frozenset({TP})))
@@ -92,7 +92,7 @@ class TestFinalCommit:
     def test_no_token_is_committed_after_the_final_commit(self) -> None:
         async def main() -> None:
             async with scene() as at:
-                _begin_anew(at)
+                _reassign(at)
                 await at.consumer._parts.committer.after_revoke(frozenset({TP}))
                 await at.engine.positions.next_round()
                 assert at.first.has[TP] == OffsetAndMetadata(70)

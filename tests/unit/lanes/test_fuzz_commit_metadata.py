@@ -1,7 +1,7 @@
-"""Fuzzing of what commits carry in their metadata: it comes back from brokers, and anybody may have written it.
+"""Fuzzing of commit metadata: brokers return it, and any client may have written it.
 
-Damaged or foreign, it never makes a record be skipped: a plain commit's token is read as if it were not there, and one
-that stands for ranges still to be read (KIP-333) is an error, since reading on without it would skip them.
+Damaged or foreign metadata never makes a record be skipped. In a plain commit it is ignored; a damaged token of open
+ranges (KIP-333) raises an error, since ignoring it would skip those ranges.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LIMIT = 4096
 
 
 def some_set(chance: random.Random) -> OffsetSet:
-    """As out-of-order completion leaves it."""
+    """A set as out-of-order completion produces it."""
     start = chance.choice((0, 5, 10_000, 2**40))
     work = Completion(OffsetSet(start))
     work.delivered(start, start + 200)
@@ -50,7 +50,7 @@ def damaged(chance: random.Random) -> tuple[str, str]:
 
 
 def offset_in(text: str, chance: random.Random) -> int:
-    """The one that the text was written for, mostly; or any other."""
+    """Mostly the offset that the text was written for, otherwise another one."""
     words = text.split(" ")
     own = int(words[1]) if len(words) > 2 and words[1].isdigit() and len(words[1]) < 19 else 0
     return chance.choice((own, own, own, own + 1, 0, 2**62))
@@ -65,7 +65,7 @@ def test_damaged_offset_metadata_is_read_as_a_plain_commit() -> None:
         assert found.low == committed
         if found != OffsetSet(committed):
             whole += 1
-            # Whole after all: what was changed is the note, or it is another one's token from the corpus.
+            # Still valid: only the note was changed, or the mutation inserted another text of the corpus.
             assert found in {OffsetSet.from_text(each, committed) for each in TEXTS}, (good, text)
         assert isinstance(note_in(text), str)
     assert whole > 40

@@ -1,5 +1,5 @@
-"""KIP-333: ranges of a backlog in which not every offset has a record (control records, aborted or compacted ones).
-A commit behind the last record that was handed out of a range closes it."""
+"""KIP-333: backlog ranges with offsets that have no record (control, aborted or compacted records).
+A commit after the last delivered record of a range closes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from support.harness.two_lanes_in_memory import TP, Scene, backlog_of, fill, sce
 
 
 def fetched(state: PartitionState, present: Collection[int], end: int) -> None:
-    """One batch, from where the lane fetches next to before `end`, of which some offsets have records."""
+    """Buffer one batch from the fetch offset up to `end`, with records at the `present` offsets."""
     start = state.fetch_offset
     entries = [Entry(value=b"x", offset_delta=offset - start) for offset in range(start, end) if offset in present]
     data = encode_batch(entries, base_offset=start, last_offset_delta=end - 1 - start)
@@ -63,13 +63,13 @@ class TestCommits:
                 fetched(beside(at), range(70, 119), 120)
                 polled(at)
                 await at.consumer.commit({TP: 118})
-                assert at.lanes.open == [(118, 119)], "the marker is done"
+                assert at.lanes.open == [(118, 119)], "the marker counts as done"
                 assert (await at.consumer.committed([TP]))[TP].offset == 118  # type: ignore[union-attr]
 
         run(main())
 
     def test_the_next_commit_closes_a_range_whose_marker_arrived_late(self) -> None:
-        """The next commit, whichever it is of, closes the range."""
+        """Any next commit closes the range."""
 
         async def main() -> None:
             async with scene() as at:
@@ -88,17 +88,17 @@ class TestCommits:
             async with scene() as at:
                 fetched(beside(at), (), 120)
                 assert polled(at) == []
-                told: list[object] = []
-                at.consumer.commit_async({TP: 125}, lambda *it: told.append(it))
+                results: list[object] = []
+                at.consumer.commit_async({TP: 125}, lambda *it: results.append(it))
                 await asyncio.wait(at.consumer._parts.committer._running, timeout=30)
                 assert at.first.has[TP] == OffsetAndMetadata(125)
                 at.consumer._parts.committer.run_callbacks()
-                assert told == [({TP: OffsetAndMetadata(125)}, None)], "as it was asked for"
+                assert results == [({TP: OffsetAndMetadata(125)}, None)], "the callback gets the requested offset"
 
         run(main())
 
     def test_the_final_commit_counts_offsets_without_records(self) -> None:
-        """Else another client would get all live records again."""
+        """Otherwise another client would consume all live records again."""
 
         async def main() -> None:
             async with scene() as at:
@@ -127,12 +127,12 @@ class TestCommits:
                         at.consumer.done(record)
                 await at.consumer.commit()
                 assert at.lanes.is_closed
-                assert (at.first.has[TP].offset, at.mark.token) == (120, ""), "the live ones are in flight"
+                assert (at.first.has[TP].offset, at.mark.token) == (120, ""), "the live records are in flight"
 
         run(main())
 
     def test_records_that_a_restarted_backlog_lane_repeats_are_not_done(self) -> None:
-        """The lane resumes from its last commit after a failure: what it had handed out counts for nothing."""
+        """After a failure the lane resumes from its last commit; earlier deliveries do not count."""
 
         async def main() -> None:
             async with scene() as at:
@@ -152,7 +152,7 @@ class TestCommits:
 
 @dataclasses.dataclass
 class Log:
-    """Ranges with the records in them, in batches that end anywhere, and polls of any size."""
+    """Ranges with some records, in batches with random ends, and poll limits."""
 
     ranges: list[tuple[int, int]]
     present: set[int]
@@ -175,7 +175,7 @@ def logs(draw: st.DrawFn) -> Log:
 
 
 class User:
-    """Reads the backlog of a log, and commits behind the last record of each poll, or of some polls."""
+    """Consumes the backlog of a log and commits after the last record of some polls."""
 
     def __init__(self, log: Log) -> None:
         config = ConsumerConfig.parse(bootstrap_servers="127.0.0.1:1", group_id="g", enable_parallel_rebalance=True)
@@ -223,7 +223,7 @@ def test_a_commit_behind_the_last_record_closes_a_range_with_any_gaps(log: Log, 
             committed = found[-1] + 1
             user.commit(committed)
         done = user.backlog.done(TP, user.lanes.progress)
-        assert all(offset < committed for offset in wanted if offset in done), "only what is committed is done"
+        assert all(offset < committed for offset in wanted if offset in done), "an uncommitted record counts as done"
         if not found and not user.fetch():
             break
     assert user.handed_out == wanted

@@ -1,4 +1,4 @@
-"""KIP-333's machine: where lanes start, what each commits, and the texts of the two logs."""
+"""The KIP-333 machine: where lanes start, their commits, and the commit texts of both logs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def lanes(live: int, *holes: tuple[int, int], beyond: OffsetSet | None = None) -
     ("first", "second", "end", "min_lag", "live", "holes"),
     [
         pytest.param(plain(70), None, 120, 1, 120, [(70, 120)], id="the proposal's first crash"),
-        pytest.param(plain(140), None, 190, 1, 190, [(140, 190)], id="its second, with the first one worked off"),
+        pytest.param(plain(140), None, 190, 1, 190, [(140, 190)], id="its second, after the first backlog is done"),
         pytest.param(plain(70), None, 70, 1, 70, [], id="nothing was missed"),
-        pytest.param(plain(70), None, 60, 1, 70, [], id="the log is shorter: its fetch will tell"),
+        pytest.param(plain(70), None, 60, 1, 70, [], id="the log is shorter: the next fetch reports it"),
         pytest.param(plain(70), None, 79, 10, 70, [], id="less than min.lag"),
         pytest.param(plain(70), None, 80, 10, 80, [(70, 80)], id="min.lag"),
         pytest.param(
@@ -49,7 +49,7 @@ def lanes(live: int, *holes: tuple[int, int], beyond: OffsetSet | None = None) -
             1,
             190,
             [(100, 120), (140, 190)],
-            id="and half worked off",
+            id="with the first range half done",
         ),
         pytest.param(
             CommitMark(140, OffsetSet(140, [(70, 120)]), "t"),
@@ -58,7 +58,7 @@ def lanes(live: int, *holes: tuple[int, int], beyond: OffsetSet | None = None) -
             1,
             190,
             [(70, 120), (140, 190)],
-            id="progress of another token counts for nothing",
+            id="progress of another token is ignored",
         ),
         pytest.param(
             CommitMark(140, OffsetSet(140, [(70, 120)]), "t"),
@@ -67,7 +67,7 @@ def lanes(live: int, *holes: tuple[int, int], beyond: OffsetSet | None = None) -
             10,
             140,
             [(100, 105), (110, 120)],
-            id="no new range, but the old one goes on",
+            id="no new range, but the old one stays open",
         ),
         pytest.param(plain(120), CommitMark(100, OffsetSet(100), "t"), 120, 1, 120, [], id="progress without a token"),
         pytest.param(
@@ -121,7 +121,7 @@ class TestCommits:
             (85, 70, True),
             (119, 70, True),
             (120, 119, False),  # the live lane's start
-            (120, 120, True),  # the end of the range, all of it handed out
+            (120, 120, True),  # the end of a fully delivered range
             (121, 120, False),
             (160, 70, True),
             (200, 70, False),
@@ -159,9 +159,9 @@ class TestLogs:
     @pytest.mark.parametrize(
         ("holes", "cut", "position", "commits", "final_commit"),
         [
-            pytest.param([(70, 120)], 90, 95, (95, [(70, 90)]), (70, 70), id="inside of a range"),
-            pytest.param([(70, 80)], 100, 104, (104, [(70, 80)]), (70, 100), id="behind the ranges"),
-            pytest.param([(70, 120)], 0, 3, (3, []), (0, 0), id="all of it is the live lane's"),
+            pytest.param([(70, 120)], 90, 95, (95, [(70, 90)]), (70, 70), id="inside a range"),
+            pytest.param([(70, 80)], 100, 104, (104, [(70, 80)]), (70, 100), id="after the ranges"),
+            pytest.param([(70, 120)], 0, 3, (3, []), (0, 0), id="the live lane takes all"),
         ],
     )
     def test_offsets_that_a_rewound_live_lane_has_not_reread_are_not_committed(
@@ -185,7 +185,7 @@ class TestLogs:
     def test_a_log_that_ends_before_the_backlog_lane_leaves_its_ranges_to_the_live_lane(self) -> None:
         two = lanes(190, (70, 120), (140, 190))
         assert two.log_ends(150) == [(150, 190)]
-        assert two.open == [(70, 120), (140, 190)], "the live lane has not gone back yet"
+        assert two.open == [(70, 120), (140, 190)], "the live lane is not rewound yet"
 
 
 ranges = st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 300)), max_size=30)

@@ -1,4 +1,4 @@
-"""Offsets that a leader tells: only what can be one becomes a position."""
+"""ListOffsets responses: only valid offsets become positions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from support.brokers.fake_broker import FakeBroker, Link, Request, answer, api_v
 from support.harness.machine_inputs import TP, metadata, partition, topic
 
 ANOTHER = TopicPartition("t", 1)
-Tell = Callable[[Any], list[tuple[int, int]]]
+ListOffsets = Callable[[Any], list[tuple[int, int]]]
 
 
 @contextlib.asynccontextmanager
-async def leader(tell: Tell) -> AsyncIterator[str]:
-    """A broker that leads both partitions of `t`. `tell` says, for the partitions of a ListOffsets request, which
-    partitions and offsets are in the answer. It does not answer a Fetch."""
+async def leader(list_offsets: ListOffsets) -> AsyncIterator[str]:
+    """A broker that leads both partitions of `t`. `list_offsets` maps the partitions of a ListOffsets request to the
+    partitions and offsets of the response. Fetch requests get no response."""
     async with FakeBroker() as broker:
 
         def reply(request: Request) -> Any:
@@ -38,7 +38,7 @@ async def leader(tell: Tell) -> AsyncIterator[str]:
             if request.api_key == LIST_OFFSETS.key:
                 found = [
                     {"partition_index": number, "error_code": 0, "timestamp": -1, "offset": offset, "leader_epoch": 1}
-                    for number, offset in tell(request.body.topics[0].partitions)
+                    for number, offset in list_offsets(request.body.topics[0].partitions)
                 ]
                 topics = [{"name": "t", "partitions": found}]
                 return answer(LIST_OFFSETS, request.version, throttle_time=0, topics=topics)
@@ -62,7 +62,7 @@ async def leader(tell: Tell) -> AsyncIterator[str]:
         await asyncio.gather(serving, return_exceptions=True)
 
 
-def always(offset: int) -> Tell:
+def always(offset: int) -> ListOffsets:
     return lambda asked: [(item.partition_index, offset) for item in asked]
 
 
@@ -102,7 +102,7 @@ def test_an_invalid_offset_of_a_leader_fails_an_offset_query(offset: int) -> Non
                     await ask(consumer)
             by_time = consumer.offsets_for_times({TP: 5}, timeout=30.0)
             if offset == -1:
-                assert await by_time == {TP: None}, "no record is as young"
+                assert await by_time == {TP: None}, "no record is that recent"
             else:
                 with pytest.raises(ProtocolError):
                     await by_time
@@ -111,14 +111,14 @@ def test_an_invalid_offset_of_a_leader_fails_an_offset_query(offset: int) -> Non
 
 
 def test_offsets_of_partitions_that_were_not_requested_are_ignored() -> None:
-    """Also one that is assigned, and has its position already."""
+    """Even those of an assigned partition that already has a position."""
 
-    def tell(asked: Any) -> list[tuple[int, int]]:
+    def list_offsets(asked: Any) -> list[tuple[int, int]]:
         return [(0, 40), (1, 50), (7, 60)]
 
     async def main() -> None:
         async with (
-            leader(tell) as servers,
+            leader(list_offsets) as servers,
             AsyncConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer,
         ):
             consumer.assign([TP, ANOTHER])

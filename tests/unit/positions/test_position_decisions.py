@@ -1,4 +1,4 @@
-"""Where partitions are read: the tables of `_machines/positions/`."""
+"""Decisions about positions: the tables of `_machines/positions/`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_each_verdict_moves_resets_or_faults_the_partition(
         (CommittedOffset(70, OffsetSet(90, [(70, 80)]), 3), Position(70, 3)),
         (CommittedOffset(140, OffsetSet(140, [(70, 120)]), 3), Position(70)),
     ],
-    ids=["plain", "with an epoch", "done beyond it", "open below it: the epoch is not that of the lower offset"],
+    ids=["plain", "with an epoch", "done beyond it", "open below it: its epoch does not apply to the lower offset"],
 )
 def test_a_commit_is_resumed_at_its_first_open_offset(committed: CommittedOffset, position: Position) -> None:
     assert resume_position(committed) == position
@@ -153,7 +153,7 @@ def test_without_a_reset_policy_a_truncated_log_is_an_error_with_the_divergence(
         (None, None, "none", Phase.UNKNOWN, None, OffsetResetError),
         (None, RANGES, "none", Phase.UNKNOWN, None, OffsetOutOfRangeError),
     ],
-    ids=["a commit", "none", "one that is void", "none, and no policy", "one that is void, and no policy"],
+    ids=["a commit", "no commit", "a void commit", "no commit, no policy", "a void commit, no policy"],
 )
 def test_a_partition_starts_at_its_commit_or_by_the_reset_policy(
     kept: CommittedOffset | None,
@@ -180,7 +180,7 @@ def test_a_partition_starts_at_its_commit_or_by_the_reset_policy(
         (100, 0, 50, None),
         (100, 0, 100, None),
     ],
-    ids=["a first start", "retention", "a log that was cut", "further back", "the same offset"],
+    ids=["a first start", "retention", "a truncated log", "further back", "the same offset"],
 )
 def test_a_reset_reports_the_offsets_that_it_skips(
     reset_from: int | None, log_start: int | None, offset: int, lost: LostRange | None

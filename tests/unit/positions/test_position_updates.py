@@ -1,4 +1,4 @@
-"""Positions that are validated and reset, without a real broker."""
+"""PositionUpdater: validation and reset of positions. No broker runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC_ID = uuid.UUID(int=1)
 
 
 def test_the_end_of_an_epoch_is_requested_again_if_the_position_s_epoch_moved():
-    """Else the end of the older epoch, which lies below the position, would be taken for a truncation."""
+    """Otherwise the end of the older epoch, which is below the position, would look like a truncation."""
     shared = buffer()
     shared.cluster.brokers[1] = Node(1, "b", 1)
     partition = Partition(Leader(1, 3), (1,), (1,), ())

@@ -1,8 +1,8 @@
-"""The dependencies are the few that were chosen, each with its exact version; what is installed is what is pinned.
+"""The dependencies are on a list, pinned to exact versions, and installed in those versions.
 
-PySpark and pyarrow alone have ranges: they may be there already, as a cluster's. Development pins them.
+Only PySpark and pyarrow have version ranges: a cluster may provide them. Development pins them.
 
-Works offline: nothing is asked of a registry or a database of advisories.
+The test works offline and uses neither a registry nor an advisory database.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Each of these was looked at before it was let in. Whoever adds one adds it here, and says why in the commit.
+# Each dependency was reviewed. Add a new one here and give the reason in the commit.
 CORE = {"kio"}
 OF_CORE = {"crc32c", "kio", "typing-extensions"}
 RANGES = {"pyspark>=4.2,<5", "pyarrow>=18"}
@@ -38,7 +38,7 @@ def pins() -> dict[str, str]:
 
 
 def needed_by(name: str, seen: set[str]) -> set[str]:
-    """The package and all that it needs, as installed, without extras."""
+    """The package and its installed dependencies, recursively, without extras."""
     if name in seen:
         return seen
     seen.add(name)

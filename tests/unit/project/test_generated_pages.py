@@ -1,4 +1,4 @@
-"""Pages that are made from the code are up to date."""
+"""Generated documentation pages are up to date, and DESIGN.md names existing files and classes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_configuration_page_has_every_setting_once(kind, sections):
 
 
 def test_every_file_named_in_the_design_exists():
-    """Files and rooms by their path; a file beside another one that was just named, by its name."""
+    """DESIGN.md names files and packages by path, and a file next to one it has just named by its name."""
     package = ROOT / "src" / "headrace"
     named = set(re.findall(r"`([\w./]+(?:\.py|\.pyi|/))`", (ROOT / "DESIGN.md").read_text()))
     names = {path.name for path in package.rglob("*.py")} | {f"{path.name}/" for path in package.rglob("*")}

@@ -1,4 +1,4 @@
-"""Import rules that import-linter cannot see: it does not know modules that are not Python."""
+"""Import rules that import-linter cannot check, since it only knows Python modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_three_modules_mention_the_native_module():
 
 
 def test_importing_headrace_loads_neither_the_kernel_nor_asyncio():
-    """Every Spark worker imports it, and every pytest run of those who have it installed."""
+    """Every Spark worker imports it, and so does every pytest run where it is installed."""
     code = "import sys, headrace, headrace.testing; print([m for m in sys.modules if m in %r])"
     heavy = ("asyncio", "headrace._native", "kio", "pyarrow", "pyspark")
     command = [sys.executable, "-c", code % (heavy,)]
@@ -29,7 +29,7 @@ def test_importing_headrace_loads_neither_the_kernel_nor_asyncio():
 
 
 def test_importing_headrace_does_not_load_hypothesis():
-    """It is installed here; kio would import it, which takes as long as the rest of the consumer."""
+    """kio imports hypothesis if it is installed, as here. That takes as long as all other imports of the consumer."""
     for first in (
         "from headrace import Consumer, ShareConsumer, AsyncConsumer, AsyncShareConsumer",
         "import headrace._machines.group.classic",

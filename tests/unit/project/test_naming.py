@@ -1,4 +1,4 @@
-"""Names in the source: one class of a name, and questions that change nothing."""
+"""Names in the source: class names are unique, and `is_…` methods change nothing."""
 
 from __future__ import annotations
 
