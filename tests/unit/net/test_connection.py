@@ -1,4 +1,4 @@
-"""A connection, against a server that does what a broker does: its beginning, and answers of every size."""
+"""Connections to a well-behaved fake broker: the handshake, and responses of every size."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from support.brokers.fake_connections import (
     records,
     records_in,
 )
-from support.brokers.fake_connections import received as received  # a fixture, for every test here
+from support.brokers.fake_connections import received as received  # an autouse fixture
 
-# -- the beginning -----------------------------------------------------------------------------------------------
+# -- handshake ---------------------------------------------------------------------------------------------------
 
 
 def test_a_connection_negotiates_versions_first() -> None:
@@ -61,21 +61,21 @@ def test_api_versions_is_retried_with_the_broker_s_version(told: dict[int, tuple
 
 
 @pytest.mark.parametrize(
-    ("version", "told", "code", "name"),
+    ("version", "ranges", "code", "name"),
     [
-        pytest.param(0, {18: (5, 9)}, 35, "UNSUPPORTED_VERSION", id="nothing in common"),
-        pytest.param(4, {}, 42, "INVALID_REQUEST", id="refused"),
-        pytest.param(4, {}, 999, "UNKNOWN_ERROR_999", id="refused for a reason from the future"),
+        pytest.param(0, {18: (5, 9)}, 35, "UNSUPPORTED_VERSION", id="no common version"),
+        pytest.param(4, {}, 42, "INVALID_REQUEST", id="rejected"),
+        pytest.param(4, {}, 999, "UNKNOWN_ERROR_999", id="rejected with an unknown error code"),
     ],
 )
 def test_a_broker_that_rejects_api_versions_is_an_error(
-    version: int, told: dict[int, tuple[int, int]], code: int, name: str
+    version: int, ranges: dict[int, tuple[int, int]], code: int, name: str
 ) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
             link = await broker.accept()
-            await link.reply(await link.receive(), api_versions(version, told, error_code=code))
+            await link.reply(await link.receive(), api_versions(version, ranges, error_code=code))
             error = await failure(opening)
             assert isinstance(error, KafkaError)
             assert str(error) == f"ApiVersions to {broker.name}: {name} ({code})"
@@ -109,7 +109,7 @@ def test_a_connection_to_a_server_that_is_no_broker_is_a_protocol_error(first_by
 
 
 def test_a_request_that_cannot_be_encoded_leaves_the_connection_usable() -> None:
-    """Those before it and those after it are answered, over the same connection."""
+    """Requests before and after it get their responses on the same connection."""
 
     async def main() -> None:
         async with FakeBroker() as broker:
@@ -146,7 +146,7 @@ def test_a_broker_that_never_responds_is_a_timeout() -> None:
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", None), ("no..such", 9092), ("127.0.0.1", 99_999)])
 def test_an_unreachable_host_or_port_is_a_network_error(host: str, port: int | None) -> None:
     async def main() -> None:
-        with socket.socket() as silent:  # it has the port, lest another process takes it, and does not listen
+        with socket.socket() as silent:  # reserves the port and does not listen
             silent.bind(("127.0.0.1", 0))
             free = silent.getsockname()[1]
             error = await failure(Connection.open(host, port or free, config(), 30.0))
@@ -183,7 +183,7 @@ def test_the_receive_buffer_has_the_configured_size() -> None:
     run(main())
 
 
-# -- answers -----------------------------------------------------------------------------------------------------
+# -- responses ---------------------------------------------------------------------------------------------------
 
 
 def test_requests_are_pipelined() -> None:
@@ -191,7 +191,7 @@ def test_requests_are_pipelined() -> None:
         async with FakeBroker() as broker:
             connection, link = await connect(broker)
             calls = [asyncio.create_task(connection.call(METADATA, ALL_TOPICS)) for _ in range(5)]
-            requests = [await link.receive() for _ in calls]  # all of them are here before the first answer
+            requests = [await link.receive() for _ in calls]  # all arrive before the first response
             assert connection.in_flight == 5
             for number, request in enumerate(requests):
                 await link.reply(request, metadata(f"cluster {number}"))
@@ -241,7 +241,7 @@ def test_responses_of_any_size_are_received(size: int) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"receive_buffer_bytes": 65_536}], ids=["tuned", "small"])
 def test_a_large_response_whose_end_arrives_separately_is_received(settings: dict[str, int]) -> None:
-    """The receiving thread waits for large parts, and nothing follows the last one that would make it large."""
+    """The receiving thread waits for large pieces, and the last piece stays small."""
 
     async def main() -> None:
         async with FakeBroker() as broker:
@@ -274,7 +274,7 @@ def test_many_responses_in_one_read_are_received() -> None:
 
 
 def feed(connection: Connection, data: bytes) -> None:
-    """As the event loop does it, with the boundaries that the test wants."""
+    """Feed bytes like the event loop, in pieces that the test chooses."""
     while data:
         buffer = connection.get_buffer(-1)
         count = min(len(buffer), len(data))
@@ -326,7 +326,7 @@ def test_frames_of_any_size_in_pieces_of_any_size_are_received(sizes: list[int],
 
 
 class NoTransport:
-    """One whose bytes are not those of a socket, as with TLS."""
+    """A transport whose bytes are not those of its socket, as with TLS."""
 
     def write(self, data: bytes) -> None: ...
     def abort(self) -> None: ...
@@ -361,7 +361,7 @@ def test_the_frame_pool_keeps_few_frames_and_returns_none_that_is_far_too_large(
     for each in [*kept, bytearray(1)]:
         pool.give(each)
     assert pool.take(2_000_000) is kept[1]
-    assert len(pool.take(100)) == 512 * 1024, "sixteen megabytes for a hundred bytes would be waste"
+    assert len(pool.take(100)) == 512 * 1024, "a 16 MB frame is too large for 100 bytes"
 
 
 def test_a_pooled_frame_also_fits_a_slightly_larger_response() -> None:

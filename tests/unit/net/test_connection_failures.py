@@ -1,4 +1,4 @@
-"""A connection, against a server that does what no broker should, and callers that go away."""
+"""Connections to a misbehaving fake broker, cancelled callers, and throttling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace._protocol.messages import FETCH, METADATA, OFFSET_COMMIT
 from headrace.errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError, UnsupportedVersionError
 from support.brokers.fake_broker import FakeBroker, Link, api_versions, frame, run, sized
 from support.brokers.fake_connections import ALL_TOPICS, NO_FETCH, config, connect, failure, metadata
-from support.brokers.fake_connections import received as received  # a fixture, for every test here
+from support.brokers.fake_connections import received as received  # an autouse fixture
 from support.harness.retries import patiently
 
 # -- failures ----------------------------------------------------------------------------------------------------
@@ -24,7 +24,7 @@ from support.harness.retries import patiently
 async def all_fail(
     connection: Connection, link: Link, calls: list[asyncio.Future[Reply]], kind: type[HeadraceError]
 ) -> HeadraceError:
-    """All in flight fail with the same cause, which names the host, and the connection is closed for good."""
+    """All calls in flight fail with the same error, which names the host, and the connection stays closed."""
     errors = [await failure(call) for call in calls]
     assert isinstance(errors[0], kind)
     assert len({str(error) for error in errors}) == 1
@@ -87,7 +87,7 @@ def test_a_connection_dropped_in_a_large_frame_fails_all_calls_in_flight() -> No
 
 
 def test_a_closed_connection_starts_no_receiving_thread() -> None:
-    """asyncio closes the socket one iteration after `close()`: between the two, a caller can still resume with it."""
+    """asyncio closes the socket one loop iteration after `close()`. A caller can run in between."""
 
     async def main() -> None:
         async with FakeBroker() as broker:
@@ -133,7 +133,7 @@ def test_an_unexpected_response_closes_the_connection() -> None:
     "stalled", [b"", sized(b"\0\0\0\x02" + b"x" * 900_000)[:300_000]], ids=["silent", "in a frame"]
 )
 def test_a_missed_request_deadline_closes_the_connection(stalled: bytes) -> None:
-    """The broker would answer everything behind it only after it."""
+    """The broker would respond to later requests only after this one."""
 
     async def main() -> None:
         async with FakeBroker() as broker:
@@ -153,17 +153,17 @@ def test_a_response_in_time_cancels_its_deadline() -> None:
             call = connection.start(METADATA, ALL_TOPICS, timeout=0.1 * scale)
             await link.reply(await link.receive(), metadata())
             await call
-            await asyncio.sleep(0.2 * scale)  # longer than the deadline that must have no effect any more
+            await asyncio.sleep(0.2 * scale)  # longer than the cancelled deadline
             assert connection.is_open
             connection.close()
 
     patiently(lambda scale: run(main(scale)))
 
 
-# A thread that receives is woken by an end, which the broker may see before the reset.
+# A receiving thread is woken by a shutdown, which the broker may see before the reset.
 @pytest.mark.parametrize("received", ["on the loop"], indirect=True)
 def test_a_protocol_error_resets_the_connection() -> None:
-    """Not left with an orderly end, of which one that sends and sends would hear only when its window opens."""
+    """After an orderly close, a broker that keeps sending would notice only when its window opens."""
 
     async def main() -> None:
         async with FakeBroker() as broker:
@@ -206,7 +206,7 @@ def test_a_request_unsupported_by_the_broker_leaves_the_connection_open() -> Non
     run(main())
 
 
-# -- callers that go away ----------------------------------------------------------------------------------------
+# -- cancelled callers -------------------------------------------------------------------------------------------
 
 
 def test_the_response_to_a_cancelled_caller_is_dropped() -> None:
@@ -221,8 +221,8 @@ def test_the_response_to_a_cancelled_caller_is_dropped() -> None:
             assert (connection.is_open, connection.in_flight) == (True, 1)
             stays = asyncio.create_task(connection.call(METADATA, ALL_TOPICS))
             await link.reply(request, metadata("for nobody"))
-            await link.reply(await link.receive(), metadata("for who stayed"))
-            assert (await stays).body.cluster_id == "for who stayed"
+            await link.reply(await link.receive(), metadata("for the other caller"))
+            assert (await stays).body.cluster_id == "for the other caller"
             connection.close()
 
     run(main())

@@ -1,4 +1,4 @@
-"""Brokers that ask for silence for longer than anybody can mean: it has an end, and others are asked meanwhile."""
+"""Brokers that throttle for absurdly long: the throttle is capped, and other brokers are used meanwhile."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_a_throttle_is_capped_at_30_seconds_and_logged_once(caplog: pytest.LogCa
 
     caplog.set_level(logging.INFO)
     name = run(main())
-    (told,) = caplog.messages
-    assert told == f"{name} throttles this client for 24 days, 20:31:23.647000: sending nothing to it for 30.0 s"
+    (message,) = caplog.messages
+    assert message == f"{name} throttles this client for 24 days, 20:31:23.647000: sending nothing to it for 30.0 s"
 
 
 def test_other_brokers_are_asked_while_one_throttles() -> None:
@@ -57,7 +57,7 @@ def test_other_brokers_are_asked_while_one_throttles() -> None:
             servers = f"{hostile.name},{sane.name}"
             async with AsyncConsumer(bootstrap_servers=servers, request_timeout_ms=20_000) as consumer:
                 async with asyncio.timeout(20):
-                    for _ in range(6):  # the turn is the other's each time
+                    for _ in range(6):  # the calls rotate over both brokers
                         assert await consumer.list_topics() == {}
             for task in tasks:
                 task.cancel()

@@ -1,4 +1,4 @@
-"""A broker that does what none should: drips, floods, lies. Each time: an error, a closed connection, little memory."""
+"""Hostile brokers that drip, flood or lie. Each time: an error, a closed connection, and little memory."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ async def connected(broker: FakeBroker, **settings: object) -> tuple[Connection,
 
 
 async def sent_until_closed(link: Link, piece: bytes, pause: float = 0.0) -> int:
-    """How much the client took before it hung up."""
+    """Send until the client closes the connection; return the number of bytes sent."""
     taken = 0
     with contextlib.suppress(ConnectionError):
         while taken < 2 * 2**30:
             await link.send(piece)
             taken += len(piece)
-            await asyncio.sleep(pause)  # drips: that is what the broker does
+            await asyncio.sleep(pause)  # the hostile broker drips
     return taken
 
 
 @pytest.mark.parametrize("kind", ["plain", "tls"])
 def test_a_response_that_arrives_byte_by_byte_ends_at_its_deadline(tmp_path: Path, kind: str) -> None:
-    """Each byte comes in time, and the answer never."""
+    """Bytes keep arriving, but the response never completes."""
 
     async def main() -> None:
         broker, settings = server(kind, tmp_path)
@@ -77,9 +77,9 @@ def test_a_response_that_arrives_byte_by_byte_ends_at_its_deadline(tmp_path: Pat
 @pytest.mark.parametrize(
     "piece",
     [
-        pytest.param(sized(struct.pack(">i", 99) + b"x" * 60_000), id="answers that nobody asked for"),
+        pytest.param(sized(struct.pack(">i", 99) + b"x" * 60_000), id="unrequested responses"),
         pytest.param(b"\0\0\0\0" * 4_000, id="empty frames"),
-        pytest.param(b"\x7f" * 64_000, id="one length after the other"),
+        pytest.param(b"\x7f" * 64_000, id="only lengths"),
         pytest.param(b"GET / HTTP/1.1\r\n" * 4000, id="another protocol"),
     ],
 )
@@ -104,7 +104,7 @@ def test_a_flood_of_bytes_closes_the_connection_with_little_memory(tmp_path: Pat
 
 @pytest.mark.parametrize("kind", ["plain", "tls"])
 def test_a_large_frame_announced_again_and_again_takes_little_memory(tmp_path: Path, kind: str) -> None:
-    """As large as allowed each time, and nothing of it comes. The room that was made is given back."""
+    """Each frame has the largest allowed size and never arrives. The allocated memory is released."""
     announced = 20 * 2**20
 
     async def main() -> None:
@@ -116,12 +116,12 @@ def test_a_large_frame_announced_again_and_again_takes_little_memory(tmp_path: P
                 connection, link = await connected(broker, **settings, receive_message_max_bytes=announced)
                 call = connection.start(FETCH, NO_FETCH, timeout=0.05)
                 await link.receive()
-                with contextlib.suppress(ConnectionError):  # on a busy machine it may be over already
+                with contextlib.suppress(ConnectionError):  # on a busy machine the connection may be closed already
                     await link.send(struct.pack(">i", announced))
                 assert isinstance(await failure(call), RequestTimeoutError)
                 assert await link.is_closed_by_client()
             assert not await asyncio.to_thread(threads_that_stay, receiving_threads() - before)
-            await asyncio.sleep(0)  # callbacks of closed connections run
+            await asyncio.sleep(0)  # let callbacks of closed connections run
             kept, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
             assert kept < _MOST
@@ -181,7 +181,7 @@ async def _is_nonsense(link: Link) -> None:
 def test_a_consumer_of_a_hostile_broker_retries_with_pauses_and_can_be_closed(
     behaviour: Callable[[Link], Awaitable[None]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It tells, tries again with pauses, and can be closed."""
+    """The consumer logs the problem, retries with backoff, and can be closed."""
     caplog.set_level(logging.INFO, "headrace")
 
     async def main() -> None:
@@ -201,7 +201,7 @@ def test_a_consumer_of_a_hostile_broker_retries_with_pauses_and_can_be_closed(
                 consumer.assign([("t", 0)])
                 with contextlib.suppress(HeadraceError):
                     await consumer.poll(0.7)
-            assert 1 <= tries < 15, "pauses that grow"
+            assert 1 <= tries < 15, "retries must back off"
             assert broker.name in caplog.text
             serving.cancel()
 

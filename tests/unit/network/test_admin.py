@@ -1,4 +1,4 @@
-"""What the command line asks of a cluster when some of its brokers are gone. All else is tested with real ones."""
+"""AsyncAdmin when some brokers are down. Everything else is tested with real brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANGES = {api.key: (api.lowest, api.highest) for api in (*APIS, LIST_GROUPS)}
 
 
 async def serve(link: Link, broker: FakeBroker, clusters: list[dict[int, int]]) -> None:
-    """The next of these clusters (the port of each broker) with each answer about it, the last one from then on."""
+    """Respond to each Metadata request with the next of `clusters` (ports by broker id), repeating the last one."""
     while True:
         request = await link.receive()
         if request.api_key == API_VERSIONS.key:
@@ -27,8 +27,8 @@ async def serve(link: Link, broker: FakeBroker, clusters: list[dict[int, int]]) 
             nodes = [{"node_id": node, "host": broker.host, "port": port} for node, port in ports.items()]
             reply = answer(METADATA, request.version, brokers=nodes, topics=(), throttle_time=0, error_code=0)
         elif request.api_key == FIND_COORDINATOR.key:
-            place = {"node_id": 2, "host": broker.host, "port": broker.port}
-            found = {"key": "g", "error_code": 0, "error_message": None, **place}
+            node = {"node_id": 2, "host": broker.host, "port": broker.port}
+            found = {"key": "g", "error_code": 0, "error_message": None, **node}
             reply = answer(FIND_COORDINATOR, request.version, coordinators=[found], throttle_time=0)
         else:
             assert request.api_key == LIST_GROUPS.key
@@ -37,17 +37,17 @@ async def serve(link: Link, broker: FakeBroker, clusters: list[dict[int, int]]) 
 
 
 @pytest.fixture
-def nobody() -> Iterator[socket.socket]:
-    """Has a port, lest another process takes it, and does not listen there."""
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        yield silent
+def silent() -> Iterator[socket.socket]:
+    """A socket that reserves a port and does not listen."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield unused
 
 
-def test_another_broker_is_asked_when_the_first_is_gone(nobody: socket.socket) -> None:
+def test_another_broker_is_asked_when_the_first_is_gone(silent: socket.socket) -> None:
     async def main() -> None:
         async with FakeBroker() as broker, asyncio.TaskGroup() as tasks:
-            gone = nobody.getsockname()[1]
+            gone = silent.getsockname()[1]
             admin = AsyncAdmin(bootstrap_servers=broker.name, default_api_timeout_ms=50_000)
             asked = asyncio.create_task(admin.describe_group("g"))
             serving = tasks.create_task(serve(await broker.accept(), broker, [{1: gone, 2: broker.port}]))
@@ -58,10 +58,10 @@ def test_another_broker_is_asked_when_the_first_is_gone(nobody: socket.socket) -
     run(main())
 
 
-def test_groups_are_asked_of_the_brokers_that_there_are_now(nobody: socket.socket) -> None:
+def test_groups_are_asked_of_the_brokers_that_there_are_now(silent: socket.socket) -> None:
     async def main() -> None:
         async with FakeBroker() as broker, asyncio.TaskGroup() as tasks:
-            gone = nobody.getsockname()[1]
+            gone = silent.getsockname()[1]
             admin = AsyncAdmin(bootstrap_servers=broker.name, default_api_timeout_ms=50_000)
             asked = asyncio.create_task(admin.groups())
             clusters = [{1: gone, 2: broker.port}, {2: broker.port}]

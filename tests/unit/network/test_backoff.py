@@ -1,4 +1,4 @@
-"""Pauses between tries."""
+"""Backoff: pauses between retries."""
 
 from __future__ import annotations
 

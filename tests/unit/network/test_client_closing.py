@@ -1,4 +1,4 @@
-"""A client that is closed in the middle of something leaves no connection open."""
+"""A client that is closed while it connects or sends leaves no connection open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def client_of(broker: FakeBroker, **settings: Any) -> Client[ConsumerConfig]:
 
 
 def test_a_connection_that_opens_after_its_client_was_disconnected_is_closed() -> None:
-    """`disconnect()` closes the connections that there are, and does not wait for those that are being opened."""
+    """`disconnect()` closes open connections and does not wait for those that are still being opened."""
 
     async def main() -> None:
         async with FakeBroker() as broker:

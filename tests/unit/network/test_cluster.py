@@ -1,4 +1,4 @@
-"""What is known of the cluster, event by event."""
+"""The cluster view: brokers, topics and leaders from metadata and leader hints."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_unknown_topic_has_no_leader() -> None:
     assert not cluster.is_online(TP, 1)
 
 
-@pytest.mark.parametrize("leader", [-1, 9], ids=["nobody", "a broker that is not listed"])
+@pytest.mark.parametrize("leader", [-1, 9], ids=["no leader", "a broker that is not listed"])
 def test_a_partition_without_a_live_leader_has_none(leader: int) -> None:
     cluster = cluster_of(topic(partition(leader=leader)))
     assert cluster.leader(TP) is None
@@ -93,7 +93,7 @@ def test_an_answer_replaces_the_brokers_but_only_the_topics_that_it_lists() -> N
     assert set(cluster.brokers) == {3}
     assert cluster.leader(TP) == Leader(3, 6)
     assert cluster.topic_id("u") == T2
-    assert cluster.leader(TopicPartition("u", 0)) is None, "its leader is not there any more"
+    assert cluster.leader(TopicPartition("u", 0)) is None, "its leader is not in the cluster any more"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_topic_that_three_answers_in_a_row_do_not_know_was_deleted() -> None:
         assert not cluster.is_unknown("t")
     for _ in range(3):
         cluster.apply(metadata(topic(code=5, id=None)))
-    assert "t" in cluster.topics, "it has no leader, but it is there"
+    assert "t" in cluster.topics, "it has no leader, but it exists"
     for _ in range(3):
         cluster.apply(unknown)
     assert set(cluster.topics) == {"u"}
@@ -152,7 +152,7 @@ def test_a_topic_asked_for_by_id_alone() -> None:
     cluster.apply(metadata(topic(name=None, code=100)))
     assert cluster.topic_errors == {"t": 100}
     cluster.apply(metadata(topic(name=None, id=T2, code=100)))
-    assert cluster.topic_errors == {"t": 100}, "nobody knows what that was"
+    assert cluster.topic_errors == {"t": 100}, "the id of an unknown topic is ignored"
 
 
 def test_a_topic_can_be_forgotten() -> None:
@@ -172,9 +172,9 @@ def test_only_replicas_of_live_brokers_are_online() -> None:
 @pytest.mark.parametrize(
     ("hint", "endpoints", "news", "leader"),
     [
-        pytest.param(Leader(2, 6), [], True, Leader(2, 6), id="newer, of a broker that is known"),
-        pytest.param(Leader(3, 6), [Node(3, "b3", 1)], True, Leader(3, 6), id="newer, of one that comes with it"),
-        pytest.param(Leader(3, 6), [], False, Leader(1, 5), id="newer, of one that is nowhere"),
+        pytest.param(Leader(2, 6), [], True, Leader(2, 6), id="newer, a known broker"),
+        pytest.param(Leader(3, 6), [Node(3, "b3", 1)], True, Leader(3, 6), id="newer, a broker in the endpoints"),
+        pytest.param(Leader(3, 6), [], False, Leader(1, 5), id="newer, an unknown broker"),
         pytest.param(Leader(2, 5), [], False, Leader(1, 5), id="the same epoch"),
         pytest.param(Leader(2, 4), [], False, Leader(1, 5), id="older"),
     ],

@@ -1,4 +1,4 @@
-"""Topics that may not be seen, as metadata tells of them."""
+"""Topics for which the user has no authorization, as reported by metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a client warns of a broker that it cannot reach."""
+"""When a client warns about an unreachable broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_short_outage_is_not_worth_a_word() -> None:
     assert outages.to_warn_of(NAME, 10.0 + PATIENCE - 0.1) is None
     assert outages.ends(NAME, 12.0) is None
     outages.tries(NAME, 13.0)
-    assert outages.to_warn_of(NAME, 15.0) is None, "a new one"
+    assert outages.to_warn_of(NAME, 15.0) is None, "a new outage"
 
 
 def test_an_outage_that_nobody_tried_for_long_begins_anew() -> None:

@@ -1,4 +1,4 @@
-"""Broker errors as Python errors, whatever a broker writes into them."""
+"""Broker errors become Python errors, with any text a broker may send."""
 
 from __future__ import annotations
 

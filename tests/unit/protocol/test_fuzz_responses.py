@@ -1,7 +1,7 @@
-"""Fuzzing of the message parsers and of the frame reader: damaged answers of a real broker.
+"""Fuzzing of the message parsers and the frame reader with damaged responses of a real broker.
 
-Whatever comes, it is read, or it is a ProtocolError that ends the connection; nothing else is raised, nothing hangs,
-and no length that was announced is believed before its bytes are there.
+Every input is either decoded or raises ProtocolError and closes the connection. Nothing else is raised, nothing hangs,
+and no memory is allocated for an announced length before its bytes arrive.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ def test_damaged_responses_are_protocol_errors() -> None:
         api, version, data = chance.choice(CORPUS)
         bad = mutated(data, chance, _OTHERS)
         count += 1
-        began = time.thread_time()  # of its own: others may have the processor meanwhile
+        began = time.thread_time()  # CPU time of this thread: other processes do not count
         try:
             decode_response(api, version, memoryview(bad))
         except ProtocolError:
             refused += 1
         assert time.thread_time() - began < _LONGEST, (api, bad)
-    assert 0.3 < refused / count < 0.99, "mutations that are all refused, or none, test nothing"
+    assert 0.3 < refused / count < 0.99, "mutations test nothing if all of them, or none, are rejected"
 
 
 def test_an_announced_length_allocates_little_memory() -> None:
-    """An array of two billion, in a hundred bytes."""
+    """For example an array of two billion items in a hundred bytes."""
     tracemalloc.start()
     try:
         for chance in rounds(800, seed=2):
@@ -101,7 +101,7 @@ def test_an_announced_length_allocates_little_memory() -> None:
 
 
 class Unplugged:
-    """A transport that goes nowhere."""
+    """A transport without a socket."""
 
     is_aborted = False
 
@@ -114,7 +114,7 @@ class Unplugged:
 
 
 def feed(connection: Connection, data: bytes, size: int) -> None:
-    """As the event loop does: into the buffer that the connection gives."""
+    """Feed bytes like the event loop, into the connection's own buffer."""
     while data and connection.is_open:
         buffer = connection.get_buffer(-1)
         count = min(len(buffer), len(data), size)
@@ -124,7 +124,7 @@ def feed(connection: Connection, data: bytes, size: int) -> None:
 
 
 def test_damaged_streams_are_answered_or_fail_for_good() -> None:
-    """Frames with lying lengths and wrong ids, in pieces of any size: answered, or failed, and then for good."""
+    """Frames with wrong lengths and ids, in pieces of any size: calls succeed, or the connection fails for good."""
 
     async def main() -> None:
         ended = 0
@@ -154,7 +154,7 @@ def test_damaged_streams_are_answered_or_fail_for_good() -> None:
                 assert call.done()
                 assert call.exception() is None or isinstance(call.exception(), HeadraceError)
             if number % 100 == 0:
-                await asyncio.sleep(0)  # callbacks run, and free what they hold
+                await asyncio.sleep(0)  # let callbacks run and release their memory
         assert ended > 100
 
     asyncio.run(main())
@@ -164,7 +164,7 @@ _FIELDS = {"client_software_name": "x", "client_software_version": "1"}
 
 
 def _begin(connection: Connection, api: Api, version: int) -> asyncio.Future[Any]:
-    """A request whose answer is awaited. What it asked for does not matter here."""
+    """Start a call that expects a response of this API and version. The request itself does not matter."""
     call = connection.start(API_VERSIONS, _FIELDS, version=3)
     connection._calls[-1].api, connection._calls[-1].version = api, version
     return call

@@ -1,4 +1,4 @@
-"""What members of a classic group tell each other: exact bytes, kio as an oracle for every version, hostile bytes."""
+"""Subscriptions and assignments of classic groups: exact bytes, kio as an oracle for every version, hostile bytes."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ SMALL = st.integers(-2, 4)
 
 @st.composite
 def nearly_right(draw: st.DrawFn) -> bytes:
-    """Valid bytes with some of them changed, or cut off."""
+    """Valid bytes with some of them changed or cut off."""
     blob = bytearray(draw(SUBSCRIPTIONS.map(write_subscription) | st.builds(write_sticky_data, PARTITIONS, INTEGERS)))
     for _ in range(draw(st.integers(0, 3))):
         blob[draw(st.integers(0, len(blob) - 1))] = draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""Requests as kio reads them, in every version that headrace can speak."""
+"""Requests, decoded by kio in every version that headrace supports."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_a_fetch_request_has_its_settings_and_partitions() -> None:
 
 
 def test_requests_of_a_consumer_have_replica_id_minus_one() -> None:
-    """-1 says that this is a consumer; kio's default for OffsetForLeaderEpoch is another (-2)."""
+    """-1 means consumer; kio's default for OffsetForLeaderEpoch is -2."""
     assert sent(FETCH, 14, FIELDS[FETCH]).replica_id == -1
     assert sent(FETCH, 18, FIELDS[FETCH]).replica_state.replica_id == -1
     assert sent(OFFSET_FOR_LEADER_EPOCH, 4, FIELDS[OFFSET_FOR_LEADER_EPOCH]).replica_id == -1
@@ -345,7 +345,7 @@ def test_records_are_copied_once_into_the_frame() -> None:
     finally:
         tracemalloc.stop()
     assert len(frame) > len(records)
-    assert peak < 1.5 * len(records), "a second copy exists beside the frame"
+    assert peak < 1.5 * len(records), "the records were copied a second time"
 
 
 def commit_of(**changes: Any) -> dict[str, Any]:

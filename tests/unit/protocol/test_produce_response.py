@@ -1,4 +1,4 @@
-"""The quick reader of usual Produce responses agrees with the general one, and leaves all others to it."""
+"""The fast reader of common Produce responses agrees with the general reader and leaves all others to it."""
 
 from __future__ import annotations
 

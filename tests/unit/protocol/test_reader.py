@@ -1,4 +1,4 @@
-"""The reader of answers: kio's writer and reader as oracles, then everything that kio's reader does not take."""
+"""The response reader: kio's writer and reader as oracles, then input that kio's reader rejects."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def written_by_kio(entity: Any) -> bytes:
 
 
 def as_read(entity: Any) -> Any:
-    """Our reader leaves points in time as milliseconds. kio makes objects of them, and None of -1."""
+    """`entity` as headrace's reader returns it: times as milliseconds. kio uses datetime objects, and None for -1."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(entity):
         value = getattr(entity, field.name)
@@ -109,7 +109,7 @@ def test_the_reader_parses_responses_as_kio_does(api: Api, version: int) -> None
         assert theirs == entity
         assert ours == as_read(entity)
         assert end == size == len(raw)
-        assert encode(entity) == raw, "the tests' own encoder"
+        assert encode(entity) == raw, "the tests' encoder must agree"
 
     check()
 
@@ -171,7 +171,7 @@ def test_null_records_of_a_fetch_response_are_none() -> None:
 
 
 def test_a_transaction_that_has_not_begun_has_the_start_time_minus_one() -> None:
-    """kio's reader rejects -1: its field has no null."""
+    """kio's reader rejects -1, since its field is not nullable."""
     state = {
         "error_code": 0,
         "transactional_id": "tx",
@@ -207,21 +207,19 @@ def test_a_produce_response_names_the_new_leader(version: int) -> None:
     assert (body.node_endpoints[0].host, found.log_append_time) == ("h", -1)
 
 
-# -- what is not an answer ---------------------------------------------------------------------------------------
+# -- malformed responses -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
         pytest.param(b"", "unpack_from", id="nothing"),
-        pytest.param(
-            b"\0\0" + b"\xff\xff\xff\xff", "the count at position \\d+ is -1", id="null where an array has to be"
-        ),
+        pytest.param(b"\0\0" + b"\xff\xff\xff\xff", "the count at position \\d+ is -1", id="null instead of an array"),
         pytest.param(b"\0\0" + b"\xff\xff\xff\xfe", "the count at position \\d+ is -2", id="a negative count"),
         pytest.param(
             b"\0\0" + b"\x7f\xff\xff\xff",
             "a length of 2147483647 bytes at position \\d+ exceeds the",
-            id="a count that cannot be",
+            id="an impossible count",
         ),
         pytest.param(b"\0\0" + b"\0\0\0\x02" + b"\0" * 7, "", id="an array that is cut off"),
     ],
@@ -234,15 +232,17 @@ def test_malformed_legacy_structures_are_protocol_errors(raw: bytes, reason: str
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        pytest.param(b"\x00", "the count at position \\d+ is -1", id="null where an array has to be"),
+        pytest.param(b"\x00", "the count at position \\d+ is -1", id="null instead of an array"),
         pytest.param(b"\xff\xff\xff\xff\xff\xff", "more than five bytes", id="an endless varint"),
-        pytest.param(b"\xff\xff\xff\xff\x0f", "bytes at position \\d+ exceeds the", id="a count that cannot be"),
+        pytest.param(b"\xff\xff\xff\xff\x0f", "bytes at position \\d+ exceeds the", id="an impossible count"),
         pytest.param(
             b"\x01" + b"\0\0\0\0" + b"\x01\x63\x64",
             "a length of 100 bytes at position \\d+ exceeds the",
             id="a tag that is cut off",
         ),
-        pytest.param(b"\x01" + b"\0\0\0\0" + b"\x01\x01\x02" + b"\0" * 8, "longer than its 2", id="a tag that lies"),
+        pytest.param(
+            b"\x01" + b"\0\0\0\0" + b"\x01\x01\x02" + b"\0" * 8, "longer than its 2", id="a tag with a wrong length"
+        ),
         pytest.param(b"\x01" + b"\0\0\0\0" + b"\xff\xff\xff\xff\x0f", "", id="four billion tags"),
     ],
 )
@@ -283,7 +283,7 @@ METADATA_FIELDS = {
 
 @each_answer
 def test_mutated_responses_raise_only_protocol_errors(api: Api, version: int) -> None:
-    """Cut off anywhere it is one; with bytes changed it is one, or another answer, and never another exception."""
+    """A truncated response raises ProtocolError; one with changed bytes raises it or decodes to other values."""
     kind = load_response_schema(api.key, version)
 
     @settings(STEADY, max_examples=25)

@@ -1,4 +1,4 @@
-"""Which version is spoken."""
+"""Version negotiation: which version of a request is used."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def broker(low: int, high: int) -> BrokerVersions:
 @pytest.mark.parametrize(
     ("low", "high", "highest", "picked"),
     [
-        pytest.param(4, 18, None, 18, id="both know the same"),
+        pytest.param(4, 18, None, 18, id="the same versions"),
         pytest.param(4, 25, None, 18, id="a newer broker"),
         pytest.param(4, 15, None, 15, id="an older broker"),
-        pytest.param(18, 25, None, 18, id="just in reach of a much newer broker"),
-        pytest.param(0, 13, None, 13, id="just in reach of an old one"),
-        pytest.param(4, 18, 14, 14, id="the caller wants no higher"),
-        pytest.param(4, 13, 14, 13, id="and the broker cannot either"),
-        pytest.param(4, 18, 99, 18, id="no higher than headrace knows"),
+        pytest.param(18, 25, None, 18, id="barely compatible with a much newer broker"),
+        pytest.param(0, 13, None, 13, id="barely compatible with an old broker"),
+        pytest.param(4, 18, 14, 14, id="the caller sets a lower limit"),
+        pytest.param(4, 13, 14, 13, id="the broker has a lower limit than the caller"),
+        pytest.param(4, 18, 99, 18, id="no higher than headrace's own"),
     ],
 )
 def test_the_highest_common_version_is_picked(low: int, high: int, highest: int | None, picked: int) -> None:
@@ -84,14 +84,14 @@ FEATURES = [
 def test_features_are_the_finalized_ones_of_the_api_versions_response(version: int) -> None:
     fields = {"error_code": 0, "api_keys": (), "throttle_time": 0, "finalized_features": FEATURES}
     supported = [{"name": "transaction.version", "min_version": 0, "max_version": 3}]
-    told = answer(API_VERSIONS, version, **fields, supported_features=supported, finalized_features_epoch=12)
-    found = BrokerVersions.from_response("h:1", decoded(told, version))
+    response = answer(API_VERSIONS, version, **fields, supported_features=supported, finalized_features_epoch=12)
+    found = BrokerVersions.from_response("h:1", decoded(response, version))
     assert found.features == {"transaction.version": 2, "group.version": 1}
     assert found.features_epoch == 12
     assert found.features.get("share.version", 0) == 0
-    # A broker that does not know them yet.
-    told = answer(API_VERSIONS, version, **fields, finalized_features_epoch=-1)
-    found = BrokerVersions.from_response("h:1", decoded(told, version))
+    # A broker that has not loaded the features yet.
+    response = answer(API_VERSIONS, version, **fields, finalized_features_epoch=-1)
+    found = BrokerVersions.from_response("h:1", decoded(response, version))
     assert (found.features, found.features_epoch) == ({}, -1)
 
 
@@ -102,8 +102,8 @@ def test_a_broker_without_finalized_features_has_none(version: int) -> None:
     assert found.features.get("transaction.version", 0) == 0
 
 
-def decoded(told: Any, version: int) -> Any:
-    return decode_response(API_VERSIONS, version, memoryview(frame(1, told)[4:]))
+def decoded(response: Any, version: int) -> Any:
+    return decode_response(API_VERSIONS, version, memoryview(frame(1, response)[4:]))
 
 
 @pytest.mark.parametrize("two_phase", [False, True])
@@ -133,16 +133,16 @@ def test_requests_of_producers_have_a_version_for_kafka_3_1(api: Api, oldest: in
 
 
 @pytest.mark.parametrize(
-    ("told", "following"),
+    ("ranges", "following"),
     [
         pytest.param({18: (0, 3)}, 3, id="the broker's own highest"),
         pytest.param({18: (0, 0)}, 0, id="a very old broker"),
-        pytest.param({}, 0, id="one that does not even tell"),
-        pytest.param({18: (0, 4)}, None, id="the same again makes no sense"),
-        pytest.param({18: (5, 9)}, None, id="nor does one that headrace does not know"),
+        pytest.param({}, 0, id="a broker without version ranges"),
+        pytest.param({18: (0, 4)}, None, id="the same version is not retried"),
+        pytest.param({18: (5, 9)}, None, id="a version that headrace does not support"),
     ],
 )
 def test_after_unsupported_version_the_broker_s_version_is_tried(
-    told: dict[int, tuple[int, int]], following: int | None
+    ranges: dict[int, tuple[int, int]], following: int | None
 ) -> None:
-    assert next_api_versions_attempt(API_VERSIONS.highest, api_versions(0, told, error_code=35)) == following
+    assert next_api_versions_attempt(API_VERSIONS.highest, api_versions(0, ranges, error_code=35)) == following

@@ -1,4 +1,4 @@
-"""Arrow data as record batches: they are those of `ProducerBatch`, and the decoder reads the rows that went in."""
+"""Arrow data as record batches: they equal those of `ProducerBatch`, and the decoder returns the original rows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def record(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 class Model:
-    """What the encoder does with the rows of one topic in one Arrow batch, if `max_bytes` is never reached."""
+    """A model of the encoder for the rows of one topic in one Arrow batch, if `max_bytes` is never reached."""
 
     def __init__(self, topic: str, options: dict[str, Any], sticky_batches: int) -> None:
         self.topic, self.options, self.sticky_batches = topic, options, sticky_batches

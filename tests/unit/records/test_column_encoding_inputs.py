@@ -1,4 +1,4 @@
-"""What `ColumnEncoder` accepts: Arrow data of many libraries; and what it rejects, with which error."""
+"""Inputs of `ColumnEncoder`: Arrow data of many libraries, and the errors for rejected data."""
 
 from __future__ import annotations
 

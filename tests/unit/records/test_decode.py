@@ -1,4 +1,4 @@
-"""`decode` and `next_offset` against an encoder that knows nothing of the kernel."""
+"""`decode` and `next_offset` against an encoder that is independent of the kernel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ headers = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size
 
 @st.composite
 def logs(draw):
-    """Batches as (their bytes, the records in them, the offset after them)."""
+    """Batches as tuples (bytes, records, next offset)."""
     log = []
     offset = draw(st.integers(0, 10**12))
     for _ in range(draw(st.integers(0, 4))):
@@ -110,7 +110,7 @@ def test_damaged_batches_raise_or_decode_only_records_that_were_written(log, dat
         batch = decode(damaged, topic="orders", partition=3, position=0)
     except DecodeError:
         return
-    # Offsets and epochs are not under the checksum; everything else of what is returned was written.
+    # The checksum does not cover offsets and epochs. All other returned values were written.
     contents = [(r.key, r.value, r.headers, r.timestamp) for r in records.values()]
     assert [(r.key, r.value, r.headers, r.timestamp) for r in batch] == contents[: len(batch)]
 
@@ -232,7 +232,7 @@ def test_a_decoded_buffer_can_be_reused_at_once():
     buffer = bytearray(DATA)
     batch = read(buffer)
     buffer[:] = bytes(len(buffer))
-    buffer.clear()  # Raises BufferError while anybody holds on to it.
+    buffer.clear()  # Raises BufferError while the buffer is exported.
     assert [r.value for r in batch] == [b"v0", b"v1", b"v2"]
 
 
@@ -272,7 +272,7 @@ def test_several_partitions_are_decoded_in_one_call():
 
 @pytest.mark.parametrize(("total", "ends"), [(0, [None] * 3), (1, [1, None, None]), (2500, [2, 1, None])])
 def test_decoding_stops_at_its_limit_of_bytes(total: int, ends: list[int | None]):
-    """A batch is taken if it fits, and the first one in any case. What is behind is not touched."""
+    """A batch is decoded if it fits, and the first one in any case. Later batches are not touched."""
     thousand = [Entry(value=bytes(1000))]
     data = encode_batch(thousand) + encode_batch(thousand, base_offset=1) + encode_batch(thousand, base_offset=2)
     found = decode_all(
@@ -308,17 +308,17 @@ def test_other_threads_run_while_a_batch_is_decoded():
         thread.start()
         while thread.is_alive():
             ticks.append(time.perf_counter())
-            time.sleep(0)  # gives the processor to whoever wants it
+            time.sleep(0)  # yield the CPU
         thread.join()
         assert times["count"] == 40_000
         tenth = (times["end"] - times["start"]) / 10
         return any(times["start"] + tenth < tick < times["end"] - tenth for tick in ticks)
 
-    assert any(another_runs() for _ in range(5)), "other processes may have the processors once, not each time"
+    assert any(another_runs() for _ in range(5)), "other processes may take the CPU in one round, not in all"
 
 
 def test_a_decoded_record_has_the_fields_of_its_encoded_entry():
-    """The encoder and `Record`'s constructor agree, so the comparisons above mean something."""
+    """The encoder and `Record`'s constructor agree, so the comparisons above are meaningful."""
     entry = Entry(key=b"k", value=None, headers=(("h", None), ("h", b"")), timestamp_delta=5)
     record = read(encode_batch([replace(entry, offset_delta=4)], base_offset=100))[0]
     assert (record.topic, record.partition, record.offset) == ("orders", 3, 104)

@@ -1,4 +1,4 @@
-"""Record batches for Produce requests: the decoder reads what was encoded."""
+"""Record batches for Produce requests: the decoder returns the encoded records."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_crc32_is_that_of_zlib(key: bytes) -> None:
 
 
 def test_murmur2_is_that_of_java() -> None:
-    """Utils.murmur2 of Kafka 4.3.1."""
+    """The expected values are those of Utils.murmur2 in Kafka 4.3.1."""
     keys = [b"", b"a", b"ab", b"abc", b"abcd", b"21", b"foobar", b"\xff\xfe\xfd"]
     hashes = [275646681, -1563381124, 316155434, 479470107, -1323649548, -973932308, -790332482, 998637092]
     assert [murmur2(key) for key in keys] == hashes

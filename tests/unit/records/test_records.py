@@ -16,7 +16,7 @@ from support.brokers.record_batches import Entry, encode_batch
 
 
 def batch(count: int, *, topic="t", partition=0, base_offset=0, lane=None, tail=0, leader_epoch=7) -> Batch:
-    """A batch of `count` records, with `tail` offsets after them that compaction has emptied."""
+    """A batch of `count` records, followed by `tail` offsets that compaction has removed."""
     data = encode_batch(
         [Entry(key=b"k", value=b"%s-%d-%d" % (topic.encode(), partition, base_offset + i)) for i in range(count)],
         base_offset=base_offset,

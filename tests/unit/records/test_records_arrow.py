@@ -1,4 +1,4 @@
-"""`Records` as an Arrow stream: pyarrow, polars, DuckDB and pandas take it as it is."""
+"""`Records` as an Arrow stream: pyarrow, polars, DuckDB and pandas accept it directly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from headrace.records import Records, decode
 from support.brokers.record_batches import Entry, encode_batch
 
-# Spark's Kafka source.
+# The columns of Spark's Kafka source.
 SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -114,7 +114,7 @@ def test_an_arrow_table_has_a_lane_column_on_request():
 def test_polars_takes_records(records):
     frame = pl.DataFrame(records)
     assert frame.to_dicts() == [expected(r) for r in records]
-    # polars 2 takes any stream for one column of structs here.
+    # polars 2 treats any stream as one column of structs here.
     assert pl.from_arrow(records).struct.unnest().equals(frame)
     assert frame.schema["timestamp"] == pl.Datetime("us", "UTC")
 
@@ -141,7 +141,7 @@ def test_arrow_memory_outlives_the_records(records):
     gc.collect()
     table = reader.read_all()
     del reader
-    # Allocations of the same sizes, to write over memory that was freed too early.
+    # Allocations of the same sizes overwrite memory that was freed too early.
     noise = [batch() for _ in range(100)]
     assert table.to_pylist() == want
     del noise
@@ -161,7 +161,7 @@ def test_arrow_keys_values_and_offsets_are_not_copied():
 @pytest.mark.parametrize(
     ("milliseconds", "microseconds"),
     [
-        (-1, -1000),  # none: as Spark's Kafka source has it
+        (-1, -1000),  # no timestamp, as in Spark's Kafka source
         (-2, -2000),
         (0, 0),
         # Producers that write microseconds or nanoseconds.
@@ -249,7 +249,7 @@ def test_a_long_topic_name_with_many_records_fits_an_arrow_table():
 
 
 def test_arrow_topic_columns_are_right_after_exports_of_other_topics():
-    """The topic columns of the last few topics are kept, in the length of the longest."""
+    """The topic columns of the last few topics are cached, each as long as the longest export."""
     names = [f"topic {number}" for number in range(20)] + ["", "x" * 300]
     for length in (3, 1, 0, 2, 3):
         for name in (*names, *reversed(names)):
