@@ -1,5 +1,4 @@
-"""Many threads append while batches are closed: every accepted record is in exactly one batch, in the order of its
-thread."""
+"""Accumulator with many threads: every accepted record is in exactly one batch, in the order of its thread."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def accumulator(**settings: object) -> Accumulator:
 
 
 class Sending:
-    """Threads that send as a producer does, and a loop in place of the sender."""
+    """Threads that append like a producer, and a loop instead of the sender."""
 
     def __init__(self, accumulator: Accumulator, seed: int) -> None:
         self.accumulator = accumulator
@@ -82,7 +81,7 @@ class Sending:
         while not isinstance(found, Delivery):
             slow = self.accumulator.append("t", value, key, None, None, None, 0)
             if isinstance(slow, Flag):
-                assert slow.wait(30), "nobody made room"
+                assert slow.wait(30), "no buffer memory was released"
             else:
                 found = slow
         return found
@@ -90,8 +89,8 @@ class Sending:
 
 @contextlib.contextmanager
 def while_garbage_is_collected(look: Callable[[], object]) -> Iterator[list[BaseException]]:
-    """Any allocation may run the garbage collector, and with it Python code (prometheus_client has such a callback):
-    then other threads go on. Yields the errors of `look`, which is called at these moments."""
+    """Call `look` in every garbage collection and yield its errors. Any allocation may run the collector and with it
+    Python code (prometheus_client has such a callback), so that other threads run in between."""
     errors: list[BaseException] = []
 
     def callback(phase: str, info: dict[str, int]) -> None:
@@ -178,7 +177,7 @@ def test_deliveries_can_be_asked_for_while_the_end_of_their_batch_collects_garba
 
 @pytest.mark.parametrize("key", [None, b"key"])
 def test_an_append_that_is_interrupted_anywhere_leaves_no_record_behind(key: bytes | None) -> None:
-    """Every record that was accepted before or after is in one batch, and every batch was announced to the sender."""
+    """Every record accepted before or after is in one batch, and the sender was woken for every batch."""
 
     def scenario(at: int) -> bool:
         made = accumulator(linger_ms=0, batch_size=50)

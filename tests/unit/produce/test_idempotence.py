@@ -1,4 +1,4 @@
-"""The batches of one partition: against a model of the broker, over a network that loses, delays and repeats."""
+"""PartitionBatches against a model of the broker, over a network that loses, delays and repeats requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND = ProducerIdentity(7, 1)
 
 
 def queue(*batches: str, max_in_flight: int = 5) -> PartitionBatches[str]:
-    """A batch is a text, its records are the letters. The broker knows the producer already."""
+    """Each batch is a string, its records are the letters. The broker already knows the producer id."""
     made: PartitionBatches[str] = PartitionBatches(max_in_flight)
     made._known_id = FIRST.producer_id
     for batch in batches:
@@ -37,7 +37,7 @@ def take(batches: PartitionBatches[str], identity: ProducerIdentity = FIRST) -> 
     return sent
 
 
-# -- the rules, one by one -----------------------------------------------------------------------------------------
+# -- single rules --------------------------------------------------------------------------------------------------
 
 
 def test_sequence_numbers_count_the_records() -> None:
@@ -46,7 +46,7 @@ def test_sequence_numbers_count_the_records() -> None:
 
 
 def test_the_first_batch_with_a_new_producer_id_is_sent_alone() -> None:
-    """A broker that does not know the id would append the second batch although it has refused the first."""
+    """A broker that does not know the id would append the second batch although it rejected the first."""
     batches = queue(*"abcd")
     another, next_epoch = ProducerIdentity(8, 0), ProducerIdentity(8, 1)
     first = take(batches, another)
@@ -72,11 +72,11 @@ def test_only_the_lowest_batch_is_retried_and_nothing_new_is_sent() -> None:
     batches = queue(*"abcd")
     a, b, c = (take(batches) for _ in range(3))
     batches.unanswered(b)
-    assert batches.take_next(FIRST) is None, "a is on the wire"
+    assert batches.take_next(FIRST) is None, "a is in flight"
     batches.unanswered(a)
     assert take(batches) is a
     assert batches.answered(c, OOO) is BatchOutcome.RETRY
-    assert not batches.needs_epoch, "it was out of order, as b is missing"
+    assert not batches.needs_epoch, "c was out of order only because b is missing"
     assert batches.answered(a, OK) is BatchOutcome.DONE
     assert take(batches) is b
     assert (b.sequence, b.attempts) == (1, 2)
@@ -86,7 +86,7 @@ def test_a_gap_in_the_log_needs_a_new_epoch_in_which_all_begin_at_0() -> None:
     batches = queue("ab", "c", "d")
     first, second = take(batches), take(batches)
     assert batches.answered(first, OOO) is BatchOutcome.RETRY
-    assert not batches.needs_epoch, "another one is on the wire"
+    assert not batches.needs_epoch, "the second batch is still in flight"
     assert batches.take_next(FIRST) is None
     assert batches.answered(second, OOO) is BatchOutcome.RETRY
     assert batches.needs_epoch
@@ -108,7 +108,7 @@ def test_a_batch_that_may_have_been_appended_does_not_give_its_numbers_back() ->
     sent = take(batches)
     batches.unanswered(sent)
     assert batches.answered(take(batches), DENIED) is BatchOutcome.FAILED
-    assert take(batches).sequence == 2, "with the same numbers it would be taken for the first one"
+    assert take(batches).sequence == 2, "with the same sequence it would look like a duplicate of the first"
 
 
 @pytest.mark.parametrize("ends", ["fails", "expires"])
@@ -163,7 +163,7 @@ def test_a_single_record_that_is_too_large_fails() -> None:
 def test_the_next_identity_waits_until_the_batches_of_the_last_one_are_done() -> None:
     batches = queue("a", "b")
     a = take(batches)
-    assert batches.take_next(SECOND) is None, "another partition has begun an epoch"
+    assert batches.take_next(SECOND) is None, "another partition has started an epoch"
     assert batches.answered(a, OK) is BatchOutcome.DONE
     b = take(batches, SECOND)
     assert (b.identity, b.sequence) == (SECOND, 0)
@@ -175,7 +175,7 @@ def test_sequence_numbers_wrap_to_0() -> None:
     assert [take(batches).sequence, take(batches).sequence] == [2**31 - 1, 1]
 
 
-# -- all together, at random ---------------------------------------------------------------------------------------
+# -- random simulation ---------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -214,14 +214,14 @@ class Request:
 
 
 class World:
-    """One partition, its producer and its broker. Every record is a letter of its own."""
+    """One partition, its producer and its broker. Every record is a distinct letter."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.broker = Broker()
         self.batches: PartitionBatches[str] = PartitionBatches()
         self.epoch = 0
-        self.requests: list[Request] = []  # not arrived yet; a lost connection's may still arrive, in their order
+        self.requests: list[Request] = []  # not arrived yet; those of a lost connection may still arrive
         self.answers: list[tuple[Request, int]] = []
         self.written = 0
         self.done: list[str] = []
@@ -260,7 +260,7 @@ class World:
                 most = self.dice.choice([1, 2, 9])
                 code = self.broker.append(request.sent.batch, request.epoch, request.sequence, most)
                 if code == OK and self.dice.random() < 0.1:
-                    code = RETRY  # appended, but the broker does not say so: not enough replicas, or a timeout
+                    code = RETRY  # appended, but the response is an error: not enough replicas, or a timeout
             if request.is_awaited:
                 self.answers.append((request, code))
 
@@ -284,7 +284,7 @@ class World:
                     self.failed |= set(sent.batch)
 
     def disconnect(self) -> None:
-        """Nothing more is answered. What was sent may arrive, and may arrive after what is sent next."""
+        """Drop all pending responses. Requests already sent may still arrive, even after later ones."""
         if self.dice.random() < 0.3:
             pending = [each for each in self.requests if each.is_awaited] + [each for each, _ in self.answers]
             for request in pending:
@@ -305,10 +305,10 @@ class World:
     def check(self) -> None:
         assert len(set(self.broker.log)) == len(self.broker.log), "a record is in the log twice"
         assert self.broker.log == sorted(self.broker.log), "the records are out of order"
-        assert set(self.done) <= set(self.broker.log), "a record is lost that was acknowledged"
+        assert set(self.done) <= set(self.broker.log), "an acknowledged record is lost"
 
     def finish(self) -> None:
-        """Without further faults all comes to an end."""
+        """Without further faults, every batch must complete."""
         self.denies = False
         for _ in range(5000):
             if not self.open and not self.requests and not self.answers:
@@ -316,7 +316,7 @@ class World:
             self.send()
             self.arrive()
             self.answer()
-        assert not self.open, "nobody is stuck"
+        assert not self.open, "a batch is stuck"
         assert set(self.broker.log) | self.failed == {chr(0x4E00 + each) for each in range(self.written)}
 
 

@@ -1,4 +1,4 @@
-"""Which partition a record goes to."""
+"""Partitioners: by key, and sticky for records without a key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sticky(*throws: float, batch_size: int = 100, is_adaptive: bool = True) -> S
 
 @pytest.mark.parametrize(
     ("key", "partition"),
-    # Utils.toPositive(Utils.murmur2(key)) % 12 of Kafka 4.3.1, from the hashes that writing to it has shown.
+    # Utils.toPositive(Utils.murmur2(key)) % 12 in Kafka 4.3.1, with hashes observed by writing to it.
     [(b"", 275646681 % 12), (b"a", (-1563381124 & 0x7FFFFFFF) % 12), (b"21", (-973932308 & 0x7FFFFFFF) % 12)],
 )
 def test_a_key_goes_where_java_puts_it(key: bytes, partition: int) -> None:

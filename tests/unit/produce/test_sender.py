@@ -1,4 +1,4 @@
-"""The sender against brokers in memory: what a request has, and what becomes of its batches."""
+"""The sender against in-memory brokers: the contents of requests, and the outcome of their batches."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def places(request: ModelRequest) -> list[int]:
 
 
 async def settled(cluster: ModelCluster) -> None:
-    """Until every batch is done."""
+    """Wait until every batch is complete."""
     async with asyncio.timeout(20):
         await cluster.accumulator.waiting.wait_for_async(list(cluster.accumulator.incomplete))
     assert not cluster.crashes
 
 
 async def accepted(cluster: ModelCluster, value: bytes, partition: int) -> None:
-    """Until there is room for the record."""
+    """Append the record as soon as there is buffer memory for it."""
     async with asyncio.timeout(5):
         while isinstance(found := cluster.accumulator.append("t", value, None, None, 1, partition, 0), Flag):
             await found.wait_async()
@@ -76,7 +76,7 @@ async def test_a_request_has_one_batch_of_a_partition_although_another_did_not_f
 
 @on_a_loop
 async def test_a_batch_that_waits_for_the_next_request_follows_its_partition_to_another_broker() -> None:
-    """It did not fit into the last request to a broker that is gone now."""
+    """It did not fit into the last request to a broker that is down now."""
     cluster = in_memory({"t": 2}, 2, max_request_size=10_000, batch_size=100, max_in_flight_requests_per_connection=1)
     cluster.leaders = dict.fromkeys(cluster.leaders, 1)
     cluster.publish()
@@ -94,13 +94,13 @@ async def test_a_batch_that_waits_for_the_next_request_follows_its_partition_to_
     await settled(cluster)
     served.cancel()
     assert [value[:1] for place in cluster.logs.values() for value in place.values] == [b"0", b"1"]
-    assert cluster.connects - connects < 20, "a broker that is gone is not tried again and again"
+    assert cluster.connects - connects < 20, "the client reconnected too often to a broker that is down"
 
 
 @on_a_loop
 async def test_a_broker_that_left_the_cluster_is_not_tried_without_a_pause() -> None:
     cluster = in_memory({"t": 1}, 2)
-    cluster.down = {1}  # its partitions are still said to be there
+    cluster.down = {1}  # metadata still lists its partitions
     cluster.send(b"x")
     await asyncio.sleep(0.1)
     assert 0 < cluster.connects < 200
@@ -143,7 +143,7 @@ async def test_an_expired_record_does_not_name_an_error_from_before_a_success() 
 @on_a_loop
 async def test_a_broker_that_does_not_answer_does_not_keep_senders_from_the_room_that_others_leave() -> None:
     cluster = in_memory({"t": 2}, 2, buffer_memory=1_000, linger_ms=0)
-    cluster.send(b"0" * 700, partition=0)  # to broker 1, which never answers
+    cluster.send(b"0" * 700, partition=0)  # to broker 1, which never responds
     cluster.send(b"1" * 100, partition=1)
     waiting = asyncio.create_task(accepted(cluster, b"2" * 100, partition=1))
     requests = [await cluster.next_request(), await cluster.next_request()]
@@ -179,7 +179,7 @@ async def test_a_record_that_is_too_large_by_itself_fails_alone() -> None:
 
 
 class Trouble:
-    """Answers, loses requests or answers, answers with errors, moves leaders: at random."""
+    """Randomly responds, loses requests or responses, responds with errors, and moves leaders."""
 
     def __init__(self, cluster: ModelCluster, dice: random.Random) -> None:
         self._cluster = cluster
@@ -196,7 +196,7 @@ class Trouble:
             if chance < 0.05:
                 self._cluster.cut(request.node)
                 request.lose()
-            elif chance < 0.15:  # the answer is lost, and with it the connection
+            elif chance < 0.15:  # the response and the connection are lost
                 self._cluster.append(request)
                 self._cluster.cut(request.node)
                 request.lose()

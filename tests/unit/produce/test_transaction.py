@@ -1,4 +1,4 @@
-"""The requests of transactions: which ones are sent, when, and with what."""
+"""Transactional requests: which are sent, when, and with which fields."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_offsets_go_to_the_coordinator_of_the_group(version: int) -> None:
     assert manager.has_pending_offsets
     assert manager.answered_partitions(request, {T0: E.none, T1: E.coordinator_load_in_progress}) is NextStep.RETRY
     request = take(manager, A.COMMIT_OFFSETS)
-    assert request.partitions == {T1}, "only what failed is sent again"
+    assert request.partitions == {T1}, "only failed partitions are sent again"
     assert manager.answered_partitions(request, {T1: E.not_coordinator}) is NextStep.FIND_COORDINATOR
     manager.answered_partitions(take(manager, A.COMMIT_OFFSETS), {T1: E.none})
     assert not manager.has_pending_offsets
@@ -290,7 +290,7 @@ def test_version_1_asks_again_whether_there_is_a_transaction_before_it_is_aborte
     if added:
         take(manager, A.END)
     else:
-        assert take(manager, A.INIT_PRODUCER_ID).fields["producer_id"] == 7, "it aborts what may be there"
+        assert take(manager, A.INIT_PRODUCER_ID).fields["producer_id"] == 7, "a new epoch aborts any open transaction"
 
 
 def test_version_1_does_not_repeat_a_refused_addition_before_an_abort() -> None:

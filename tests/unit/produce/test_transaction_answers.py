@@ -1,4 +1,4 @@
-"""What the answers to transactional requests change."""
+"""Responses to transactional requests and the state changes they cause."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from support.harness.transactions import (
     waiting,
 )
 
-# -- answers ---------------------------------------------------------------------------------------------------------
+# -- responses ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("api", REQUESTS, ids=lambda api: api.value)

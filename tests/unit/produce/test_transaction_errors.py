@@ -1,4 +1,4 @@
-"""Every request of a transaction with every error: what the producer does."""
+"""Every transactional request with every error code: the effect on the producer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRODUCE, INIT, ADD, ADD_OFFSETS, OFFSETS, END = TransactionApi
 ALL = tuple(TransactionApi)
 NONE, RETRY, FIND, ABORT, FATAL, FENCED = ErrorEffect
 
-# By request: what is neither retried nor fatal for it. Written apart from the table, column by column.
+# The expected effect of error codes by request, written independently of the table in the source.
 EXPECTED = {
     PRODUCE: {
         NONE: {0, 46},

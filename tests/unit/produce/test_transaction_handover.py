@@ -1,4 +1,4 @@
-"""Transactions that a producer leaves open for another process."""
+"""Transactions that a producer hands over to another process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_next_transaction_asks_for_a_new_epoch() -> None:
     request = machine.take_request(0)
     assert request is not None
     assert request.api is TransactionApi.INIT_PRODUCER_ID
-    assert request.fields["producer_id"] == -1, "the coordinator may have ended it, with another epoch"
+    assert request.fields["producer_id"] == -1, "the coordinator may have ended the transaction with another epoch"
 
 
 def test_a_transaction_without_records_is_not_handed_over() -> None:

@@ -1,4 +1,4 @@
-"""Transactions against a model of their coordinator, over a network that loses and delays, with other producers."""
+"""Transactions against a model of the coordinator, over a lossy and slow network, with competing producers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine that knows which calls are over their time."""
+"""HandlerCalls: the machine that detects overdue handler calls."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ def found(calls: HandlerCalls[str], now: float) -> list[tuple[str, bool, bool]]:
     return [(each.call.job, each.is_news, each.is_final) for each in calls.look(now)]
 
 
-# What is said of a call that begins at 100 and never ends: when, whether it was under way until then, whether that is
-# the limit.
+# `reported`: the reports about a call that starts at 100 and never ends, as (time, is_news, is_final).
 @pytest.mark.parametrize(
-    ("timeout", "limit", "begun", "said"),
+    ("timeout", "limit", "begun", "reported"),
     [
         (None, 10, {}, [(110, True, True)]),
         (3, 10, {}, [(103, True, False), (106, False, False), (109, False, False), (110, False, True)]),
@@ -43,15 +42,15 @@ def found(calls: HandlerCalls[str], now: float) -> list[tuple[str, bool, bool]]:
     ],
 )
 def test_a_handler_call_is_reported_when_it_is_overdue(
-    timeout: float | None, limit: float, begun: dict[str, float], said: list[tuple[float, bool, bool]]
+    timeout: float | None, limit: float, begun: dict[str, float], reported: list[tuple[float, bool, bool]]
 ) -> None:
     calls: HandlerCalls[str] = HandlerCalls(timeout, limit)
     begin(calls, "a", 100, **begun)
-    heard = []
+    found_at = []
     for now in range(100, 130):
         assert calls.next_look <= now or not calls.look(now)
-        heard += [(now, is_news, is_final) for _, is_news, is_final in found(calls, now)]
-    assert heard == said
+        found_at += [(now, is_news, is_final) for _, is_news, is_final in found(calls, now)]
+    assert found_at == reported
     assert calls.next_look == math.inf
 
 

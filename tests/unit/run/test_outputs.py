@@ -1,4 +1,4 @@
-"""The outputs of an exactly-once run(): each is in the transaction that commits the offset of its record."""
+"""Outputs of an exactly-once run(): each is in the transaction that commits its record's offset."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_offsets_without_outputs_are_committed_as_well() -> None:
     outputs = outputs_from(5)
     assert dict(outputs.cut({A: 9}).offsets) == {A: 9}
     assert not outputs.cut({A: 5}).offsets
-    assert not outputs.cut({B: 9}).offsets, "of a partition that has delivered nothing"
+    assert not outputs.cut({B: 9}).offsets, "the partition has delivered nothing"
 
 
 def test_a_partition_that_is_lost_takes_its_outputs_along() -> None:
@@ -72,7 +72,7 @@ def test_every_output_is_written_once_and_in_order_however_records_end(data: Any
         low = next(each for each in range(count + 1) if each not in done)
         if data.draw(st.booleans()):
             cut = outputs.cut({A: low})
-            if data.draw(st.booleans()):  # else it was aborted
+            if data.draw(st.booleans()):  # otherwise the transaction is aborted
                 written += cut.outputs
                 outputs.committed(cut)
                 committed = cut.offsets.get(A, committed)

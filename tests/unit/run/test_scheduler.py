@@ -1,4 +1,4 @@
-"""The machine of run(): who may start, what failures lead to, what is held, dropped and bounded."""
+"""RecordScheduler: order, retries and dead letters, held and unassigned partitions, limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.harness.scheduler import P, Q, Thing, add, offsets, scheduler, star
     [
         ("key", "aabb", 4, [0, 2]),
         ("key", "abcdef", 4, [0, 1, 2, 3]),
-        ("key", "a.a..", 4, [0, 1, 3, 4]),  # without a key there is no order
+        ("key", "a.a..", 4, [0, 1, 3, 4]),  # records without a key have no order
         ("partition", "abc", 4, [0]),
         ("partition", "..", 4, [0]),
         ("none", "aaa", 2, [0, 1]),
@@ -86,7 +86,7 @@ def test_without_dead_letters_a_failure_stops_the_scheduler() -> None:
     first, other = start_all(work)
     assert work.failed(first, ValueError(), now=0, dice=0) == (FailureAction.STOP, True)
     assert (work.is_stopped, work.running, work.in_flight) == (True, 1, 4)
-    assert work.succeeded(other), "the last one: look"
+    assert work.succeeded(other), "the last running job must wake the loop"
     assert (work.start(100.0), work.room) == (None, 0)
     assert work.unfinished() == {P}
 
@@ -99,7 +99,7 @@ def test_a_key_waits_while_its_dead_letter_is_written() -> None:
     assert work.start(1.0) is job
     assert work.failed(job, last, now=1, dice=0) == (FailureAction.DEAD_LETTER, False)
     assert (job.is_dead_letter, job.error, job.attempts, work.running) == (True, last, 2, 1)
-    assert work.start(9.0) is None, "its key waits"
+    assert work.start(9.0) is None, "its key is blocked"
     assert work.failed(job, OSError(), now=2, dice=0)[0] is FailureAction.RETRY
     assert job.error is last
     assert work.start(3.0) is job
@@ -131,7 +131,7 @@ def test_an_aborted_record_is_not_handled_and_stops_the_scheduler() -> None:
     assert (work.is_stopped, work.handled, work.running, work.in_flight) == (True, 0, 1, 2)
 
 
-# -- partitions that go ----------------------------------------------------------------------------------------------
+# -- held and unassigned partitions ----------------------------------------------------------------------------------
 
 
 def test_records_of_a_held_partition_start_only_when_it_is_released() -> None:
@@ -142,7 +142,7 @@ def test_records_of_a_held_partition_start_only_when_it_is_released() -> None:
     assert work.busy({P, Q}) == {P}
     assert not work.succeeded(jobs[0])
     assert [job.record.tp for job in start_all(work)] == [Q]
-    assert work.succeeded(jobs[1]), "nothing of it runs any more: look"
+    assert work.succeeded(jobs[1]), "no job of P runs any more: wake the loop"
     assert work.busy({P}) == set()
     assert work.start(0) is None
     work.hold(())
@@ -174,7 +174,7 @@ def test_records_of_an_unassigned_partition_are_dropped() -> None:
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_reassigned_partition_starts_anew_and_ignores_old_work(fails: bool) -> None:
-    """Lost and given again: all that was queued is delivered again, and what runs counts for nothing."""
+    """Queued records are delivered again, and results of jobs that still run are ignored."""
     before, after = object(), object()
     work = scheduler("ab", {P: before}, concurrency=1, retries=0)
     (old,) = start_all(work)
@@ -211,7 +211,7 @@ def test_max_in_flight_makes_room_again_at_half() -> None:
 def test_a_partition_gets_its_portion_of_max_in_flight() -> None:
     ownerships = {TopicPartition("t", number): 1 for number in range(10)}
     work = scheduler("", ownerships, order="none", concurrency=2, max_in_flight=100)
-    assert work.room == 10, "at once no more than a partition may have"
+    assert work.room == 10, "one poll may return records of a single partition"
     add(work, "a" * 10)
     assert (work.full_partitions(), work.room) == ({P}, 10)
     news = []
@@ -245,14 +245,14 @@ def test_invalid_scheduler_settings_are_refused(wrong: dict[str, Any], message: 
         terms(**wrong)
 
 
-# -- by chance -------------------------------------------------------------------------------------------------------
+# -- random simulation -----------------------------------------------------------------------------------------------
 
 
 NAMES = [P, Q, TopicPartition("u", 0)]
 
 
 class Chance:
-    """Records come, work ends, fails and is tried again, partitions go, come and are held, in any order."""
+    """Records arrive, jobs succeed, fail and are retried, partitions are revoked, assigned and held, all at random."""
 
     def __init__(self, seed: int) -> None:
         self.dice = dice = random.Random(seed)
@@ -270,7 +270,7 @@ class Chance:
         self.ownerships: dict[TopicPartition, object] = {}
         self.held: set[TopicPartition] = set()
         self.running: list[Job[Thing]] = []
-        self.hung: dict[object, Job[Thing]] = {}  # by the calls that do not end
+        self.hung: dict[object, Job[Thing]] = {}  # jobs by their hung calls
         self.open: dict[TopicPartition, set[Thing]] = {}
         self.came = self.over = 0
 
@@ -284,7 +284,7 @@ class Chance:
         self.check_sums()
 
     def assign(self) -> None:
-        """Who goes may come back at once, and is another one then."""
+        """A revoked partition may be assigned again at once, as a new ownership."""
         if self.dice.random() < 0.3 and self.ownerships:
             gone = self.dice.choice(sorted(self.ownerships))
             del self.ownerships[gone]
@@ -299,7 +299,7 @@ class Chance:
         self.work.hold(self.held)
 
     def poll(self) -> None:
-        """Brings at most what there is room for, of partitions that are not crowded or held."""
+        """Add at most `room` records, from partitions that are neither full nor held."""
         room = self.work.room
         for tp in sorted(set(self.ownerships) - self.work.full_partitions() - self.held):
             count = self.dice.randint(0, min(room, 6))
@@ -324,11 +324,11 @@ class Chance:
         lane = self.lane(job.record)
         if lane is not None:
             same = [each for each in self.open[tp] if self.lane(each) == lane]
-            assert min(each.offset for each in same) == job.record.offset, "something before it is not done"
+            assert min(each.offset for each in same) == job.record.offset, "an earlier record is not done"
             mine = [each for each in self.running if self.work.is_ours(each)]
             if not job.is_dead_letter:
                 mine += [each for each in self.hung.values() if self.work.is_ours(each) and not each.is_dead_letter]
-            assert lane not in [self.lane(each.record) for each in mine], "two at a time"
+            assert lane not in [self.lane(each.record) for each in mine], "two records of one key run at the same time"
 
     def lane(self, thing: Thing) -> object:
         if self.terms.order == "key":
@@ -345,7 +345,7 @@ class Chance:
     def fail(self) -> None:
         job = self.dice.choice(self.running)
         if job.is_dead_letter and self.terms.retries is not None:
-            return  # it might be the end of everything, which has tests of its own
+            return  # it might stop the scheduler, which other tests cover
         action, _ = self.work.failed(job, ValueError(), self.now, 0.5)
         assert action is not FailureAction.STOP
         if action is not FailureAction.DEAD_LETTER:
@@ -358,7 +358,7 @@ class Chance:
         if job is None:
             call, job = self.dice.choice([*self.hung.items()])
         if job.is_dead_letter and self.terms.retries is not None:
-            return  # as above; or it has gone on without this call
+            return  # as above, or the job was restarted without this call
         self.hung[call] = job
         action, _ = self.work.overran(job, call, TimeoutError())
         assert action is not FailureAction.STOP
@@ -380,8 +380,8 @@ class Chance:
         assert work.handled + work.dead_lettered == self.over
         assert self.over + work.dropped + work.in_flight == self.came
 
-    def work_off(self) -> None:
-        """Whatever has happened, all that is left comes to its end."""
+    def finish(self) -> None:
+        """Finish all remaining work."""
         self.held = set()
         self.work.hold(())
         while self.hung:
@@ -402,4 +402,4 @@ def test_a_scheduler_keeps_order_and_bounds_in_random_runs(seed: int) -> None:
     chance = Chance(seed)
     for _ in range(150):
         chance.step()
-    chance.work_off()
+    chance.finish()

@@ -1,4 +1,4 @@
-"""The machine of run(): calls that are over their time and do not end."""
+"""RecordScheduler: overdue handler calls that do not return."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_a_hung_call_is_not_retried_before_it_ends() -> None:
     assert job is not None
     assert work.overran(job, call, TimeoutError()) == (FailureAction.RETRY, True)
     assert (work.running, work.in_flight, work.retried, work.busy({P})) == (0, 3, 1, set())
-    assert offsets(start_all(work)) == [2], "its place is free, and its key waits"
+    assert offsets(start_all(work)) == [2], "another record may run, but its key is blocked"
     assert work.next_retry is None
     assert work.returned(job, call, now=5.0, dice=0.5)
     assert work.next_retry == pytest.approx(5.1)
@@ -29,8 +29,8 @@ def test_each_timeout_of_a_hung_call_counts_as_an_attempt() -> None:
     assert work.start(99.0) is None
     assert work.overran(job, call, last)[0] is FailureAction.DEAD_LETTER
     assert (job.attempts, job.error, job.is_dead_letter, work.running) == (2, last, True, 0)
-    assert work.start(99.0) is job, "its dead letter does not wait for the call"
-    assert not work.returned(job, call, now=99.0, dice=0), "nobody waits for it any more"
+    assert work.start(99.0) is job, "its dead letter does not wait for the hung call"
+    assert not work.returned(job, call, now=99.0, dice=0), "nothing waits for the call any more"
     assert work.next_retry is None
     work.succeeded(job)
     assert (work.dead_lettered, work.handled) == (1, 0)
@@ -44,7 +44,7 @@ def test_a_dead_letter_that_hangs_stops_the_scheduler() -> None:
         work.overran(job, first, TimeoutError())
     assert work.start(0) is job
     assert work.overran(job, second, TimeoutError())[0] is FailureAction.RETRY
-    assert not work.returned(job, first, now=0, dice=0), "it does not wait for that one"
+    assert not work.returned(job, first, now=0, dice=0), "it does not wait for the first call"
     assert work.overran(job, second, TimeoutError())[0] is FailureAction.STOP
     assert (work.is_stopped, work.running, work.in_flight, work.unfinished()) == (True, 0, 1, {P})
 
@@ -69,8 +69,8 @@ def test_a_hung_call_does_not_keep_a_held_partition_busy() -> None:
     work.hold({P})
     assert not work.mark_hung(first, call)
     assert work.busy({P}) == {P}
-    assert work.succeeded(second), "nothing of it runs any more: look"
-    assert first.attempts == 0, "it has not failed"
+    assert work.succeeded(second), "no job of P runs any more: wake the loop"
+    assert first.attempts == 0, "the call has not failed"
     assert work.returned(first, call, now=0, dice=0)
     assert work.start(9.0) is None
     work.hold(())

@@ -1,4 +1,4 @@
-"""Signals that end `run()`, and those that a process inherited as ignored."""
+"""Signals that stop `run()`, and signals that the process inherited as ignored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_first_signal_stops_run_and_restores_the_usual_handler(number: signa
         assert signal.getsignal(number) is not usual
         signal.raise_signal(number)
         assert stopped.is_set()
-        assert signal.getsignal(number) == usual, "a second one has its usual effect"
+        assert signal.getsignal(number) == usual, "a second signal has its usual effect"
     assert signal.getsignal(number) == usual
 
 
@@ -43,7 +43,7 @@ def test_a_signal_that_is_ignored_does_not_stop_run(number: signal.Signals) -> N
 
 
 def test_programs_of_tests_can_be_interrupted_although_sigint_is_ignored() -> None:
-    """Else tests that send SIGINT to them fail when the run itself is in the background of a script."""
+    """Otherwise tests that send SIGINT fail when pytest runs in the background of a script."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = python("""
         import time

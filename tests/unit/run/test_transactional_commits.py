@@ -1,4 +1,4 @@
-"""The transactions of an exactly-once run(), with a producer that fails at each of its calls in turn."""
+"""Transactions of an exactly-once run(), with a producer that fails at each of its calls in turn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL = ["begin", "send", "send_offsets", "commit"]
 
 
 class Trial:
-    """Performs the calls of the generator. `failures` are raised, once each, by the calls of these names."""
+    """Performs the calls that the generator yields. Each of `failures` is raised once, by the call of its name."""
 
     def __init__(self, cut: Cut[ProducerRecord] = CUT, **failures: BaseException) -> None:
         self.failures = failures
