@@ -1,4 +1,4 @@
-"""Logins over a connection, against a scripted broker: the steps, refusals, renewals, and brokers that cheat."""
+"""SASL logins against a scripted broker: the steps, rejections, renewals, and dishonest brokers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def opening(broker: FakeBroker, **settings: Any) -> asyncio.Task[Connection]:
 
 
 async def negotiated(broker: FakeBroker, **settings: Any) -> tuple[asyncio.Task[Connection], Link]:
-    """A connection that is being opened, and its other end: the next request is that of a login."""
+    """A connection that is being opened, and the broker's end of it. The next request is the SASL handshake."""
     task = opening(broker, **settings)
     link = await broker.accept()
     await link.negotiate()
@@ -46,7 +46,7 @@ async def asked(link: Link, api: Api) -> Request:
 
 
 async def let_in(link: Link, lifetime: int = 0, said: bytes = b"") -> None:
-    """What a broker does with PLAIN."""
+    """Accept a PLAIN login."""
     await handshake(link)
     request = await asked(link, SASL_AUTHENTICATE)
     assert request.body.auth_bytes == b"\0me\0s3cret-of-me"
@@ -133,14 +133,14 @@ def test_requests_are_held_back_while_the_login_is_renewed() -> None:
             task, link = await negotiated(broker)
             await let_in(link, lifetime=round(1300 * scale))
             connection = await task
-            before = connection.start(METADATA, ALL_TOPICS)  # parked at the broker until after the renewal begins
+            before = connection.start(METADATA, ALL_TOPICS)  # the broker responds after the renewal has started
             parked = await asked(link, METADATA)
             request = await asked(link, SASL_HANDSHAKE)
             during = [connection.start(METADATA, ALL_TOPICS) for _ in range(3)]
             assert connection.in_flight == 1 + 1 + 3
             await link.reply(parked, metadata("before"))
             await link.reply(request, answer(SASL_HANDSHAKE, 1, error_code=0, mechanisms=("PLAIN",)))
-            login = await asked(link, SASL_AUTHENTICATE)  # and none of the three
+            login = await asked(link, SASL_AUTHENTICATE)  # before the three requests
             await authenticate(link, login, lifetime=60_000)
             for number, _ in enumerate(during):
                 await link.reply(await asked(link, METADATA), metadata(f"held {number}"))
@@ -185,7 +185,7 @@ def test_a_closed_connection_cancels_its_login_renewal() -> None:
     run(main())
 
 
-# -- brokers that cheat ------------------------------------------------------------------------------------------------
+# -- dishonest brokers -------------------------------------------------------------------------------------------------
 
 
 def test_repeated_sasl_challenges_are_refused() -> None:
@@ -249,11 +249,11 @@ def test_an_impossible_login_lifetime_is_refused_or_ignored(lifetime: int) -> No
 @pytest.mark.parametrize(
     ("sent", "kind"),
     [
-        pytest.param(struct.pack(">i", 2 * 2**20), ProtocolError, id="an answer of megabytes"),
+        pytest.param(struct.pack(">i", 2 * 2**20), ProtocolError, id="a response of megabytes"),
         pytest.param(struct.pack(">i", -1), ProtocolError, id="a negative length"),
-        pytest.param(struct.pack(">iih", 6, 77, 0), ProtocolError, id="another's answer"),
+        pytest.param(struct.pack(">iih", 6, 77, 0), ProtocolError, id="a response to another request"),
         pytest.param(struct.pack(">iihi", 10, 2, 0, 2**30), ProtocolError, id="a list of a billion"),
-        pytest.param(b"", NetworkError, id="hangs up"),
+        pytest.param(b"", NetworkError, id="disconnects"),
     ],
 )
 def test_a_malformed_handshake_response_closes_the_connection(sent: bytes, kind: type[HeadraceError]) -> None:
@@ -284,7 +284,7 @@ def test_an_unreadable_sasl_challenge_is_ignored_and_not_shown(said: bytes) -> N
     async def main() -> None:
         async with FakeBroker() as broker:
             task, link = await negotiated(broker)
-            await let_in(link, said=said)  # what PLAIN has no use for
+            await let_in(link, said=said)  # PLAIN ignores it
             (await task).close()
 
             task, link = await negotiated(broker, **OAUTH)
@@ -333,7 +333,7 @@ def test_an_unexpected_error_of_a_login_closes_the_connection(monkeypatch: pytes
             connection = await task
             held = connection.start(METADATA, ALL_TOPICS)
             monkeypatch.setattr(Access, "exchange", broken)
-            errors = [await failure(held)]  # by the renewal
+            errors = [await failure(held)]  # raised by the renewal
             assert await link.is_closed_by_client()
             assert connection.failure is errors[0]
             task, link = await negotiated(broker)

@@ -1,4 +1,4 @@
-"""SCRAM: the RFC's own example, Kafka's server in a few lines as an oracle, and servers that cheat."""
+"""SCRAM: the RFC's own example, a minimal server as an oracle, and dishonest servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NONCE = "rOprNGfwEbeRWgbNEkqO"
 
 
 class Server:
-    """Of RFC 5802, with what a test wants it to get wrong."""
+    """A server of RFC 5802. Tests can make it misbehave."""
 
     def __init__(self, hash_name: str, password: str, salt: bytes = b"pepper", iterations: int = 4096) -> None:
         self.hash_name, self.salt, self.iterations = hash_name, salt, iterations
@@ -83,7 +83,7 @@ def test_scram_with_a_wrong_password_gives_no_valid_proof() -> None:
 
 
 def test_scram_refuses_a_server_that_does_not_know_the_password() -> None:
-    """It let this client in; but it is not the broker."""
+    """The server accepts the login, but cannot prove that it knows the password."""
     server = Server("sha256", "right")
     scram = Scram("user", SaltedPasswords("sha256", "right"), NONCE)
     scram.answer(server.first(scram.first()))
@@ -134,7 +134,7 @@ def test_scram_salts_a_password_once_for_each_salt_and_count() -> None:
     assert passwords.salted(b"salt", 4097) != passwords.salted(b"salt", 4096)
 
 
-# -- the others --------------------------------------------------------------------------------------------------------
+# -- others --------------------------------------------------------------------------------------------------------
 
 
 def test_plain_sends_user_and_password_after_zeros() -> None:

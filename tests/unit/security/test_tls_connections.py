@@ -1,4 +1,4 @@
-"""A connection over TLS: against certificates that are right, wrong, old or renewed, and peers that break off."""
+"""TLS connections: valid, invalid, expired and renewed certificates, and servers that fail in the handshake."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_requests_and_responses_of_any_size_pass_tls(tmp_path: Path, versions: s
     async def main() -> None:
         async with TlsBroker(tmp_path, GOOD) as broker:
             connection, link = await connect(broker, **trusting(tmp_path), ssl_enabled_protocols=versions)
-            connection.receive_on_a_thread()  # has to know by itself that it cannot
+            connection.receive_on_a_thread()  # must have no effect with TLS
             for size in (0, 65_533, 5_000_000):
                 call = connection.start(FETCH, NO_FETCH)
                 request = await link.receive()
@@ -128,14 +128,14 @@ def test_mutual_tls_needs_a_certificate_that_the_broker_trusts(tmp_path: Path, v
             connection.close()
             where = write(tmp_path / "stranger.pem", stranger.key + stranger.certificates)
             for wrong in ({}, {"ssl_certificate_location": where}):
-                # This server, unlike a broker, hangs up without saying why.
+                # Unlike a broker, this server disconnects without an alert.
                 assert isinstance(await refused(broker, **settings, **wrong), (AuthenticationError, NetworkError))
 
     run(main())
 
 
 def test_a_ca_file_renewed_on_disk_is_loaded_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One client, as it runs: the next connection uses what is there now."""
+    """The next connection of a running client uses the new file."""
 
     async def main() -> None:
         later = Authority()
@@ -164,11 +164,11 @@ def test_a_ca_file_renewed_on_disk_is_loaded_again(tmp_path: Path, caplog: pytes
     run(main())
 
 
-# -- what no broker should do ----------------------------------------------------------------------------------------
+# -- failed handshakes and corrupted streams -------------------------------------------------------------------------
 
 
 async def serve(answer: bytes, after: int = 1) -> asyncio.Server:
-    """Reads once, sends these bytes, and hangs up."""
+    """A server that reads once, sends `answer` and disconnects."""
 
     async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(65_536)
@@ -181,7 +181,7 @@ async def serve(answer: bytes, after: int = 1) -> asyncio.Server:
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        pytest.param(b"", NetworkError, id="hangs up"),
+        pytest.param(b"", NetworkError, id="disconnects"),
         pytest.param(b"\x16\x03\x03\x40\x00" + b"\x02" * 50, NetworkError, id="a torn record"),
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", ProtocolError, id="a web server"),
         pytest.param(b"\0\0\0\x08\0\0\0\x01\0\x23\0\0", ProtocolError, id="a broker without TLS"),
@@ -218,7 +218,7 @@ def test_a_tls_handshake_that_never_ends_is_a_timeout(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", [b"\x17\x03\x03\x00\x20" + b"x" * 32, b"\x17\x03\x03\xff\xff", b"plain text"])
 def test_a_corrupted_tls_stream_fails_all_calls_in_flight(tmp_path: Path, torn: bytes) -> None:
-    """Bytes that somebody in between has put there, or a broker that lost its way."""
+    """An attacker injected bytes, or the broker is broken."""
 
     async def main() -> None:
         async with TlsBroker(tmp_path, GOOD) as broker:

@@ -1,4 +1,4 @@
-"""Settings of TLS and SASL: what is understood, what is refused and how, and that secrets are not shown."""
+"""TLS and SASL settings: accepted forms, errors for rejected ones, and no secrets in any message."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_java_s_login_strings_are_parsed(text: str, found: dict[str, str]) -> No
     ("options", "said"),
     [
         (f'password="{SECRET}', "cannot be parsed from"),
-        (f'password="{SECRET}\n";', "cannot be parsed from"),  # Java takes the end of the line for the end of the value
+        (f'password="{SECRET}\n";', "cannot be parsed from"),  # in Java the end of the line ends the value
         (f"password=1{SECRET};", "start with a digit"),
         (f"password=/{SECRET};", "put values in quotes"),  # a remark
         (f"password={SECRET}@x;", "put values in quotes"),
@@ -230,7 +230,7 @@ def encrypted_key() -> str:
 
 @pytest.mark.parametrize("form", ["PEM", "PKCS12", "JKS"])
 def test_the_format_of_a_store_is_detected_by_its_content(tmp_path: Path, form: str) -> None:
-    """Java reads PKCS12 that is called JKS."""
+    """Java accepts PKCS12 content in a store declared as JKS."""
     pem = form == "PEM"
     store = write(tmp_path / "key", OWN.key + OWN.certificates) if pem else pkcs12_file(tmp_path / "key")
     trust = write(tmp_path / "ca", AUTHORITY.pem) if pem else pkcs12_file(tmp_path / "ca", trusted_only=True)
@@ -362,7 +362,7 @@ def test_pem_of_a_traditional_encrypted_key_is_accepted() -> None:
 
 
 def test_a_pem_file_renewed_on_disk_is_used_once_it_is_complete(tmp_path: Path) -> None:
-    """Also while it is written: half of the new file is none at all."""
+    """A half-written file is ignored."""
     place, renewed = tmp_path / "ca.pem", on_one_line(AUTHORITY.pem + Authority().pem)
     contexts = TlsContexts(parsed(security_protocol="SSL", ssl_truststore_location=write(place, AUTHORITY.pem)))
     before = contexts.current()

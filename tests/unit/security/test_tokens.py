@@ -1,5 +1,5 @@
-"""Tokens that do not come: nobody waits for them for long, and what may work later is told from what may not. That
-right and wrong ones do is tested with a broker."""
+"""Token sources that fail: every wait has a timeout, and retriable failures differ from fatal ones. Valid and invalid
+tokens are tested with a broker."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_token_function_that_does_not_return_is_a_timeout(monkeypatch: pytest.
 def test_a_process_ends_without_waiting_for_a_token_function() -> None:
     program = (
         "import asyncio, time\nfrom headrace._security import tokens\ntokens._TOKEN_WITHIN = 0.1\n"
-        # It sleeps for longer than the process may take to end.
+        # The callback sleeps for longer than the process may take to exit.
         "ask = tokens.with_timeout(tokens.from_callback(lambda: time.sleep(200), {}))\n"
         "try: asyncio.run(ask())\nexcept Exception as error: print(error)\n"
     )
@@ -77,7 +77,7 @@ def test_a_process_ends_without_waiting_for_a_token_function() -> None:
 
 @pytest.fixture
 def dripping() -> Iterator[Callable[[bytes], str]]:
-    """Serves what it is given, and then a byte now and then, for as long as somebody listens."""
+    """An endpoint that sends `head` and then single bytes until the client disconnects."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve(head: bytes) -> None:
@@ -88,7 +88,7 @@ def dripping() -> Iterator[Callable[[bytes], str]]:
                 try:
                     while True:
                         link.sendall(b" ")
-                        time.sleep(0.02)  # drips: that is what the endpoint does
+                        time.sleep(0.02)  # the endpoint drips
                 except OSError:
                     return
 
@@ -123,7 +123,7 @@ def http_error(status: int) -> Exception:
 
 
 def answered(status: int) -> Exception:
-    """As the package requests has it."""
+    """An HTTP error as the package requests raises it."""
     error = OSError(status)
     error.response = type("Response", (), {"status_code": status})()  # type: ignore[attr-defined]
     return error
@@ -189,7 +189,7 @@ def test_an_invalid_token_of_a_token_function_is_an_authentication_error(given: 
 def test_an_awaitable_of_a_token_function_is_awaited() -> None:
     class Vault:
         async def __call__(self) -> OAuthToken:
-            await asyncio.sleep(0)  # it really awaits something
+            await asyncio.sleep(0)  # a real suspension
             return OAuthToken("t", 5_000_000_000)
 
     vault = Vault()
@@ -202,14 +202,14 @@ def test_an_awaitable_of_a_token_function_is_awaited() -> None:
 
 @pytest.fixture
 def once() -> Iterator[Callable[[bytes], tuple[str, list[bytes]]]]:
-    """Answers a request with what it is given; the request is in the list."""
+    """An endpoint that sends `answer` to one request and adds the request to the list."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve(answer: bytes, requests: list[bytes]) -> None:
             link, _ = server.accept()
             with link:
                 request = b""
-                while b"grant_type" not in request and (part := link.recv(65536)):  # the head, and then the body
+                while b"grant_type" not in request and (part := link.recv(65536)):  # headers, then the body
                     request += part
                 requests.append(request)
                 link.sendall(answer)
