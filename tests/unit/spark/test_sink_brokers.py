@@ -1,4 +1,4 @@
-"""What the driver of an exactly-once write needs of the brokers, and what it says if they do not have it."""
+"""Requirements of exactly-once writes on brokers, and the errors if they are not met."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DENIED = kafka_error(ErrorCode.transactional_id_authorization_failed, "InitProdu
 
 
 class OldBroker:
-    """A `TransactionAdmin` of brokers with limits."""
+    """A `TransactionAdmin` for brokers with limits."""
 
     def __init__(self, version: int = 2, max_timeout_ms: int = 900_000, two_phase: Exception | None = NOT_YET) -> None:
         self._version = version
@@ -56,7 +56,7 @@ class OldBroker:
 
 
 class FewPartitions:
-    """A producer that knows topics."""
+    """A producer that only knows the partition counts of topics."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self._counts = counts

@@ -1,4 +1,4 @@
-"""Exactly-once writes: every row is visible once, wherever drivers are stopped, and how many of them there are."""
+"""Exactly-once writes: every row is visible once, wherever drivers are stopped and however many there are."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from support.spark.sink_model import (
 
 BATCHES = 3
 AND_ONE_MORE = BATCHES + 1
-"""Transactions that nobody needs may stay open until the next batch."""
+"""Unneeded transactions may stay open until the next batch."""
 STOPS = pytest.mark.parametrize("stop", [kill, fail], ids=["killed", "failed"])
 
 
 def run_until(query: Query, number: int, stop: Callable[[str], None]) -> str | None:
-    """The step at which the driver was stopped; None if there are fewer steps."""
+    """Run until step `number` and return its name, or None if there are fewer steps."""
     at = StopAt(number, stop)
     with contextlib.suppress(KilledError, HeadraceError):
         query.drive(BATCHES, at)
@@ -52,7 +52,7 @@ def test_without_faults_every_row_is_visible_once() -> None:
     query.check(BATCHES)
     assert query.cluster.largest_part <= 200
     assert len(query.cluster.offsets) > 1, "the decision has several parts"
-    assert len(query.cluster.ids) <= 2 * 3 + 1, "ids are used again"
+    assert len(query.cluster.ids) <= 2 * 3 + 1, "ids must be reused"
 
 
 @STOPS
@@ -115,13 +115,12 @@ def test_a_driver_that_starts_aborts_what_others_left_before_its_tasks_start() -
             found.append(len(query.cluster.open_ids()))
 
     query.drive(BATCHES, look)
-    assert found == [1] * BATCHES, "only the one that has just started"
+    assert found == [1] * BATCHES, "only the transaction that has just started"
     query.check(BATCHES)
 
 
 def test_an_older_driver_does_not_abort_transactions_of_a_newer_one() -> None:
-    # The older driver has committed its batch. It lists transactions that nobody needs while the tasks of a newer
-    # driver run.
+    # The older driver has committed its batch. It lists unneeded transactions while the tasks of a newer driver run.
     query = Query()
     newer = ExactlyOnceDriver(SINK, StoppableBrokers(query.cluster, lambda step: None), lambda: query.cluster.now_ms)
     tasks: list[TaskTransaction | None] = []
@@ -172,7 +171,7 @@ def test_a_driver_that_stays_away_for_too_long_after_the_decision_stops_with_wha
     assert run_until(query, number, kill) == "after end"
     assert query.cluster.visible == [(0, 0)]
     query.cluster.pass_time(TIMEOUT_MS + 1)
-    for _ in range(2):  # each restart says the same
+    for _ in range(2):  # each restart raises the same error
         with pytest.raises(LostTransactionsError) as caught:
             query.finish(BATCHES)
         text = str(caught.value)

@@ -1,4 +1,4 @@
-"""The options and the columns of the sink, without Spark's session."""
+"""Options and columns of the sink, without a Spark session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a decision, and the questions that depend on it."""
+"""The record of a batch decision, and the checks that depend on it."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class TestRecord:
         wanted = decision(12, tasks, "2f6ac1b1-6a2c-4fd4-a5a7-000000000000")
         parts = encode_decision(wanted)
         assert max(map(len, parts)) <= PART_SIZE
-        assert len(parts) <= 50, "the partitions of __consumer_offsets"
+        assert len(parts) <= 50, "__consumer_offsets has 50 partitions"
         assert decode_decision(parts[::-1], "a-sink") == wanted
 
     def test_the_latest_decision_counts(self) -> None:
         older, newer = decision(1, 1000), decision(1, 1000).completed()
         parts = encode_decision(older)
-        parts[0:1] = encode_decision(newer)  # it has one part, which replaces the first one
+        parts[0:1] = encode_decision(newer)  # its only part replaces the first part of the older one
         assert decode_decision(parts, "a-sink") == newer
 
     def test_no_decision_is_none(self) -> None:

@@ -1,4 +1,4 @@
-"""How errors leave format("headrace") for Spark, and how soon."""
+"""Errors of format("headrace") in Spark: their tracebacks, and how soon they are raised."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Failing(DataSourceReader):
 
 
 def text_of(error: BaseException) -> str:
-    """As Spark has it."""
+    """The text that Spark shows."""
     return "".join(traceback.TracebackException.from_exception(error).format())
 
 
@@ -70,7 +70,7 @@ class TestTracebacks:
 
 
 class TestStreamReader:
-    """An error that streamReader() raises is hidden by one of PySpark's own."""
+    """PySpark would hide an error of streamReader() behind its own, so the reader raises it later."""
 
     @pytest.mark.parametrize(
         ("call", "args"),
@@ -88,15 +88,15 @@ class TestStreamReader:
         assert isinstance(reader, FailedStreamReader)
         with pytest.raises(OptionError, match="Set one of these options"):
             getattr(reader, call)(*args)
-        reader.stop()  # PySpark calls it then
+        reader.stop()  # PySpark calls it after the error
 
 
 class TestNoBroker:
-    """Before the first answer."""
+    """Errors before the first response of a broker."""
 
     @pytest.fixture
     def listening(self) -> Iterator[int]:
-        """A port where nobody answers."""
+        """A port that accepts connections and never responds."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             yield server.getsockname()[1]
 
@@ -136,4 +136,4 @@ class TestNoBroker:
         monkeypatch.setattr(logs, "CONNECT_TIMEOUT", 0.1)
         error, took = self.planned([closed, listening], **{"kafka.default.api.timeout.ms": "1500"})
         assert isinstance(error, RequestTimeoutError)
-        assert took > 1, "it has all of default.api.timeout.ms"
+        assert took > 1, "the server gets all of default.api.timeout.ms"

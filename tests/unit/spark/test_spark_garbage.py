@@ -1,4 +1,4 @@
-"""A worker that has been spared looking at its modules still collects what its tasks leave."""
+"""A worker whose modules are excluded from garbage collection still collects the garbage of its tasks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Loop:
 gc.collect()
 before = len(gc.get_objects())
 exclude_modules_from_gc()
-assert len(gc.get_objects()) < before / 100, "they are looked at again"
+assert len(gc.get_objects()) < before / 100, "modules are still tracked"
 for task in range(3):
     left = weakref.ref(Loop())
     exclude_modules_from_gc()
     gc.collect()
-    assert left() is None, "what a task leaves stays"
+    assert left() is None, "garbage of a task is not collected"
 """
 
 
 def test_modules_are_not_looked_at_and_what_tasks_leave_is_collected() -> None:
-    # In a process of its own: there it is a worker's first task.
+    # A new process is in the state of a worker's first task.
     subprocess.run([sys.executable, "-c", IN_A_WORKER], check=True, timeout=120)

@@ -1,4 +1,4 @@
-"""commitOffsets: what is offered is committed, once; what does not change, once a day."""
+"""commitOffsets: changed offsets are committed once, unchanged ones once a day."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY = 86_400.0
 
 
 class Group:
-    """Stands for the consumer that commits."""
+    """Replaces the consumer that commits."""
 
     def __init__(self) -> None:
         self.commits: list[dict[TopicPartition, int]] = []
@@ -67,7 +67,7 @@ def test_a_deleted_topic_is_not_tried_again_and_holds_up_no_other(
 
 
 def test_all_offsets_are_committed_once_a_day(group: Group, commits: QueryCommitter) -> None:
-    """Else brokers forget the offsets of a query that waits for records for longer than offsets.retention.minutes."""
+    """Otherwise brokers delete offsets of a query that gets no records for offsets.retention.minutes."""
     done = {T0: OffsetSet(5), T1: OffsetSet(7)}
     commits.request_commit(done)
     group.now = DAY - 1

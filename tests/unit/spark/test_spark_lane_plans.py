@@ -1,4 +1,4 @@
-"""KIP-333 in a streaming query: what batches read, against plain sets of offsets."""
+"""KIP-333 in a streaming query: the ranges of its batches, against plain sets of offsets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TERMS = LaneOptions()
 
 
 def saved(checkpoint: Checkpoint) -> Checkpoint:
-    """As it comes back from Spark."""
+    """The checkpoint as Spark returns it."""
     return Checkpoint.from_json(json.loads(json.dumps(checkpoint.to_json())))
 
 
@@ -67,7 +67,7 @@ class TestCheckpoint:
         ]
 
     def test_ranges_of_both_lanes_become_tasks(self) -> None:
-        """All of a partition is one task, unless that is too long; with minPartitions each range is one."""
+        """A partition becomes one task unless it is too large. With minPartitions, each range becomes a task."""
         ranges = [LaneRange(T0, 0, 40, BACKLOG), LaneRange(T0, 90, 100, LIVE), LaneRange(T1, 0, 10, BACKLOG)]
         live, first, second = (
             LaneRange(T0, 90, 100, LIVE),
@@ -87,7 +87,7 @@ class TestPlans:
         second = plan_batch(first, {T0: 230}, 40, "fair", TERMS)
         assert second == {T0: OffsetSet(230, [(90, 170)])}
         third = plan_batch(second, {T0: 235}, 40, "fair", TERMS)
-        assert third == {T0: OffsetSet(235, [(125, 170)])}, "what live records leave is the backlog's"
+        assert third == {T0: OffsetSet(235, [(125, 170)])}, "the backlog gets what the live lane leaves"
 
     def test_a_backlog_that_fits_is_read_in_order(self) -> None:
         assert plan_batch({T0: OffsetSet(70)}, {T0: 110}, 40, "fair", TERMS, {T0}) == {T0: OffsetSet(110)}
@@ -128,7 +128,7 @@ class TestPlans:
 
 @dataclass
 class Query:
-    """A query whose batches are planned, and sometimes run twice, as Spark would."""
+    """A query whose batches are planned twice, as Spark may do."""
 
     ends: dict[TopicPartition, int]
     done: DoneOffsets
@@ -139,14 +139,14 @@ class Query:
         jumping = set() if lanes is None else partitions_to_jump(self.done, self.ends, self.arrived, lanes)
         after = plan_batch(self.done, self.ends, most, "fair", lanes, jumping)
         again = plan_batch(self.done, self.ends, most, "fair", lanes, jumping)
-        assert again == after, "planned again it is the same"
+        assert again == after, "planning must be repeatable"
         self.arrived = {tp for tp in jumping if after[tp].frontier < self.ends[tp]}
         start, end = saved(Checkpoint(self.done)), saved(Checkpoint(after))
         ranges = start.ranges_to(end)
         for each in ranges:
             offsets = set(range(each.start, each.end))
             before = self.read.setdefault(each.tp, set())
-            assert not offsets & before, "nothing is read twice"
+            assert not offsets & before, "an offset is read twice"
             before |= offsets
         if most is not None:
             assert sum(each.end - each.start for each in ranges) <= most
@@ -165,7 +165,7 @@ terms = st.builds(LaneOptions, st.integers(1, 50), st.sampled_from([0.01, 0.1, 0
 
 
 @given(shapes, steps, terms, st.none() | st.integers(1, 80))
-@example([(0, 2), (1, 1)], [], LaneOptions(1, 0.5), 2)  # the one that jumps has no hole, the other no place to make one
+@example([(0, 2), (1, 1)], [], LaneOptions(1, 0.5), 2)  # neither partition can open a hole
 def test_nothing_is_lost_and_nothing_read_twice(
     shape: list[tuple[int, int]], steps: list[tuple[str, int, int]], lanes: LaneOptions, most: int | None
 ) -> None:
@@ -182,13 +182,13 @@ def test_nothing_is_lost_and_nothing_read_twice(
             is_on = what == "on"
             query.arrived = set(partitions)
         query.batch(most, lanes if is_on else None)
-    # Nothing new comes: it ends, with no hole open, and every batch does something.
+    # Without new records the query finishes: no hole is left, and every batch makes progress.
     left = sum(query.ends[tp] - done.frontier + done.count_open for tp, done in query.done.items())
     while left:
         query.batch(most, lanes if is_on else None)
         now = sum(query.ends[tp] - done.frontier + done.count_open for tp, done in query.done.items())
         assert now < left
-        assert most is None or now == max(0, left - most), "a batch is as large as it may be"
+        assert most is None or now == max(0, left - most), "a batch is smaller than its limit"
         left = now
     assert all(query.read.get(tp, set()) == set(range(starts[tp], query.ends[tp])) for tp in partitions)
     assert not any(done.holes for done in query.done.values())

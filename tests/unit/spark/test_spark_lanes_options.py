@@ -1,4 +1,4 @@
-"""Options of streaming queries that have to do with groups: what they mean, what is refused."""
+"""Group options of streaming queries: accepted and rejected combinations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_settings_of_a_member_are_taken_from_the_options() -> None:
     given = {"kafka__group__id": "g", "kafka__session__timeout__ms": "7000", "kafka__client__id": "secretive"}
     found = options(group__membership="true", commitOffsets="true", **given)
     assert found.is_member
-    assert not found.commits, "a member commits anyway"
+    assert not found.commits, "a member always commits itself"
     assert found.settings["group.id"] == "g"
     assert found.settings["session.timeout.ms"] == "7000"
     assert "secretive" not in repr(found)

@@ -1,4 +1,4 @@
-"""Where a query goes on with a partition that its group gives it: the table of `ownership.py`."""
+"""Where a query resumes a partition that its group assigns: the table of `ownership.py`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def given(
 
 
 def look(ownership: Ownership, start: Checkpoint, snapshot: MemberSnapshot) -> tuple[BatchAssignment, Checkpoint]:
-    """And the end of a batch that reads nothing."""
+    """The next batch assignment, and the checkpoint after a batch that reads nothing."""
     assignment = ownership.assign_next_batch(start, snapshot, earliest)
     assert assignment.readable is not None
     return assignment, assignment.end_of_batch(start, {tp: start.done[tp] for tp in assignment.readable})
@@ -39,7 +39,7 @@ def plain(offset: int, *, unread: bool = False) -> Checkpoint:
 
 
 @pytest.mark.parametrize(
-    ("start", "committed", "goes_on_at"),
+    ("start", "committed", "resumes_at"),
     [
         (plain(100), None, OffsetSet(100)),
         (plain(100), OffsetSet(100), OffsetSet(100)),
@@ -55,21 +55,21 @@ def plain(offset: int, *, unread: bool = False) -> Checkpoint:
     ],
 )
 def test_a_partition_resumes_where_the_ownership_table_says(
-    start: Checkpoint, committed: OffsetSet | None, goes_on_at: OffsetSet
+    start: Checkpoint, committed: OffsetSet | None, resumes_at: OffsetSet
 ) -> None:
     ownership, assigned = Ownership(), AssignedPartition(committed)
     assignment, end = look(ownership, start, given((T0, assigned)))
     if assignment.readable and not start.unread:
-        # It may have been killed before it could commit this.
-        assert assignment.to_commit == {T0: goes_on_at}
+        # The query may have been killed before it could commit this.
+        assert assignment.to_commit == {T0: resumes_at}
     if not assignment.readable:
-        assert start.ranges_to(end) == [], "nobody reads on the way there"
+        assert start.ranges_to(end) == [], "the batch that moves the position reads nothing"
         assert T0 in end.unread
         assignment, end = look(ownership, end, given((T0, assigned)))
     assert assignment.readable == {T0}
-    assert end == Checkpoint({T0: goes_on_at})
+    assert end == Checkpoint({T0: resumes_at})
     again, _ = look(ownership, end, given((T0, assigned)))
-    assert (again.readable, again.to_commit, again.resumed) == ({T0}, {T0: goes_on_at}, NONE)
+    assert (again.readable, again.to_commit, again.resumed) == ({T0}, {T0: resumes_at}, NONE)
 
 
 def test_what_is_to_be_revoked_is_not_read_and_committed_for_the_last_time() -> None:
@@ -80,7 +80,7 @@ def test_what_is_to_be_revoked_is_not_read_and_committed_for_the_last_time() -> 
     assert assignment.readable == {T1}
     assert assignment.released == {T0}
     assert assignment.to_commit == {T0: OffsetSet(10), T1: OffsetSet(20)}
-    assert end == start, "its place is kept"
+    assert end == start, "the checkpoint keeps its offset"
     assignment, _ = look(ownership, end, given((T1, other)))
     assert assignment.to_commit == {T1: OffsetSet(20)}
 
@@ -91,12 +91,12 @@ def test_a_partition_that_went_and_came_back_goes_on_where_others_have_got() -> 
     look(ownership, start, given((T0, AssignedPartition(None))))
     assignment, end = look(ownership, start, given((T0, AssignedPartition(OffsetSet(50)))))
     assert assignment.readable == NONE
-    assert assignment.to_commit == {}, "its old place must not be committed"
+    assert assignment.to_commit == {}, "its old offset must not be committed"
     assert end == plain(50, unread=True)
 
 
 def test_partitions_that_arrive_with_a_backlog_are_known() -> None:
-    """Where nobody has read before, there is none: it simply starts."""
+    """A partition that was never read has no backlog."""
     assignment, _ = look(Ownership(), plain(10, unread=True), given((T0, AssignedPartition(None))))
     assert assignment.resumed == NONE
     assignment, _ = look(Ownership(), plain(10), given((T0, AssignedPartition(None))))

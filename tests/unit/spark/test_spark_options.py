@@ -1,4 +1,4 @@
-"""The options of format("headrace"): Spark's defaults, precedences and refusals."""
+"""Options of format("headrace"): Spark's defaults, precedence and errors."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_starts_and_ends_that_are_in_order() -> None:
     same = '{"t":{"0":9,"1":9}}'
     options(streaming=False, startingOffsets=same, endingOffsets='{"t":{"0":9,"1":-1}}')
     options(streaming=False, startingOffsetsByTimestamp=same, endingOffsetsByTimestamp=same)
-    options(streaming=False, startingTimestamp="9", endingTimestamp="8")  # Spark reads nothing then
+    options(streaming=False, startingTimestamp="9", endingTimestamp="8")  # Spark reads nothing in this case
 
 
 def test_a_number_alone_is_milliseconds() -> None:
@@ -169,7 +169,7 @@ class TestShares:
         found = distribute(there, most, "fair", so_far)
         assert sum(found.values()) == min(most, sum(wanted))
         assert all(0 <= taken <= there[tp] for tp, taken in found.items())
-        assert distribute(there, most, "fair", so_far) == found, "planned again it is the same"
+        assert distribute(there, most, "fair", so_far) == found, "planning must be repeatable"
 
     def test_fair_portions_starve_nobody(self) -> None:
         done = dict.fromkeys([TopicPartition("t", number) for number in range(7)], 0)

@@ -1,4 +1,4 @@
-"""What Spark sends a worker in two pieces arrives without TCP's delay."""
+"""A message that Spark sends a worker in two pieces arrives without TCP's delayed acknowledgement."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pytest
 from headrace.spark.worker.tuning import disable_delayed_acks
 from support.harness.retries import quickest
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no TCP_QUICKACK")
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="TCP_QUICKACK exists only on Linux")
 
 
 def second_piece(*, promptly: bool) -> float:
-    """Seconds until it is there, after the first."""
+    """Seconds between the first and the second piece."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as spark:
         worker, _ = server.accept()
         with worker:
-            # A few exchanges first: a connection that is new acknowledges at once.
+            # A new connection acknowledges at once, so exchange some messages first.
             for _ in range(20):
                 spark.sendall(b"x" * 100)
                 worker.recv(100, socket.MSG_WAITALL)
@@ -47,9 +47,9 @@ def second_piece(*, promptly: bool) -> float:
 def test_the_second_piece_of_spark_s_message_does_not_wait() -> None:
     best = quickest(lambda: second_piece(promptly=True), 0.02, tries=20)
     assert best < 0.02
-    # The middle one: a thread that has to wait for a processor finds the second piece there when it looks at the clock.
+    # The median: a thread that waits for a CPU may find the second piece already there when it reads the clock.
     usual = statistics.median(second_piece(promptly=False) for _ in range(5))
-    assert usual > best, "it is this that makes the difference"
+    assert usual > best, "without prompt acknowledgements there is no delay, so the test shows nothing"
 
 
 def test_prompt_acknowledgements_leave_no_files_open() -> None:

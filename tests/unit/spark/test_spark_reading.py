@@ -1,4 +1,4 @@
-"""What a task waits for, with a consumer that is played."""
+"""How long a task waits for records, with a scripted consumer."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Clock:
         return self.now
 
 
-class Played:
-    """Its polls give so many records each, and take no time."""
+class ScriptedConsumer:
+    """A consumer whose polls return the given numbers of records and take no time."""
 
     def __init__(self, polls: list[int]) -> None:
         self._polls = polls
@@ -66,7 +66,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def read(polls: list[int]) -> Iterator[Any]:
-    return reading._poll_range(Played(polls), OffsetRange(T0, 0, 10), OPTIONS)  # type: ignore[arg-type]
+    return reading._poll_range(ScriptedConsumer(polls), OffsetRange(T0, 0, 10), OPTIONS)  # type: ignore[arg-type]
 
 
 def test_a_sink_that_takes_its_time_does_not_count_for_the_timeout(clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""A log that ends before the place where a query stands."""
+"""A log that ends before the position of a query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T0 = TopicPartition("t", 0)
 @pytest.mark.parametrize(
     ("done", "log", "found"),
     [
-        (OffsetSet(1000), Watermarks(0, 1000), Intact),  # the end that was seen was one of closed transactions
+        (OffsetSet(1000), Watermarks(0, 1000), Intact),  # an open transaction hid the end of the log
         (OffsetSet(1000), Watermarks(0, 499), Recreated),
         (OffsetSet(1000), Watermarks(0, 0), Recreated),
         (OffsetSet(1000), Watermarks(0, 500), Truncated),

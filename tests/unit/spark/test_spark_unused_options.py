@@ -1,4 +1,4 @@
-"""Options that mean nothing in a query: none of them breaks it, and the log names them."""
+"""Options without effect in a query: none of them breaks it, and the log names them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHARED = {"share.group.id": "s"}
 
 
 def default_settings() -> dict[str, str]:
-    """Every setting of consumers that has a default, with it."""
+    """Every consumer setting that has a default, set to that default."""
     found = {
         dotted(field.name): field.default
         for field in dataclasses.fields(ConsumerConfig)
@@ -78,7 +78,7 @@ def test_options_without_a_meaning_are_logged_once(
     given: dict[str, str], names: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = reader_of(given)
-    assert not caplog.records, "Spark makes two readers for a query, and calls one of them"
+    assert not caplog.records, "Spark creates two readers for a query and calls only one of them"
     for _ in range(2):
         reader.getDefaultReadLimit()
     (line,) = [record.getMessage() for record in caplog.records if "have no effect" in record.getMessage()]
@@ -128,7 +128,7 @@ def test_a_schema_of_the_user_is_refused(kind: DataType) -> None:
 
 @pytest.mark.parametrize("given", [MEMBER, SHARED])
 def test_trigger_once_is_refused_where_one_batch_is_not_enough(given: dict[str, str]) -> None:
-    """It alone asks for all that is available."""
+    """Only trigger(once=True) requests all available records in one batch."""
     reader = reader_of(given)
     assert isinstance(reader.getDefaultReadLimit(), ReadMaxRows)
     with pytest.raises(OptionError, match=r"trigger\(once=True\).*Use availableNow=True"):
