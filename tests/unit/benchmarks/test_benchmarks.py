@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic and command lines: what can be wrong in it without anybody noticing."""
+"""The benchmark's arithmetic and command lines, where a mistake would go unnoticed."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_the_meter_stops_at_the_last_record() -> None:
     assert not meter.add(0, 0)
     assert not meter.add(6, 600)
     assert meter.left == 4
-    time.sleep(0.01)  # so that the meter has measured some time
+    time.sleep(0.01)  # so that the meter measures some time
     assert meter.add(5, 500)
     assert meter.reading is not None
     assert (meter.reading.records, meter.reading.bytes) == (11, 1100)

@@ -1,4 +1,4 @@
-"""The figures of the freshness benchmark, from runs that are made up."""
+"""The figures of the freshness benchmark, from made-up runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.freshness_report import draw, page, targets
 
 
 def results(first_live: float, done: float) -> Results:
-    """With two lanes these; everybody else needs four seconds for both."""
+    """These times with two lanes; every other client needs four seconds for both."""
     series = [(0.1, 900.0), (1.0, 0.5), (4.0, 0.01)]
     runs = [Run(client, 1_000_000, 1_000_100, 4.0, 4.0, series) for client in CLIENTS if client != "headrace-lanes"]
     runs += [Run("headrace-lanes", 1_000_000, 1_000_200, first_live, done * late, series) for late in (1.0, 1.0, 2.0)]
@@ -24,7 +24,7 @@ def results(first_live: float, done: float) -> Results:
 def test_targets_of_freshness_use_the_slowest_live_run_and_the_median_backlog(
     first_live: float, done: float, met: list[bool]
 ) -> None:
-    """Of the first live record the slowest run counts, of the backlog the median."""
+    """The slowest run counts for the first live record, the median for the backlog."""
     found = targets(results(first_live, done))
     assert [target.met for target in found] == met
     assert [target.reached for target in found] == [first_live, pytest.approx(done / 4.0)]

@@ -1,4 +1,4 @@
-"""What the benchmark says of groups: when they are at rest, and how it is reported."""
+"""The benchmark of groups: when they are stable, and the report."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_benchmark_ledger_waits_until_the_group_is_at_rest() -> None:
 
 
 class Alone:
-    """A client that gets everything at its first poll."""
+    """A client that gets all partitions at its first poll."""
 
     def subscribe(self, topic: str, ledger: Ledger) -> None:
         self.ledger, self.topic = ledger, topic

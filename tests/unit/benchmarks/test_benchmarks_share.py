@@ -1,4 +1,4 @@
-"""What the benchmark says of share groups."""
+"""The benchmark of share groups: measurement and report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark makes of the lines that the Spark session prints."""
+"""The benchmark parses the lines that the Spark session prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark measures and says of writing."""
+"""The benchmark of writing: measurement and report."""
 
 from __future__ import annotations
 

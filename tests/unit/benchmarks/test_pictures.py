@@ -1,4 +1,4 @@
-"""The pictures of the documentation."""
+"""The charts in the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line works out without a broker: lags, trends, places, lines, tables."""
+"""Figures of the command line that need no broker: lags, trends, offsets, lines, tables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TOKEN = CommitMark(100, OffsetSet(100, [(20, 50)]), "a")
         (PLAIN, None, (0, 130), [("", 100, 130, 30, 0)]),
         (PLAIN, None, (0, 100), [("", 100, 100, 0, 0)]),
         (PLAIN, None, (110, 130), [("", 110, 130, 20, 10)]),
-        (PLAIN, None, (0, 90), [("", 100, 90, 0, 0)]),  # the log was cut off: nothing is waited for
+        (PLAIN, None, (0, 90), [("", 100, 90, 0, 0)]),  # truncated log: no lag
         (DONE_BEYOND, None, (0, 130), [("", 100, 130, 5 + 2 + 10, 0)]),
         (TOKEN, None, (0, 130), [("live", 100, 130, 30, 0), ("backlog", 20, 100, 30, 0)]),
         (TOKEN, CommitMark(30, OffsetSet(30), "a"), (0, 130), [("live", 100, 130, 30, 0), ("backlog", 30, 100, 20, 0)]),
@@ -96,7 +96,7 @@ def test_members_are_told_apart(members: list[tuple[str | None, str | None]], ex
 
 
 def many(count: int) -> Sample:
-    """Partition n has a lag of n; the last one is of another log."""
+    """Partition n has a lag of n. The last partition was truncated."""
     found = [Row(TopicPartition("t", n), "", 0, n, n, owner="consumer-with-a-long-name@host") for n in range(count - 1)]
     return Sample(0.0, [*found, Row(TopicPartition("t", count - 1), "", 9, 5, 0)])
 
@@ -111,9 +111,9 @@ def test_a_watch_has_the_worst_partitions_first() -> None:
 @pytest.mark.parametrize(
     ("rows", "partitions", "note"),
     [
-        (11, ["4", "3", "2", "1", "0"], None),  # all of them, and a line for the cursor
+        (11, ["4", "3", "2", "1", "0"], None),  # all rows, and a line for the cursor
         (9, ["4", "3", "2"], "… 2 more rows, with 1 record"),
-        (3, ["4"], "… 4 more rows, with 6 records"),  # it cannot be smaller
+        (3, ["4"], "… 4 more rows, with 6 records"),  # at least one row
     ],
 )
 def test_a_watch_fits_on_the_screen(rows: int, partitions: list[str], note: str | None) -> None:
@@ -126,7 +126,7 @@ def test_a_watch_fits_on_the_screen(rows: int, partitions: list[str], note: str 
     assert lines[-2].startswith("t-4: the next offset is beyond the end")
     assert lines[-1].startswith("1 records/s written, 2 read:")
     assert len(lines) < rows or rows == 3
-    assert max(map(len, lines)) == 40, "the owner's name does not wrap"
+    assert max(map(len, lines)) == 40, "the owner's name must not wrap"
     assert lines[2].split()[0] == "t"
 
 
@@ -315,7 +315,7 @@ def test_a_run_whose_checkpoints_and_tables_are_elsewhere(
 
 
 def test_every_version_of_the_requests_can_be_written() -> None:
-    """What the brokers answer is tested with a real one; this is for the versions that it does not choose."""
+    """Responses are tested with a real broker; this test is for the versions that it does not choose."""
     fields = {
         "groups": ("g",),
         "group_ids": ("g",),

@@ -1,4 +1,4 @@
-"""What the commands make of what they are given, and what they refuse: lines of JSON, times, names of directories."""
+"""Parsing of command input and its errors: JSON lines, times, directory names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's properties files, and what is said of those that cannot be read."""
+"""Kafka's properties files, and errors for unreadable ones."""
 
 from __future__ import annotations
 

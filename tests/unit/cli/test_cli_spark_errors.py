@@ -1,4 +1,4 @@
-"""What `headrace run` says of a failure, in one line."""
+"""Failures of `headrace run`, reported in one line."""
 
 from __future__ import annotations
 

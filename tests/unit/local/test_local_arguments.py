@@ -1,4 +1,4 @@
-"""What LocalBroker refuses before it starts anything."""
+"""Arguments that LocalBroker rejects before it starts anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a cluster: settings, saved state and logs; and the readiness check."""
+"""Files of a local cluster (settings, saved state, logs), and the readiness check."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_what_a_log_says_is_of_this_run_only(tmp_path: Path) -> None:
     with log.open("a") as out:
         out.writelines(f"line {i}\n" for i in range(100))
     assert lines_since(log, start) == [f"line {i}" for i in range(100)]
-    assert lines_since(log, 10**9)[0] == "old", "another log by now"
+    assert lines_since(log, 10**9)[0] == "old", "the log was replaced"
     assert "cannot be read" in lines_since(tmp_path / "none", 0)[0]
 
 
@@ -189,7 +189,7 @@ def test_free_ports_are_free_and_outside_of_the_ephemeral_range() -> None:
 
 @pytest.fixture
 def answering() -> Iterator[object]:
-    """A server that gives each connection the same bytes, whatever it is asked."""
+    """A server that sends the same bytes to every connection."""
     servers: list[socket.socket] = []
 
     def serve(answer: bytes) -> int:

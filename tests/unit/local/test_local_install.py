@@ -1,4 +1,4 @@
-"""The download: what is asked of Ivy, what its failures mean, and that half an installation is none."""
+"""The download: the arguments of Ivy, its failures, and incomplete installations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_home(path: Path) -> KafkaHome:
 
 
 def test_a_complete_installation_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Java, without network, without writing: the cache may be read-only."""
+    """It needs neither Java nor network nor write access: the cache may be read-only."""
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
     make_home(tmp_path / "kafka-4.3.1")
     before = sorted(tmp_path.rglob("*"))

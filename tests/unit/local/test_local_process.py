@@ -41,12 +41,12 @@ def eventually(condition: Callable[[], bool], within: float = 60.0) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.01)  # between two looks: another process gives no event
+        time.sleep(0.01)  # polling, since another process gives no event
     return True
 
 
 def owner(program: str) -> tuple[subprocess.Popen[str], int]:
-    """A Python process that runs `program` and prints the pid of what it guards."""
+    """A Python process that runs `program`, and the pid of its guarded process, which it prints."""
     prelude = f"""
         import os, sys, time
         sys.path.insert(0, {str(SOURCE)!r})
@@ -81,7 +81,7 @@ def test_a_guarded_process_has_an_exit_code_and_output(tmp_path: Path) -> None:
         process = GuardedProcess(["sh", "-c", "echo said; echo warned >&2; exit 7"], output=out)
     assert process.wait(60)
     assert not process.is_alive()
-    process.send_signal(signal.SIGTERM)  # to a pid that nobody else can have: harmless
+    process.send_signal(signal.SIGTERM)  # harmless: the pid is not reused yet
     assert process.close() == 7
     assert process.close() == 7
     assert (tmp_path / "out").read_text() == "said\nwarned\n"
@@ -92,7 +92,7 @@ def test_the_reader_of_the_output_sees_its_end() -> None:
     process = GuardedProcess(["echo", "all"], output=write_end)
     os.close(write_end)
     with os.fdopen(read_end) as output:
-        assert output.read() == "all\n"  # would wait for the guard if that kept the pipe open
+        assert output.read() == "all\n"  # would block if the guard kept the pipe open
     assert process.wait(60)  # the pipe closes a moment before the process ends
     assert process.close() == 0
 
@@ -168,7 +168,7 @@ def test_a_stopped_process_ends_too() -> None:
 
 
 def test_a_forked_child_does_not_keep_a_guarded_process_alive() -> None:
-    """The child of a fork has a copy of the pipe whose end the guard waits for."""
+    """A forked child inherits the pipe on whose end the guard waits."""
     parent, pid = owner(f"""
         p = GuardedProcess({SLEEP}, output=-3)
         if os.fork() == 0:

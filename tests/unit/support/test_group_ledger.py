@@ -1,4 +1,4 @@
-"""The ledger that the tests of groups rely on: it sees what is read, what is not, what twice, and who owns what."""
+"""The ledger that group tests rely on: it finds unread records, repeated records and overlapping owners."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def committed(offset: int, error: str | None = None) -> Committed:
 
 
 def handed_over(*before: Event, last: Event, then: Event) -> Ledger:
-    """Partition 0 goes from a to b."""
+    """Partition 0 moves from member a to member b."""
     first = [("a", event) for event in (Started(0), Assigned(1, one()), *before, last)]
     return ledger(*first, ("b", Started(0)), ("b", Assigned(5, one())), ("b", then))
 
@@ -91,7 +91,7 @@ def test_a_ledger_finds_committed_records_that_were_read_again() -> None:
 
 @pytest.mark.parametrize("last", [Revoked(4, one()), Lost(4, one()), Ended(4)], ids=["revoked", "lost", "killed"])
 def test_a_ledger_finds_repeats_of_uncommitted_records(last: Event) -> None:
-    """At least once: what is read again begins where the commits end."""
+    """At least once: repeated records start at the last commit."""
     book = handed_over(read(0, 10), committed(6), committed(10, "refused"), last=last, then=read(6, 30))
     (repeat,) = book.repeats()
     assert (repeat.start, repeat.end, repeat.first.uncommitted) == (6, 10, 4)
@@ -111,7 +111,7 @@ def test_a_ledger_finds_records_read_twice_by_one_member() -> None:
 
 
 def test_a_ledger_lets_the_next_owner_start_at_a_commit_that_went_back() -> None:
-    """The next owner starts at the last commit, whatever came before it."""
+    """The next owner starts at the last commit, even if an earlier one was higher."""
     book = handed_over(read(0, 10), committed(10), committed(4), last=Revoked(4, one()), then=read(4, 30))
     assert book.stints[0].uncommitted == 6
     assert (len(book.repeats()), book.broken(), book.stutters()) == (1, [], [])
@@ -128,7 +128,7 @@ def test_a_ledger_finds_records_read_three_times() -> None:
 
 
 def test_a_ledger_does_not_count_commits_of_a_later_ownership() -> None:
-    """a could not commit, b repeats it; when the partition is back at a, its commits are of another stint."""
+    """a could not commit, so b repeats its records. Commits of a after it regains the partition do not count."""
     book = ledger(
         *(("a", event) for event in (Assigned(1, one()), read(0, 9), Revoked(2, one()))),
         *(("b", event) for event in (Assigned(3, one()), read(0, 9), committed(9), Revoked(4, one()))),
@@ -198,7 +198,7 @@ def test_a_ledger_ignores_the_end_of_a_closed_member() -> None:
 
 @pytest.mark.parametrize(("taken", "count"), [(5, 0), (4, 0), (3, 1)], ids=["later", "at once", "too early"])
 def test_a_ledger_finds_partitions_owned_by_two_at_a_moment(taken: int, count: int) -> None:
-    """Members are read from separate pipes: the one that took it may be heard first."""
+    """Members write to separate pipes: the event of the new owner may arrive first."""
     book = ledger(("b", Assigned(taken, one())), ("a", Assigned(1, one())), ("a", Revoked(4, one())))
     assert len(book.overlaps()) == count
 
