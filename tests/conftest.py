@@ -18,8 +18,8 @@ pytest_plugins = (
     "support.spark.fixtures",
 )
 
-# A script's shell starts background commands with SIGINT ignored, and nohup ignores SIGHUP. Children inherit that, and
-# the tests that send these signals would wait in vain.
+# A script's shell starts background commands with SIGINT ignored, and nohup ignores SIGHUP. Children inherit that, so
+# tests that send these signals would fail.
 _HANDLERS = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
@@ -28,8 +28,8 @@ _HANDLERS = {
 for _number, _handler in _HANDLERS.items():
     signal.signal(_number, _handler)
 
-# Whether a property holds is not a matter of how busy the machine is, nor of luck: the same examples each time. The
-# long forms try others.
+# Property tests use the same examples each time, without a deadline, so that they depend neither on load nor on luck.
+# Their long forms use random examples.
 settings.register_profile(
     "headrace",
     deadline=None,
@@ -41,8 +41,8 @@ settings.load_profile("headrace")
 
 @pytest.fixture(autouse=True)
 def usual_signal_handlers() -> None:
-    """A Spark session, and the reader of a query on the driver, set handlers that stay for the tests after them. run()
-    leaves signals alone that the program handles itself."""
+    """Restore signal handlers. A Spark session and a query's reader on the driver set handlers that stay, and run()
+    does not replace handlers of the program."""
     for number, handler in _HANDLERS.items():
         if signal.getsignal(number) is not handler:
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""What the tests with a broker share beside it."""
+"""Fixtures of tests with a broker."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def tp(admin: Admin) -> TopicPartition:
 
 @pytest.fixture(params=list(WAYS))
 def way(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The settings of a member, for each way of sharing partitions out."""
+    """Member settings for each rebalance protocol."""
     return WAYS[request.param]

@@ -83,9 +83,9 @@ class TestGroups:
         assert longest < SOON
         assert consumer.assignment() == {TopicPartition(stays, 0)}
         consumer.close()
-        told = [each for each in warnings(caplog) if gone in each]
-        assert len(told) == 1, told
-        assert "does not exist" in told[0]
+        messages = [each for each in warnings(caplog) if gone in each]
+        assert len(messages) == 1, messages
+        assert "does not exist" in messages[0]
         assert not [each for each in warnings(caplog) if "read again" in each]
         assert committed_of(make, servers, group, TopicPartition(stays, 0)) == RECORDS + 5
 
@@ -116,13 +116,13 @@ class TestCommits:
         deleted(admin, gone)
         began = time.monotonic()
         consumer.commit()
-        told: list[HeadraceError | None] = []
-        consumer.commit_async(None, lambda _, error: told.append(error))
-        wait_for("the callback", lambda: consumer.poll(0.02) is not None and bool(told))
+        results: list[HeadraceError | None] = []
+        consumer.commit_async(None, lambda _, error: results.append(error))
+        wait_for("the callback", lambda: consumer.poll(0.02) is not None and bool(results))
         consumer.close()
         assert time.monotonic() - began < SOON
-        assert told == [None]
-        assert len([each for each in warnings(caplog) if gone in each]) == 1, "told once"
+        assert results == [None]
+        assert len([each for each in warnings(caplog) if gone in each]) == 1, "logged once"
         assert committed_of(make, servers, group, TopicPartition(stays, 0)) == RECORDS
 
     def test_explicit_offsets_of_a_deleted_topic_are_refused_and_the_others_committed(
@@ -138,11 +138,11 @@ class TestCommits:
         assert refused.value.partitions == {old}
         assert not refused.value.retriable
         assert consumer.committed([old, left]) == {old: None, left: OffsetAndMetadata(6)}
-        told: list[HeadraceError | None] = []
-        consumer.commit_async({old: 5, left: 7}, lambda _, error: told.append(error))
-        wait_for("the callback", lambda: consumer.poll(0.02) is not None and bool(told))
-        assert isinstance(told[0], CommitFailedError)
-        assert told[0].partitions == {old}
+        results: list[HeadraceError | None] = []
+        consumer.commit_async({old: 5, left: 7}, lambda _, error: results.append(error))
+        wait_for("the callback", lambda: consumer.poll(0.02) is not None and bool(results))
+        assert isinstance(results[0], CommitFailedError)
+        assert results[0].partitions == {old}
         assert committed_of(make, servers, group, left) == 7
         assert time.monotonic() - began < SOON
 

@@ -113,10 +113,10 @@ def test_metadata_that_cannot_be_encoded_fails_its_commit_only(
     poll_until(consumer, RECORDS)
     with pytest.raises(EncodingError, match=r"committed_metadata of .* cannot be"):
         consumer.commit({tp: OffsetAndMetadata(1, metadata)})
-    told: list[Any] = []
-    consumer.commit_async({tp: OffsetAndMetadata(1, metadata)}, lambda *news: told.append(news))
-    poll_all([consumer], lambda: bool(told))
-    assert isinstance(told[0][1], EncodingError)
+    results: list[Any] = []
+    consumer.commit_async({tp: OffsetAndMetadata(1, metadata)}, lambda *news: results.append(news))
+    poll_all([consumer], lambda: bool(results))
+    assert isinstance(results[0][1], EncodingError)
     consumer.commit({tp: OffsetAndMetadata(1, "fine")})
     assert consumer.committed([tp])[tp].metadata == "fine"
     closes_and_leaves(consumer, make, servers, name, topic, **WAYS["eager"])

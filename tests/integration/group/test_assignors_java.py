@@ -97,8 +97,8 @@ SUBSCRIPTIONS = [member for members, _ in EQUAL + UNEQUAL for member in members.
 def assign(assignor: Assignor, group: Group) -> str:
     members, partitions = group
     topics = ",".join(f"{topic}={count}" for topic, count in partitions.items()) or "none=0"
-    told = [f"{name}/{each.instance_id or ''}/{write_subscription(each).hex()}" for name, each in members.items()]
-    return " ".join(("assign", assignor.name, topics, *told))
+    arguments = [f"{name}/{each.instance_id or ''}/{write_subscription(each).hex()}" for name, each in members.items()]
+    return " ".join(("assign", assignor.name, topics, *arguments))
 
 
 def in_version(version: int, member: GroupMember) -> str:

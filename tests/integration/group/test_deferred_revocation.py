@@ -55,7 +55,7 @@ def test_a_revoke_is_requested_in_one_poll_and_completed_in_the_next(
     assert listener.kinds() == [], "the listener is told when it is completed"
     first.commit({tp: first.position(tp) for tp in asked})
     records = first.poll(0.0)
-    assert listener.told() == [("revoked", frozenset(asked))]
+    assert listener.changes() == [("revoked", frozenset(asked))]
     assert not asked & first.assignment()
     assert not set(records.partitions) & asked
     poll_all([first, second], shared_out([first, second], PARTITIONS))
@@ -86,7 +86,7 @@ def test_delayed_revokes_wait_while_other_partitions_keep_being_consumed(
     assert bool(others) == (way is not WAYS["eager"]), "it asks for everything back"
     first.commit()  # of these partitions, too
     poll_all([first, second], shared_out([first, second], PARTITIONS))
-    assert listener.told()[0] == ("revoked", frozenset(asked))
+    assert listener.changes()[0] == ("revoked", frozenset(asked))
     taken = asked & second.assignment()
     assert taken
     for tp in taken:
@@ -142,7 +142,7 @@ def test_revokes_of_static_members_can_be_delayed(
         second.poll(0.0)
         assert not asked & second.assignment()
     poll_all([first, second], shared_out([first, second], PARTITIONS))
-    assert listener.told()[0] == ("revoked", frozenset(asked))
+    assert listener.changes()[0] == ("revoked", frozenset(asked))
     assert "lost" not in listener.kinds()
 
 

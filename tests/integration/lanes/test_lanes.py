@@ -236,10 +236,10 @@ class TestCommits:
         assert two is not None
         assert (one.offset, one.note, open_ranges(one), two.offset) == (126, "mine", [(70, 120)], 90)
         assert consumer.committed([tp])[tp] == OffsetAndMetadata(90, "mine")
-        told: list[Any] = []
-        consumer.commit_async({tp: 120}, lambda *outcome: told.append(outcome))
-        wait_for("the callback", lambda: consumer.poll(0.05) is not None and bool(told))
-        assert told == [({tp: OffsetAndMetadata(120)}, None)]
+        results: list[Any] = []
+        consumer.commit_async({tp: 120}, lambda *outcome: results.append(outcome))
+        wait_for("the callback", lambda: consumer.poll(0.05) is not None and bool(results))
+        assert results == [({tp: OffsetAndMetadata(120)}, None)]
         consumer.commit({tp: 130})
         assert commit_of(servers, group, tp) == OffsetAndMetadata(130)
         with pytest.raises(StateError, match="only its owner"):

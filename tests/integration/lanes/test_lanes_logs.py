@@ -178,10 +178,10 @@ class TestLogs:
             consumer.commit({tp: live[-1].offset + 1})  # before the range: it may not have been passed by then
         for record in (backlog[-1], live[-1]):
             if way == "commit_async":
-                told: list[HeadraceError | None] = []
-                consumer.commit_async({tp: record.offset + 1}, lambda _, error, told=told: told.append(error))
-                wait_for("the callback", lambda told=told: consumer.poll(0.02) is not None and bool(told))
-                assert told == [None]
+                results: list[HeadraceError | None] = []
+                consumer.commit_async({tp: record.offset + 1}, lambda _, error, results=results: results.append(error))
+                wait_for("the callback", lambda results=results: consumer.poll(0.02) is not None and bool(results))
+                assert results == [None]
             elif way == "commit" or record is backlog[-1]:
                 consumer.commit({tp: record.offset + 1})
         if way != "close":

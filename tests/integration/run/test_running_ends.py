@@ -275,23 +275,23 @@ from headrace import AsyncConsumer, Consumer
 kind, servers, group, topic = sys.argv[1:]
 settings = dict(bootstrap_servers=servers, group_id=group, commit_mode="done", auto_offset_reset="earliest")
 
-told = 0
+written = 0
 
 def seconds_of_work():
-    return 0.02 if told < 60 else 0.3  # the signal comes before all is done, however late it comes
+    return 0.02 if written < 60 else 0.3  # slow, so that the signal comes before all records are handled
 
-def tell(record):
-    global told
-    told += 1
+def report(record):
+    global written
+    written += 1
     os.write(1, b"%d %d\\n" % (record.partition, record.offset))
 
 def plain(record):
-    time.sleep(seconds_of_work())  # the work
-    tell(record)
+    time.sleep(seconds_of_work())  # simulated work
+    report(record)
 
 async def coroutine(record):
-    await asyncio.sleep(seconds_of_work())  # the work
-    tell(record)
+    await asyncio.sleep(seconds_of_work())  # simulated work
+    report(record)
 
 async def main():
     async with AsyncConsumer(settings) as consumer:
@@ -331,14 +331,14 @@ def test_a_signal_ends_run_after_handled_records_are_committed(
             child.kill()
         stderr.seek(0)
         errors = stderr.read()
-    told = [line.split() for line in lines]
-    handled = {(int(words[0]), int(words[1])) for words in told if words[0] != "ended"}
+    words_of = [line.split() for line in lines]
+    handled = {(int(words[0]), int(words[1])) for words in words_of if words[0] != "ended"}
     assert 50 <= len(handled) < PARTITIONS * COUNT
     watcher = kind.member(servers, group, topic)
     assert done(watcher, topic) == handled
     if (kind.name, number) == ("async", signal.SIGINT):
-        # asyncio.run() cancels what runs, and raises KeyboardInterrupt afterwards.
+        # asyncio.run() cancels the tasks and then raises KeyboardInterrupt.
         assert errors.rstrip().endswith("KeyboardInterrupt")
     else:
-        assert told[-1] == ["ended", str(len(handled)), "0"]
+        assert words_of[-1] == ["ended", str(len(handled)), "0"]
         assert (child.returncode, errors) == (0, "")

@@ -336,7 +336,7 @@ def test_only_the_revoked_partition_of_stuck_handlers_is_given_up(kind: Kind, se
     )
     try:
         assert took.result(DEADLINE + 5).handled >= COUNT
-        (gone,) = [partitions for kind, partitions in listener.told() if kind != "assigned"][:1]
+        (gone,) = [partitions for kind, partitions in listener.changes() if kind != "assigned"][:1]
         assert len(gone) == 1, "more than the group asked for"
     finally:
         is_over.set()

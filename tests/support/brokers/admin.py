@@ -1,4 +1,4 @@
-"""Topics made, changed and asked about through confluent-kafka's admin client."""
+"""Topics and logs, managed with confluent-kafka's admin client."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _TIMEOUT = 60.0
 _numbers = itertools.count()
 _run = uuid.uuid4().hex[:6]
 
-# librdkafka writes to stderr when a test kills its broker; nobody has to read that.
+# librdkafka writes to stderr when a test kills its broker. Nobody needs to see that.
 _quiet = logging.getLogger("librdkafka")
 _quiet.setLevel(logging.CRITICAL)
 
 
 def client_settings(bootstrap_servers: str) -> dict[str, Any]:
-    """What every confluent-kafka client of the tests is made with."""
+    """Settings of every confluent-kafka client in the tests."""
     return {"bootstrap.servers": bootstrap_servers, "logger": _quiet}
 
 
@@ -42,7 +42,7 @@ def unique(prefix: str) -> str:
 
 
 def bounds_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
-    """The log's first offset and its high watermark. While a broker does not answer, librdkafka may not know of the
+    """The log's first offset and its high watermark. While a broker does not respond, librdkafka may not know the
     partition for a moment."""
     deadline = time.monotonic() + _TIMEOUT
     while True:
@@ -51,13 +51,13 @@ def bounds_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.05)  # between two tries: the broker gives no event
+            time.sleep(0.05)  # between two attempts, since the broker gives no event
         else:
             return low, high
 
 
 class Admin:
-    """The calls that tests need, each of them waiting until it is done."""
+    """The calls that tests need. Each waits until it is complete."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -79,7 +79,7 @@ class Admin:
         replicas: Sequence[Sequence[int]] | None = None,
         **config: object,
     ) -> str:
-        """A new topic, with settings as keywords (`retention_ms=1`). Returns its name when it has leaders."""
+        """Create a topic, with settings as keywords (`retention_ms=1`). Return its unique name when it has leaders."""
         name = name or unique(prefix)
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         if replicas is None:
@@ -102,7 +102,7 @@ class Admin:
         self._client.delete_topics([name])[name].result(_TIMEOUT)
 
     def recreate(self, name: str, partitions: int = 1) -> None:
-        """A new topic with the name of a deleted one. The broker rejects the name until the deletion is complete."""
+        """Create a topic with the name of a deleted one. The broker rejects it until the deletion is complete."""
         wait_for(f"the new topic {name}", lambda: self._is_created(name, partitions))
 
     def _is_created(self, name: str, partitions: int) -> bool:
@@ -115,13 +115,13 @@ class Admin:
         return True
 
     def is_there(self, name: str) -> bool:
-        """As the broker sees it, which hears of a topic that is deleted a moment later."""
-        # All are asked for: one that is asked for by its name may be made by that.
+        """Whether the broker knows the topic. It learns about a deletion a moment later."""
+        # A request for all topics: one by name might create the topic.
         return name in self._client.list_topics(timeout=_TIMEOUT).topics
 
     def add_partitions(self, name: str, total: int) -> None:
         self._client.create_partitions([NewPartitions(name, total)])[name].result(_TIMEOUT)
-        # The controller has them; the broker hears of it a moment later.
+        # The broker learns about them a moment after the controller.
         wait_for(f"{total} partitions of {name}", lambda: self._has_leaders(name, total))
 
     def configure(self, name: str, **config: object) -> None:
@@ -135,16 +135,16 @@ class Admin:
     # -- logs ------------------------------------------------------------------------------------------------
 
     def delete_records(self, name: str, before: int, partition: int = 0) -> None:
-        """Moves the log's start."""
+        """Move the log start to `before`."""
         target = TopicPartition(name, partition, before)
         self._client.delete_records([target])[target].result(_TIMEOUT)
 
     def bounds(self, name: str, partition: int = 0) -> tuple[int, int]:
-        """The log's first offset and its high watermark, as confluent-kafka sees them."""
+        """The log's first offset and its high watermark, according to confluent-kafka."""
         return bounds_of(self._watcher, TopicPartition(name, partition))
 
     def wait_end(self, name: str, end: int, partition: int = 0) -> None:
-        """For the marker of a transaction, say, which a broker writes when it has already said that it is over."""
+        """Wait for the log end, for example for a transaction marker, which brokers write after they have responded."""
         wait_for(f"offset {end} of {name}-{partition}", lambda: self.bounds(name, partition)[1] >= end)
 
     # -- leaders ---------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Admin:
         return self._partition(name, partition)[0]
 
     def replicas(self, name: str, partition: int = 0) -> list[int]:
-        """The brokers that hold a partition, the preferred leader first."""
+        """The replicas of a partition, the preferred leader first."""
         return list(self._client.list_topics(name, timeout=_TIMEOUT).topics[name].partitions[partition].replicas)
 
     def in_sync(self, name: str, partition: int = 0) -> set[int]:
@@ -162,7 +162,7 @@ class Admin:
     def _partition(self, name: str, partition: int) -> tuple[int, set[int]]:
         try:
             found = self._client.list_topics(name, timeout=_TIMEOUT).topics[name].partitions[partition]
-        except KafkaException:  # the broker that was asked is going down
+        except KafkaException:  # the broker is shutting down
             return -1, set()
         return found.leader, set(found.isrs)
 

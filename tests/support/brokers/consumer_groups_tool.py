@@ -1,7 +1,7 @@
-"""`kafka-consumer-groups`, and its tables as values.
+"""`kafka-consumer-groups`, with its tables parsed.
 
-Its JVM takes half a second to start, and it shows one table at a time; what can be asked at once is. It ends with 0
-even when it fails, and says so in its output.
+Its JVM takes half a second to start and prints one table at a time, so several run in parallel. The exit code is 0
+even on failure; the output has the error.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _TIMEOUT = 90.0
 
 
 class GroupCommandError(Exception):
-    """What the tool said."""
+    """The error in the output of the tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """A partition that the group has committed or owns. None: there is no such thing."""
+    """A partition that the group has committed or owns. None means no value."""
 
     current_offset: int | None
     log_end_offset: int | None
@@ -36,7 +36,7 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """Epochs and targets are those of KIP-848."""
+    """A member. Epochs and targets are those of KIP-848."""
 
     member_id: str
     instance_id: str | None
@@ -67,7 +67,7 @@ class GroupDescription:
 
 
 def describe(bootstrap_servers: str, *groups: str) -> dict[str, GroupDescription]:
-    """All three tables of these groups, which must exist: `--describe`, with `--members` and with `--state`."""
+    """All three tables of existing groups: `--describe`, with `--members` and with `--state`."""
     asked = [part for group in groups for part in ("--group", group)]
     runs = [
         _start(bootstrap_servers, "--describe", *asked, *table)
@@ -96,7 +96,7 @@ def delete_group(bootstrap_servers: str, group: str) -> None:
 
 
 def _start(bootstrap_servers: str, *args: str) -> subprocess.Popen[str]:
-    # Its own patience with a broker is five seconds.
+    # Its default timeout is five seconds.
     options = ("--bootstrap-server", bootstrap_servers, "--timeout", "60000")
     command = java_tool("consumer.group.ConsumerGroupCommand", *options, *args)
     return subprocess.Popen(
@@ -125,7 +125,7 @@ Row = dict[str, str]
 
 
 def _rows(output: str) -> dict[str, list[Row]]:
-    """The rows of each group. A value stands below its column's name; it may be empty."""
+    """The rows of each group. A value is below its column's name and may be empty."""
     rows: dict[str, list[Row]] = defaultdict(list)
     columns: list[tuple[str, int]] = []
     for line in output.splitlines():

@@ -1,8 +1,8 @@
-"""A server on loopback that plays a broker, answer by answer, for what a real one cannot be made to do.
+"""A scripted broker on loopback, for behaviour that a real one cannot be made to show.
 
-`FakeBroker` listens; `accept` gives a `Link` for each connection, on which a test receives requests and sends
-answers, or whatever bytes it likes. `encode` writes kio entities as a newer broker would: with tagged fields and
-error codes that kio does not know.
+`FakeBroker` listens. `accept` returns a `Link` for each connection, on which a test receives requests and sends
+responses or arbitrary bytes. `encode` writes kio entities as a newer broker would, with tagged fields and error codes
+that kio does not know.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ UNKNOWN_TAG_DATA = b"from a newer broker"
 
 
 def answer(api: Api, version: int, **fields: Any) -> Any:
-    """The entity of an answer, from plain values."""
+    """The kio entity of a response, from plain values."""
     return build(load_response_schema(api.key, version), fields)
 
 
 def frame(correlation_id: int, entity: Any, *, unknown_tags: bool = False) -> bytes:
-    """An answer as it goes over the wire, its length in front."""
+    """A response with its length, as sent over the wire."""
     body = struct.pack(">i", correlation_id)
     if type(entity).__header_schema__.__flexible__:
         body += _tags({}, unknown_tags)
@@ -47,8 +47,8 @@ def sized(body: bytes) -> bytes:
 
 
 def encode(entity: Any, *, unknown_tags: bool = False) -> bytes:
-    """As kio writes it; `error_code` fields may be any number. With `unknown_tags`, a tagged field that kio does
-    not know stands in every structure that can have one."""
+    """Encode like kio, but `error_code` fields may have any value. With `unknown_tags`, every structure that allows it
+    has a tagged field that kio does not know."""
     out = io.BytesIO()
     kind = type(entity)
     tagged: dict[int, bytes] = {}
@@ -101,7 +101,7 @@ def uvarint(value: int) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request as kio reads it."""
+    """A request, decoded by kio."""
 
     api_key: int
     version: int
@@ -111,14 +111,14 @@ class Request:
 
 
 def read_request(raw: bytes) -> Request:
-    """`raw` is without the length."""
+    """Decode a request. `raw` is without the length."""
     key, version = struct.unpack_from(">hh", raw)
     schema = load_request_schema(key, version)
     header_type: Any = schema.__header_schema__
     assert header_type in (HeaderV1, HeaderV2)
     header, at = entity_reader(header_type)(raw, 0)
     body, size = entity_reader(schema)(raw, at)
-    assert at + size == len(raw), "bytes behind the request"
+    assert at + size == len(raw), "extra bytes after the request"
     return Request(key, version, header.correlation_id, header.client_id, body)
 
 
@@ -144,14 +144,14 @@ class Link:
         await self.send(frame(request.correlation_id, entity, unknown_tags=unknown_tags))
 
     async def negotiate(self, **options: Any) -> Request:
-        """Answers the ApiVersions request with which a connection begins: everything headrace knows."""
+        """Respond to the ApiVersions request of a new connection with every version that headrace supports."""
         request = await self.receive()
         assert request.api_key == API_VERSIONS.key
         await self.reply(request, api_versions(request.version), **options)
         return request
 
     async def is_closed_by_client(self) -> bool:
-        """Waits for the end of the stream, whatever else comes before it."""
+        """Wait for the end of the stream and ignore all bytes before it."""
         try:
             while await self._reader.read(65536):
                 pass
@@ -170,7 +170,7 @@ def api_versions(version: int, ranges: Mapping[int, tuple[int, int]] | None = No
 
 
 class FakeBroker:
-    """`async with FakeBroker() as broker:`, then `broker.accept()` for each connection that comes."""
+    """Use `async with FakeBroker() as broker:`, then `broker.accept()` for each connection."""
 
     def __init__(self) -> None:
         self._links: asyncio.Queue[Link] = asyncio.Queue()
@@ -186,7 +186,7 @@ class FakeBroker:
         for link in self._all:
             link._writer.transport.abort()
         await self._server.wait_closed()
-        await asyncio.sleep(0)  # lets the aborted transports say goodbye to the loop
+        await asyncio.sleep(0)  # let the aborted transports close
 
     @property
     def name(self) -> str:
@@ -205,7 +205,7 @@ T = typing.TypeVar("T")
 
 
 def run(work: typing.Coroutine[Any, Any, T]) -> T:
-    """A test's event loop: with an end, so that a wait for what never comes is a failure and not a hang."""
+    """Run a test's coroutine with a timeout, so that an endless wait fails instead of hanging."""
 
     async def limited() -> T:
         async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""Connections to a scripted broker, and what goes over them."""
+"""Connections to a scripted broker, and their requests and responses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def config(**settings: Any) -> ConsumerConfig:
     return ConsumerConfig.parse(bootstrap_servers="unused:1", client_id="tester", **settings)
 
 
-# Where answers are received. What is promised does not depend on it, so each test runs with both.
+# Where responses are received. The behaviour must be the same, so each test runs with both.
 _on_a_thread = False
 
 

@@ -1,4 +1,4 @@
-"""A scripted broker behind TLS, with whatever certificate a test wants."""
+"""A scripted broker with TLS and any certificate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.brokers.fake_broker import FakeBroker
 
 
 class TlsBroker(FakeBroker):
-    """`FakeBroker` behind TLS. `trusts` is the CA of clients that have to show a certificate."""
+    """`FakeBroker` with TLS. `trusts` is the CA of clients that must present a certificate."""
 
     def __init__(self, where: Path, signed: Signed, trusts: Authority | None = None) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""A proxy before a broker that cuts connections, and delays or swallows answers, at random.
+"""A proxy in front of a broker that randomly drops connections and delays or drops responses.
 
-Brokers tell clients their own addresses, so `redirecting` makes headrace connect to the proxies instead.
+Brokers advertise their own addresses, so `redirecting` makes headrace connect to the proxies instead.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _CHUNK = 65_536
 
 
 class FaultyProxy:
-    """`cut`, `swallow` and `delay` are the chances for each answer, the first one also for each part of a request."""
+    """`cut`, `swallow` and `delay` are probabilities per response; `cut` also applies to each chunk of a request."""
 
     def __init__(self, target: str, seed: int, *, cut: float, swallow: float, delay: float) -> None:
         self.port = 0
         self.faults = 0
-        self.is_calm = False  # nothing happens any more
+        self.is_calm = False  # no more faults
         host, port = target.rsplit(":", 1)
         self._target = host, int(port)
         self._dice = random.Random(seed)
@@ -83,7 +83,7 @@ class FaultyProxy:
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(_CHUNK):
             if self._happens(self._cut):
-                writer.write(data[: self._dice.randrange(len(data))])  # in the middle of a request
+                writer.write(data[: self._dice.randrange(len(data))])  # cut inside a request
                 return
             writer.write(data)
             await writer.drain()
@@ -95,7 +95,7 @@ class FaultyProxy:
             if self._happens(self._cut):
                 return
             if self._happens(self._swallow):
-                await asyncio.Event().wait()  # this connection has no more answers: the client gives it up
+                await asyncio.Event().wait()  # no more responses on this connection, until the client times out
             if self._happens(self._delay):
                 await asyncio.sleep(self._dice.uniform(0, 0.1))
             writer.write(length + data)
@@ -104,7 +104,7 @@ class FaultyProxy:
 
 @contextlib.contextmanager
 def redirecting(ports: dict[int, int], patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Connections of headrace to these ports go to others."""
+    """Redirect headrace's connections from ports (keys) to other ports (values)."""
     connect: Callable[..., Any] = Connection.open
 
     async def open_elsewhere(host: str, port: int, *args: Any) -> Connection:

@@ -1,6 +1,6 @@
-"""The brokers that tests share: one broker, and for some tests one cluster of three, in each process of the test run.
+"""The brokers that tests share. Each test process has one broker and, for some tests, one cluster of three.
 
-Tests use topics and groups of their own (`Admin.create`, `unique`), so that one broker serves all of them.
+Tests use unique topics and groups (`Admin.create`, `unique`), so that one broker serves all of them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from headrace import LocalBroker
 from support.brokers.admin import Admin
 from support.harness.groups import SESSION
 
-# Kafka does its housekeeping every few minutes; the tests wait for it. Nor do they want to wait for newcomers to a
-# group, nor for the timeouts that only larger settings of Kafka's allow. Sessions are long, for members that a busy
-# machine holds up; a group may ask for a shorter one.
+# Tests wait for Kafka's housekeeping, which normally runs every few minutes, so it runs more often here. Rebalances
+# start at once, and the minimums of timeouts are low. Sessions are long, since a busy machine delays members; a group
+# may set a shorter one.
 _EAGER = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 500,
@@ -28,7 +28,7 @@ _EAGER = {
     "log.initial.task.delay.ms": 500,
     "log.retention.check.interval.ms": 500,
 }
-# The same for share groups, whose locks last at least 15 seconds by default.
+# The same for share groups. Their locks last at least 15 seconds by default.
 _EAGER_SHARE_GROUPS = {
     "group.share.min.heartbeat.interval.ms": 100,
     "group.share.heartbeat.interval.ms": 100,
@@ -59,7 +59,7 @@ def admin(servers: str) -> Iterator[Admin]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[LocalBroker]:
-    """Three brokers in the racks a, b and c. Tests that stop one of them start it again."""
+    """Three brokers in the racks a, b and c. Tests that stop a broker restart it."""
     eager = _EAGER | {"auto.leader.rebalance.enable": False, "replica.fetch.wait.max.ms": 50}
     with LocalBroker(3, racks=["a", "b", "c"], properties=eager, start_timeout=_STARTS_WITHIN) as cluster:
         yield cluster
@@ -74,7 +74,7 @@ def cluster_admin(cluster: LocalBroker) -> Iterator[Admin]:
 
 @pytest.fixture
 def whole_cluster(cluster: LocalBroker) -> Iterator[LocalBroker]:
-    """The cluster, for a test that stops brokers: all run again when it ends, however it ends."""
+    """The cluster, for tests that stop brokers. All brokers are restarted afterwards."""
     yield cluster
     for broker in cluster.live_brokers:
         cluster.resume(broker)

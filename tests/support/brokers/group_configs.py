@@ -1,4 +1,4 @@
-"""Settings of a group, which the coordinator keeps."""
+"""Group settings, which the coordinator stores."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _TIMEOUT = 60.0
 
 
 def set_session_timeout(bootstrap_servers: str, group: str, milliseconds: int) -> None:
-    """For a group of KIP-848, whose members cannot choose it themselves."""
+    """Set the session timeout of a KIP-848 group, whose members cannot choose it."""
     configure_group(bootstrap_servers, group, consumer_session_timeout_ms=milliseconds)
 
 
 def configure_group(bootstrap_servers: str, group: str, **settings: object) -> None:
-    """Sets what is given (`share_isolation_level="read_committed"`), and waits until the broker has heard of it: the
-    answer comes from the controller, and who joins at once may be earlier."""
+    """Set group settings (`share_isolation_level="read_committed"`) and wait until the broker knows them. The
+    controller responds earlier, so a member that joins at once might not get them."""
     wanted = {name.replace("_", "."): str(value) for name, value in settings.items()}
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()]
     client = AdminClient(client_settings(bootstrap_servers))

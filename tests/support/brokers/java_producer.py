@@ -1,4 +1,4 @@
-"""Records written by Java's producer, through the tools that come with Kafka."""
+"""Records written by Java's producer, with Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 @dataclass(slots=True)
 class JavaRun:
-    """A tool that is running. JVMs start slowly, so tests start several and then wait for all."""
+    """A running tool. JVMs start slowly, so tests start several and then wait for all."""
 
     process: subprocess.Popen[str]
     input: str
 
     def finish(self) -> str:
-        """What it printed. Fails unless it ended well."""
+        """Wait for the end; return the output. Fail on a non-zero exit code."""
         out, err = self.process.communicate(self.input, timeout=_TIMEOUT)
         assert self.process.returncode == 0, err or out
         return out
@@ -41,12 +41,12 @@ def start_tool(name: str, *args: str, input: str = "") -> JavaRun:
 
 
 def console_producer(bootstrap_servers: str, topic: str, codec: str, records: Iterable[Outgoing]) -> JavaRun:
-    """Keys, values and headers as given (text without tabs), nulls included; a key decides the partition."""
+    """Write keys, values and headers as given (text without tabs, or null). The key decides the partition."""
     reader = {"parse.key": "true", "parse.headers": "true", "null.marker": _NULL}
     return start_tool(
         "ConsoleProducer",
         *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--compression-codec", codec),
-        # The tool gives a request up after a second and a half, and a record after three tries.
+        # By default the tool gives up a request after 1.5 s and a record after three tries.
         *("--command-property", "linger.ms=20", "--command-property", "request.timeout.ms=30000"),
         *("--command-property", "retries=100"),
         *(part for name, value in reader.items() for part in ("--reader-property", f"{name}={value}")),
@@ -64,7 +64,7 @@ def _text(value: bytes | None) -> str:
 
 
 def verifiable_producer(bootstrap_servers: str, topic: str, count: int, *extra: str) -> JavaRun:
-    """Whole numbers from 0 on, as text."""
+    """Write the integers from 0 on, as text."""
     return start_tool(
         "VerifiableProducer",
         *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--max-messages", str(count), *extra),

@@ -1,4 +1,4 @@
-"""The command lines of Kafka's tools, for those that have to start quickly."""
+"""Command lines of Kafka's tools that start quickly."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SHORT_LIVED = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:
 
 
 def java_tool(name: str, *args: str) -> list[str]:
-    """Runs a class of `org.apache.kafka.tools`. Log lines from WARN on go to stderr.
+    """The command line of a class in `org.apache.kafka.tools`. Log lines of level WARN and above go to stderr.
 
-    The brokers' class archive, which fits the exact class path only, halves the time of its start.
+    The brokers' class data archive, which needs the exact class path, halves the startup time.
     """
     ready = _ready()
     return [

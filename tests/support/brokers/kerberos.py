@@ -1,7 +1,7 @@
-"""A Kerberos server (Apache Kerby, from Maven Central) and a secured broker that lets its users in by GSSAPI.
+"""A Kerberos server (Apache Kerby, from Maven Central) and a secured broker that accepts its users by GSSAPI.
 
-Needs the package gssapi, which is built with the headers of the system's Kerberos library and so is no part of what
-development installs: without it, or without Kerby, the tests are skipped.
+Needs the package gssapi, whose build requires the headers of the system's Kerberos library, so it is not part of the
+development dependencies. Without it, or without Kerby, the tests are skipped.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ _SETTINGS = """\
 
 @dataclass(frozen=True, slots=True)
 class Kerberos:
-    """A running server. It knows the users `admin` and `guest`, and the broker as `kafka/127.0.0.1`."""
+    """A running server with the users `admin` and `guest`, and the broker as `kafka/127.0.0.1`."""
 
     directory: Path
     port: int
 
     def file(self, suffix: str, content: bytes | None = None) -> str:
-        """The path of a new file; without content there is none yet."""
+        """The path of a new file, which is written if `content` is given."""
         path = self.directory / f"{unique('file')}{suffix}"
         if content is not None:
             path.write_bytes(content)
         return str(path)
 
     def settings(self, *more: str, port: int | None = None) -> str:
-        """A krb5.conf."""
+        """The path of a krb5.conf."""
         lines = "\n  ".join(more)
         return self.file(".conf", _SETTINGS.format(realm=REALM, port=port or self.port, more=lines).encode())
 
@@ -69,7 +69,7 @@ class Kerberos:
         return str(self.directory / f"{_PRINCIPALS.index(name) + 1}.keytab")
 
     def environment(self, *more: str, port: int | None = None) -> dict[str, str]:
-        """Of a process that has no ticket, nor a key."""
+        """Environment variables of a process without ticket and key."""
         return {
             "KRB5_CONFIG": self.settings(*more, port=port),
             "KRB5CCNAME": f"FILE:{self.file('.ccache')}",
@@ -97,7 +97,7 @@ def kerberos_server(directory: Path) -> Iterator[Kerberos]:
 
 
 def _jars() -> Path:
-    """Downloaded once. The directory is there when all of it is."""
+    """The directory of Kerby's jars, downloaded once. It exists only when complete."""
     home = cache_dir() / f"kerby-{_KERBY.version}"
     if not home.exists():
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def _jars() -> Path:
             try:
                 download([_KERBY], (), draft, Path(scratch), find_java(), lambda _: None)
             except LocalBrokerError as error:
-                pytest.skip(f"there is no Kerberos server to be had: {error}")
+                pytest.skip(f"cannot download the Kerberos server: {error}")
             draft.rename(home)
     return home
 

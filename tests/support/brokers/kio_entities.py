@@ -1,4 +1,4 @@
-"""kio entities out of plain mappings: what a test's broker answers, and what a request should have been."""
+"""kio entities from plain mappings: responses of a scripted broker, and expected requests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 
 def build(entity: type[Any], fields: Mapping[str, Any]) -> Any:
-    """The kio entity with those of the fields that this version has; a field of it that is missing and has no
-    default is a TypeError, as with any dataclass."""
+    """The kio entity with those of `fields` that this version has. A missing field without a default raises TypeError,
+    as with any dataclass."""
     return entity(**{name: make(fields[name]) for name, make in _makers(entity).items() if name in fields})
 
 
@@ -19,7 +19,7 @@ _makers_of: dict[type[Any], dict[str, Callable[[Any], Any]]] = {}
 
 
 def _makers(entity: type[Any]) -> dict[str, Callable[[Any], Any]]:
-    """For each field, what turns the plain value into the one that kio's writer takes."""
+    """For each field, the conversion from the plain value to kio's type."""
     makers = _makers_of.get(entity)
     if makers is None:
         hints = typing.get_type_hints(entity)

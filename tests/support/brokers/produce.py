@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from support.brokers.admin import client_settings
 
 _TIMEOUT = 60.0
-_LONG = 5000  # flush() does not wait for it
+_LONG = 5000  # does not delay flush()
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -28,12 +28,12 @@ class Outgoing:
 
 
 class Writer:
-    """A producer whose failures are not overlooked."""
+    """A producer that raises delivery failures."""
 
     def __init__(self, bootstrap_servers: str, **settings: object) -> None:
         config: dict[str, Any] = client_settings(bootstrap_servers) | {"linger.ms": 5}
         config |= {key.replace("_", "."): value for key, value in settings.items()}
-        # Idempotent: a batch that is tried again (a leader was not there yet) would else come after its successor.
+        # Idempotent: otherwise a retried batch (the leader was not known yet) could come after its successor.
         config["enable.idempotence"] = config.get("acks", "all") == "all"
         self.producer = Producer(config)
         self._failure: KafkaError | None = None
@@ -65,9 +65,9 @@ class Writer:
 
 
 def write(bootstrap_servers: str, topic: str, records: Iterable[Outgoing], **settings: object) -> None:
-    """Writes the records, each partition's in the order given, and waits until the broker has them.
+    """Write the records, in order within each partition, and wait until the broker has them.
 
-    Those of a partition lie in one batch, if they fit: however busy the machine is, none goes before the last is there.
+    The records of a partition are in one batch if they fit, however busy the machine is.
     """
     writer = Writer(bootstrap_servers, **({"linger_ms": _LONG} | settings))
     writer.send(topic, records)
@@ -75,13 +75,13 @@ def write(bootstrap_servers: str, topic: str, records: Iterable[Outgoing], **set
 
 
 def numbered(count: int, partition: int = 0, start: int = 0, size: int = 0) -> Iterable[Outgoing]:
-    """Records whose value is their number, filled up to `size` bytes."""
+    """Records whose value is their number, padded to `size` bytes."""
     for number in range(start, start + count):
         yield Outgoing(b"%d" % number if not size else b"%0*d" % (size, number), partition=partition)
 
 
 def numbered_topic(servers: str, topic: str, partitions: int, records: int) -> str:
-    """Fills a topic: so many records in each partition, each with its number."""
+    """Fill each partition with `records` numbered records; return the topic."""
     for partition in range(partitions):
         write(servers, topic, numbered(records, partition))
     return topic

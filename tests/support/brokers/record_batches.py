@@ -1,4 +1,4 @@
-"""An encoder of record batches, written from the protocol's description and independent of the kernel."""
+"""An encoder of record batches, written from the protocol specification and independent of the kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COMMIT, ABORT = 1, 0
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record to be written."""
+    """A record to encode."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -64,7 +64,7 @@ def encode_batch(
     crc: int | None = None,
     body: bytes | None = None,
 ) -> bytes:
-    """One batch. `count`, `crc` and `body` say something else than what follows from the entries."""
+    """One batch. `count`, `crc` and `body` override the values computed from the entries."""
     if body is None:
         body = b"".join(encode_record(e, i) for i, e in enumerate(entries))
         if compressed:

@@ -1,7 +1,7 @@
-"""One secured broker for all tests that need one, with what they do on it: topics, records, ACLs, tokens.
+"""One secured broker for all tests that need one, and helpers for its topics, records, ACLs and tokens.
 
-It lets in by PLAIN, SCRAM and OAUTHBEARER (tokens that nobody has signed, which Kafka takes in tests) and by
-certificate. Logins by SCRAM-SHA-256 last for a few seconds only, others for as long as the connection.
+It accepts PLAIN, SCRAM, OAUTHBEARER (with unsigned tokens) and certificates. Logins with SCRAM-SHA-256 last for a few
+seconds only, others as long as the connection.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from support.brokers.admin import _quiet, unique
 from support.harness.waiting import wait_for
 
 SESSION = 2.5
-"""Seconds that a login by SCRAM-SHA-256 lasts."""
+"""Lifetime of a SCRAM-SHA-256 login in seconds."""
 PASSWORDS = {
     "reader": 'reader\'s "own" pass\\word, 1',
-    "stranger": "stranger-secret-77",  # who never gets any rights
+    "stranger": "stranger-secret-77",  # never gets any ACL
     "writer": "writer-secret-31",
     "oidc": "unused-here-4",
     "billing": "billing-secret-58",  # the user of docs/security.md
@@ -56,7 +56,7 @@ _PROPERTIES = {
 
 
 class SecuredBroker:
-    """The broker, and its administrator's doings."""
+    """The broker, and the operations of its administrator."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self.broker = broker
@@ -64,7 +64,7 @@ class SecuredBroker:
         self._admin = AdminClient({**self.admin_config, "logger": _quiet})
 
     def create(self, prefix: str, records: int = 0, partitions: int = 1) -> str:
-        """A topic, with records that are their numbers in each partition."""
+        """Create a topic with `records` numbered records in each partition."""
         name = unique(prefix)
         self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_TIMEOUT)
         producer = self.producer()
@@ -78,7 +78,7 @@ class SecuredBroker:
         return Producer({**self.admin_config, "logger": _quiet, "linger.ms": 5, "enable.idempotence": True})
 
     def allow(self, user: str, kind: str, name: str, *operations: str) -> None:
-        """An ACL for a topic or group, which the broker has heard of when this returns."""
+        """Add an ACL for a topic or group, and wait until the broker applies it."""
         bindings = [
             AclBinding(
                 ResourceType[kind.upper()],
@@ -93,10 +93,10 @@ class SecuredBroker:
         ]
         for done in self._admin.create_acls(bindings).values():
             done.result(_TIMEOUT)
-        wait_for(f"rights of {user} to {name}", lambda: set(bindings) <= set(self._rights(kind, name)))
+        wait_for(f"ACLs of {user} for {name}", lambda: set(bindings) <= set(self._rights(kind, name)))
 
     def disallow(self, user: str, kind: str, name: str) -> None:
-        """Takes all of that back, and returns when the broker has heard of it."""
+        """Delete all ACLs of the user for a topic or group, and wait until the broker applies it."""
         found = [right for right in self._rights(kind, name) if right.principal == f"User:{user}"]
         filters = [
             AclBindingFilter(each.restype, name, ResourcePatternType.LITERAL, each.principal, *every)
@@ -106,7 +106,7 @@ class SecuredBroker:
         for done in self._admin.delete_acls(filters).values():
             done.result(_TIMEOUT)
         gone = set(found)
-        wait_for(f"no rights of {user} to {name}", lambda: gone.isdisjoint(self._rights(kind, name)))
+        wait_for(f"no ACLs of {user} for {name}", lambda: gone.isdisjoint(self._rights(kind, name)))
 
     def _rights(self, kind: str, name: str) -> list[AclBinding]:
         every = AclOperation.ANY, AclPermissionType.ANY
@@ -119,7 +119,7 @@ class SecuredBroker:
 
     @property
     def oauth_config(self) -> dict[str, Any]:
-        """All but where tokens come from."""
+        """Settings for OAUTHBEARER, without a token source."""
         config = self.broker.client_config
         kept = ("bootstrap.servers", "security.protocol", "ssl.ca.location")
         return {name: config[name] for name in kept} | {"sasl.mechanism": "OAUTHBEARER"}
@@ -132,7 +132,7 @@ def secured() -> Iterator[SecuredBroker]:
 
 
 def unsigned_token(subject: str, lifetime: float = 3600.0) -> str:
-    """A JWT of algorithm none. Kafka wants whole seconds, and takes it until its `exp`."""
+    """A JWT with algorithm none. Kafka requires whole seconds in `iat` and accepts the token until `exp`."""
     now = time.time()
     claims = {"sub": subject, "iat": int(now) - 1, "exp": now + lifetime}
     parts = ({"alg": "none"}, claims)
@@ -140,7 +140,7 @@ def unsigned_token(subject: str, lifetime: float = 3600.0) -> str:
 
 
 class TokenServer:
-    """An OIDC provider, as far as client credentials go. `answers` are used up first: status and body. Those differ in
+    """An OIDC provider for client credentials. It first sends `answers` (status and body) in order. Providers differ in
     whether they want id and secret URL-encoded."""
 
     CLIENT, SECRET = "the client", "s3cret/of+the=client"

@@ -17,7 +17,7 @@ Row = dict[str, str]
 
 
 def describe(bootstrap_servers: str, group: str, *table: str) -> list[Row]:
-    """A table of `--describe`: by default that of offsets, else as `--members` or `--state` says."""
+    """A table of `--describe`: offsets by default, otherwise with `--members` or `--state`."""
     command = java_tool(
         "consumer.group.ShareGroupCommand",
         *("--bootstrap-server", bootstrap_servers, "--describe", "--group", group, *table),
@@ -36,7 +36,7 @@ def describe(bootstrap_servers: str, group: str, *table: str) -> list[Row]:
 
 
 class VerifiableShareConsumer:
-    """Runs it as a process of its own, until the `with` block ends, and notes what it got: (partition, offset)."""
+    """Runs as a process until the `with` block ends. Collects the records it got as (partition, offset)."""
 
     def __init__(self, bootstrap_servers: str, group: str, topic: str) -> None:
         self.got: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""A topic that is written to, round and round its partitions, while a test does something else."""
+"""A background writer to all partitions of a topic."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PAUSE = 0.03
 
 
 class SteadyWriter:
-    """Writes to all partitions of a topic alike until it is told to finish, or has written `limit` records.
+    """Writes to all partitions of a topic in turn, until finish() or `limit` records.
 
-    A record's value is its number in the partition, from `first` on. After each round it pauses, for `pause` seconds.
-    `settings` are the producer's.
+    A record's value is its number in the partition, starting at `first`. The writer pauses for `pause` seconds after
+    each round. `settings` are those of the producer.
 
     with SteadyWriter(servers, topic, 12, limit=20_000) as writer:
         ...
@@ -66,8 +66,8 @@ class SteadyWriter:
     def finish(self) -> dict[TopicAndPartition, int]:
         """Stops. Returns where each log ends: all before it is written.
 
-        The log is asked for that: on a busy machine librdkafka's producer was seen to lose a record or two of a
-        partition that it called delivered, idempotent as it is (a log of 990 records whose last value was 991).
+        The ends come from the logs: on a busy machine, librdkafka's idempotent producer was seen to lose a record or
+        two that it had reported as delivered (a log of 990 records with the last value 991).
         """
         self._stop.set()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""What a topic holds, as confluent-kafka's consumer reads it; and the same as headrace reads it."""
+"""The contents of a topic, read by confluent-kafka's consumer and by headrace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMEOUT = 60.0
 
 
 class Row(NamedTuple):
-    """Everything that a record is."""
+    """All fields of a record."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ def row(record: Record) -> Row:
 def oracle_rows(
     bootstrap_servers: str, topic: str, partitions: int = 1, isolation: str = "read_uncommitted"
 ) -> list[Row]:
-    """All records of the topic, by partition and offset, up to where this isolation level can read."""
+    """All records of the topic that are visible at this isolation level, by partition and offset."""
     consumer = Consumer(
         {
             **client_settings(bootstrap_servers),

@@ -1,4 +1,4 @@
-"""A fetch buffer with one partition, filled by hand."""
+"""A fetch buffer with one partition, which tests fill."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def batch(start: int, end: int, epoch: int) -> Batch:
 
 
 def polled(made: FetchBuffer, start: int, end: int) -> Records:
-    """What a poll takes after these were fetched. It has not confirmed them."""
+    """The records that a poll takes after these offsets were fetched. They are not confirmed."""
     state = made.assignment.state(TP)
     if state.position is None:
         state.seek(Position(start))
@@ -37,7 +37,7 @@ def polled(made: FetchBuffer, start: int, end: int) -> Records:
 
 
 def delivered(made: FetchBuffer, start: int, end: int) -> list[int]:
-    """The offsets that a poll returns after these were fetched."""
+    """The offsets that a poll returns after these offsets were fetched."""
     records = polled(made, start, end)
     made.handover.is_confirmed = True
     return [record.offset for record in records]

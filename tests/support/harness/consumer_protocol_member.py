@@ -1,4 +1,4 @@
-"""A member of a KIP-848 group without a network: what the tests of the machine play with."""
+"""A KIP-848 member without a network, for tests of the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAUSE = 0.1
 
 
 class ConsumerProtocolDriver(MemberDriver[ConsumerProtocolMember]):
-    """A member and the time: polls that carry out their poll actions at once, a coordinator that answers as told."""
+    """A member with a virtual clock. Polls perform their actions at once; the test plays the coordinator."""
 
     def __init__(self, instance_id: str | None = None, pattern: str | None = None, **settings: Any) -> None:
         own = GroupSettings("g", instance_id, max_poll_interval=60.0, request_timeout=5.0, **settings)
@@ -59,7 +59,7 @@ class ConsumerProtocolDriver(MemberDriver[ConsumerProtocolMember]):
 
 
 def changes(request: Send) -> dict[str, Any]:
-    """What the heartbeat says beyond who sends it."""
+    """The fields of a heartbeat, without the identity of its sender."""
     quiet = {"rebalance_timeout": -1}
     who = ("group_id", "member_id", "member_epoch", "instance_id")
     return {name: value for name, value in request.fields.items() if name not in who and value != quiet.get(name)}

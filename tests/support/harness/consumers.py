@@ -1,4 +1,4 @@
-"""Both consumers behind one blocking face, so that a test is written once and runs with each."""
+"""Both consumers behind one blocking interface, so that one test runs with each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 from headrace import AsyncConsumer, Consumer, Record, TopicPartition
 from support.brokers.topic_contents import Row, by_place, row
 
-# What the tests use: a Consumer, or what looks like one.
+# A Consumer, or a class with the same interface.
 AnyConsumer = Any
 MakeConsumer = Callable[..., AnyConsumer]
 
@@ -19,7 +19,7 @@ _TIMEOUT = 60.0
 
 
 class BlockingAsyncConsumer:
-    """An AsyncConsumer on a loop of its own, which runs while a call is under way."""
+    """An AsyncConsumer with its own event loop, which runs during each call."""
 
     def __init__(self, config: Any = None, /, **settings: Any) -> None:
         self._loop = asyncio.new_event_loop()
@@ -38,7 +38,7 @@ class BlockingAsyncConsumer:
         self._consumer.wakeup()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Also for listeners, which are called in the loop."""
+        """Also works in listeners, which are called inside the loop."""
         self._consumer.pause(partitions)
 
     def __iter__(self) -> Iterator[Record]:
@@ -65,7 +65,7 @@ class BlockingAsyncConsumer:
 
 
 def closing_all(kind: MakeConsumer) -> Iterator[MakeConsumer]:
-    """For a fixture: makes consumers of one kind, and closes them after the test."""
+    """For fixtures: creates consumers of one kind and closes them after the test."""
     made: list[AnyConsumer] = []
 
     def make(config: Any = None, /, **settings: Any) -> AnyConsumer:
@@ -81,7 +81,7 @@ KINDS: dict[str, MakeConsumer] = {"sync": Consumer, "async": BlockingAsyncConsum
 
 
 def poll_until(consumer: AnyConsumer, count: int, timeout: float = _TIMEOUT) -> list[Record]:
-    """The next `count` records; more if the last poll brings more."""
+    """At least `count` records; more if the last poll returns more."""
     deadline = time.monotonic() + timeout
     records: list[Record] = []
     while len(records) < count:
@@ -91,7 +91,7 @@ def poll_until(consumer: AnyConsumer, count: int, timeout: float = _TIMEOUT) -> 
 
 
 def read_rows(consumer: AnyConsumer, partitions: Iterable[TopicPartition], timeout: float = _TIMEOUT) -> list[Row]:
-    """Everything from the positions to the ends that the logs have now, by partition and offset."""
+    """All records from the positions to the current log ends, by partition and offset."""
     rows: list[Row] = []
     left = dict(consumer.end_offsets(partitions))
     deadline = time.monotonic() + timeout
@@ -103,7 +103,7 @@ def read_rows(consumer: AnyConsumer, partitions: Iterable[TopicPartition], timeo
 
 
 def is_fetching(consumer: AnyConsumer, tp: TopicPartition) -> bool:
-    """Whether something of the partition is on its way to the buffer, or is going to be asked for."""
+    """Whether records of the partition are being fetched or decoded, or are about to be fetched."""
     inner: Any = getattr(consumer, "_consumer", consumer)
     buffer = inner._parts.buffer
     with buffer.lock:

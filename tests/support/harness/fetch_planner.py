@@ -1,4 +1,4 @@
-"""A scene for the tests of `_machines/fetch/planner.py`: partitions, their leaders, and answers to fetches."""
+"""A driver for `_machines/fetch/planner.py`: partitions, their leaders, and fetch responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KB = 1024
 
 
 class Scene:
-    """Some partitions of one topic, each led by the broker of that number, read from offset 0."""
+    """A planner for partitions of one topic, at offset 0. `leaders` has the leader of each partition."""
 
     def __init__(self, leaders: list[int], **settings: Any) -> None:
         config = {"max_partition_fetch_bytes": 100 * KB, "fetch_max_bytes": 1000 * KB, "queued_max_bytes": 6000 * KB}
@@ -46,7 +46,7 @@ class Scene:
         return plan
 
     def asked(self, node: int = 1, now: float = 0.0) -> list[int]:
-        """The partitions in the next fetch, in their order; an empty list if there is none."""
+        """The partitions of the next fetch, in order; empty if there is no fetch."""
         plan = self.fetching.plan(node, now)
         return [] if plan is None else [tip.partition for tip in plan.wants]
 

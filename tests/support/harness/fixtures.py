@@ -1,4 +1,4 @@
-"""Consumers and producers of both kinds, which are closed when the test ends."""
+"""Fixtures for consumers and producers of both kinds, which are closed when the test ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.harness.share_consumers import SHARE_KINDS, AnyShareConsumer, MakeS
 
 @pytest.fixture(params=list(KINDS))
 def make(request: pytest.FixtureRequest) -> Iterator[MakeConsumer]:
-    """Makes consumers of one kind, the test running with each, and closes them."""
+    """Creates consumers and closes them. The test runs with each kind."""
     yield from closing_all(KINDS[request.param])
 
 
@@ -30,7 +30,7 @@ def make_async() -> Iterator[MakeConsumer]:
 
 @pytest.fixture(params=list(PRODUCER_KINDS))
 def make_producer(request: pytest.FixtureRequest) -> Iterator[MakeProducer]:
-    """Makes producers of one kind, the test running with each, and closes them."""
+    """Creates producers and closes them. The test runs with each kind."""
     yield from closing_producers(PRODUCER_KINDS[request.param])
 
 
@@ -41,7 +41,7 @@ def make_sync_producer() -> Iterator[MakeProducer]:
 
 @pytest.fixture(params=list(SHARE_KINDS))
 def make_share(request: pytest.FixtureRequest) -> Iterator[MakeShareConsumer]:
-    """Makes share consumers of one kind, the test running with each, and closes them."""
+    """Creates share consumers and closes them. The test runs with each kind."""
     yield from closing_all(_subscribing(SHARE_KINDS[request.param]))
 
 

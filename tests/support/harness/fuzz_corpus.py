@@ -1,9 +1,9 @@
-"""What fuzzing starts from: answers of a real broker, as they came over the wire.
+"""The fuzzing corpus: responses of a real broker, as received from the wire.
 
-    python -m support.harness.fuzz_corpus     (in tests/) records them anew: up to three for each request and version
+    python -m support.harness.fuzz_corpus     (in tests/) records them again: up to three per request and version
 
-They are in tests/data/fuzz/answers, without their length, named by request, version and number. An input that once did
-harm is put beside them, under a name that says what it was.
+They are in tests/data/fuzz/answers, without their length, named by request, version and number. Add an input that once
+caused a bug there, under a name that describes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST = 3000
 
 
 def answers() -> list[tuple[Api, int, bytes]]:
-    """All that were recorded."""
+    """All recorded responses."""
     found = []
     names = {api.name: api for api in APIS}
     for path in sorted(ANSWERS.glob("*.bin")):
@@ -44,7 +44,7 @@ def record() -> None:
         with lock:
             found = seen.setdefault((api.name, version), set())
             if len(found) < _EACH and len(frame) <= _LONGEST:
-                found.add(bytes(frame[4:]))  # the correlation id is another each time
+                found.add(bytes(frame[4:]))  # the correlation id differs each time
         return decode(api, version, frame)
 
     connection.decode_response = recording
@@ -71,7 +71,7 @@ def record() -> None:
                 consumer.poll(0.5)
         with ShareConsumer(config, group_id="shares") as sharing:
             sharing.subscribe(["corpus"])
-            while not sharing.poll(1):  # a share group begins at the end of the log
+            while not sharing.poll(1):  # a share group starts at the end of the log
                 producer.produce("corpus", b"shared")
                 producer.flush(30)
             sharing.commit()

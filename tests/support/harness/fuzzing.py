@@ -1,6 +1,6 @@
-"""Mutations, the same for the same seed: what a damaged disk, a broken peer or an attacker makes of good bytes.
+"""Reproducible mutations, like those of a damaged disk, a broken peer or an attacker.
 
-A test runs a fixed number of them, or, with FUZZ_SECONDS in the environment, new ones for as long.
+A test runs a fixed number of mutations. With FUZZ_SECONDS in the environment it runs new ones for that long.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))
-# Numbers that lengths, counts and ids go wrong at, as varints and as big-endian integers.
+# Critical values of lengths, counts and ids, as varints and as big-endian integers.
 _NUMBERS = [0, 1, 2, 127, 128, 255, 2**15 - 1, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 _PIECES = [
     *(number.to_bytes(size, "big") for number in _NUMBERS for size in (1, 2, 4, 8) if number < 2 ** (8 * size)),
@@ -23,7 +23,7 @@ _PIECES = [
 
 
 def rounds(count: int, seed: int = 1) -> Iterator[random.Random]:
-    """A source of chance for each round."""
+    """A random generator for each round."""
     if not SECONDS:
         for number in range(count):
             yield random.Random(seed * 1_000_000 + number)
@@ -37,7 +37,7 @@ def rounds(count: int, seed: int = 1) -> Iterator[random.Random]:
 
 
 def mutated(data: bytes, chance: random.Random, others: Sequence[bytes] = ()) -> bytes:
-    """A few changes: bits, numbers, pieces cut out, doubled, cut off, or taken from another input."""
+    """`data` with a few changes: bits, numbers, pieces removed, duplicated, cut off or taken from another input."""
     found = bytearray(data)
     for _ in range(chance.choice((1, 1, 2, 3, 8))):
         at = chance.randrange(len(found) + 1)

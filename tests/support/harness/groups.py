@@ -1,4 +1,4 @@
-"""Members of one group in one thread: they poll in turn."""
+"""Members of one group in one thread, which poll in turn."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headrace import RebalanceListener, Record, TopicPartition
 from support.brokers.group_configs import set_session_timeout
 from support.harness.consumers import AnyConsumer, MakeConsumer
 
-# What makes a consumer a member by each way of sharing partitions out. Members hear of a rebalance with a heartbeat, so
-# these are frequent. A session is longer than a busy machine holds anybody up: that of KIP-848 is the broker's affair.
+# Member settings for each rebalance protocol. Members learn about a rebalance from a heartbeat, so heartbeats are
+# frequent. Sessions outlast the pauses of a busy machine. For KIP-848 the broker sets both.
 SESSION = 30.0
 _CLASSIC: dict[str, Any] = {"session_timeout_ms": round(SESSION * 1000), "heartbeat_interval_ms": 100}
 WAYS: dict[str, dict[str, Any]] = {
@@ -27,7 +27,7 @@ Event = tuple[str, frozenset[TopicPartition]]
 
 
 class RecordingListener(RebalanceListener):
-    """Writes down what it hears."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -41,17 +41,17 @@ class RecordingListener(RebalanceListener):
     def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
         self.events.append(("lost", partitions))
 
-    def told(self) -> list[Event]:
-        """Without those that brought nothing."""
+    def changes(self) -> list[Event]:
+        """Events with at least one partition."""
         return [event for event in self.events if event[1]]
 
     def kinds(self) -> list[str]:
-        """Without those that brought nothing."""
-        return [kind for kind, _ in self.told()]
+        """Kinds of events with at least one partition."""
+        return [kind for kind, _ in self.changes()]
 
 
 def with_session(servers: str, group: str, way: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The settings of a member of this group, whose session timeout is that long."""
+    """Member settings with this session timeout."""
     if way.get("group_protocol") == "consumer":
         set_session_timeout(servers, group, round(seconds * 1000))
         return way
@@ -72,7 +72,7 @@ def member(make: MakeConsumer, servers: str, group: str, topics: Iterable[str], 
 def poll_all(
     members: Sequence[AnyConsumer], until: Callable[[], bool], timeout: float = 60.0, each: float = 0.05
 ) -> list[Record]:
-    """Polls the members in turn until something is true. Returns what they read."""
+    """Poll the members in turn until `until` is true. Return their records."""
     deadline = time.monotonic() + timeout
     records: list[Record] = []
     while not until():
@@ -84,7 +84,7 @@ def poll_all(
 
 @contextmanager
 def polling(*members: AnyConsumer) -> Iterator[None]:
-    """Each polls on a thread of its own, until the end, which raises what a poll has raised."""
+    """Poll each member on its own thread until the block ends, then raise the error of a poll, if any."""
     over = threading.Event()
 
     def poll(consumer: AnyConsumer) -> None:
@@ -102,7 +102,7 @@ def polling(*members: AnyConsumer) -> Iterator[None]:
 
 
 def at_rest(members: Sequence[AnyConsumer], partitions: int) -> Callable[[], bool]:
-    """Whether, besides, no rebalance is under way."""
+    """Like `shared_out`, and no rebalance is in progress."""
     is_shared_out = shared_out(members, partitions)
 
     def check() -> bool:
@@ -117,7 +117,7 @@ def at_rest(members: Sequence[AnyConsumer], partitions: int) -> Callable[[], boo
 
 
 def shared_out(members: Sequence[AnyConsumer], partitions: int) -> Callable[[], bool]:
-    """Whether they own that many partitions together, none of them twice, and none of them nothing."""
+    """Whether the members own this many partitions together, none twice, and at least one each."""
 
     def check() -> bool:
         owned = [each.assignment() for each in members]

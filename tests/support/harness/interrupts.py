@@ -1,8 +1,8 @@
-"""Interrupts at every place where a signal handler may raise: Ctrl-C, by brute force.
+"""Ctrl-C by brute force: interrupts at every point where a signal handler may raise.
 
-CPython calls signal handlers when a function or generator begins or resumes (but not when close() or throw() resumes
-it), at the end of a loop's round, and after a call of a C function. `Interrupter` counts these places in the frames of
-the library and raises at the chosen one.
+CPython calls signal handlers when a function or generator starts or resumes (but not when close() or throw() resumes
+it), at the end of each loop iteration, and after a call of a C function. `Interrupter` counts these points in the
+frames of the library and raises at the chosen one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import headrace
 _LIBRARY = os.path.dirname(headrace.__file__) + os.sep
 _CALLED_BY_C = {"<genexpr>", "__init__", "__new__"}
 _CHECKED = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}
-_OF_COROUTINES = {"GET_AWAITABLE", "GET_YIELD_FROM_ITER"}  # the call before made one, and no C function did
+_OF_COROUTINES = {"GET_AWAITABLE", "GET_YIELD_FROM_ITER"}  # the call before created a coroutine: not a C function
 _AFTER_YIELD_FROM = 2  # RESUME's argument
 _INSTRUCTIONS: dict[Any, dict[int, _Instruction]] = {}
 
 
 class Interrupter:
-    """`with Interrupter(at=3):` raises KeyboardInterrupt at the third place. Python ends the tracing by that: what the
-    library does about the interrupt is interrupted only by another Interrupter inside of it."""
+    """`with Interrupter(at=3):` raises KeyboardInterrupt at the third point. Python then stops tracing, so only another
+    Interrupter inside can interrupt the library's handling of the interrupt."""
 
     def __init__(self, at: int, error: type[BaseException] = KeyboardInterrupt) -> None:
         self._left = at
@@ -47,7 +47,7 @@ class Interrupter:
 
     def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_back is not None and frame.f_code.co_name not in _CALLED_BY_C:
-            self._before.pop(frame.f_back, None)  # a call of a Python function: nothing is checked after it
+            self._before.pop(frame.f_back, None)  # no check after a call of a Python function
         if not frame.f_code.co_filename.startswith(_LIBRARY):
             return None
         frame.f_trace_opcodes = True
@@ -60,7 +60,7 @@ class Interrupter:
         if event == "opcode":
             before, now = self._before.pop(frame, None), _instruction(frame)
             self._before[frame] = now
-            # It is raised one instruction too late. That makes no difference where the same `except` has both.
+            # This raises one instruction too late, which makes no difference if both have the same handler.
             if before and before.name in _CHECKED and before.handler == now.handler and now.name not in _OF_COROUTINES:
                 self._count()
         elif event == "return":
@@ -77,9 +77,9 @@ class Interrupter:
 class _Instruction(NamedTuple):
     name: str
     handler: int | None
-    """Where exceptions of this instruction are handled."""
+    """The offset of the exception handler of this instruction."""
     resumes: bool = False
-    """Whether a function or generator begins or resumes here. After an `await` or `yield from` nothing is checked."""
+    """Whether a function or generator starts or resumes here. There is no check after an `await` or `yield from`."""
 
 
 def _instruction(frame: FrameType) -> _Instruction:
@@ -98,8 +98,8 @@ def _instruction(frame: FrameType) -> _Instruction:
 
 
 def interrupted_everywhere(scenario: Callable[[int], bool], most: int = 20_000, every: int = 1) -> int:
-    """Plays the scenario with 1, 2, 3, … until it says that no interrupt was raised. Returns the number of places."""
+    """Run the scenario with 1, 2, 3, … until it returns that no interrupt was raised. Return the number of points."""
     for at in range(1, most, every):
         if not scenario(at):
             return at - 1
-    raise AssertionError("it has no end")
+    raise AssertionError(f"interrupts are still raised at point {most}")

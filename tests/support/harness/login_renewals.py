@@ -1,6 +1,6 @@
-"""A consumer that reads on while its logins are renewed, on the same connections.
+"""A consumer that keeps consuming while its logins are renewed on the same connections.
 
-A test has the fixture `secured`, and settings of a login there that lasts for SESSION.
+A test has the fixture `secured` and the settings of a login that lasts for SESSION.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from support.harness.consumers import AnyConsumer, MakeConsumer
 from support.harness.retries import patiently
 
 _LONGER_THAN_TWO_LOGINS = 2.2 * SESSION
-_LONGEST_SILENCE = 1.0
+_LONGEST_GAP = 1.0
 
 
 @pytest.fixture
 def steady(secured: SecuredBroker) -> Iterator[tuple[str, list[int]]]:
-    """A topic to which a record is written every few milliseconds, and how many there are."""
+    """A topic that gets a record every few milliseconds, and the number of its records."""
     topic = secured.create("steady")
     written = [0]
     ending = threading.Event()
@@ -45,7 +45,7 @@ def steady(secured: SecuredBroker) -> Iterator[tuple[str, list[int]]]:
 
 
 def read_for(consumer: AnyConsumer, seconds: float) -> tuple[list[int], float]:
-    """What came, and the longest time without anything after the first record."""
+    """The received values, and the longest gap after the first record."""
     found: list[int] = []
     longest, last = 0.0, None
     deadline = time.monotonic() + seconds
@@ -69,8 +69,8 @@ def reads_on(
     caplog: pytest.LogCaptureFixture,
     begin: Callable[[], object] = lambda: None,
 ) -> None:
-    """Renewed in time, if the machine gave it any: where others had the processors for longer than a login lasts, it is
-    tried again. Nothing may be lost in any case."""
+    """Check that logins are renewed in time. The scenario is retried if the machine was busy for longer than a login
+    lasts. No record may be lost in any case."""
     caplog.set_level(logging.DEBUG, "headrace")
     topic, written = steady
 
@@ -79,15 +79,15 @@ def reads_on(
         begin()
         consumer = make(config, group_id=unique(topic), auto_offset_reset="earliest", auto_commit_interval_ms=300)
         consumer.subscribe([topic])
-        found, blocked_by = read_for(consumer, _LONGER_THAN_TWO_LOGINS)
+        found, gap = read_for(consumer, _LONGER_THAN_TWO_LOGINS)
         connections = [message for message in caplog.messages if message.startswith("connected to")]
         behind = written[0] - len(found)
         consumer.close()
         if found != list(range(len(found))):
-            pytest.fail(f"something was lost, or came twice: {found}")
+            pytest.fail(f"a record was lost or repeated: {found}")
         assert behind < 100
-        assert blocked_by < _LONGEST_SILENCE
-        assert len(connections) == len(set(connections)), f"a connection was made anew: {connections}"
+        assert gap < _LONGEST_GAP
+        assert len(connections) == len(set(connections)), f"the client reconnected: {connections}"
         assert renewals(caplog) >= 2 * 3
 
     patiently(scenario)

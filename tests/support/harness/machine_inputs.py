@@ -1,4 +1,4 @@
-"""What the tests of the machines are fed with: metadata, and chunks of records that are no more than offsets."""
+"""Inputs for tests of the machines: metadata, and chunks of records that are only offsets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def cluster_of(*topics: dict[str, Any], brokers: tuple[int, ...] = (1, 2)) -> Cl
 
 @dataclasses.dataclass(frozen=True)
 class FakeChunk:
-    """What the kernel's Batch promises of itself, with offsets for records."""
+    """The interface of the kernel's Batch, with offsets as records."""
 
     offsets: tuple[int, ...]
     next_offset: int
@@ -92,7 +92,7 @@ def at(offset: int, epoch: int = -1) -> PartitionState:
 
 
 def feed(state: PartitionState, *chunks: FakeChunk) -> None:
-    """Each arrives and is decoded in turn."""
+    """Buffer the chunks: each arrives and is decoded in turn."""
     for each in chunks:
         start = state.fetch_offset
         state.arrived(100, each.next_offset)

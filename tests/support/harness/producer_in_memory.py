@@ -1,7 +1,7 @@
-"""A producer's accumulator and sender without a network: the test is the brokers.
+"""A producer's accumulator and sender without a network: the test plays the brokers.
 
-`ModelCluster` appends batches as brokers do (sequence numbers, epochs, the last five batches of a producer). A test
-answers each request when it likes, loses requests and answers, and moves leaders.
+`ModelCluster` appends batches like brokers (sequence numbers, epochs, the last five batches of a producer). The test
+decides when to respond, loses requests and responses, and moves leaders.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REMEMBERED = 5
 
 
 class ModelPartition:
-    """The log of one partition, and what its leader knows of producers."""
+    """The log of one partition, and its leader's producer state."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
@@ -44,7 +44,7 @@ class ModelPartition:
         self._last: dict[int, deque[tuple[int, int, int]]] = {}  # first and last sequence, offset
 
     def append(self, topic: str, partition: int, data: bytes) -> tuple[int, int]:
-        """The error code and the base offset."""
+        """Append a batch; return the error code and the base offset."""
         producer, epoch, first, count = struct.unpack_from(">qhii", data, 43)
         if len(data) > self.largest_batch:
             return ErrorCode.message_too_large, -1
@@ -74,14 +74,14 @@ class ModelPartition:
 
 @dataclasses.dataclass
 class ModelRequest:
-    """A Produce request, as it arrived. Its batches are copies."""
+    """A received Produce request with copies of its batches."""
 
     node: int
     batches: list[tuple[str, int, bytes]]
     answer: AnswerCallback
 
     def lose(self) -> None:
-        """The connection is lost: no answer will come."""
+        """Lose the connection: there will be no response."""
         if not self.answer.done():
             self.answer.set_exception(NetworkError("lost"))
 
@@ -106,7 +106,7 @@ class ModelConnection:
 
 
 class ModelCluster:
-    """In place of the client: brokers 1 to `brokers`, and topics whose partitions they lead in turn."""
+    """Replaces the client: brokers 1 to `brokers`, and topics whose partitions they lead in turn."""
 
     def __init__(self, config: ProducerConfig, topics: Mapping[str, int], brokers: int = 1) -> None:
         self.accumulator = Accumulator(config)
@@ -154,7 +154,7 @@ class ModelCluster:
     # -- what the test does ----------------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """A Metadata answer: the leaders as they are."""
+        """Update the metadata with the current leaders."""
         names = dict.fromkeys(name for name, _ in self.logs)
         with self.lock:
             self.cluster.brokers = {node: each for node, each in self._brokers.items() if node not in self.down}
@@ -169,7 +169,7 @@ class ModelCluster:
         self.sender.metadata_changed()
 
     def cut(self, node: int) -> None:
-        """The connection to a broker is lost, and with it all requests on it."""
+        """Lose the connection to a broker with all requests on it."""
         connection = self._connections.get(node)
         if connection is not None:
             connection.is_open = False
@@ -193,20 +193,20 @@ class ModelCluster:
         return self.requests.popleft()
 
     async def no_request(self) -> None:
-        """Fails if the sender sends anything within a moment."""
+        """Fail if the sender sends a request within 50 ms."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.05):
                 raise AssertionError((await self.next_request()).batches)
 
     def handle(self, request: ModelRequest, code: int | None = None) -> None:
-        """The broker appends the batches (unless it answers with an error), and answers."""
+        """Append the batches (unless `code` is an error), and respond."""
         answered = self.append(request, code)
         if not request.answer.done():
             request.answer.set_result(Reply(answered, PRODUCE.highest))
 
     def append(self, request: ModelRequest, code: int | None = None) -> Any:
-        """The same without the answer, which it returns. Two batches of one partition: as brokers do, the last one
-        counts, and there is one answer for both."""
+        """Append the batches and return the response without sending it. As in Kafka, two batches of one partition get
+        one result, that of the last batch."""
         found = {}
         for topic, partition, data in request.batches:
             place = topic, partition
@@ -222,7 +222,7 @@ class ModelCluster:
         )
 
     async def serve(self) -> None:
-        """Answers everything, until it is cancelled."""
+        """Handle every request until cancelled."""
         while True:
             self.handle(await self.next_request())
 

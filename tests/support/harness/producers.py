@@ -1,4 +1,4 @@
-"""Both producers behind one blocking face, so that a test is written once and runs with each."""
+"""Both producers behind one blocking interface, so that one test runs with each."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from headrace import AsyncProducer, Producer
 
-# What the tests use: a Producer, or what looks like one.
+# A Producer, or a class with the same interface.
 AnyProducer = Any
 MakeProducer = Callable[..., AnyProducer]
 
 
 class BlockingAsyncProducer:
-    """An AsyncProducer on a loop of its own, which runs while a call is under way. Deliveries are the same."""
+    """An AsyncProducer with its own event loop, which runs during each call. Deliveries are the same."""
 
     def __init__(self, config: Any = None, /, **settings: Any) -> None:
         self._loop = asyncio.new_event_loop()
@@ -40,8 +40,8 @@ PRODUCER_KINDS: dict[str, MakeProducer] = {"sync": Producer, "async": BlockingAs
 
 
 def closing_producers(kind: MakeProducer) -> Iterator[MakeProducer]:
-    """For a fixture: makes producers of one kind, and closes them after the test. A test that expects errors of
-    deliveries has asked for them."""
+    """For fixtures: creates producers of one kind and closes them after the test. A test that expects delivery errors
+    must have checked them."""
     made: list[AnyProducer] = []
 
     def make(config: Any = None, /, **settings: Any) -> AnyProducer:

@@ -1,7 +1,7 @@
-"""Scenarios that have to be quick, on a machine that may be busy for seconds.
+"""Time-critical scenarios on a machine that may be busy for seconds.
 
-A lock or a session of a second is over when a process did not run for a second, and nothing is wrong with that. Where a
-test cannot wait for an event instead, it plays its scenario again, with times that outlast the machine's pauses.
+A lock or session of a second rightly expires when a process does not run for a second. Where a test cannot wait for an
+event instead, it runs its scenario again, with times that outlast the pauses of the machine.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ SCALES = (1.0, 3.0, 8.0)
 
 
 def patiently(scenario: Callable[[float], None]) -> None:
-    """Plays it until it goes well; its times are multiplied by the number that it is given. What fails each time fails.
+    """Run the scenario until it succeeds, with a growing factor for its times. Fail if every run fails.
 
-    Only what was found to be otherwise than it should (an assertion, an error of a consumer) is tried again.
+    Only failed assertions and errors of a consumer are retried.
     """
     for scale in SCALES[:-1]:
         try:
@@ -29,7 +29,7 @@ def patiently(scenario: Callable[[float], None]) -> None:
 
 
 def quickest(take_time: Callable[[], float], enough: float, tries: int = 6) -> float:
-    """The least of what it took in some tries; the first one that took less than `enough` is the last."""
+    """The shortest time of some tries. The first try below `enough` is the last."""
     least = float("inf")
     for _ in range(tries):
         least = min(least, take_time())

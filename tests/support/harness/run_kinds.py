@@ -1,4 +1,4 @@
-"""What the tests of run() share: both kinds of consumers with handlers as each needs them, and ends for their runs."""
+"""Helpers for tests of run(): both kinds of consumers with matching handlers, and stop conditions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEADLINE = 60.0
 
 
 class Kind:
-    """Consumers of one kind, and handlers as it needs them."""
+    """Consumers of one kind, with matching handlers."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -33,22 +33,22 @@ class Kind:
         return consumer
 
     def plain(self, consumer: AnyConsumer) -> AnyConsumer:
-        """For calls that do no I/O, while it runs."""
+        """The consumer itself, for calls without I/O during run()."""
         return consumer if self.name == "sync" else consumer._consumer
 
     def handler(self, begin: Callable[[Record], float | None], end: Callable[[Record], None] = lambda _: None) -> Any:
-        """Calls `begin`, takes the seconds that it returns, and calls `end`."""
+        """A handler that calls `begin`, sleeps for the seconds it returns, and calls `end`."""
 
         def plain(record: Record) -> None:
             seconds = begin(record)
             if seconds:
-                time.sleep(seconds)  # the work: time is all that matters about it
+                time.sleep(seconds)  # simulated work
             end(record)
 
         async def coroutine(record: Record) -> None:
             seconds = begin(record)
             if seconds is not None:
-                await asyncio.sleep(seconds)  # the work: time is all that matters about it
+                await asyncio.sleep(seconds)  # simulated work
             end(record)
 
         return plain if self.name == "sync" else coroutine
@@ -59,7 +59,7 @@ class Kind:
 
 
 def until(consumer: AnyConsumer, is_enough: Callable[[Any], bool], seen: list[Any] | None = None) -> dict[str, Any]:
-    """What makes run() end as soon as its figures are so."""
+    """Arguments that stop run() as soon as `is_enough` is true for its progress."""
     deadline = time.monotonic() + DEADLINE
 
     def look(progress: Any) -> None:
@@ -79,12 +79,12 @@ def in_thread(function: Callable[[], Any]) -> Future[Any]:
 
 
 def committed(consumer: AnyConsumer, topic: str, partitions: int) -> dict[int, OffsetSet]:
-    """What is done of each partition, by its commit."""
+    """The done offsets of each partition, according to its commit."""
     found = consumer.committed([(topic, number) for number in range(partitions)])
     return {tp.partition: OffsetSet.from_text(at.metadata, at.offset) for tp, at in found.items() if at is not None}
 
 
 def committed_offsets(consumer: AnyConsumer, topic: str, partitions: int, count: int) -> set[tuple[int, int]]:
-    """The same as places, of logs with so many records each."""
+    """The done offsets as pairs (partition, offset), in logs of `count` records each."""
     done = committed(consumer, topic, partitions)
     return {(number, offset) for number, found in done.items() for offset in range(count) if offset in found}

@@ -1,4 +1,4 @@
-"""A consumer's thread that is none: its tasks run in the test's own event loop, where the test can hold them up."""
+"""Replaces a consumer's thread: its tasks run in the test's own event loop, where the test can delay them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedulers of run() as the tests of that machine need them."""
+"""RecordScheduler instances for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @dataclasses.dataclass(frozen=True)
 class Thing:
-    """A record, as far as the machine looks at it."""
+    """The attributes of a record that the scheduler uses."""
 
     key: bytes | None
     tp: TopicPartition = P
@@ -29,7 +29,7 @@ def terms(**changes: Any) -> SchedulerSettings:
 def scheduler(
     keys: str, ownerships: dict[TopicPartition, object] | None = None, **changes: Any
 ) -> RecordScheduler[Thing]:
-    """With a record of each of these keys in P; a dot has none."""
+    """A scheduler with one record in P per character of `keys`: its key, or a dot for no key."""
     work: RecordScheduler[Thing] = RecordScheduler(terms(**changes))
     work.keep(ownerships or {P: "once"})
     add(work, keys)

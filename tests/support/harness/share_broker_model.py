@@ -1,7 +1,8 @@
-"""A broker's side of share sessions and share partitions, as a model: small, strict, in virtual time.
+"""A small, strict model of a broker's share sessions and share partitions, in virtual time.
 
-It checks what a real one would refuse, and tells it: epochs, acknowledgements that are not ascending, not held, or
-come with an opening request. Batches have `batch` offsets; a partition may have gaps, offsets without a record.
+It records everything that a real broker would reject: wrong epochs, and acknowledgements that are not ascending, not
+acquired, or part of an opening request. Batches have `batch` offsets. A partition may have gaps (offsets without a
+record).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def tip(number: int) -> TopicIdPartition:
 
 
 class Offsets:
-    """Records that are no more than their offsets."""
+    """Records that are only offsets."""
 
     def __init__(self, offsets: list[int], delivery_count: int = 1) -> None:
         self.offsets = offsets
@@ -68,12 +69,12 @@ class Model:
         self.session: set[int] = set()
         self.accepted: list[tuple[int, int]] = []
         self.violations: list[str] = []
-        self.troubles: dict[int, int] = {}  # partitions that cannot be used now, and the error's code
+        self.troubles: dict[int, int] = {}  # error codes of unavailable partitions
 
-    # -- what happens to it --------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------
 
     def disconnected(self) -> None:
-        """The session goes, and its locks."""
+        """End the session and release its locks."""
         self.epoch = 0
         self.session.clear()
         for log in self.logs.values():
@@ -82,7 +83,7 @@ class Model:
                     entry.state = "available"
 
     def forgets_session(self) -> None:
-        """Not the locks."""
+        """End the session and keep its locks."""
         self.epoch = -5
 
     def expire(self, now: float) -> None:
@@ -161,7 +162,7 @@ class Model:
         return 0
 
     def _acquire(self, fields: Mapping[str, Any], now: float) -> dict[int, list[tuple[int, int, int]]]:
-        """In record_limit exactly so many offsets, else to the end of the batch."""
+        """With record_limit exactly max_records offsets, otherwise up to the end of the batch."""
         left = fields["max_records"]
         found: dict[int, list[tuple[int, int, int]]] = {}
         for number in sorted(self.session - self.troubles.keys()):
@@ -206,7 +207,7 @@ class Model:
         )
 
     def decode(self, arrival: AcquiredData) -> tuple[list[Offsets], list[tuple[int, int]]]:
-        """The records of an answer, and its gaps."""
+        """The records and the gaps of a response."""
         batches = []
         gaps: list[tuple[int, int]] = []
         for first, last, count in arrival.ranges:

@@ -1,4 +1,4 @@
-"""Share consumers without threads and sockets: a model of a broker behind them, real records, the real time."""
+"""Share consumers without threads and sockets: a model of a broker, real records, the real clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.harness.share_planner import SharePlannerDriver
 
 
 class RealRecords(Model):
-    """Its records are real ones."""
+    """A model with real records."""
 
     def decode(self, arrival: AcquiredData) -> tuple[list[Any], list[tuple[int, int]]]:
         tp = arrival.acquired.tp
@@ -33,7 +33,7 @@ class RealRecords(Model):
 
 
 class Scene:
-    """A consumer that has acquired all of a partition and buffers it."""
+    """A consumer that has acquired and buffered a whole partition."""
 
     opened: ClassVar[list[Scene]] = []
 
@@ -83,7 +83,7 @@ class Scene:
         return self.loop.run_until_complete(inside())
 
     def poll(self, interrupter: Interrupter | None = None) -> Records:
-        """Empty if it was interrupted."""
+        """Poll; return no records if the poll is interrupted."""
         try:
             with interrupter or contextlib.nullcontext():
                 records: Records = self.call(self.consumer.poll, 0)
@@ -96,7 +96,7 @@ class Scene:
         self.seen += [record.offset for record in records]
 
     def answers_at_once(self) -> None:
-        """On a thread of its own, as the streams are: nobody has to call `send`."""
+        """Handle requests on another thread at once, like the real streams, so that the test need not call `send`."""
         buffer = self.parts.buffer
 
         def answer() -> None:
@@ -112,7 +112,7 @@ class Scene:
         self._answering.start()
 
     def send(self) -> None:
-        """All that is to be acknowledged reaches the broker, who does not accept what nobody has seen."""
+        """Send all acknowledgements. No record may be accepted that the user has not seen."""
         with self.parts.buffer.lock:
             self.driver.now = time.monotonic()
             self.planner.flush()
@@ -121,7 +121,7 @@ class Scene:
         assert self.model.violations == []
 
     def check_end(self) -> None:
-        """Everything is seen once, in order, and accepted."""
+        """Check that every record was seen once, in order, and accepted."""
         self.send()
         assert self.seen == list(range(len(self.model.logs[0])))
         assert sorted(offset for _, offset in self.model.accepted) == self.seen

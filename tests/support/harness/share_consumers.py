@@ -1,4 +1,4 @@
-"""Share consumers of either kind behind one blocking face, and settings of share groups."""
+"""Share consumers of both kinds behind one blocking interface, and settings of share groups."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ MakeShareConsumer = Callable[..., AnyShareConsumer]
 
 
 class BlockingAsyncShareConsumer(BlockingAsyncConsumer):
-    """An AsyncShareConsumer on a loop of its own, which runs while a call is under way."""
+    """An AsyncShareConsumer with its own event loop, which runs during each call."""
 
     def __init__(self, config: Any = None, /, **settings: Any) -> None:
         self._loop = asyncio.new_event_loop()
-        self._consumer = AsyncShareConsumer(config, **settings)  # type: ignore[assignment]  # it looks like the other
+        self._consumer = AsyncShareConsumer(config, **settings)  # type: ignore[assignment]  # same interface
 
 
 SHARE_KINDS: dict[str, MakeShareConsumer] = {"sync": ShareConsumer, "async": BlockingAsyncShareConsumer}
 
 
 def share_group(servers: str, **settings: object) -> str:
-    """A new group that starts at the beginning of its topics, with settings as `share_record_lock_duration_ms=1000`."""
+    """A new group that starts at the beginning, with settings such as `share_record_lock_duration_ms=1000`."""
     group = unique("share")
     configure_group(servers, group, **({"share_auto_offset_reset": "earliest"} | settings))
     return group
 
 
 def put(servers: str, topic: str, records: Iterable[Outgoing], **settings: object) -> None:
-    """Writes them, by a producer that is quicker to start than one that is idempotent."""
+    """Write records with a non-idempotent producer, which starts faster."""
     write(servers, topic, records, **({"acks": 1} | settings))
 
 
@@ -45,7 +45,7 @@ def offsets(records: Records | list[Record]) -> list[int]:
 
 
 def poll_some(consumer: AnyShareConsumer, timeout: float = 60.0, **options: Any) -> Records:
-    """What the first poll returns that returns anything."""
+    """The records of the first poll that returns any."""
     deadline = time.monotonic() + timeout
     while True:
         records: Records = consumer.poll(0.5, **options)
@@ -55,7 +55,7 @@ def poll_some(consumer: AnyShareConsumer, timeout: float = 60.0, **options: Any)
 
 
 def poll_nothing(consumer: AnyShareConsumer, seconds: float) -> None:
-    """There is nothing for this consumer."""
+    """Check that polls return no records for `seconds`."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         records = consumer.poll(left)

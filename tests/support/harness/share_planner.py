@@ -1,4 +1,4 @@
-"""A share consumer's planner with models of brokers, and the time."""
+"""SharePlanner with models of brokers and a virtual clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T0 = TopicPartition("t", 0)
 
 
 class SharePlannerDriver:
-    """A planner, one or two brokers, and the time."""
+    """A planner, one or two brokers, and a virtual clock."""
 
     def __init__(self, *models: Model, can_renew: bool = True, **settings: Any) -> None:
         self.now = 100.0
@@ -45,7 +45,7 @@ class SharePlannerDriver:
             buffer_records(self.planner, arrival, *model.decode(arrival), self.now)
 
     def step(self) -> list[ShareRequest]:
-        """All that is to be sent now, to all brokers at the same time, and the answers."""
+        """Send all due requests to all brokers at the same time, and handle the responses."""
         sent = []
         while round := [request for node in self.models if (request := self.planner.plan(node, self.now))]:
             sent += round
@@ -56,7 +56,9 @@ class SharePlannerDriver:
             self.now += max(request.size.wait for request in round)
         else:
             for node in self.models:
-                assert self.planner.next_wake(node, self.now) > self.now, "nothing to send, and no rest either"
+                assert self.planner.next_wake(node, self.now) > self.now, (
+                    "nothing to send, but the planner does not wait"
+                )
         self.requests += sent
         return sent
 
@@ -70,7 +72,7 @@ class SharePlannerDriver:
             if not self.step():
                 break
         self.planner.poll_ends()
-        return records  # type: ignore[return-value]  # the model makes no others
+        return records  # type: ignore[return-value]  # the model has no other type
 
     def lose(self, node: int = 1) -> None:
         self.models[node].disconnected()

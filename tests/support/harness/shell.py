@@ -1,4 +1,4 @@
-"""The command line, called in this process: what it exits with, and what it says where."""
+"""The command line, called in this process: exit code, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Done:
 
     @property
     def rows(self) -> list[list[str]]:
-        """A table, a list for each line, its head included."""
+        """The table as a list of rows, including its header."""
         return [line.split() for line in self.text.splitlines()]
 
 

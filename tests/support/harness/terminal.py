@@ -1,4 +1,4 @@
-"""The command line on a terminal of a given size: what a person sees, and types."""
+"""The command line in a terminal of a given size: its screen and its keyboard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 _DEADLINE = 60.0
-# What decides whether rich and click take it for a terminal, and how large that is.
+# Variables by which rich and click detect a terminal and its size.
 _OVERRIDES = ("LINES", "COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "CI")
 
 
@@ -26,14 +26,14 @@ class Terminal:
         self.seen = ""
 
     def read_until(self, text: str, within: float = _DEADLINE) -> str:
-        """All that was shown so far, when `text` is part of it."""
+        """Wait until `text` is shown; return everything shown so far."""
         deadline = time.monotonic() + within
         while text not in self.seen:
             assert self._read(deadline), f"no {text!r} in {self.seen!r}"
         return self.seen
 
     def read_rest(self) -> str:
-        """All that was shown, when the command has ended."""
+        """Wait until the command ends; return everything shown."""
         deadline = time.monotonic() + _DEADLINE
         while self._read(deadline):
             pass
@@ -45,7 +45,7 @@ class Terminal:
         assert ready, f"nothing more in time after {self.seen!r}"
         try:
             data = os.read(self._ours, 65_536)
-        except OSError:  # Linux: nobody has the other end any more
+        except OSError:  # Linux: the other end is closed
             return False
         self.seen += data.decode(errors="replace")
         return bool(data)
@@ -56,7 +56,7 @@ class Terminal:
 
 @contextlib.contextmanager
 def terminal(*args: str, command: Sequence[str] | None = None, rows: int = 24, columns: int = 80) -> Iterator[Terminal]:
-    """`headrace` with these arguments, or another command, with a terminal of its own as its three streams."""
+    """`headrace` with these arguments, or another command, in its own terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in _OVERRIDES} | {"TERM": "xterm"}

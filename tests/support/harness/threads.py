@@ -1,4 +1,4 @@
-"""No test leaves a thread behind that receives from a broker: each one holds a socket, and the broker's side of it."""
+"""No test leaves a receiving thread behind. Each one holds a socket and the broker's side of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-_ENDS_WITHIN = 30.0  # seconds. The thread ends at once; a busy machine may hold it up
+_ENDS_WITHIN = 30.0  # seconds; the thread ends at once, but a busy machine may delay it
 
 
 def receiving_threads() -> set[threading.Thread]:
@@ -25,7 +25,7 @@ def threads_that_stay(threads: set[threading.Thread]) -> set[threading.Thread]:
 
 @pytest.fixture(autouse=True)
 def no_receiving_thread_is_left() -> Iterator[None]:
-    """Is set up before the fixtures of the test, so it ends after them. Consumers of wider fixtures exist before it."""
+    """This fixture is set up before those of the test and ends after them. Consumers of wider fixtures do not count."""
     before = receiving_threads()
     yield
     _close_idle_consumers()
@@ -34,7 +34,7 @@ def no_receiving_thread_is_left() -> Iterator[None]:
 
 
 def _close_idle_consumers() -> None:
-    """A Spark task that a test runs in this process keeps its consumer for the next task, as in a Python worker."""
+    """A Spark task in this process keeps its consumer for the next task, as in a Python worker."""
     reader = sys.modules.get("headrace.spark.worker.reader")
     if reader is not None:
         while reader._idle_consumers:

@@ -1,4 +1,4 @@
-"""A world for transactions: a model of the coordinator and the logs, a network with faults, and a user's program."""
+"""A simulation of transactions: a model of the coordinator and the logs, a faulty network, and a user's program."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from headrace.errors import HeadraceError, NetworkError, RequestTimeoutError, Tr
 from headrace.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
-OFFSETS = TopicPartition("offsets of the group", 0)  # a log as well: its records are the numbers of transactions
+OFFSETS = TopicPartition("offsets of the group", 0)  # also a log, whose records are transaction numbers
 S = TransactionState
 
 
 class Log:
-    """A partition. Records are recognized by their name, as real ones are by their sequence numbers."""
+    """A partition. Duplicate records are detected by name, as brokers detect them by sequence number."""
 
     def __init__(self) -> None:
         self.identity = ProducerIdentity(0, -1)
@@ -47,7 +47,7 @@ class Log:
 
 
 class Coordinator:
-    """Of one transactional id, with the logs."""
+    """The coordinator of one transactional id, with the logs."""
 
     def __init__(self, last_epoch: int) -> None:
         self.last_epoch = last_epoch
@@ -56,7 +56,7 @@ class Coordinator:
         self.previous: ProducerIdentity | None = None
         self.marker = self.current
         self.partitions: set[TopicPartition] = set()
-        self.version = 0  # of the transaction's requests: they must not be mixed
+        self.version = 0  # of the transaction's requests, which must not mix versions
         self.logs = {tp: Log() for tp in (*PARTITIONS, OFFSETS)}
 
     def _bump(self) -> None:
@@ -65,7 +65,7 @@ class Coordinator:
         self.current = ProducerIdentity(pid, epoch + 1) if epoch < self.last_epoch else ProducerIdentity(pid + 1, 0)
 
     def _prepare(self, result: str, *, bumps: bool) -> None:
-        # The marker's epoch fences late batches. If the next producer id is a new one, it still is of the old one.
+        # The marker's epoch fences late batches. It belongs to the old producer id, even if a new id follows.
         pid, epoch = self.current
         self.marker = ProducerIdentity(pid, epoch + 1) if bumps else self.current
         self.state = f"Prepare{result}"
@@ -73,7 +73,7 @@ class Coordinator:
             self._bump()
 
     def complete(self) -> None:
-        """The markers are written."""
+        """Write the markers."""
         if self.state.startswith("Prepare"):
             for tp in self.partitions:
                 self.logs[tp].end(self.marker, self.state == "PrepareCommit")
@@ -101,7 +101,7 @@ class Coordinator:
             return E.concurrent_transactions, None
         self._bump()
         if identity.producer_id < 0:
-            self.previous = None  # a new producer: the one before cannot claim that this was its own attempt
+            self.previous = None  # a new producer: the previous one cannot claim this as its own retry
         self.state = "Empty"
         return E.none, self.current
 
@@ -161,7 +161,7 @@ def error_of(call: Callable[[], None]) -> TransactionError | None:
 class Batch:
     partition: TopicPartition
     record: str
-    identity: ProducerIdentity | None = None  # from its first attempt on
+    identity: ProducerIdentity | None = None  # set by its first attempt
     is_on_wire: bool = False
 
 
@@ -171,10 +171,10 @@ class Transaction:
     records: set[str] = dataclasses.field(default_factory=set)
     result: str = "open"  # committing, committed, aborted, unknown
     is_broken: bool = False  # a batch failed
-    is_commit_lost: bool = False  # an EndTxn(commit) was not answered
+    is_commit_lost: bool = False  # an EndTxn(commit) got no response
 
     def failed(self) -> None:
-        """A commit that fails is no commit, unless an earlier attempt of it has arrived."""
+        """A failed commit is an abort, unless an earlier attempt has reached the coordinator."""
         self.result = "unknown" if self.is_commit_lost else "aborted"
 
 
@@ -183,19 +183,19 @@ class World:
         self.dice = random.Random(seed)
         self.coordinator = Coordinator(self.dice.choice([3, 30000, 30000]))
         self.version = self.dice.choice([1, 2])
-        self.is_upgraded = self.dice.random() < 0.5  # some time
+        self.is_upgraded = self.dice.random() < 0.5  # at some point
         self.manager = TransactionManager("id", 60_000)
         self.request: TransactionRequest | None = None
-        self.batches: list[Batch] = []  # neither answered nor given up
-        self.late: list[tuple[object, int]] = []  # requests that still arrive, with their version
+        self.batches: list[Batch] = []  # without a response, and not given up
+        self.late: list[tuple[object, int]] = []  # delayed requests, with their version
         self.places = {"transaction": 0, "group": 0}
         self.found = dict(self.places)
         self.transactions: list[Transaction] = []
-        self.waiting = ""  # the user's call that has not returned; it may have timed out
-        self.excuses: set[str] = set()  # why a fatal error is allowed
-        self.danger = self.dice.choice([0.1, 0.4, 1.0])  # how many faults there are
-        self.completing = self.dice.choice([0.3, 0.05])  # how soon the coordinator has written all markers
-        self.lateness = self.dice.choice([0.2, 0.02])  # how soon late requests arrive
+        self.waiting = ""  # the user's pending call; it may have timed out
+        self.excuses: set[str] = set()  # reasons that allow a fatal error
+        self.danger = self.dice.choice([0.1, 0.4, 1.0])  # the rate of faults
+        self.completing = self.dice.choice([0.3, 0.05])  # the rate at which the coordinator completes transactions
+        self.lateness = self.dice.choice([0.2, 0.02])  # the rate at which late requests arrive
         self.is_calm = False
         self.is_fenced = False
         self.is_add_lost = False
@@ -205,7 +205,7 @@ class World:
         return not self.is_calm and self.dice.random() < likely * self.danger
 
     def fate(self) -> float:
-        """Of a request: 1.0 means that nothing goes wrong."""
+        """The fate of a request: 1.0 means no fault."""
         return self.dice.random() if self.chance(1.0) else 1.0
 
     def step(self) -> None:
@@ -223,7 +223,7 @@ class World:
     # -- the user ------------------------------------------------------------------------------------------------
 
     def use(self) -> None:
-        """The user's program. A call that timed out is called again."""
+        """One step of the user's program. A call that timed out is called again."""
         manager = self.manager
         if self.is_dead:
             return
@@ -317,7 +317,7 @@ class World:
         version = 2 if self.manager.produce_versions.highest > 11 else 1
         fate = self.fate()
         batch.is_on_wire = False
-        if fate < 0.1:  # late, and nobody waits for the answer
+        if fate < 0.1:  # delayed, and its response is ignored
             self.late.append((dataclasses.replace(batch), version))
             return
         if fate < 0.15:
@@ -352,21 +352,21 @@ class World:
         assert self.request is None, "two requests in flight"
         self.request = request
         if request.api is TransactionApi.INIT_PRODUCER_ID and self.manager.identity is not None:
-            assert request.fields["producer_id"] >= 0, "it would fence its successor"
+            assert request.fields["producer_id"] >= 0, "this would fence a newer producer"
         if request.api is TransactionApi.END:
-            assert not self.batches, "EndTxn before all batches were answered"
+            assert not self.batches, "EndTxn before the responses of all batches"
             if request.fields["committed"]:
-                assert self.transactions[-1].result == "committing", "a commit that the user did not ask for"
+                assert self.transactions[-1].result == "committing", "a commit that the user did not request"
                 assert not self.transactions[-1].is_broken, "a commit without all records"
 
     def carry(self) -> None:
-        """The request in flight arrives, or not; it is answered, or not."""
+        """Deliver the request in flight, or lose it; deliver its response, or lose that."""
         request = self.request
         if request is None:
             return
         self.request = None
         fate = self.fate()
-        # With version 1 the coordinator cannot tell which transaction a late EndTxn is for.
+        # With version 1, the coordinator cannot know which transaction a late EndTxn belongs to.
         if fate < 0.1 and self.may_be_late(request):
             self.late.append((request, request.versions.highest))
             step = self.manager.failed(request, RequestTimeoutError("late"))
@@ -375,7 +375,7 @@ class World:
         else:
             code, identity = self.handle(request, is_faulty=True)
             if fate < 0.25:
-                step = self.manager.failed(request, NetworkError("the answer is lost"))
+                step = self.manager.failed(request, NetworkError("the response is lost"))
             elif request.api in (TransactionApi.ADD_PARTITIONS, TransactionApi.COMMIT_OFFSETS):
                 step = self.manager.answered_partitions(request, dict.fromkeys(request.partitions, code))
             else:
@@ -413,7 +413,7 @@ class World:
             return code, following
         if is_faulty and self.chance(0.05):
             if self.is_add_lost:
-                self.excuses.add("an addition was refused after one that got lost")
+                self.excuses.add("a partition was rejected after an earlier request was lost")
             return E.group_authorization_failed, None
         if api is TransactionApi.COMMIT_OFFSETS:
             version = 2 if request.versions.highest == 5 else 1
@@ -445,7 +445,7 @@ class World:
             self.excuses.add("the transaction timed out")
 
     def fence(self) -> None:
-        """Another producer of the same id starts."""
+        """Start another producer with the same transactional id."""
         if self.dice.random() < 0.2:
             self.excuses.add("fenced")
             code, _ = self.coordinator.init(ProducerIdentity(-1, -1))
@@ -469,8 +469,8 @@ class World:
                 assert seen == transaction.records, f"transaction {transaction.number} is lost"
 
     def finish(self) -> None:
-        """Without further faults the user's program gets out of every state. Then late requests arrive, and what is
-        still open times out."""
+        """Without further faults, the user's program must leave every state. Then late requests arrive, and open
+        transactions time out."""
         self.is_calm = True
         for _ in range(3000):
             at_rest = not self.waiting and self.manager.state in (S.READY, S.FATAL_ERROR, S.UNINITIALIZED)

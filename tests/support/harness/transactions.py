@@ -56,7 +56,7 @@ def ready() -> TransactionManager:
 
 
 def begun(version: int = 2, *partitions: TopicPartition) -> TransactionManager:
-    """In a transaction that has these partitions."""
+    """A manager in a transaction with these partitions."""
     manager = ready()
     manager.begin(version)
     for partition in partitions:
@@ -85,7 +85,7 @@ def abortable(version: int = 2) -> TransactionManager:
 
 
 def not_initialized() -> TransactionManager:
-    """The first InitProducerId was denied."""
+    """A manager whose first InitProducerId was denied."""
     manager = initializing()
     manager.answered(take(manager, A.INIT_PRODUCER_ID), E.transactional_id_authorization_failed)
     with pytest.raises(TransactionAbortableError, match=r"Call begin\(\) again"):
@@ -100,7 +100,7 @@ def fatal() -> TransactionManager:
 
 
 def committed_late() -> TransactionManager:
-    """The user's commit has timed out, and then the transaction was committed."""
+    """A manager whose transaction was committed after the user's commit() had timed out."""
     manager = committing()
     manager.answered(take(manager, A.END), E.none, ProducerIdentity(7, 1))
     return manager
@@ -117,7 +117,7 @@ CALLS: dict[str, Callable[[TransactionManager], None]] = {
 
 
 def waiting(api: TransactionApi) -> tuple[TransactionManager, TransactionRequest]:
-    """A machine with this request in flight."""
+    """A manager with this request in flight."""
     if api is A.INIT_PRODUCER_ID:
         manager = initializing()
     elif api is A.END:

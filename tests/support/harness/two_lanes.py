@@ -1,4 +1,4 @@
-"""Consumers with a live lane and a backlog lane, and what their two commit logs have."""
+"""Consumers with a live lane and a backlog lane, and the contents of their two commit logs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from support.harness.groups import WAYS
 
 _TIMEOUT = 30.0
 
-# Nothing is committed but by the test.
+# Only the test commits.
 BY_HAND: dict[str, Any] = {"enable_parallel_rebalance": True, "enable_auto_commit": False}
 
 
 def laned(make: MakeConsumer, servers: str, group: str, topic: str, **settings: Any) -> AnyConsumer:
-    """Reads partition 0 of the topic in two lanes, by assignment: a new one can take over at once."""
+    """Consumes partition 0 of the topic in two lanes, by assignment, so that a new consumer can take over at once."""
     consumer = make(
         bootstrap_servers=servers, group_id=group, **(BY_HAND | {"auto_offset_reset": "earliest"} | settings)
     )
@@ -34,7 +34,7 @@ def laned(make: MakeConsumer, servers: str, group: str, topic: str, **settings: 
 
 
 def read_in_two_lanes(make: MakeConsumer, servers: str, tp: TopicPartition) -> tuple[str, AnyConsumer]:
-    """A group that had committed 70, and a consumer that has read the backlog from 70 to 120, and 120 to 130 live."""
+    """A group that had committed 70, and a consumer that has read [70, 120) as backlog and [120, 130) live."""
     group = behind(servers, tp, 70, 120)
     consumer = laned(make, servers, group, tp.topic)
     assert consumer.position(tp) == 120
@@ -46,7 +46,7 @@ def read_in_two_lanes(make: MakeConsumer, servers: str, tp: TopicPartition) -> t
 def two_lane_member(
     make: MakeConsumer, servers: str, group: str, topic: str, way: str | None = None, **settings: Any
 ) -> AnyConsumer:
-    """The same as a member of the group."""
+    """Like `laned`, as a member of the group."""
     listener = settings.pop("listener", None)
     chosen = BY_HAND | (WAYS[way] if way else {}) | {"auto_offset_reset": "earliest"} | settings
     consumer = make(bootstrap_servers=servers, group_id=group, **chosen)
@@ -55,7 +55,7 @@ def two_lane_member(
 
 
 def commit_of(servers: str, group: str, tp: TopicPartition) -> OffsetAndMetadata | None:
-    """As it lies in the log of the group. (confluent-kafka does not read all of its text.)"""
+    """The commit in the group's log. (confluent-kafka does not read all of its metadata.)"""
     with Consumer(bootstrap_servers=servers, group_id=group) as reader:
         runtime = reader._parts.lifecycle.start()
 
@@ -72,13 +72,13 @@ def commit_of(servers: str, group: str, tp: TopicPartition) -> OffsetAndMetadata
 
 
 def both_logs(servers: str, group: str, tp: TopicPartition) -> tuple[CommitMark | None, CommitMark | None]:
-    """What the first and the second commit log say."""
+    """The marks in the first and in the second commit log."""
     first, second = commit_of(servers, group, tp), commit_of(servers, group + BACKLOG_SUFFIX, tp)
     return None if first is None else CommitMark.read(first), None if second is None else CommitMark.read(second)
 
 
 def open_ranges(mark: CommitMark) -> list[tuple[int, int]]:
-    """Those of its token."""
+    """The open ranges of the mark's token."""
     return mark.done.open(0, mark.offset) if mark.token else []
 
 
@@ -87,12 +87,12 @@ def offsets(records: Iterable[Record], lane: str | None = None, partition: int =
 
 
 def grow(servers: str, tp: TopicPartition, to: int, start: int = 0) -> None:
-    """Writes the records from `start` to before `to`; a record's value is its number."""
+    """Write the records from `start` to before `to`. A record's value is its number."""
     write(servers, tp.topic, numbered(to - start, tp.partition, start))
 
 
 def crash(consumer: AnyConsumer) -> None:
-    """It is gone: nothing is committed, nobody is told. Its connections break."""
+    """Crash the consumer: it commits nothing, does not leave the group, and its connections break."""
     inner = consumer if isinstance(consumer, Consumer) else consumer._consumer
     inner._parts.guard.close()
     with warnings.catch_warnings():
@@ -101,7 +101,7 @@ def crash(consumer: AnyConsumer) -> None:
 
 
 def behind(servers: str, tp: TopicPartition, committed: int, end: int) -> str:
-    """A group that has committed the one offset, in a log that goes on to the other."""
+    """A group that has committed `committed`, in a log that ends at `end`."""
     group = unique("g")
     grow(servers, tp, end)
     commit_plainly(servers, group, tp, committed)
@@ -109,14 +109,14 @@ def behind(servers: str, tp: TopicPartition, committed: int, end: int) -> str:
 
 
 def commit_plainly(servers: str, group: str, tp: TopicPartition, offset: int) -> None:
-    """As a client of another make does."""
+    """Commit like another Kafka client, without metadata."""
     other = ConfluentConsumer({**client_settings(servers), "group.id": group, "enable.auto.commit": False})
     other.commit(offsets=[ConfluentPartition(tp.topic, tp.partition, offset)], asynchronous=False)
     other.close()
 
 
 def read_by_confluent(servers: str, group: str, tp: TopicPartition, count: int) -> list[int]:
-    """The offsets of the next records, as a client of another make goes on in the group's place."""
+    """The offsets of the next records that confluent-kafka reads as a member of the group."""
     other = ConfluentConsumer(
         {**client_settings(servers), "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"}
     )

@@ -1,4 +1,4 @@
-"""A consumer with two lanes (KIP-333) and no broker: what its commit logs have is in memory."""
+"""A consumer with two lanes (KIP-333) and in-memory commit logs. No broker runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class CommitLog:
-    """A coordinator that takes commits. While `gate` is closed, they wait."""
+    """A coordinator that accepts commits. They wait while `gate` is closed."""
 
     def __init__(self) -> None:
         self.group = "g"
@@ -89,7 +89,7 @@ class Scene:
         self.first.has[TP] = self.lanes.first.commit
 
     def read(self, live: int, beside: int) -> None:
-        """Both lanes have handed out all before."""
+        """Both lanes have delivered all records before these offsets."""
         with self.buffer.lock:
             self.state.seek(Position(live))
             self.backlog.assignment.state(TP).position = Position(beside)
@@ -121,7 +121,7 @@ def fill(state: PartitionState, offset: int, count: int) -> None:
 
 
 class Log:
-    """Its end, and where epochs end in it."""
+    """A log with its end and the end of an epoch."""
 
     def __init__(self, end: int, epoch_end: EpochEnd | HeadraceError) -> None:
         self.end = end
@@ -136,7 +136,7 @@ class Log:
 
 
 def set_log(at: Scene, log: Log) -> None:
-    """What leaders say of it, when positions are asked for."""
+    """Set the offsets that leaders return to the consumer."""
     start = at.engine.positions._start
     assert isinstance(start, TwoLaneStart)
     at.engine.positions._offsets = start._offsets = log  # type: ignore[assignment]

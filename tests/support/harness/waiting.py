@@ -1,4 +1,4 @@
-"""Waits that end: for a condition, or with a failure that says what was waited for."""
+"""Waits with a deadline. A failure names the condition that was not met."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def wait_for(what: str, look: Callable[[], T], timeout: float = 60.0, every: float = 0.02) -> T:
-    """The first true value that `look` returns. Fails when there is none in time."""
+    """Return the first true value of `look`. Fail if there is none in time."""
     deadline = time.monotonic() + timeout
     while True:
         found = look()
@@ -18,4 +18,4 @@ def wait_for(what: str, look: Callable[[], T], timeout: float = 60.0, every: flo
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {timeout:g} s, last seen {found!r}")
-        time.sleep(every)  # between two looks, for what gives no event
+        time.sleep(every)  # polling, for conditions without an event

@@ -1,4 +1,4 @@
-"""What is wrong to give to a public method, parameter by parameter.
+"""Wrong arguments of public methods, parameter by parameter.
 
 `OF_CONSUMERS` and `OF_SHARE_CONSUMERS` have every public method, with every parameter. A test compares them with the
 classes, so a new method or parameter needs its row.
@@ -21,21 +21,23 @@ from headrace.errors import StateError
 TOPIC = "wrong-arguments"
 TP = TopicPartition(TOPIC, 0)
 
-# Each with what is raised; ConfigError is a ValueError.
+# A wrong value and the error it raises. ConfigError is a ValueError.
 Wrong = tuple[Any, type[Exception]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """`right` is what else has to be given; `wrong` what is tried, by the name of the parameter."""
+    """`wrong` has the values to try, by parameter; `right` the other required arguments."""
 
     wrong: Mapping[str, Sequence[Wrong]] = dataclasses.field(default_factory=dict)
     right: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    without: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what is not given beside a parameter
-    alone: bool = False  # of a consumer that has not subscribed
+    without: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # the argument to omit when this parameter is given
+    alone: bool = False  # call it on a consumer without a subscription
 
     def calls(self, function: Any) -> list[tuple[str, Any, tuple[Any, ...], dict[str, Any], type[Exception]]]:
-        """Name of the parameter, wrong value, positional and keyword arguments, what is raised."""
+        """Tuples of parameter name, wrong value, positional arguments, keyword arguments, expected error."""
         parameters = inspect.signature(function).parameters
         found = []
         for name, values in self.wrong.items():
@@ -44,7 +46,7 @@ class Method:
                 given.pop(self.without.get(name, ""), None)
                 keywords = {n: v for n, v in given.items() if parameters[n].kind is inspect.Parameter.KEYWORD_ONLY}
                 positional = [n for n in parameters if n in given and n not in keywords]
-                # What stands before it and is not given has its default.
+                # Earlier parameters that are not given have their defaults.
                 before = list(parameters)[: max((list(parameters).index(n) for n in positional), default=-1) + 1]
                 args = tuple(given.get(n, parameters[n].default) for n in before)
                 found.append((name, value, args, keywords, error))

@@ -1,11 +1,11 @@
-"""All commits that a group's coordinator ever took, from its log: the topic __consumer_offsets.
+"""All commits that a group's coordinator accepted, from the topic __consumer_offsets.
 
-Nothing is missed there, as it would be by asking for the committed offsets now and then. The log is compacted only
-when it has grown by 100 MB, which no test does.
+The log has every commit, while polling for committed offsets would miss some. It is compacted only after it has grown
+by 100 MB, which no test reaches.
 
-    key     int16 version (0 or 1), string group, string topic, int32 partition; other versions are of other things
-    value   int16 version, int64 offset, from version 3 on int32 leader epoch, string metadata, ...; null where the
-            offset was deleted. From version 4 on a string's length is a varint, and one more than it is
+    key     int16 version (0 or 1), string group, string topic, int32 partition; other versions are no commits
+    value   int16 version, int64 offset, from version 3 on int32 leader epoch, string metadata, ...; null if the offset
+            was deleted. From version 4 on a string's length is a varint, plus one
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Commit:
 
 
 def partition_of(group: str, partitions: int) -> int:
-    """The partition of the topic that has a group; its leader is the group's coordinator."""
+    """The partition of __consumer_offsets for a group. Its leader is the group's coordinator."""
     number = 0
     for unit in group.encode("utf-16-be")[1::2]:  # Java's hashCode; the names of tests are ASCII
         number = (number * 31 + unit) & 0xFFFFFFFF
@@ -45,7 +45,7 @@ def partition_of(group: str, partitions: int) -> int:
 
 
 def names_on(partition: int, partitions: int, prefix: str) -> Iterator[str]:
-    """Names of groups that one coordinator has, and the next one when it dies."""
+    """Names of groups with the same coordinator, also after it fails over."""
     while True:
         name = unique(prefix)
         if partition_of(name, partitions) == partition:
@@ -53,7 +53,7 @@ def names_on(partition: int, partitions: int, prefix: str) -> Iterator[str]:
 
 
 def commit_history(bootstrap_servers: str, group: str) -> list[Commit]:
-    """In the order in which they were taken."""
+    """The commits in the order in which the coordinator accepted them."""
     settings = {"group.id": "historian", "enable.auto.commit": False, "enable.partition.eof": True}
     reader = Consumer({**client_settings(bootstrap_servers), **settings})
     try:
@@ -62,7 +62,7 @@ def commit_history(bootstrap_servers: str, group: str) -> list[Commit]:
         _, end = bounds_of(reader, tp)
         reader.assign([tp])
         commits: list[Commit] = []
-        # Other groups may go on writing: it ends where the log ended, or, behind a transaction's marker, with the log.
+        # Other groups may keep writing, so stop at the log end seen first, or at the current end if that was a marker.
         while True:
             message = reader.poll(_TIMEOUT)
             assert message is not None, f"{tp} could not be read"

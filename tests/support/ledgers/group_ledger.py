@@ -1,21 +1,21 @@
-"""What became of every record of a topic that a group read, from what its members said.
+"""The fate of every record of a topic that a group consumes, from the events of its members.
 
-A *stint* is the time in which a member owns a partition: from the assignment until it is revoked or lost, or the
-member is closed or gone. It knows what was read and committed in it.
+An *ownership* is the time in which a member owns a partition: from its assignment until it is revoked or lost, or the
+member is closed or ends. It has the offsets read and committed in that time.
 
-    unread      offsets that no stint has
-    repeats     offsets that two stints have, or one has twice
-    stutters    those that one has twice
-    broken      repeats of what an earlier stint had committed: a hand-over in order does not lead to them
-    overlaps    two members that owned a partition at the same moment
-    strays      what was read by a member that did not own the partition
-    at rest     just these members are there, and each partition has one owner; their shares differ by one at most
+    unread      offsets in no ownership
+    repeats     offsets in two ownerships, or twice in one
+    stutters    offsets twice in one ownership
+    broken      repeats of offsets that an earlier ownership had committed: an orderly hand-over does not cause them
+    overlaps    two members that owned a partition at the same time
+    strays      offsets read by a member that did not own the partition
+    stable      exactly these members are present, each partition has one owner, and the counts differ by at most one
 
-A repeat that is not broken is at-least-once at work: the earlier owner was killed, or its commits were refused, as its
-stint's `uncommitted` shows. Java's VerifiableConsumer does the latter: during a cooperative rebalance it goes on
-reading, the coordinator refuses its commits, and it does not try them again before it gives the partition up.
+Repeats that are not broken are allowed by at-least-once delivery: the earlier owner was killed, or its commits were
+rejected, as its `uncommitted` shows. The latter happens to Java's VerifiableConsumer: during a cooperative rebalance it
+keeps consuming, the coordinator rejects its commits, and it does not retry them before the revoke.
 
-Nothing here waits or reads a clock. Each member's events must come in its own order; members may come in any order.
+Nothing here waits or reads a clock. Each member's events must come in order; different members may interleave.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Stint:
     ending: Ending | None = None
     ranges: list[tuple[int, int]] = field(default_factory=list)
     committed: int = 0
-    """The next offset to read, by the last commit that went well."""
+    """The offset of the last successful commit."""
 
     @property
     def read_to(self) -> int:
@@ -59,13 +59,13 @@ class Stint:
 
     @property
     def uncommitted(self) -> int:
-        """How many of the offsets read were not committed."""
+        """The number of offsets that were read and not committed."""
         return sum(max(0, end - max(start, self.committed)) for start, end in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Offsets from `start` to before `end` that were read in both stints, which may be one and the same."""
+    """Offsets from `start` to before `end` that were read in both ownerships, which may be the same one."""
 
     tp: TopicAndPartition
     start: int
@@ -172,7 +172,7 @@ class Ledger:
         return whole and sum(sizes) == len(self.partitions) and max(sizes) - min(sizes) <= 1
 
     def overlaps(self) -> list[tuple[Stint, Stint]]:
-        """Times are of one clock in milliseconds; who gives a partition up says so before another can get it."""
+        """All times are of one clock, and a member reports a revoke before another member can own the partition."""
         found = []
         for stints in self._by_partition().values():
             stints.sort(key=lambda stint: (stint.begun, stint.over is None, stint.over or 0))
@@ -184,7 +184,7 @@ class Ledger:
     # -- records -------------------------------------------------------------------------------------------------
 
     def count(self) -> int:
-        """How many records were read, repeats included."""
+        """The number of records read, including repeats."""
         return sum(end - start for stint in self.stints for start, end in stint.ranges)
 
     def unread(self, ends: Mapping[TopicAndPartition, int]) -> list[tuple[TopicAndPartition, int, int]]:

@@ -1,18 +1,18 @@
-"""What became of the records of a topic that members with two lanes read, from what they said and the two commit logs.
+"""The fate of every record that members with two lanes consume, from their events and the two commit logs.
 
     started                         the consumer exists
-    assigned, gave_up               a listener was called
+    assigned, gave_up               a rebalance listener was called
     handed                          records that a poll returned, as ranges with their lanes
-    done                            of those, what counts as done now; without commit.mode=done all that was handed
-    committed, refused, closed      a commit, and close(), have returned
-    rests                           from now on it reads nothing
+    done                            records that are done now; without commit.mode=done all records that were handed out
+    committed, refused, closed      a commit or close() has returned
+    rests                           the member stops reading
 
-A *stint* is a life's time with a partition. What must hold:
+A *life* is one process of a member. An *ownership* is the time in which it owns a partition. Invariants:
 
-    at least once         all that was written was handed out
-    never too much        whatever both logs say is done was done by then, after each commit of either of them
-    no more than needed   what was committed when a stint began is not handed out in it
-    once in a stint       and its live lane is beyond all of its backlog lane
+    at least once               every written record was handed out
+    no false commits            after each commit, all offsets that both logs mark as done were done by then
+    no needless redelivery      offsets committed before an ownership are not handed out in it
+    once in an ownership        no record is handed out twice, and the live lane is beyond the backlog lane
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Stint:
     lanes: dict[str | None, OffsetSet] = field(default_factory=dict)
     twice: list[Range] = field(default_factory=list)
     committed: OffsetSet = _NOTHING
-    """When it began."""
+    """The done offsets in both logs at its start."""
 
     @property
     def handed(self) -> OffsetSet:
@@ -57,7 +57,7 @@ class Stint:
 
 @dataclass(frozen=True, slots=True)
 class LaneCommit:
-    """A commit of one of the two logs of a partition."""
+    """A commit of a partition in one of the two logs."""
 
     at: int
     is_second: bool
@@ -67,7 +67,7 @@ class LaneCommit:
 
 
 def lane_commits(bootstrap_servers: str, group: str) -> list[LaneCommit]:
-    """All of both logs, in the order in which they were taken."""
+    """All commits of both logs, in the order in which they were accepted."""
     found = [
         LaneCommit(each.at, is_second, each.tp[1], _mark(each), each.metadata)
         for is_second, name in ((False, group), (True, group + BACKLOG_SUFFIX))
@@ -81,7 +81,7 @@ def _mark(commit: Commit) -> CommitMark:
 
 
 class Logs:
-    """What both logs have of each partition."""
+    """The current marks of each partition in both logs."""
 
     def __init__(self, commits: Iterable[LaneCommit] = ()) -> None:
         self.marks: dict[tuple[int, bool], CommitMark] = {}
@@ -98,8 +98,8 @@ class Logs:
         return self.marks.get((partition, True))
 
     def done(self, partition: int) -> OffsetSet:
-        """As the proposal has it, and not by headrace's own function, which is what is tested: what the first log says,
-        and the second one's progress in the ranges of the token that it names."""
+        """The done offsets as KIP-333 defines them: those of the first log, and the progress of the second log in the
+        ranges of the same token. This does not use headrace's own function, which is under test."""
         first, second = self.first(partition), self.second(partition)
         if first is None:
             return _NOTHING
@@ -109,7 +109,7 @@ class Logs:
 
 
 class LaneLedger:
-    """Takes each life's words in its own order."""
+    """Takes the events of each life in order."""
 
     def __init__(self) -> None:
         self.stints: list[Stint] = []
@@ -117,7 +117,7 @@ class LaneLedger:
         self._finished: list[tuple[int, int, int, int]] = []  # when, partition, start, end
 
     def take(self, name: str, said: Mapping[str, Any], *, only_done: bool = False) -> None:
-        """`only_done`: this member says itself what is done."""
+        """Take an event. `only_done`: the member reports done records itself."""
         life = (name, said["life"])
         match said["name"]:
             case "assigned":
@@ -136,11 +136,11 @@ class LaneLedger:
             self._finished += [(said["at"], partition, start, end) for _, partition, start, end in said["runs"]]
 
     def owned(self, names: Collection[str]) -> set[int]:
-        """The partitions that these members have, if they are alive."""
+        """The partitions that these members own."""
         return {partition for (name, _), partition in self._open if name in names}
 
     def handed(self, partition: int) -> OffsetSet:
-        """By anybody."""
+        """The offsets that any member has handed out."""
         together = _NOTHING
         for stint in self.stints:
             if stint.partition == partition:
@@ -148,32 +148,32 @@ class LaneLedger:
         return together
 
     def in_hands(self, names: Collection[str], partition: int) -> OffsetSet:
-        """What the partition's owner, the newest one among these members, has handed out. Also while they talk."""
+        """The offsets that the partition's newest owner of these members has handed out. Safe while events arrive."""
         stints = [stint for (life, _), stint in list(self._open.items()) if life[0] in names]
         own = [stint for stint in stints if stint.partition == partition]
         return max(own, key=lambda stint: stint.begun).handed if own else _NOTHING
 
     def count(self, lane: str) -> int:
-        """How many records came by a lane, repeats included."""
+        """The number of records of a lane, including repeats."""
         return sum(_size(stint.lanes.get(lane, _NOTHING)) for stint in self.stints)
 
     def missing(self, ends: Mapping[int, int]) -> dict[int, list[Range]]:
-        """What was written and never handed out."""
+        """Offsets that were written and never handed out."""
         found = {partition: self.handed(partition).open(0, end) for partition, end in ends.items()}
         return {partition: ranges for partition, ranges in found.items() if ranges}
 
-    # -- judgements ------------------------------------------------------------------------------------------------
+    # -- checks ----------------------------------------------------------------------------------------------------
 
     def check_stints(self) -> None:
         for stint in self.stints:
-            assert not stint.twice, f"twice in one stint: {stint}"
+            assert not stint.twice, f"handed out twice in one ownership: {stint}"
             backlog, live = stint.lanes.get("backlog"), stint.lanes.get("live")
             if backlog is not None and live is not None:
                 first_live = (live - _NOTHING)[0][0]
                 assert backlog.frontier <= first_live, f"the lanes overlap: {stint}"
 
     def check_commits(self, commits: Iterable[LaneCommit], before: Mapping[int, OffsetSet] | None = None) -> None:
-        """`before`: what was done of the partitions by others than these members."""
+        """`before`: offsets that were done before these members started."""
         done = defaultdict(lambda: _NOTHING, before or {})
         logs = Logs()
         events: list[tuple[int, int, Any]] = [(each[0], 0, each) for each in self._finished]
@@ -183,7 +183,7 @@ class LaneLedger:
             if isinstance(event, LaneCommit):
                 logs.take(event)
                 too_much = logs.done(event.partition) - done[event.partition]
-                assert not too_much, f"{event} says that {too_much} is done, and it is not"
+                assert not too_much, f"{event} marks {too_much} as done, but it is not"
             elif isinstance(event, Stint):
                 event.committed = logs.done(event.partition)
             else:
@@ -191,11 +191,11 @@ class LaneLedger:
                 done[partition] = done[partition].with_done(start, end)
         for stint in self.stints:
             again = (stint.handed & stint.committed) - _NOTHING
-            assert not again, f"{again} was committed, and handed out again: {stint}"
+            assert not again, f"{again} was committed and handed out again: {stint}"
 
     def repeats(self) -> tuple[int, int]:
-        """How many records were handed out again, and how many might have been: of each stint, what others had handed
-        out and not committed. After `check_commits`."""
+        """The number of repeated records, and the largest number that is allowed: for each ownership, the offsets that
+        earlier ones had handed out and not committed. Call `check_commits` first."""
         earlier: dict[int, OffsetSet] = defaultdict(lambda: _NOTHING)
         repeated = uncommitted = 0
         for stint in sorted(self.stints, key=lambda each: each.begun):

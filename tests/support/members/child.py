@@ -1,4 +1,4 @@
-"""A process that a test starts, listens to, and kills, pauses or stops. It does not outlive this one."""
+"""A child process that a test starts, reads, and kills, pauses or stops. It does not outlive this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Child:
     def __init__(self, command: Sequence[str]) -> None:
         self._output, theirs = os.pipe()
         try:
-            # In the directory of the tests, where `-m support...` finds its module.
+            # In the tests directory, so that `-m support...` finds its module.
             self.process = GuardedProcess(command, output=theirs, cwd=_TESTS)
         except BaseException:
             os.close(self._output)
@@ -31,12 +31,12 @@ class Child:
             os.close(theirs)
 
     def lines(self) -> Iterator[str]:
-        """What it writes, until it is gone. Once. Who is killed may leave half a line."""
+        """The lines of output until the process ends; call it once. A killed process may leave half a line."""
         with os.fdopen(self._output, encoding="utf-8", errors="replace") as lines:
             yield from lines
 
     def terminate(self) -> None:
-        """Asks it to close its consumer and end; does not wait."""
+        """Ask the process to close its consumer and exit, without waiting for it."""
         self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -52,7 +52,7 @@ class Child:
 def wait_for_news(
     news: threading.Condition, what: str, look: Callable[[], T], report: Callable[[], str], timeout: float = TIMEOUT
 ) -> T:
-    """The first true value of `look`, which is asked after all news, with the lock of `news` held."""
+    """Return the first true value of `look`, which is called after each notification with the lock of `news` held."""
     deadline = time.monotonic() + timeout
     with news:
         while not (found := look()):

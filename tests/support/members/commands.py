@@ -1,7 +1,7 @@
-"""The command lines of members: Java's VerifiableConsumer, confluent-kafka and headrace, all behaving alike.
+"""Command lines of members: Java's VerifiableConsumer, confluent-kafka and headrace, with the same behaviour.
 
-Each subscribes to one topic, reads from the beginning where nothing is committed, commits what it has read before it
-polls again or gives a partition up, and prints what it does (see `members/events.py`).
+Each subscribes to one topic, starts at the beginning if nothing is committed, commits its records before the next poll
+and before a revoke, and prints its events (see `members/events.py`).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _JAVA_ASSIGNORS = {
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a group's members have in common. `strategy` None: the protocol of KIP-848."""
+    """The settings that all members of a group share. `strategy` None means KIP-848."""
 
     bootstrap_servers: str
     group: str
     topic: str
     strategy: str | None
     settings: Mapping[str, object] = field(default_factory=dict)
-    """Settings that all three clients know by the same name."""
+    """Settings that have the same name in all three clients."""
 
     def config(self, name: str) -> dict[str, object]:
-        """All settings of a member, by the names that librdkafka and headrace share with Java."""
+        """All settings of a member, with the names that librdkafka, headrace and Java share."""
         if self.strategy is None:
             protocol: dict[str, object] = {"group.protocol": "consumer"}
         else:
-            # Members hear of a rebalance with a heartbeat.
+            # Members learn about a rebalance from a heartbeat.
             protocol = {
                 "partition.assignment.strategy": self.strategy,
                 "heartbeat.interval.ms": 100,

@@ -1,6 +1,6 @@
-"""Members that died, and whose group hears of it at once. Its coordinator finds out when the session has timed out.
+"""Removal of dead members from their group. Normally the coordinator notices only when the session times out.
 
-So sessions are as long as a busy machine needs, and nobody waits for their end.
+This way sessions can be as long as a busy machine needs, and no test waits for their end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LEAVE = -1
 
 
 def remove_member(bootstrap_servers: str, group: str, client_id: str) -> None:
-    """The group is without the members of that client id when this returns."""
+    """Remove the members with this client id from the group."""
     asyncio.run(_remove_member(bootstrap_servers, group, client_id))
 
 
@@ -36,7 +36,7 @@ async def _remove_member(bootstrap_servers: str, group: str, client_id: str) -> 
 
 
 def _leave(kind: str, group: str, member_id: str) -> Send:
-    """As the dead one would have said it."""
+    """The leave request of the dead member."""
     settings = GroupSettings(group)
     if kind == "classic":
         return leave(settings, member_id, "it died")

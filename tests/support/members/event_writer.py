@@ -1,4 +1,4 @@
-"""Writes the events of `members/events.py` for a member in Python, and knows what it has yet to commit."""
+"""Writes the events of `members/events.py` for a Python member, and tracks its uncommitted offsets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from support.members.events import TopicAndPartition, milliseconds
 
 
 class EventWriter:
-    """The order is that of VerifiableConsumer: records are told of first, then committed, and that is told of.
+    """The order is that of VerifiableConsumer: report the records, commit them, report the commit.
 
-    What could not be committed is tried again the next time, until its partition is given up.
+    A failed commit is retried the next time, until the partition is revoked.
     """
 
     def __init__(self, commit: Callable[[Mapping[TopicAndPartition, int]], None], refusal: type[Exception]) -> None:
@@ -37,7 +37,7 @@ class EventWriter:
             self._due |= {tp: read[-1] + 1 for tp, read in offsets.items()}
 
     def settle(self) -> None:
-        """Commits what was read."""
+        """Commit the offsets that were read."""
         if not self._due:
             return
         try:
@@ -87,6 +87,6 @@ def _fields_of(tp: TopicAndPartition) -> dict[str, object]:
 
 
 def _say(name: str, **fields: object) -> None:
-    """One line, in one write: a reader never sees half of it."""
+    """Write one line at once, so that a reader never sees half of it."""
     sys.stdout.write(json.dumps({"timestamp": milliseconds(), "name": name, **fields}) + "\n")
     sys.stdout.flush()

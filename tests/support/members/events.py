@@ -1,13 +1,13 @@
-"""What the members of a group say about themselves: JSON lines, in the words of Kafka's VerifiableConsumer.
+"""Events of group members: JSON lines in the format of Kafka's VerifiableConsumer.
 
     startup_complete                           the consumer exists
-    partitions_assigned, partitions_revoked    a listener was called; revoked: before the partitions are given up
-    partitions_lost                            the same without a chance to commit (Java's says "revoked" for it)
+    partitions_assigned, partitions_revoked    a listener was called; revoked: before the partitions are released
+    partitions_lost                            a listener was called without a chance to commit (Java prints "revoked")
     records_consumed                           offsets that a poll returned, a range for each partition
-    offsets_committed                          what a commit brought
+    offsets_committed                          the result of a commit
     shutdown_complete                          the consumer is closed
 
-Java's members speak so by themselves, ours through `members/event_writer.py`.
+Java's members print these themselves, ours with `members/event_writer.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Offsets from the first to before the second, all of them, for each partition."""
+    """All offsets from the first to before the second, for each partition."""
 
     at: int
     ranges: Mapping[TopicAndPartition, tuple[int, int]]
@@ -62,14 +62,14 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The consumer was closed, in order."""
+    """The consumer was closed properly."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The process is gone. Said by whoever watches it."""
+    """The process has ended. Reported by its parent."""
 
     at: int
 
@@ -78,12 +78,12 @@ Event = Started | Assigned | Revoked | Lost | Read | Committed | Closed | Ended
 
 
 def milliseconds() -> int:
-    """Now, as Java's members give it: the clock that all processes of a machine share."""
+    """Now, like Java's timestamps: the clock that all processes of a machine share."""
     return time.time_ns() // 1_000_000
 
 
 def parse(line: str) -> Event | None:
-    """The event in a line of output; None for a line that has none (a log line, an event nobody needs)."""
+    """The event in a line of output; None if there is none (a log line, or an event that is not used)."""
     if not line.startswith("{"):
         return None
     said = json.loads(line)
@@ -99,7 +99,7 @@ def parse(line: str) -> Event | None:
             return Lost(at, _partitions_in(said))
         case "records_consumed":
             for each in said["partitions"]:
-                # A summary tells the offsets only where they have no gaps, as in a log without transactions.
+                # A summary determines the offsets only if they have no gaps, as in a log without transactions.
                 assert each["count"] == each["maxOffset"] - each["minOffset"] + 1, f"gaps in {each}"
             return Read(
                 at, {(e["topic"], e["partition"]): (e["minOffset"], e["maxOffset"] + 1) for e in said["partitions"]}

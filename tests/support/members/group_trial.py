@@ -1,11 +1,11 @@
-"""A group of headrace members that is put to the test while its topic is written to, and what must hold in the end.
+"""A group of headrace members under test while its topic is written to, and the invariants at the end.
 
-    nothing unread      every record was read by a member
-    in order            between an assignment and its end a partition is read on without a gap or a step back
-    nothing committed   is read again by another member (`Ledger.broken`), and nothing by one that does not own it
-    no false commits    a partition's committed offset never goes back, and never over a record that nobody had read
+    nothing unread       every record was read by a member
+    in order             within an ownership, a partition is read without gaps and without going back
+    no broken repeats    no committed record is read by another member (`Ledger.broken`), none by a non-owner
+    no false commits     a partition's committed offset never decreases, and never passes an unread record
 
-The last one is looked up in the coordinator's own log.
+The last one is checked in the coordinator's own log.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from support.members.events import Assigned, Committed, Lost, Read, Revoked, Top
 from support.members.processes import Peer, Peers
 
 WAYS: Mapping[str, str | None] = {"eager": "range", "cooperative": "cooperative-sticky", "consumer": None}
-"""The ways in which a group shares partitions out, and their strategies. None: KIP-848."""
+"""The rebalance protocols, with their assignment strategies. None means KIP-848."""
 
 _TIMEOUT = 60.0
-_LIMIT = 2_000_000  # records: hours; nobody gets there
+_LIMIT = 2_000_000  # records: enough for hours
 _PAUSE = 0.03
-_HEARTBEAT = 100  # milliseconds; in a KIP-848 group the broker's affair
+_HEARTBEAT = 100  # milliseconds; in a KIP-848 group the broker decides
 
 
 class GroupTrial:
-    """One group, and a topic of its own.
+    """One group with its own topic.
 
     :param way: one of `WAYS`.
     :param session: its session timeout in seconds.
-    :param replication: of the topic. Above 1, all but one of the replicas have to have a record.
-    :param settings: of all members.
+    :param replication: replication factor of the topic. Above 1, all replicas but one must have a record.
+    :param settings: settings of all members.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class GroupTrial:
         self.topic = topic = admin.create(
             f"trial-{way}", partitions, replication=replication, min_insync_replicas=max(1, replication - 1)
         )
-        # What is tried again must neither be doubled nor overtaken, for a record's value is its offset. Idempotence is
-        # not enough: a leader that has refused the first of several requests takes the second one as a beginning.
-        # Each request is copied to every replica, and so are the commits that follow: rather more in one of them.
+        # A record's value is its offset, so retries must neither duplicate nor reorder. Idempotence is not enough: a
+        # leader that has rejected the first of several requests accepts the second one as the first. Requests with more
+        # records are fewer, since each request and each commit after it is copied to every replica.
         bundle = 1 if replication == 1 else 10
         self._writer = SteadyWriter(
             bootstrap_servers,
@@ -112,26 +112,26 @@ class GroupTrial:
         )
 
     def start_all(self, *names: str) -> list[Peer]:
-        """Returns when they are the group, no rebalance is under way, and records flow."""
+        """Start members; return when they are the group, no rebalance is in progress, and all consume."""
         members = [self.start(name) for name in names]
         self.wait_flowing(members)
-        self.wait_state("STABLE")  # a cooperative group has a second round, in which nothing may change
+        self.wait_state("STABLE")  # a cooperative group has a second rebalance, which may change nothing
         self.wait_flowing(members)
         return members
 
     def wait_flowing(self, members: Iterable[Peer], timeout: float = _TIMEOUT) -> None:
-        """Until these are the group, at rest, and have read and committed since now."""
+        """Wait until exactly these members form a stable group and have committed since now."""
         members = list(members)
         since = milliseconds()
         names = [member.name for member in members]
         self.peers.wait(
-            f"{names} at rest and committing",
+            f"{names} stable and committing",
             lambda: self.ledger.at_rest(names) and all(self.committed_at(member) >= since for member in members),
             timeout,
         )
 
     def committed_at(self, member: Peer) -> int:
-        """When it had last committed something of each partition that it owns."""
+        """The earliest of the last commits of the partitions that the member owns; 0 if one has none."""
         missing = set(self.ledger.owned(member.name))
         at = milliseconds()
         for event in reversed(member.events):
@@ -143,7 +143,7 @@ class GroupTrial:
         return 0 if missing else at
 
     def hold(self, *members: Peer, busy: bool = False) -> None:
-        """They are in user code when this returns, between reading and committing, and stay there."""
+        """Stop the members in user code, between reading and committing. They are there when this returns."""
         before = {member: member.said.count("held") for member in members}
         for member in members:
             member.process.send_signal(signal.SIGQUIT if busy else signal.SIGUSR1)
@@ -151,20 +151,20 @@ class GroupTrial:
             wait_for(f"{member.name} is held", functools.partial(_is_held_again, member, times), _TIMEOUT)
 
     def hold_assigning(self, members: Iterable[Peer]) -> None:
-        """Whoever leads the group stays in its assignor the next time."""
+        """Stop the group leader in its assignor at the next rebalance."""
         for member in members:
             member.process.send_signal(signal.SIGHUP)
 
     def wait_assigning(self, members: Iterable[Peer]) -> None:
         members = list(members)
-        # No event tells of it, nor of anything else while a group rebalances.
-        wait_for("the leader shares out", lambda: any("assigning" in member.said for member in members), _TIMEOUT)
+        # There is no event for it, nor any other event during a rebalance.
+        wait_for("the leader's assignor", lambda: any("assigning" in member.said for member in members), _TIMEOUT)
 
     def release(self, *members: Peer) -> None:
         for member in members:
             member.process.send_signal(signal.SIGUSR2)
 
-    # -- what happened -------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------
 
     def stints_since(self, at: int, partitions: Collection[TopicAndPartition] | None = None) -> list[Stint]:
         return [
@@ -174,7 +174,7 @@ class GroupTrial:
         ]
 
     def changes_since(self, at: int) -> list[tuple[str, Assigned | Revoked | Lost]]:
-        """What listeners heard, as far as it was about a partition."""
+        """Calls of listeners with at least one partition."""
         return [
             (peer.name, event)
             for peer in self.peers
@@ -186,13 +186,13 @@ class GroupTrial:
         return [why for name, why in self.ledger.refused if name == member.name]
 
     def described(self) -> tuple[str, set[str]]:
-        """The group's state and the names of its members, as its coordinator has them."""
+        """The group's state and the client ids of its members, according to the coordinator."""
         found = self._client.describe_consumer_groups([self.group])[self.group].result(_TIMEOUT)
         return found.state.name, {member.client_id for member in found.members}
 
     def wait_state(self, state: str, members: Iterable[Peer] | None = None, timeout: float = _TIMEOUT) -> None:
-        """Until the coordinator says so, and, if they are given, that these are its members. It hears of what they have
-        taken a moment after the ledger has."""
+        """Wait until the coordinator reports this state and, if given, exactly these members. It learns about assigned
+        partitions a moment after the ledger."""
         names = None if members is None else {member.name for member in members}
         deadline = time.monotonic() + timeout
         while True:
@@ -201,18 +201,18 @@ class GroupTrial:
                 found = now, there = self.described()
                 if now == state and names in (None, there):
                     return
-            except KafkaException as problem:  # there is no coordinator for a moment
+            except KafkaException as problem:  # the coordinator is moving
                 found = problem
             if time.monotonic() > deadline:
                 raise AssertionError(f"{state} {names}: not within {timeout:g} s, but {found}\n{self.peers.report()}")
-            time.sleep(0.05)  # between two looks: the coordinator gives no event
+            time.sleep(0.05)  # polling, since the coordinator gives no event
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     def finish(self, *members: Peer) -> None:
-        """No more is written, everything is read, then the members close. Checks what must hold."""
+        """Stop writing, wait until everything is read, close the members, and check the invariants."""
         ends = self._writer.finish()
-        self.peers.wait("all is read", lambda: not self.ledger.unread(ends), _TIMEOUT)
+        self.peers.wait("all records read", lambda: not self.ledger.unread(ends), _TIMEOUT)
         self.peers.stop(*members)
         ledger = self.ledger
         assert ledger.unread(ends) == []
@@ -244,19 +244,19 @@ def _is_held_again(member: Peer, times: int) -> bool:
 
 
 class Progress:
-    """Up to which offset all of a partition was read, as time goes on.
+    """The offset up to which a partition was read completely, over time.
 
-    :param reads: time, start and end of each, by time.
+    :param reads: (time, start, end) of each read, ordered by time.
     """
 
     def __init__(self, reads: Sequence[tuple[int, int, int]]) -> None:
         self._reads = reads
         self._next = 0
         self._done = 0
-        self._beyond: set[tuple[int, int]] = set()  # a gap is before them
+        self._beyond: set[tuple[int, int]] = set()  # after a gap
 
     def at(self, time: int) -> int:
-        """Times must not go back."""
+        """The offset at this time. Times must not decrease between calls."""
         while self._next < len(self._reads) and self._reads[self._next][0] <= time:
             _, start, end = self._reads[self._next]
             self._beyond.add((start, end))
@@ -270,7 +270,7 @@ class Progress:
 
 
 def at_once(scenarios: Mapping[str, Callable[[], None]]) -> None:
-    """Runs them in threads: most of what they do is waiting."""
+    """Run the scenarios in threads. They mostly wait."""
     with ThreadPoolExecutor(len(scenarios)) as threads:
         running = {name: threads.submit(scenario) for name, scenario in scenarios.items()}
     failures = []
@@ -278,12 +278,12 @@ def at_once(scenarios: Mapping[str, Callable[[], None]]) -> None:
         if (failure := result.exception()) is not None:
             failure.add_note(f"in: {name}")
             failures.append(failure)
-    # Who waited for one that failed has nothing to say.
+    # A broken barrier only means that another scenario failed.
     telling = [failure for failure in failures if not isinstance(failure, BrokenBarrierError)] or failures
     if telling:
         raise telling[0] if len(telling) == 1 else BaseExceptionGroup("several failed", telling)
 
 
 def in_all_ways(scenario: Callable[[str], None]) -> None:
-    """Runs it with a group of each way, all at the same time."""
+    """Run the scenario with a group of each rebalance protocol, all at the same time."""
     at_once({way: functools.partial(scenario, way) for way in WAYS})

@@ -1,14 +1,14 @@
-"""Points at which a consumer with two lanes kills itself, for `programs/two_lane_member.py`.
+"""Points at which a consumer with two lanes kills its process, for `programs/two_lane_member.py`.
 
-before the token        what both logs say is read; the token is made, and nothing written
-after the token         it is committed; nobody was told, nothing of the live lane handed out
-before both logs        a commit is about to begin
-between both logs       the second log has the backlog's progress, the first one not the live lane's offset
-after both logs         all is committed, and the user not told yet
-a revoke is asked for   the group wants partitions back, and nothing was done about it
-before the listener     they are committed, and the listener not told yet
-before the final commit     the listener was told; the first log still has the token
-after the final commit      the first log has a plain offset; the group does not know that the partitions are given up
+before the token            both logs were read and the token was created; nothing is committed
+after the token             the token is committed; the live lane has handed out nothing
+before both logs            a commit is about to start
+between both logs           the second log has the backlog's progress, the first not yet the live lane's offset
+after both logs             everything is committed; the user's call has not returned
+a revoke is asked for       the group has requested a revoke; nothing has happened yet
+before the listener         the revoked partitions are committed; the listener was not called yet
+before the final commit     the listener was called; the first log still has the token
+after the final commit      the first log has a plain offset; the group does not know about the revoke yet
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX
 def die(where: str) -> None:
     os.write(2, f"dies: {where}\n".encode())
     os.kill(os.getpid(), signal.SIGKILL)
-    signal.pause()  # the signal is on its way, to whatever thread
+    signal.pause()  # until the signal arrives
 
 
 def place(point: str) -> None:
-    """From now on this process does not get past the point."""
+    """Make this process kill itself when it reaches the point."""
     POINTS[point](point)
 
 

@@ -1,8 +1,7 @@
-"""Members of a group as child processes, with one ledger for all that they say.
+"""Members of a group as child processes, with one ledger for all their events.
 
-A `Peer` is started, and then stopped in order (SIGTERM), killed, paused or resumed. Reading threads put its events into
-the ledger; `Peers.wait` waits for whatever one wants to see there. None of them outlives the `with` block, nor this
-process, however it ends.
+A `Peer` is started, and then stopped properly (SIGTERM), killed, paused or resumed. Reader threads put its events into
+the ledger; `Peers.wait` waits for a condition there. No child outlives the `with` block or this process.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ _REMEMBERED_LINES = 40
 
 
 class Peer(Child):
-    """One member. Made by `Peers.start`."""
+    """One member, created by `Peers.start`."""
 
     def __init__(self, name: str, command: Sequence[str], take: Callable[[str, Event], None]) -> None:
         self.name = name
         self.events: list[Event] = []
         self.said: deque[str] = deque(maxlen=_REMEMBERED_LINES)
-        """The last lines that were no events."""
+        """The last lines of output that are no events."""
         self._take = take
         self._tells = "support.programs.headrace_member" in command
         super().__init__(command)
         self._reader = threading.Thread(target=self._read, name=f"peer {name}", daemon=True)
 
     def listen(self) -> None:
-        """From now on its events are taken."""
+        """Start to take its events."""
         self._reader.start()
 
     def _read(self) -> None:
@@ -54,17 +53,17 @@ class Peer(Child):
             self._take(self.name, Ended(milliseconds()))
 
     def ask_for_state(self, timeout: float = 3.0) -> None:
-        """A member of ours says what its fetching stands on, among the other lines."""
+        """Make a headrace member print the state of its fetching among its other lines."""
         if not self._tells or self.gone:
             return
         self.process.send_signal(signal.SIGUSR1)
         deadline = time.monotonic() + timeout
         while not any(line == "state: told" for line in self.said) and time.monotonic() < deadline:
-            time.sleep(0.02)  # between two looks at what it has said
+            time.sleep(0.02)  # polling its output
 
     @property
     def closed(self) -> bool:
-        """It has closed its consumer in order."""
+        """Whether it has closed its consumer properly."""
         return any(isinstance(event, Closed) for event in self.events)
 
     @property
@@ -72,7 +71,7 @@ class Peer(Child):
         return bool(self.events) and isinstance(self.events[-1], Ended)
 
     def end(self) -> None:
-        """Whatever it is doing: it is gone when this returns."""
+        """Kill the process and wait for its end."""
         self.process.close()
         self._reader.join()
 
@@ -80,7 +79,7 @@ class Peer(Child):
 class Peers:
     """The members of one group, past and present.
 
-    :param partitions: those of the topics that the group reads.
+    :param partitions: the partitions of the topics that the group consumes.
     """
 
     def __init__(self, partitions: Iterable[TopicAndPartition]) -> None:
@@ -91,18 +90,18 @@ class Peers:
 
     @property
     def directory(self) -> Path:
-        """For files that members need."""
+        """A directory for files of members."""
         return Path(self._scratch.name)
 
     def start(self, name: str, command: Sequence[str]) -> Peer:
-        """Starts a member, without waiting until it is one. A name is used once."""
+        """Start a member without waiting until it has joined. Names must be unique."""
         assert name not in self._peers, name
         self._peers[name] = peer = Peer(name, command, self._take)
         peer.listen()
         return peer
 
     def __iter__(self) -> Iterator[Peer]:
-        """All that were started."""
+        """All members that were started."""
         return iter(self._peers.values())
 
     def _take(self, name: str, event: Event) -> None:
@@ -114,20 +113,20 @@ class Peers:
     # -- waiting -------------------------------------------------------------------------------------------------
 
     def wait(self, what: str, look: Callable[[], T], timeout: float = TIMEOUT) -> T:
-        """The first true value of `look`, which is asked after every event. Fails when there is none in time."""
+        """Return the first true value of `look`, which is called after every event. Fail if there is none in time."""
         return wait_for_news(self._news, what, look, self.report, timeout)
 
     def wait_at_rest(self, members: Iterable[Peer], timeout: float = TIMEOUT) -> None:
-        """Until these are the group, and each partition has one owner."""
+        """Wait until exactly these members form the group and each partition has one owner."""
         names = [member.name for member in members]
-        self.wait(f"at rest with {names}", lambda: self.ledger.at_rest(names), timeout)
+        self.wait(f"a stable group of {names}", lambda: self.ledger.at_rest(names), timeout)
 
     def wait_flowing(self, timeout: float = TIMEOUT) -> None:
-        """Until all owners have read from, and committed, each partition that they own now."""
+        """Wait until all owners have read and committed each partition that they own now."""
         self.wait("all owners read", lambda: all(stint.committed for stint in self.ledger.open_stints()), timeout)
 
     def stop(self, *peers: Peer, timeout: float = TIMEOUT) -> None:
-        """In order, all at once: their consumers are closed and the processes gone when this returns."""
+        """Stop members properly, all at once. Their consumers are closed and their processes gone when this returns."""
         for peer in peers:
             peer.terminate()
         for peer in peers:
@@ -135,7 +134,7 @@ class Peers:
             assert peer.closed, f"{peer.name} ended without closing its consumer\n{self.report()}"
 
     def report(self) -> str:
-        """For whoever has to find out why a wait was in vain."""
+        """The state of all members, for failure messages."""
         lines = []
         for peer in self._peers.values():
             peer.ask_for_state()

@@ -1,9 +1,9 @@
-"""Faults by chance: each round something happens to a member of each group and, often, to a broker.
+"""Random faults: each round something happens to a member of each group and, often, to a broker.
 
-In a round all faults are made at once; then what was paused or held goes on, who died is replaced, the broker comes
-back, and every group has to come to rest and commit. `GroupTrial.finish` checks all that was read and committed.
+In a round all faults happen at once. Then paused members resume, dead ones are replaced, the broker is restarted, and
+every group must become stable and commit. `GroupTrial.finish` checks all reads and commits.
 
-The same seed makes the same choices. What they lead to depends on the machine as well.
+The same seed makes the same choices. Their consequences also depend on the machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TIMEOUT = 60.0
 
 
 class FaultedGroup:
-    """A group, with those who are its members now."""
+    """A group with its current members."""
 
     def __init__(self, trial: GroupTrial, chance: random.Random) -> None:
         self.trial = trial
@@ -47,7 +47,7 @@ class FaultedGroup:
             self.members.append(self.trial.start(f"{module.split('_')[0]}-{self._names}", module))
 
     def suffer(self) -> str:
-        """One fault, or none."""
+        """Apply one fault, or none, and describe it."""
         victim = self._chance.choice(self.members)
         fault = self._chance.choice(("kill", "close", "pause", "join", "nothing"))
         if fault == "kill":

@@ -1,4 +1,4 @@
-"""Programs that tests start, and what is still running of them."""
+"""Programs that tests start, and processes that are still running."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-# Programs that a test sends SIGINT to begin with this. A test run in the background of a script inherits SIGINT as
-# ignored and would pass that on: Python then raises no KeyboardInterrupt.
+# The start of programs that get SIGINT from a test. A test run in the background of a script inherits SIGINT as
+# ignored and passes that on; Python then raises no KeyboardInterrupt.
 INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 SOURCE = Path(sys.modules["headrace"].__path__[0]).parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE)}
@@ -31,7 +31,7 @@ def eventually(condition: Callable[[], bool], within: float = 60.0) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.02)  # between two looks: another process gives no event
+        time.sleep(0.02)  # polling, since another process gives no event
     return True
 
 
@@ -46,7 +46,7 @@ def python(program: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def brokers_below(path: Path) -> list[int]:
-    """The pids of all processes whose command line speaks of `path`."""
+    """The pids of all processes whose command line contains `path`."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         if any(str(path) in part for part in process.info["cmdline"] or ()) and is_running(process.pid):

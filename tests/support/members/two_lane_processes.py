@@ -1,4 +1,4 @@
-"""Members with two lanes (`programs/two_lane_member.py`) as child processes, with one ledger for all that they say."""
+"""Members with two lanes (`programs/two_lane_member.py`) as child processes, with one ledger for their events."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from support.members.child import TIMEOUT, Child, T, wait_for_news
 
 
 class LaneMember(Child):
-    """One of them. Made by `LaneMembers.start`; its fields are read with the news held, or after its end."""
+    """One member, created by `LaneMembers.start`. Read its fields with the lock of the news held, or after its end."""
 
     def __init__(self, name: str, topic: str, plan: Mapping[str, Any]) -> None:
         self.name = name
         self.plan = plan
         self.words: list[str] = []
-        """What it said, without the details."""
+        """The names of its events."""
         self.other: deque[str] = deque(maxlen=200)
-        """Lines that are no words of it: a log, a traceback, where it kills itself."""
+        """Lines that are no events: log lines, a traceback, the crash point."""
         self.handed: dict[str | None, int] = {}
         self.is_gone = False
         super().__init__([sys.executable, "-m", "support.programs.two_lane_member", topic, json.dumps(plan)])
@@ -38,7 +38,7 @@ class LaneMembers:
         self._news = threading.Condition()
 
     def start(self, *, settings: Mapping[str, Any], **plan: Any) -> LaneMember:
-        """Its name is its client id, unless the settings have another one."""
+        """Start a member. Its name is its client id, unless the settings have another one."""
         name = f"member-{len(self._all) + 1}"
         member = LaneMember(name, self.topic, {"settings": {"client_id": name, **settings}, **plan})
         reader = threading.Thread(target=self._read, args=(member,), name=member.name, daemon=True)
@@ -68,14 +68,14 @@ class LaneMembers:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def wait(self, what: str, look: Callable[[], T], timeout: float = TIMEOUT) -> T:
-        """The first true value of `look`, which is asked after everything that a member says."""
+        """Return the first true value of `look`, which is called after every event."""
         return wait_for_news(self._news, what, look, self.report, timeout)
 
     def wait_gone(self, member: LaneMember) -> None:
         self.wait(f"{member.name} is gone", lambda: member.is_gone)
 
     def stop(self, *members: LaneMember) -> None:
-        """In order."""
+        """Stop the members properly and wait for their end."""
         for member in members:
             self.wait(f"{member.name} has started", lambda m=member: m.is_gone or "started" in m.words)  # type: ignore[misc]
             member.terminate()

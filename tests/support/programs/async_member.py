@@ -1,6 +1,6 @@
 """A member of a group with headrace's AsyncConsumer: `python -m support.programs.async_member TOPIC CONFIG`.
 
-It behaves as `headrace_member.py` does, and ends with an error if a record is not at the offset that it was written to.
+It behaves like `headrace_member.py`, and ends with an error if a record's value is not its offset.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A member of a group with confluent-kafka, as a program: `python -m support.programs.confluent_member TOPIC CONFIG`.
+"""A group member with confluent-kafka, as a program: `python -m support.programs.confluent_member TOPIC CONFIG`.
 
-It behaves as VerifiableConsumer does (see `members/commands.py`).
+It behaves like VerifiableConsumer (see `members/commands.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Member:
     def __init__(self, topic: str, config: dict[str, Any]) -> None:
         self._consumer = Consumer(config)
         self._events = EventWriter(self._commit, KafkaException)
-        # An assignment changes the one before, or replaces it.
+        # An assignment adds to the previous one, or replaces it.
         self._incremental = (
             config.get("group.protocol") == "consumer"
             or config.get("partition.assignment.strategy") == "cooperative-sticky"
@@ -68,7 +68,7 @@ class Member:
             if each.error:
                 raise KafkaException(each.error)
 
-    # Called from within poll(), with records taken and not yet told of, and from close().
+    # Called inside poll(), when records were taken but not reported yet, and inside close().
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._events.assigned(_partitions_in(partitions))

@@ -1,6 +1,6 @@
-"""A member of a group with headrace, as a program: `python -m support.programs.headrace_member TOPIC CONFIG`.
+"""A group member with headrace, as a program: `python -m support.programs.headrace_member TOPIC CONFIG`.
 
-It behaves as VerifiableConsumer does (see `members/commands.py`).
+It behaves like VerifiableConsumer (see `members/commands.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Member(RebalanceListener):
         self._events.closed()
 
     def tell_state(self, *_: object) -> None:
-        """In a signal handler, for whoever wants to know why nothing is read: what fetching stands on."""
+        """A signal handler that prints the state of fetching, to find out why nothing is read."""
         runtime, buffer = self._consumer._parts.lifecycle.runtime, self._consumer._parts.buffer
         names = ("phase", "in_flight", "fetch_offset", "position", "readable_end", "available", "undecoded")
         flags = ("withheld", "paused", "fault", "backoff_until")
@@ -57,12 +57,12 @@ class Member(RebalanceListener):
         print("state: told", flush=True)
 
     def work(self, records: Records) -> None:
-        """What is done with records before they are committed: nothing, here."""
+        """Processing of records before their commit. Subclasses override it."""
 
     def _commit(self, offsets: Mapping[TopicAndPartition, int]) -> None:
         self._consumer.commit({TopicPartition(*tp): offset for tp, offset in offsets.items()})
 
-    # Called from within poll() and close().
+    # Called inside poll() and close().
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         self._events.assigned(partitions)

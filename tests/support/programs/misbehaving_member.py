@@ -1,12 +1,12 @@
-"""A member with headrace that can be made to misbehave: `python -m support.programs.misbehaving_member TOPIC CONFIG`.
+"""A headrace member that can misbehave: `python -m support.programs.misbehaving_member TOPIC CONFIG`.
 
-    SIGUSR1   stay in user code after the next records, between reading and committing them: `held` is said then
-    SIGQUIT   the same, in a busy loop, as long work in Python or a livelock would be
-    SIGHUP    stay in the assignor when the group is shared out next, if this one leads it: `assigning` is said then
-    SIGUSR2   go on
+    SIGUSR1   stop in user code after the next records, between reading and committing, and print `held`
+    SIGQUIT   the same in a busy loop, like long Python work or a livelock
+    SIGHUP    stop in the assignor at the next rebalance, if this member is the leader, and print `assigning`
+    SIGUSR2   continue
     SIGTERM   close the consumer and end
 
-Otherwise it is `headrace_member.py`. It ends with an error if a record is not at the offset that it was written to.
+Otherwise it behaves like `headrace_member.py`. It ends with an error if a record's value is not its offset.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOK = 0.01
 
 
 class GatedAssignor:
-    """One of headrace's own, behind a gate."""
+    """One of headrace's assignors, which waits while the gate is closed."""
 
     def __init__(self, name: str) -> None:
         (self._own,) = assignors_of(name)
@@ -75,7 +75,7 @@ class MisbehavingMember(Member):
             _say("held")
             while self._is_held and self._running:
                 if not self._is_busy:
-                    time.sleep(_LOOK)  # between two looks: a signal changes what it looks at
+                    time.sleep(_LOOK)  # polling a flag that a signal handler sets
 
 
 def _say(word: str) -> None:

@@ -1,6 +1,6 @@
-"""A share consumer as a process of its own that takes records and then does nothing: `… servers group topic`.
+"""A share consumer process that acquires records and then does nothing: `… servers group topic`.
 
-It says what it holds in one line, and ends when it is killed.
+It prints its acquired records in one line and runs until it is killed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Both sources in one session: run as a program in the environment of `benchmarks.spark_peer`, prints JSON.
+"""Both sources in one Spark session: a program for the environment of `benchmarks.spark_peer` that prints JSON.
 
     python spark_compare.py '{"servers": …, "jars": …, "directory": …, "reads": …, …}'
 
-What is found is told as text: "the same, 123 rows", or what is different.
+Results are texts: "the same, 123 rows", or the difference.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Comparison:
         return {"kafka.bootstrap.servers": self.job["servers"], **options}
 
     def refuse(self, options: Options) -> list[bool]:
-        """Whether each of them refuses these options."""
+        """Whether each source rejects these options."""
         return [self._refuses(source, options) for source in SOURCES]
 
     def _refuses(self, source: str, options: Options) -> bool:
         try:
-            if source == "headrace":  # most of it without Spark's way to a Python worker
+            if source == "headrace":  # measured mostly without the way to a Python worker
                 SourceOptions.parse(self._with_servers(options), streaming=False)
             self._reader(source, options).count()
         except (PySparkException, Py4JJavaError, OptionError):
@@ -84,8 +84,7 @@ class Comparison:
         return False
 
     def reuse(self, source: str) -> dict[str, list[int]]:
-        """How many rows one DataFrame has, and how many after 50 more were written: in several uses, the first ones of
-        which have 100."""
+        """The row counts of one DataFrame in several uses: 100 at first, then after 50 more records were written."""
         topic = self.job["reused"][source]
         self._write(topic, 0, 100)
         frame = self._reader(source, {"subscribe": topic})
@@ -105,7 +104,7 @@ class Comparison:
     # -- streaming -------------------------------------------------------------------------------------------------
 
     def stream(self, name: str, options: Options) -> str:
-        """The same rows, in the same batches."""
+        """Compare rows and batches."""
         plans, rows = [], []
         for source in SOURCES:
             where = Path(self.job["directory"]) / f"{name}-{source}"
@@ -126,7 +125,8 @@ class Comparison:
     # -- a checkpoint of the one, resumed by the other ---------------------------------------------------------------
 
     def hand_over(self) -> str:
-        """To and fro, each of them also doing a batch that the other has planned and not done, as after a crash."""
+        """Resume one checkpoint with both sources in turn. Each also runs a batch that the other has planned but not
+        completed, as after a crash."""
         topic = self.job["handover"]
         where = Path(self.job["directory"]) / topic
         options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "60"}
@@ -159,13 +159,13 @@ def _difference(theirs: list[Row], ours: list[Row]) -> str:
 
 
 def _plan(where: Path) -> list[Any]:
-    """Where each batch ends."""
+    """The end offsets of each batch."""
     files = sorted((where / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
     return [json.loads(file.read_text().splitlines()[2]) for file in files]
 
 
 def _forget_last_batch(where: Path) -> None:
-    """As if the driver had died in it: its offsets are in the checkpoint, that it is done is not, nor in the sink."""
+    """As if the driver had died in the batch: the checkpoint has its offsets but no commit, and the sink no rows."""
     commits = where / "checkpoint" / "commits"
     last = max(int(file.name) for file in commits.glob("[0-9]*"))
     for directory in (commits, where / "out" / "_spark_metadata"):

@@ -1,4 +1,4 @@
-"""Both sinks in one session: run as a program in the environment of `benchmarks.spark_peer`, prints JSON.
+"""Both sinks in one Spark session: a program for the environment of `benchmarks.spark_peer` that prints JSON.
 
 python spark_compare_sinks.py '{"servers": …, "jars": …, "directory": …, "topics": {"kafka": …, "headrace": …}, …}'
 """
@@ -36,7 +36,7 @@ COLUMNS = {
     ),
     "other columns": ("cast(id as string) as key", "'v' as value", "id as offset", "current_timestamp() as timestamp"),
 }
-"""What is written, by both."""
+"""The columns to write with both sinks."""
 REFUSED: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "no value": (("'k' as key",), {}),
     "no topic": (("'v' as value",), {"topic": ""}),
@@ -82,7 +82,7 @@ class SinkComparison:
         data.write.format(sink).options(**self._options(sink, options)).mode("append").save()
 
     def _stream(self, sink: str) -> None:
-        """Records of a topic, with their headers."""
+        """Copy the records of a topic with their headers."""
         source = {"subscribe": self.job["source"], "startingOffsets": "earliest", "includeHeaders": "true"}
         loaded = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.job["servers"])
         loaded = loaded.options(**source).load().select("key", "value", "headers", "partition")

@@ -1,4 +1,4 @@
-"""A client of Spark Connect, with a server of its own: reads a topic as a batch and as a stream."""
+"""A Spark Connect client with its own server, which reads a topic as a batch and as a stream."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A driver that writes a topic into Parquet in two ways at a time, until it is killed or has read everything.
+"""A driver that writes a topic to Parquet with two queries at the same time, until it is killed or is finished.
 
-files/      the file sink, which keeps a log of what it has written
-batches/    foreachBatch: each batch replaces what is there under its number
+files/      the file sink, which keeps a log of its files
+batches/    foreachBatch: each batch replaces the files of the same batch number
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(job: dict[str, Any]) -> None:
     ]
     tell(running=True)
     while any(query.isActive for query in queries):
-        spark.streams.awaitAnyTermination()  # raises what has failed
+        spark.streams.awaitAnyTermination()  # raises the query's error
         spark.streams.resetTerminated()
     spark.stop()
 

@@ -1,7 +1,7 @@
-"""A driver with several queries of one topic, each into Parquet, until it is killed or all have come to their ends.
+"""A driver with several queries of one topic, each into Parquet, until it is killed or all have finished.
 
-files      the file sink, which keeps a log of what it has written
-added      foreachBatch: each batch is added, also one that is run again
+files      the file sink, which keeps a log of its files
+added      foreachBatch: each batch is appended, even one that is run again
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def main(job: dict[str, Any]) -> None:
 
 
 def _started(spark: SparkSession, name: str, job: dict[str, Any]) -> StreamingQuery:
-    """One after the other: each starts Python processes, which takes a while."""
+    """Start the queries one after the other: each starts Python processes, which takes a while."""
     query = started(lambda: _start(spark, name, Path(job["directory"]), job["ends"], **job["queries"][name]))
     deadline = time.monotonic() + DEADLINE
     while query.isActive and query.lastProgress is None and time.monotonic() < deadline:
-        time.sleep(0.1)  # between two looks: Spark gives no event for it
+        time.sleep(0.1)  # polling, since Spark gives no event for it
     return query
 
 

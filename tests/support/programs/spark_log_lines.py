@@ -1,4 +1,4 @@
-"""A driver that runs a batch query and a streaming query with options that mean nothing, at the log level ERROR."""
+"""A driver that runs a batch query and a streaming query with options without effect, at log level ERROR."""
 
 from __future__ import annotations
 

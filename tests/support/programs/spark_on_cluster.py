@@ -1,4 +1,4 @@
-"""A driver that reads a topic into Parquet on a cluster, with a gate in the middle."""
+"""A driver that writes a topic to Parquet on a cluster, with a gate in the middle of a batch."""
 
 from __future__ import annotations
 

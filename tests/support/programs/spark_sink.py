@@ -1,8 +1,8 @@
-"""A driver that copies a topic through the sink, until it has copied everything, is killed, or kills itself.
+"""A driver that copies a topic with the sink, until it has copied everything, is killed, or kills itself.
 
     python spark_sink.py '{"directory": …, "source": {…}, "sink": {…}, "crash": "after the decision", …}'
 
-A crash happens once, in the second batch: a file in the directory says that it has happened. `crash` is one of POINTS.
+A crash happens once, in the second batch; a file in the directory then marks it as done. `crash` is one of POINTS.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ POINTS = (
     "commit() after the decision",
     "a task after its last row",
 )
-"""Where the JVM is killed; in the last two: only a Python worker."""
+"""Where the JVM is killed. The last two kill only a Python worker."""
 CRASHING_BATCH = 1
 
 
 class CrashingWriter(DataSourceStreamArrowWriter):
-    """Kills the process of a task when its rows are written."""
+    """Kills the process of a task after its rows are written."""
 
     def __init__(self, writer: Any, marker: str) -> None:
         self.writer = writer
@@ -68,7 +68,7 @@ class CrashingWriter(DataSourceStreamArrowWriter):
 
 
 class CrashingSource(HeadraceSource):
-    """Runs in the driver's Python workers, and crashes where it is told."""
+    """Runs in the driver's Python workers and crashes at the chosen point."""
 
     point = ""
     marker = ""

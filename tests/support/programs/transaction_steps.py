@@ -2,7 +2,7 @@
 
 python -m support.programs.transaction_steps SERVERS FROM TO TRANSACTIONAL_ID GROUP STEP
 
-The steps: begin, send, flush, offsets, commit. It dies before the step that is named; with "none" it ends by itself.
+The steps: begin, send, flush, offsets, commit. It kills itself before STEP; with "none" it exits normally.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""A member of a group with `enable.parallel.rebalance`: `python -m support.programs.two_lane_member TOPIC PLAN`.
+"""A group member with `enable.parallel.rebalance`: `python -m support.programs.two_lane_member TOPIC PLAN`.
 
 The plan is a JSON object:
 
-    settings       those of the Consumer
+    settings       settings of the Consumer
     mode           "auto": auto-commit; "manual": a commit after each poll; "done": done() in any order, auto-commit
-    work           seconds that the records of a poll take
+    work           seconds of simulated work for the records of a poll
     crash          where it kills itself, one of `members/lane_crash_points.py`
-    before_commit  "manual" only: so many records of each lane have to be handed out before the first commit
-    rests          after the first commit, and some records more, it pauses all partitions and says `rests`
-    lives          a list of such numbers: that many lives one after the other, each of which ends in a SIGKILL after it
-                   has got so much, committed it, and then got more
+    before_commit  "manual" only: minimum number of records of each lane before the first commit
+    rests          after the first commit and some more records, it pauses all partitions and prints `rests`
+    lives          a list of `before_commit` values: one process after the other, each killed by SIGKILL after it has
+                   read that many records, committed them, and read some more
 
-What it says (see `lane_ledger.py`) it says before it acts on it, so what counts as done is known when it dies. It
-ends with an error if a record is not at the offset that it was written to. SIGTERM closes the consumer.
+It prints each event (see `lane_ledger.py`) before it acts on it, so that the done records are known when it dies. It
+ends with an error if a record's value is not its offset. SIGTERM closes the consumer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from support.members import lane_crash_points
 from support.members.events import milliseconds
 
 _POLL = 0.05
-_LONGEST_LIFE = 60  # seconds: whatever happens, a life that was forked is over by then
+_LONGEST_LIFE = 60  # seconds; a forked process never lives longer
 
 
 class TwoLaneMember(RebalanceListener):
@@ -49,7 +49,7 @@ class TwoLaneMember(RebalanceListener):
         self._is_running = True
         self._consumer = Consumer(enable_parallel_rebalance=True, **plan["settings"])
         self._consumer.subscribe([topic], listener=self)
-        signal.signal(signal.SIGTERM, self.stop)  # who has heard of it may stop it
+        signal.signal(signal.SIGTERM, self.stop)  # a signal may follow once this is printed
         say("started")
 
     def stop(self, *_: object) -> None:
@@ -93,7 +93,7 @@ class TwoLaneMember(RebalanceListener):
         say("handed", runs=_runs(records))
         self._handed.update(record.lane for record in records)
         if self._work:
-            time.sleep(self._work)  # the work: time is all that matters about it
+            time.sleep(self._work)  # simulated work
         if self._mode == "done":
             self._in_hand += records
             self._chance.shuffle(self._in_hand)
@@ -110,12 +110,12 @@ class TwoLaneMember(RebalanceListener):
     def commit(self) -> None:
         try:
             self._consumer.commit()
-        except CommitFailedError as error:  # a machine that was busy for longer than a session
+        except CommitFailedError as error:  # the machine was busy for longer than a session
             say("refused", error=str(error))
         else:
             say("committed")
 
-    # Called from within poll() and close().
+    # Called inside poll() and close().
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         say("assigned", partitions=[tp.partition for tp in partitions])
@@ -132,7 +132,7 @@ class TwoLaneMember(RebalanceListener):
 
 
 def _runs(records: Iterable[Record]) -> list[tuple[str | None, int, int, int]]:
-    """Ranges of offsets, with the lane and the partition they are of."""
+    """Ranges of offsets as (lane, partition, start, end)."""
     keys = sorted(
         ((each.lane, each.partition, each.offset) for each in records), key=lambda key: (str(key[0]), *key[1:])
     )
@@ -145,7 +145,7 @@ def _runs(records: Iterable[Record]) -> list[tuple[str | None, int, int, int]]:
 
 
 def say(name: str, **fields: object) -> None:
-    """One line, in one write: a reader never sees half of it."""
+    """Write one line at once, so that a reader never sees half of it."""
     os.write(1, (json.dumps({"at": milliseconds(), "name": name, "life": os.getpid(), **fields}) + "\n").encode())
 
 
@@ -154,7 +154,7 @@ def live(topic: str, plan: dict[str, Any]) -> None:
 
 
 def live_and_crash(topic: str, plan: dict[str, Any], before_commit: dict[str, int]) -> None:
-    """In a fork, which saves the time to load everything anew. It must not have threads yet."""
+    """Run one life in a forked process, which saves the import time. This process must not have threads yet."""
     child = os.fork()
     if child == 0:
         signal.alarm(_LONGEST_LIFE)

@@ -1,4 +1,4 @@
-"""A streaming query whose batches a test sees one by one, and that it can stop between any two of them."""
+"""A streaming query whose batches a test sees one by one and can stop between any two of them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ PartitionAndOffset = tuple[int, int]
 
 
 class Batches:
-    """`foreachBatch`, each batch under its number: one that is run again takes the place of its first try.
+    """`foreachBatch`, with batches by number: one that is run again replaces its first run.
 
-    It is run by `run`, to the end; by `break_off`, which fails in a batch after so many were complete, when it has been
-    written; or by `start`, until it is stopped.
+    `run` runs the query to its end. `break_off` lets it fail after a number of complete batches, when the next batch
+    has been written. `start` runs it until it is stopped.
     """
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.rows: dict[int, list[Any]] = {}
         self.is_run_again: dict[int, list[Any]] = {}
-        """What batches had when they were run before."""
+        """The rows of the first run of batches that were run again."""
         self.before_each: Callable[[DataFrame, int], None] | None = None
         self._left: int | None = None
 
@@ -51,7 +51,7 @@ class Batches:
 
     def run(self) -> StreamingQuery:
         query = self.start()
-        assert query.awaitTermination(LONG), "it does not end"
+        assert query.awaitTermination(LONG), "the query does not end"
         return query
 
     def break_off(self, after: int, **trigger: Any) -> StreamingQuery:
@@ -67,18 +67,18 @@ class Batches:
         return sorted((row.partition, row.offset) for rows in list(self.rows.values()) for row in rows)
 
     def ends(self) -> dict[int, dict[str, Any]]:
-        """Of batches, by their numbers, as the checkpoint has them."""
+        """The end offsets of batches by number, from the checkpoint."""
         folder: Path = self.stream.where / "checkpoint" / "offsets"
         return {int(path.name): json.loads(path.read_text().splitlines()[2]) for path in folder.glob("[0-9]*")}
 
 
 def sizes(query: StreamingQuery) -> list[int]:
-    """Of the batches of this run that had records."""
+    """The sizes of this run's batches that had records."""
     return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
 
 def metrics(query: StreamingQuery) -> list[dict[str, int]]:
-    """Of the same batches."""
+    """The metrics of this run's batches that had records."""
     return [
         json.loads(progress["sources"][0]["latestOffset"])["headrace:metrics"]
         for progress in query.recentProgress

@@ -1,7 +1,7 @@
-"""A place in the middle of a batch where a query waits until the test lets it go on.
+"""A gate in the middle of a batch, where a query waits until the test opens it.
 
-The rows pass a Python function, which stops at one of them. Spark reads ahead of it what fits the sockets between its
-processes, some megabytes: the topic has to be larger.
+The rows pass through a Python function that blocks at one of them. Spark reads some megabytes ahead of it, as much as
+fits into the sockets between its processes, so the topic must be larger.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from support.harness.waiting import wait_for
 
-# Of a topic that is long enough, and how to read it in small steps.
+# The size of a topic that is large enough, and options to read it in small steps.
 RECORDS = 4000
 RECORD_BYTES = 10_000
 SMALL_STEPS = {"kafka.max.partition.fetch.bytes": "100000", "kafka.queued.max.bytes": "1000000"}
@@ -31,7 +31,7 @@ class BatchBreakpoint:
     def before(self, frame: DataFrame) -> DataFrame:
         reached, opened, patience = str(self._reached), str(self._open), _PATIENCE
 
-        # Inside of a function it is sent to the workers by value: they do not have this module.
+        # A local function is sent to the workers by value: they cannot import this module.
         def passes(partition: int, offset: int, value: bytes) -> bool:
             import os
             import time
@@ -43,19 +43,19 @@ class BatchBreakpoint:
                 deadline = time.monotonic() + patience
                 while not os.path.exists(opened):
                     if time.monotonic() > deadline:
-                        raise TimeoutError("nobody opens the gate")
-                    time.sleep(0.02)  # between two looks: the test makes a file in another process
+                        raise TimeoutError("the gate was not opened in time")
+                    time.sleep(0.02)  # polling for a file of the test process
             return True
 
         return frame.where(F.udf(passes, "boolean", useArrow=False)("partition", "offset", "value"))
 
     def wait(self) -> int:
-        """Until the query is there. Returns the pid of the worker that waits."""
+        """Wait until the query reaches the gate; return the pid of the waiting worker."""
         wait_for("a task at the gate", self._reached.exists, _PATIENCE)
         return int(self._reached.read_text())
 
     def executor(self) -> psutil.Process:
-        """The JVM whose task waits."""
+        """The JVM of the waiting task."""
         parents = psutil.Process(self.wait()).parents()
         return next(each for each in parents if any("CoarseGrainedExecutorBackend" in word for word in each.cmdline()))
 

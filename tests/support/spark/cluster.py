@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on this machine: a master and two workers, from the PySpark that pip installed."""
+"""A standalone Spark cluster on this machine: a master and two workers, from the installed PySpark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STARTS_WITHIN = 60.0
 
 
 class SparkCluster:
-    """Ends with the process that made it. Executors end when they lose their worker."""
+    """The cluster ends with this process. Executors end when they lose their worker."""
 
     def __init__(self, directory: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1")) -> None:
         """One worker for each host. Speculative tasks run only on another host than the first attempt."""
@@ -36,7 +36,7 @@ class SparkCluster:
             raise
 
     def _start(self, name: str, main: str, arguments: list[str], says: str, host: str) -> str:
-        """Returns what it says when it is ready."""
+        """Start a process and wait for the output `says`; return its first group."""
         home = Path(pyspark.__file__).parent
         command = [
             *("env", f"SPARK_HOME={home}", "SPARK_DAEMON_MEMORY=256m", str(home / "bin" / "spark-class")),

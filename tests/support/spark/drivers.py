@@ -1,7 +1,7 @@
-"""Spark programs in processes of their own, which a test can kill and which do not outlive it.
+"""Spark programs as processes that a test can kill and that do not outlive it.
 
-A driver is a Python process and the JVM that it starts. What it has to tell it prints as lines of JSON; whatever else
-it and its workers say is in the same file.
+A driver is a Python process and the JVM that it starts. It reports values as lines of JSON. All other output of the
+driver and its workers is in the same file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
 class Driver:
-    """`python <program> <job as JSON>`, in the environment of the tests."""
+    """Runs `python <program> <job as JSON>` in the environment of the tests."""
 
     def __init__(self, program: str, job: dict[str, Any], output: Path, python: str = sys.executable) -> None:
         path = _PROGRAMS / program
@@ -32,7 +32,7 @@ class Driver:
             self._process = GuardedProcess([python, "-u", str(path), json.dumps(job)], output=file)
 
     def told(self, name: str, within: float = STARTS_WITHIN) -> Any:
-        """The first value that was printed under this name. Fails with all that was said, if it ends without it."""
+        """Wait for the first value reported under this name. Fail with the driver's output if it ends without it."""
 
         def look() -> list[Any]:
             has_ended = not self._process.is_alive()
@@ -54,12 +54,12 @@ class Driver:
         return self._output.read_text(errors="replace")
 
     def kill(self) -> None:
-        """Python and the JVM, by SIGKILL."""
+        """Kill Python and the JVM with SIGKILL."""
         os.kill(self.told("jvm"), signal.SIGKILL)
         self._process.close()
 
     def end(self, within: float = STARTS_WITHIN) -> int:
-        """Waits for it to end by itself, and returns its exit code."""
+        """Wait until it ends by itself; return its exit code."""
         assert self._process.wait(within), f"the driver does not end:\n{self.said[-6000:]}"
         return self._process.close()
 
@@ -69,12 +69,12 @@ class Driver:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Its JVM ends when it sees the end of its input.
+        # Its JVM ends at the end of its input.
         self._process.close()
 
 
 def tell(**values: object) -> None:
-    """What a program prints for `told`."""
+    """Report values to the test, for `Driver.told`."""
     print(json.dumps(values), flush=True)
 
 

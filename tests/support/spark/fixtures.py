@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one."""
+"""A fixture with one Spark session for all tests that need one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession  # here, since most runs have no test that needs it
+    from pyspark.sql import SparkSession  # imported here, since most test runs do not need it
 
-    # Workers of a pip-installed Spark run the system's python3 unless told.
+    # Workers of a pip-installed Spark run the system's python3 by default.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")
@@ -27,7 +27,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        # Fifteen seconds otherwise, to fetch what collect() has found.
+        # The default is 15 seconds for fetching the result of collect().
         .config("spark.python.authenticate.socketTimeout", "120s")
         .getOrCreate()
     )

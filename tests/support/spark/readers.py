@@ -1,6 +1,6 @@
-"""The driver's side of a streaming query without Spark: the calls that it makes, in their order.
+"""The driver's side of a streaming query without Spark: the same calls in the same order.
 
-Against the real broker, and quick: no JVM has to start. What Spark itself adds is in the tests with a session.
+It uses a real broker and is fast, since no JVM has to start. Spark's own part is in the tests with a session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PartitionAndOffset = tuple[int, int]
 
 
 class Run:
-    """One run of a query, from a checkpoint or from the start. As Spark does it, each value goes through JSON."""
+    """One run of a query, from a checkpoint or from the start. Each value goes through JSON, as in Spark."""
 
     def __init__(self, servers: str, options: dict[str, Any], checkpoint: dict[str, Any] | None = None) -> None:
         given = {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **options}
@@ -30,7 +30,7 @@ class Run:
         assert isinstance(reader, StreamReader)
         self.reader = reader
         self.at = checkpoint
-        self._is_new = checkpoint is None  # its first batch is one also if it ends where it starts
+        self._is_new = checkpoint is None  # the first batch runs even if it is empty
         self.limit: ReadLimit = reader.getDefaultReadLimit()
 
     def begin(self, *, available_now: bool = False) -> None:
@@ -40,7 +40,7 @@ class Run:
             self.at = _saved(self.reader.initialOffset())
 
     def plan(self) -> dict[str, Any]:
-        """Where the next batch ends; where it starts, if there is none."""
+        """The end of the next batch; equal to its start if there is none."""
         assert self.at is not None
         return _saved(self.reader.latestOffset(self.at, self.limit))
 

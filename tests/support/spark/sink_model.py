@@ -1,7 +1,7 @@
-"""Brokers, tasks and drivers of an exactly-once write, in memory. The driver is the real one, everything else a model.
+"""An in-memory model of exactly-once writes. Only the driver is real; brokers and tasks are models.
 
-The transaction coordinator follows the table of EndTxn 5. A driver is stopped before or after any request: for good
-(killed), with an error (then Spark calls abort() and the query is restarted), or until another driver has finished.
+The transaction coordinator follows the table of EndTxn 5. A driver can be stopped before or after any request: killed,
+with an error (Spark calls abort() and the query is restarted), or paused until another driver has finished.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SINK = "sink"
 QUERY = "query"
 TIMEOUT_MS = 60_000
 Row = tuple[int, int]
-"""A batch, and a partition of it."""
+"""A batch, and one of its partitions."""
 
 
 class KilledError(BaseException):
@@ -108,7 +108,7 @@ class Cluster:
         found.state = "CompleteCommit" if commits else "CompleteAbort"
 
     def pass_time(self, milliseconds: int) -> None:
-        """Aborts what exceeds its timeout."""
+        """Abort transactions that exceed their timeout."""
         self.now_ms += milliseconds
         for found in self.ids.values():
             if found.state == "Ongoing" and found.started_ms + TIMEOUT_MS < self.now_ms:
@@ -125,7 +125,7 @@ class Cluster:
 
 
 class StoppableBrokers:
-    """`Coordination`. `at` is called before and after every request, with its number and its name."""
+    """A `Coordination` that calls `at` before and after every request, with the name of the step."""
 
     def __init__(self, cluster: Cluster, at: Callable[[str], None]) -> None:
         self._cluster = cluster
@@ -177,7 +177,7 @@ class StoppableBrokers:
 
 
 class Worker:
-    """A Python worker process: its ids, and the last transaction of each, as `transactional_task.py` keeps them."""
+    """A Python worker process with its ids and the last transaction of each, like `transactional_task.py`."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self._cluster = cluster
@@ -202,7 +202,7 @@ class Worker:
 
 
 class Query:
-    """A checkpoint, and the drivers that run from it one after the other, or beside each other."""
+    """A checkpoint, and drivers that run from it one after the other or concurrently."""
 
     def __init__(self, partitions: int = 3) -> None:
         self.cluster = Cluster()
@@ -212,14 +212,14 @@ class Query:
         self._workers = 0
 
     def drive(self, batches: int, at: Callable[[str], None]) -> None:
-        """Runs until so many batches are committed. `at` may raise: KilledError, or an error that Spark handles. Each
-        driver has two worker processes of its own."""
+        """Run until this number of batches is committed. `at` may raise KilledError or an error that Spark handles.
+        Each driver has two worker processes."""
         workers = [self._worker(), self._worker()]
         driver = ExactlyOnceDriver(SINK, StoppableBrokers(self.cluster, at), lambda: self.cluster.now_ms)
         while self.committed < batches:
             batch = self.committed
             plan = driver.plan()
-            workers[batch % 2].write(plan, batch, 0)  # an attempt that Spark does not count: failed or speculative
+            workers[batch % 2].write(plan, batch, 0)  # a failed or speculative attempt, which Spark does not count
             at("task")
             written = [workers[number % 2].write(plan, batch, number) for number in range(self.partitions)]
             tasks = [task for task in written if task is not None]
@@ -237,13 +237,13 @@ class Query:
         return Worker(self.cluster, self._workers)
 
     def finish(self, batches: int) -> None:
-        """A driver that nobody stops."""
+        """Run a driver without stopping it."""
         self.drive(batches, lambda step: None)
 
     def check(self, batches: int) -> None:
         wanted = [(batch, number) for batch in range(batches) for number in range(self.partitions)]
         assert sorted(self.cluster.visible) == wanted
-        assert self.cluster.open_ids() == [], "readers would wait"
+        assert self.cluster.open_ids() == [], "readers would wait for open transactions"
 
 
 class StopAt:

@@ -1,4 +1,4 @@
-"""A streaming query that tests run again and again from its checkpoint."""
+"""A streaming query that tests run repeatedly from its checkpoint."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 DEADLINE = 150
-"""Seconds, for whatever a query does: on a busy machine it takes a while to start its processes."""
+"""Seconds for any action of a query. On a busy machine it takes a while to start its processes."""
 
 TOO_BUSY = "failed to connect back"
-"""What Spark says of a Python process that has not started within ten seconds; it cannot be told to wait longer."""
+"""Spark's error for a Python process that has not started within ten seconds, which is not configurable."""
 
 
 def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """The query, when its reader is there, or cannot be made. If the machine is too busy, it is started again."""
+    """Start a query and wait until its reader exists or has failed. If the machine is too busy, start it again."""
     deadline = time.monotonic() + DEADLINE
     while True:
         query = start()
         while query.isActive and query.status["message"].startswith("Initializing"):
-            time.sleep(0.05)  # between two looks: Spark gives no event for it
+            time.sleep(0.05)  # polling, since Spark gives no event for it
         if not could_not_start(query) or time.monotonic() > deadline:
             return query
 
@@ -33,7 +33,7 @@ def could_not_start(query: StreamingQuery) -> bool:
 
 
 class Stream:
-    """One query into Parquet files."""
+    """A query that writes to Parquet files."""
 
     def __init__(self, spark: SparkSession, servers: str, topic: str, where: Path) -> None:
         self.spark = spark
@@ -51,9 +51,9 @@ class Stream:
         return started(writer.option("checkpointLocation", str(self.where / "checkpoint")).trigger(**trigger).start)
 
     def run(self, **trigger: Any) -> StreamingQuery:
-        """To the end of what is there now."""
+        """Run to the current end of the topic."""
         query = self.start(**(trigger or {"availableNow": True}))
-        assert query.awaitTermination(DEADLINE), "it does not end"
+        assert query.awaitTermination(DEADLINE), "the query does not end"
         return query
 
     def table(self) -> DataFrame:

@@ -217,7 +217,7 @@ class TestCommitLogs:
                 await at.consumer._parts.committer.final_commit(at.engine, 5.0)
 
         run(main())
-        assert len([each for each in caplog.messages if "deleted" in each]) == 1, "told once"
+        assert len([each for each in caplog.messages if "deleted" in each]) == 1, "logged once"
 
     def test_a_topic_that_is_back_is_committed_again(self) -> None:
         async def main() -> None:

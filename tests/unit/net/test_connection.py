@@ -45,13 +45,13 @@ def test_a_connection_negotiates_versions_first() -> None:
     run(main())
 
 
-@pytest.mark.parametrize(("told", "second"), [({18: (0, 3)}, 3), ({18: (0, 0)}, 0), ({}, 0)])
-def test_api_versions_is_retried_with_the_broker_s_version(told: dict[int, tuple[int, int]], second: int) -> None:
+@pytest.mark.parametrize(("ranges", "second"), [({18: (0, 3)}, 3), ({18: (0, 0)}, 0), ({}, 0)])
+def test_api_versions_is_retried_with_the_broker_s_version(ranges: dict[int, tuple[int, int]], second: int) -> None:
     async def main() -> None:
         async with FakeBroker() as broker:
             opening = asyncio.create_task(Connection.open(broker.host, broker.port, config(), 30.0))
             link = await broker.accept()
-            await link.reply(await link.receive(), api_versions(0, told, error_code=35))
+            await link.reply(await link.receive(), api_versions(0, ranges, error_code=35))
             request = await link.receive()
             assert request.version == second
             await link.reply(request, api_versions(second))

@@ -70,8 +70,8 @@ def test_scram_authenticates_any_name_and_password(hash_name: str, password: str
     said = server.final(final)
     assert said is not None
     assert scram.answer(said) is None
-    told = server.bare.partition(",r=")[0].removeprefix("n=")
-    assert told.replace("=2C", ",").replace("=3D", "=") == name
+    sent_name = server.bare.partition(",r=")[0].removeprefix("n=")
+    assert sent_name.replace("=2C", ",").replace("=3D", "=") == name
 
 
 def test_scram_with_a_wrong_password_gives_no_valid_proof() -> None:
