@@ -63,7 +63,7 @@ class Ledger:
         self._changed_at = time.perf_counter()
         self._changed.notify()
 
-    def at_rest(self, members: int) -> bool:
+    def is_stable(self, members: int) -> bool:
         shares = [share for share in self._owned.values() if share]
         sizes = [len(share) for share in shares]
         return (
@@ -76,7 +76,7 @@ class Ledger:
     def wait(self, members: int) -> float:
         """When the group of so many members came to rest."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self.at_rest(members), _TOO_LATE):
+            if not self._changed.wait_for(lambda: self.is_stable(members), _TOO_LATE):
                 sizes = sorted(len(share) for share in self._owned.values())
                 raise TimeoutError(f"{members} members were not at rest after {_TOO_LATE:.0f} seconds: {sizes}")
             return self._changed_at

@@ -65,9 +65,9 @@ def test_a_topic_is_read_and_written_through_spark_connect(
     everything = [list(place) for place in grid(2, 50)]
     with Driver("spark_connected.py", job, tmp_path / "driver.log") as driver:
         assert driver.end() == 0, driver.said[-6000:]
-        assert "connect" in driver.told("session")
-        assert driver.told("found") == driver.told("registered") == driver.told("streamed") == everything
-        assert "did you mean startingOffsets" in driver.told("refusal")
+        assert "connect" in driver.reported("session")
+        assert driver.reported("found") == driver.reported("registered") == driver.reported("streamed") == everything
+        assert "did you mean startingOffsets" in driver.reported("refusal")
     for written in (plain, once):
         values = [int(row.value or b"") for row in oracle_rows(servers, written, 2, "read_committed")]
         assert sorted(values) == sorted(3 * list(range(50))), "a job, and a stream of two partitions"

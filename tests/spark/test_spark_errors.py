@@ -95,8 +95,8 @@ def test_the_log_has_one_line_for_each_query(servers: str, topic: str, tmp_path:
         "checkpoint": str(tmp_path / "checkpoint"),
     }
     with Driver("spark_log_lines.py", job, tmp_path / "driver.log") as driver:
-        assert driver.told("counts") == [100, 100]
-        assert driver.told("ended")
+        assert driver.reported("counts") == [100, 100]
+        assert driver.reported("ended")
         assert driver.end() == 0
         lines = [line.partition("headrace.spark")[2] for line in driver.said.splitlines() if "headrace.spark" in line]
     unused = ".error_boundary: These options are accepted but have no effect in this query: kafka.max.poll.records"

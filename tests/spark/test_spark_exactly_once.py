@@ -59,7 +59,7 @@ def test_every_record_is_written_once_when_drivers_are_killed(
 def _is_running(driver: Driver, sign: str) -> bool:
     """Whether it is there to be killed. It can have died by itself, which is as good."""
     try:
-        return driver.told(sign) is not None
+        return driver.reported(sign) is not None
     except AssertionError:
         if TOO_BUSY not in driver.said:
             raise

@@ -57,7 +57,7 @@ def test_lane_member_and_share_queries_lose_nothing_when_drivers_are_killed(
     ):
         for number in range(ROUNDS):
             with Driver("spark_killed.py", job, tmp_path / f"driver-{number}.log") as driver:
-                driver.told("running", within=STARTS_WITHIN)
+                driver.reported("running", within=STARTS_WITHIN)
                 time.sleep(chance.uniform(1, 8))  # killed at a random moment
                 driver.kill()
             untold |= _last_batches(tmp_path / "checkpoint-member")

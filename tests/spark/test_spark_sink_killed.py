@@ -97,7 +97,7 @@ def test_a_driver_that_stays_away_for_too_long_lists_what_is_missing(
     for _ in range(2):
         with copy.driver() as driver:
             assert driver.end() == 1, driver.said[-6000:]
-            error = driver.told("error")
+            error = driver.reported("error")
         assert "Batch 1 of query" in error
         assert "is written only in part: 1 of its 2 transactions were aborted" in error
         assert "Missing: 50 rows of task 1" in error or "Missing: 50 rows of task 0" in error
@@ -115,7 +115,7 @@ def test_drivers_killed_at_random(admin: Admin, servers: str, tmp_path: Path, ex
         while killed < (ROUNDS if exactly_once else 2):
             with copy.driver(ends=False) as driver:
                 try:
-                    driver.told("batch" if killed == 0 or chance.random() < 0.7 else "running")
+                    driver.reported("batch" if killed == 0 or chance.random() < 0.7 else "running")
                 except AssertionError:
                     assert TOO_BUSY in driver.said, driver.said[-6000:]
                     continue
@@ -153,7 +153,7 @@ def test_executors_killed_with_speculation(admin: Admin, servers: str, tmp_path:
         SparkCluster(tmp_path, hosts=("127.0.0.1", "127.0.0.2")) as cluster,
         copy.driver(master=cluster.url, settings=settings, pause=2) as driver,
     ):
-        driver.told("batch")
+        driver.reported("batch")
         for _ in range(2):
             executors = wait_for("an executor", lambda: _executors(tmp_path), 60)
             executors[0].kill()

@@ -60,8 +60,8 @@ def test_a_worker_with_another_version_of_headrace_raises(packed: bytes, monkeyp
 @pytest.mark.soak
 def test_spark_shows_the_error_of_a_worker_without_headrace(other_python: str, tmp_path: Path) -> None:
     with Driver("spark_without_headrace.py", {"python": other_python}, tmp_path / "driver.log") as driver:
-        assert "cannot import headrace" in driver.told("error")
-        assert "set PYSPARK_PYTHON" in driver.told("error")
+        assert "cannot import headrace" in driver.reported("error")
+        assert "set PYSPARK_PYTHON" in driver.reported("error")
         assert driver.end() == 0
 
 

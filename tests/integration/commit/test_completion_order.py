@@ -18,7 +18,7 @@ from headrace.errors import ConfigError
 from support.brokers.admin import Admin, client_settings, unique
 from support.brokers.produce import numbered, numbered_topic, write
 from support.harness.consumers import MakeConsumer, poll_until
-from support.harness.groups import WAYS, at_rest, member, poll_all, shared_out
+from support.harness.groups import WAYS, fully_assigned, member, poll_all, stable
 from support.harness.interrupts import Interrupter, interrupted_everywhere
 from support.members.dead_members import remove_member
 
@@ -166,10 +166,10 @@ def test_a_delayed_revoke_hands_over_without_handling_a_record_twice(
         write(servers, topic, numbered(50, partition))
     group, handled = unique("g"), []
     first = member(make_sync, servers, group, [topic], max_poll_records=20, **DONE, **WAYS[way])
-    open_work = list(poll_all([first], at_rest([first], 4)))
+    open_work = list(poll_all([first], stable([first], 4)))
     second = member(make_sync, servers, group, [topic], **DONE, **WAYS[way])
     chance = random.Random(7)
-    while not shared_out([first, second], 4)() or len(first.assignment()) > 2:  # which are not asked back
+    while not fully_assigned([first, second], 4)() or len(first.assignment()) > 2:  # which are not asked back
         records = first.poll(0.02)
         open_work += records
         chance.shuffle(open_work)

@@ -12,7 +12,7 @@ from headrace.errors import CommitFailedError
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered, numbered_topic, write
 from support.harness.consumers import AnyConsumer, MakeConsumer, poll_until
-from support.harness.groups import WAYS, RecordingListener, at_rest, member, poll_all, polling, shared_out
+from support.harness.groups import WAYS, RecordingListener, fully_assigned, member, poll_all, polling, stable
 from support.harness.retries import patiently
 
 PARTITIONS = 4
@@ -32,7 +32,7 @@ def asked_back(
     names = [{"group_instance_id": name} if static else {} for name in ("first", "second")]
     settings = {"max_poll_records": 4} | settings
     first = member(make, servers, group, [topic], listener=listener, **settings, **names[0])
-    poll_all([first], at_rest([first], PARTITIONS))
+    poll_all([first], stable([first], PARTITIONS))
     del listener.events[:]
     first.pause(first.assignment())  # however long it takes, there is something left to be read
     second = member(make, servers, group, [topic], **settings, **names[1])
@@ -58,7 +58,7 @@ def test_a_revoke_is_requested_in_one_poll_and_completed_in_the_next(
     assert listener.changes() == [("revoked", frozenset(asked))]
     assert not asked & first.assignment()
     assert not set(records.partitions) & asked
-    poll_all([first, second], shared_out([first, second], PARTITIONS))
+    poll_all([first, second], fully_assigned([first, second], PARTITIONS))
 
 
 def test_delayed_revokes_wait_while_other_partitions_keep_being_consumed(
@@ -85,7 +85,7 @@ def test_delayed_revokes_wait_while_other_partitions_keep_being_consumed(
     assert {tp: first.position(tp) for tp in asked} == position
     assert bool(others) == (way is not WAYS["eager"]), "it asks for everything back"
     first.commit()  # of these partitions, too
-    poll_all([first, second], shared_out([first, second], PARTITIONS))
+    poll_all([first, second], fully_assigned([first, second], PARTITIONS))
     assert listener.changes()[0] == ("revoked", frozenset(asked))
     taken = asked & second.assignment()
     assert taken
@@ -110,7 +110,7 @@ def test_a_revoke_delayed_past_max_poll_interval_loses_the_partitions(
         assert first.lost_partitions() >= asked
         assert ("lost", frozenset(asked)) in listener.events
         assert "delayed beyond max.poll.interval.ms" in refusal(first, {min(asked): 1})
-        poll_all([first, second], shared_out([first, second], PARTITIONS))
+        poll_all([first, second], fully_assigned([first, second], PARTITIONS))
         assert first.lost_partitions() == set()
         assert first.group_metadata().member_id == member_id, "it is a member all the while"
         if way is not WAYS["eager"]:
@@ -141,7 +141,7 @@ def test_revokes_of_static_members_can_be_delayed(
         assert first.poll(0.05).to_be_revoked == asked
         second.poll(0.0)
         assert not asked & second.assignment()
-    poll_all([first, second], shared_out([first, second], PARTITIONS))
+    poll_all([first, second], fully_assigned([first, second], PARTITIONS))
     assert listener.changes()[0] == ("revoked", frozenset(asked))
     assert "lost" not in listener.kinds()
 
@@ -172,10 +172,10 @@ def test_with_revoke_mode_immediate_no_revoke_is_deferred(
     group, listener = unique("g"), RecordingListener()
     settings = {**way, "revoke_mode": "immediate"}
     first = member(make, servers, group, [topic], listener=listener, **settings)
-    poll_all([first], at_rest([first], PARTITIONS))
+    poll_all([first], stable([first], PARTITIONS))
     second = member(make, servers, group, [topic], **settings)
     deadline = time.monotonic() + 60
-    while not shared_out([first, second], PARTITIONS)():
+    while not fully_assigned([first, second], PARTITIONS)():
         second.poll(0.02)
         records = first.poll(0.02)
         assert records.to_be_revoked == first.to_be_revoked_partitions() == set()
@@ -195,7 +195,7 @@ def test_unsubscribe_and_close_do_not_wait_for_a_delayed_revoke(
     if ending == "unsubscribe":
         assert first.to_be_revoked_partitions() == first.lost_partitions() == set()
         assert not first.delay_revoke(asked), "they are not here any more"
-    poll_all([second], shared_out([second], PARTITIONS))
+    poll_all([second], fully_assigned([second], PARTITIONS))
 
 
 def test_without_a_group_nothing_is_to_be_revoked(make: MakeConsumer, servers: str, topic: str) -> None:
@@ -212,7 +212,7 @@ def test_a_poll_with_a_long_timeout_returns_when_partitions_are_asked_back(
 ) -> None:
     group = unique("g")
     first = member(make, servers, group, [topic], **way)
-    poll_all([first], at_rest([first], PARTITIONS))
+    poll_all([first], stable([first], PARTITIONS))
     first.pause(first.assignment())  # nothing else ends the poll
     second = member(make, servers, group, [topic], **way)
     with polling(second):
@@ -230,7 +230,7 @@ def test_the_poll_that_reports_a_revoke_request_returns_no_records(
     """The work on them would take from the time that the group waits."""
     group = unique("g")
     first = member(make, servers, group, [topic], max_poll_records=1, **way)
-    poll_all([first], at_rest([first], PARTITIONS))
+    poll_all([first], stable([first], PARTITIONS))
     second = member(make, servers, group, [topic], max_poll_records=1, **way)
     deadline = time.monotonic() + 60
     while not (records := first.poll(0.02)).to_be_revoked:
@@ -252,7 +252,7 @@ def test_a_loop_that_delays_no_revoke_has_all_of_max_poll_interval(
         if way.get("group_protocol") != "consumer":
             settings["session_timeout_ms"] = round(1000 * min(interval, 6))
         first = member(make_sync, servers, group, [topic], listener=listener, enable_auto_commit=False, **settings)
-        poll_all([first], at_rest([first], PARTITIONS))
+        poll_all([first], stable([first], PARTITIONS))
         assert poll_until(first, 1)
         second_member = member(make_sync, servers, group, [topic], **settings)
         with polling(second_member):

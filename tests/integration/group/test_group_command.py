@@ -77,7 +77,7 @@ def test_kafka_consumer_groups_shows_a_group_as_it_shows_java_s(strategy: str | 
             peers.start("one", COMMANDS[kind](membership, "one", peers.directory))
             peers.start("two", COMMANDS[kind](static, "two", peers.directory))
         for peers in (first, second):
-            peers.wait_at_rest(peers)
+            peers.wait_stable(peers)
         append(servers, topic, SOME)  # who reads and commits them has told the group of its assignment before
         for peers in (first, second):
             wait_all_read(peers, topic, FIRST + SOME)

@@ -14,7 +14,7 @@ from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered, write
 from support.harness.consumers import MakeConsumer
 from support.harness.groups import WAYS as GROUP_WAYS
-from support.harness.groups import at_rest, member, poll_all, polling
+from support.harness.groups import member, poll_all, polling, stable
 from support.harness.retries import patiently
 from support.members.events import Closed, Lost, Read, milliseconds
 from support.members.group_trial import GroupTrial, in_all_ways
@@ -56,7 +56,7 @@ def test_nothing_is_lost_by_members_that_close_die_or_are_paused(admin: Admin) -
             before = milliseconds()
             killed.kill()
             trial.wait_flowing([paused, last])
-            moved = [stint.begun for stint in trial.stints_since(before, had)]
+            moved = [ownership.begun for ownership in trial.ownerships_since(before, had)]
             assert seconds_since(before, min(moved)) > haste
 
             trial.hold(paused)
@@ -66,7 +66,7 @@ def test_nothing_is_lost_by_members_that_close_die_or_are_paused(admin: Admin) -
             peers.wait("the last has all", lambda: ledger.owned("last") == ledger.partitions)
             taken = milliseconds()
             peers.wait("and reads it", lambda: trial.committed_at(last) >= taken)
-            moved = [stint.begun for stint in trial.stints_since(before, had)]
+            moved = [ownership.begun for ownership in trial.ownerships_since(before, had)]
             assert seconds_since(before, min(moved)) > haste
             paused.resume()
             trial.release(paused)
@@ -114,8 +114,8 @@ def test_nothing_is_lost_by_a_slow_and_a_livelocked_member(admin: Admin) -> None
             assert trial.changes_since(rest) == []
             assert [trial.ledger.owned(each) for each in ("quick", "slow")] == others
 
-            trial.peers.wait("the others have all", lambda: trial.stints_since(before, held))
-            (first, *_) = sorted(stint.begun for stint in trial.stints_since(before, held))
+            trial.peers.wait("the others have all", lambda: trial.ownerships_since(before, held))
+            (first, *_) = sorted(ownership.begun for ownership in trial.ownerships_since(before, held))
             assert interval - 0.5 * scale < seconds_since(before, first) < interval + scale * HASTE
             stuck.kill()
             trial.wait_flowing([quick, slow])
@@ -150,9 +150,9 @@ def test_revoked_partitions_are_not_committed_under_a_later_generation(
         write(servers, topic, numbered(10, partition))
     way = {**GROUP_WAYS["eager"], "enable_auto_commit": False}
     leader = member(make_sync, servers, group, [topic], **{**way, "partition_assignment_strategy": [gate]})
-    poll_all([leader], at_rest([leader], 4))
+    poll_all([leader], stable([leader], 4))
     late = member(make_sync, servers, group, [topic], **way)
-    poll_all([leader, late], at_rest([leader, late], 4))
+    poll_all([leader, late], stable([leader, late], 4))
     read = dict.fromkeys(late.assignment(), 5)
     late.commit(read)
     gate.is_reached.clear()
@@ -166,5 +166,5 @@ def test_revoked_partitions_are_not_committed_under_a_later_generation(
                 late.commit({tp: offset - 1 for tp, offset in read.items()}, timeout=20)
         finally:
             gate.is_open.set()
-        poll_all([late], at_rest([leader, late, newcomer], 4))
+        poll_all([late], stable([leader, late, newcomer], 4))
     assert {tp: found and found.offset for tp, found in late.committed(read).items()} == read

@@ -14,7 +14,7 @@ from headrace.errors import ClosedError, ConcurrentUseError, StateError, WakeupE
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered_topic
 from support.harness.consumers import MakeConsumer, poll_until
-from support.harness.groups import WAYS, RecordingListener, all_of, member, poll_all, shared_out
+from support.harness.groups import WAYS, RecordingListener, all_of, fully_assigned, member, poll_all
 from support.harness.waiting import wait_for
 
 PARTITIONS = 4
@@ -197,7 +197,7 @@ def test_wakeups_before_polls_of_a_member_lose_no_record(
 def test_a_wakeup_from_another_thread_ends_a_waiting_poll(servers: str, topic: str, way: dict[str, Any]) -> None:
     with Consumer(bootstrap_servers=servers, group_id=unique("g"), **way) as consumer:
         consumer.subscribe([topic])
-        poll_all([consumer], shared_out([consumer], PARTITIONS))
+        poll_all([consumer], fully_assigned([consumer], PARTITIONS))
         timer = threading.Timer(0.2, consumer.wakeup)
         timer.start()
         with pytest.raises(WakeupError):
@@ -209,7 +209,7 @@ def test_a_wakeup_from_another_thread_ends_a_waiting_poll(servers: str, topic: s
 def test_a_second_thread_is_refused_while_another_polls(servers: str, topic: str) -> None:
     with Consumer(bootstrap_servers=servers, group_id=unique("g"), **WAYS["eager"]) as consumer:
         consumer.subscribe([topic])
-        poll_all([consumer], shared_out([consumer], PARTITIONS))
+        poll_all([consumer], fully_assigned([consumer], PARTITIONS))
 
         def poll() -> None:
             while True:

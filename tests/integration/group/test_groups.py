@@ -19,10 +19,10 @@ from support.harness.groups import (
     WAYS,
     RecordingListener,
     all_of,
-    at_rest,
+    fully_assigned,
     member,
     poll_all,
-    shared_out,
+    stable,
 )
 from support.harness.waiting import wait_for
 
@@ -60,12 +60,12 @@ def test_two_members_share_and_a_leaver_s_partitions_move_at_once(
 ) -> None:
     group, listeners = unique("g"), [RecordingListener(), RecordingListener()]
     first = member(make, servers, group, [topic], listener=listeners[0], **way)
-    read = poll_all([first], shared_out([first], PARTITIONS))
+    read = poll_all([first], fully_assigned([first], PARTITIONS))
     second = member(make, servers, group, [topic], listener=listeners[1], **way)
-    read += poll_all([first, second], shared_out([first, second], PARTITIONS))
+    read += poll_all([first, second], fully_assigned([first, second], PARTITIONS))
     kept = second.assignment()
     first.close()
-    read += poll_all([second], shared_out([second], PARTITIONS), timeout=SESSION / 2)
+    read += poll_all([second], fully_assigned([second], PARTITIONS), timeout=SESSION / 2)
     assert kept <= second.assignment()
     read += poll_all([second], lambda: all(second.position(tp) == RECORDS for tp in all_of(topic, PARTITIONS)))
     places = [(r.partition, r.offset) for r in read]
@@ -122,7 +122,7 @@ def test_a_pattern_can_be_matched_by_the_coordinator(make_sync: MakeConsumer, se
     with pytest.raises(KafkaError, match="INVALID_REGULAR_EXPRESSION"):
         poll_until(consumer, 1)
     consumer.subscribe([topic])
-    poll_all([consumer], shared_out([consumer], PARTITIONS))
+    poll_all([consumer], fully_assigned([consumer], PARTITIONS))
 
 
 @pytest.mark.soak  # the coordinator looks at new topics every ten seconds
@@ -134,7 +134,7 @@ def test_a_pattern_that_the_coordinator_matches_finds_new_topics(
         bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest", group_protocol="consumer"
     )
     consumer.subscribe(pattern=f"{first}.*")
-    poll_all([consumer], shared_out([consumer], 1))
+    poll_all([consumer], fully_assigned([consumer], 1))
     second = admin.create("", name=f"{first}-second")
     write(servers, second, numbered(5))
     assert len(poll_until(consumer, 5)) == 5
@@ -146,7 +146,7 @@ def test_a_member_gets_partitions_added_to_its_topic(
 ) -> None:
     topic = admin.create("grows", 1)
     consumer = member(make, servers, unique("g"), [topic], metadata_max_age_ms=300, **way)
-    poll_all([consumer], shared_out([consumer], 1))
+    poll_all([consumer], fully_assigned([consumer], 1))
     admin.add_partitions(topic, 3)
     write(servers, topic, numbered(5, 2))
     assert len(poll_until(consumer, 5)) == 5
@@ -159,9 +159,9 @@ def test_a_changed_subscription_changes_the_assignment(
     one, two = admin.create("one", 2), admin.create("two", 1)
     listener = RecordingListener()
     consumer = member(make, servers, unique("g"), [one], listener=listener, **way)
-    poll_all([consumer], shared_out([consumer], 2))
+    poll_all([consumer], fully_assigned([consumer], 2))
     consumer.subscribe([one, two], listener=listener)
-    poll_all([consumer], shared_out([consumer], 3))
+    poll_all([consumer], fully_assigned([consumer], 3))
     consumer.subscribe([two], listener=listener)
     poll_all([consumer], lambda: consumer.assignment() == all_of(two, 1))
     assert ("revoked", all_of(one, 2)) in listener.events or (
@@ -173,7 +173,7 @@ def test_a_changed_subscription_changes_the_assignment(
 def test_unsubscribe_leaves_the_group(make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]) -> None:
     group, listener = unique("g"), RecordingListener()
     consumer = member(make, servers, group, [topic], listener=listener, **way)
-    poll_all([consumer], shared_out([consumer], PARTITIONS))
+    poll_all([consumer], fully_assigned([consumer], PARTITIONS))
     consumer.unsubscribe()
     assert consumer.assignment() == consumer.subscription() == set()
     assert listener.kinds() == ["assigned", "revoked"]
@@ -181,13 +181,13 @@ def test_unsubscribe_leaves_the_group(make: MakeConsumer, servers: str, topic: s
     with pytest.raises(StateError, match="nothing is subscribed"):
         consumer.poll(0.0)
     other = member(make, servers, group, [topic], **way)
-    poll_all([other], shared_out([other], PARTITIONS), timeout=SESSION / 2)
+    poll_all([other], fully_assigned([other], PARTITIONS), timeout=SESSION / 2)
     other.close()
     consumer.assign([TopicPartition(topic, 0)])  # it can be used further, in another way ...
     assert consumer.position(TopicPartition(topic, 0)) >= 0
     consumer.unsubscribe()
     consumer.subscribe([topic])  # ... or in the same
-    poll_all([consumer], shared_out([consumer], PARTITIONS))
+    poll_all([consumer], fully_assigned([consumer], PARTITIONS))
 
 
 def test_a_consumer_has_threads_only_from_the_first_poll_to_unsubscribe(servers: str, topic: str) -> None:
@@ -199,7 +199,7 @@ def test_a_consumer_has_threads_only_from_the_first_poll_to_unsubscribe(servers:
     consumer = Consumer(bootstrap_servers=servers, group_id=unique("g"))
     consumer.subscribe([topic])
     assert threads() == set(), "nothing runs before the first poll"
-    poll_all([consumer], shared_out([consumer], PARTITIONS))
+    poll_all([consumer], fully_assigned([consumer], PARTITIONS))
     assert threads()
     consumer.unsubscribe()
     wait_for("the end of its threads", lambda: not threads())
@@ -213,7 +213,7 @@ def test_static_members_come_back_to_their_partitions(
     listener = RecordingListener()
     stays = member(make, servers, group, [topic], group_instance_id="stays", listener=listener, **way)
     goes = member(make, servers, group, [topic], group_instance_id="goes", **way)
-    poll_all([stays, goes], at_rest([stays, goes], PARTITIONS))
+    poll_all([stays, goes], stable([stays, goes], PARTITIONS))
     mine, heard = goes.assignment(), len(listener.events)
     goes.close()
     back = member(make, servers, group, [topic], group_instance_id="goes", **way)
@@ -228,9 +228,9 @@ def test_a_second_member_with_the_same_instance_id_fences_the_first(
     group = unique("g")
     way = WAYS["eager"]
     first = member(make_sync, servers, group, [topic], group_instance_id="me", **way)
-    poll_all([first], shared_out([first], PARTITIONS))
+    poll_all([first], fully_assigned([first], PARTITIONS))
     second = member(make_sync, servers, group, [topic], group_instance_id="me", **way)
-    poll_all([second], shared_out([second], PARTITIONS))
+    poll_all([second], fully_assigned([second], PARTITIONS))
     with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
         poll_all([first], lambda: False)
     with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
@@ -243,7 +243,7 @@ def test_with_kip_848_a_second_member_with_the_same_instance_id_is_refused(
 ) -> None:
     group, way = unique("g"), WAYS["consumer"]
     first = member(make_sync, servers, group, [topic], group_instance_id="me", **way)
-    poll_all([first], shared_out([first], PARTITIONS))
+    poll_all([first], fully_assigned([first], PARTITIONS))
     second = member(make_sync, servers, group, [topic], group_instance_id="me", **way)
     with pytest.raises(KafkaError, match="UNRELEASED_INSTANCE_ID"):
         poll_all([second], lambda: False)
@@ -302,7 +302,7 @@ def test_a_rejection_by_the_coordinator_reaches_the_caller(
 def test_members_without_a_common_strategy_are_refused(make_sync: MakeConsumer, servers: str, topic: str) -> None:
     group = unique("g")
     first = member(make_sync, servers, group, [topic], **WAYS["eager"])
-    poll_all([first], shared_out([first], PARTITIONS))
+    poll_all([first], fully_assigned([first], PARTITIONS))
     second = member(make_sync, servers, group, [topic], partition_assignment_strategy="roundrobin")
     with pytest.raises(KafkaError, match="INCONSISTENT_GROUP_PROTOCOL"):
         poll_until(second, 1)
@@ -310,7 +310,7 @@ def test_members_without_a_common_strategy_are_refused(make_sync: MakeConsumer, 
 
 def test_enforce_rebalance_brings_a_new_generation(make: MakeConsumer, servers: str, topic: str) -> None:
     consumer = member(make, servers, unique("g"), [topic], **WAYS["cooperative"])
-    poll_all([consumer], shared_out([consumer], PARTITIONS))
+    poll_all([consumer], fully_assigned([consumer], PARTITIONS))
     generation = consumer.group_metadata().generation_id
     consumer.enforce_rebalance("a test")
     poll_all([consumer], lambda: consumer.group_metadata().generation_id > generation)
@@ -365,7 +365,7 @@ def test_an_assignor_that_raises_is_retried(make_sync: MakeConsumer, servers: st
     consumer = member(make_sync, servers, unique("g"), [topic], **way)
     with pytest.raises(StateError, match="not today"):
         poll_until(consumer, 1)
-    poll_all([consumer], shared_out([consumer], PARTITIONS))
+    poll_all([consumer], fully_assigned([consumer], PARTITIONS))
 
 
 def test_subscribing_to_a_missing_topic_creates_it(make: MakeConsumer, servers: str, way: dict[str, Any]) -> None:

@@ -48,15 +48,15 @@ def test_members_of_all_clients_come_and_go_and_lose_nothing(strategy: str | Non
 
         ledger = peers.ledger
         members = {kind: start(kind, 1) for kind in KINDS}
-        peers.wait_at_rest(members.values())
+        peers.wait_stable(members.values())
         peers.wait_flowing()
         for kind in KINDS:
             successor = start(kind, 2)
-            peers.wait_at_rest([*members.values(), successor])
+            peers.wait_stable([*members.values(), successor])
             peers.wait_flowing()
             peers.stop(members[kind])
             members[kind] = successor
-            peers.wait_at_rest(members.values())
+            peers.wait_stable(members.values())
             peers.wait_flowing()
         ends = writer.finish()
         peers.wait("all is read", lambda: not ledger.unread(ends))
@@ -68,8 +68,8 @@ def test_members_of_all_clients_come_and_go_and_lose_nothing(strategy: str | Non
     assert ledger.strays == []
     # The others may have commits refused (see the ledger), and librdkafka was seen to start a partition over once in a
     # rebalance; headrace commits all that it reads before giving it up, and reads it once.
-    ours = [stint for stint in ledger.stints if stint.member.startswith("headrace")]
-    assert [stint for stint in ours if stint.uncommitted or stint.ending == "lost"] == []
+    ours = [ownership for ownership in ledger.ownerships if ownership.member.startswith("headrace")]
+    assert [ownership for ownership in ours if ownership.uncommitted or ownership.ending == "lost"] == []
     assert [str(repeat) for repeat in ledger.stutters() if repeat.first in ours] == []
     assert [why for member, why in ledger.refused if member.startswith("headrace")] == []
 
@@ -99,12 +99,12 @@ def test_a_group_survives_a_killed_and_a_paused_member(strategy: str | None, adm
             for name in ("killed", "paused", "third")
         )
         ledger = peers.ledger
-        peers.wait_at_rest([killed, paused, third])
+        peers.wait_stable([killed, paused, third])
         peers.wait_flowing()
 
         killed_at, then = milliseconds(), time.monotonic()
         killed.kill()
-        peers.wait_at_rest([paused, third])
+        peers.wait_stable([paused, third])
         assert time.monotonic() - then > SESSION / 2, "a killed member does not leave"
         peers.wait_flowing()
 
@@ -113,7 +113,7 @@ def test_a_group_survives_a_killed_and_a_paused_member(strategy: str | None, adm
         peers.wait_flowing()
         paused.resume()
         peers.wait("the paused one has lost all", lambda: any(isinstance(event, Lost) for event in paused.events))
-        peers.wait_at_rest([paused, third])
+        peers.wait_stable([paused, third])
         peers.wait_flowing()
 
         ends = writer.finish()

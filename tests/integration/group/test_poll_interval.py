@@ -14,7 +14,16 @@ from headrace.errors import CommitFailedError
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered_topic
 from support.harness.consumers import AnyConsumer, MakeConsumer
-from support.harness.groups import WAYS, RecordingListener, at_rest, member, poll_all, polling, shared_out, with_session
+from support.harness.groups import (
+    WAYS,
+    RecordingListener,
+    fully_assigned,
+    member,
+    poll_all,
+    polling,
+    stable,
+    with_session,
+)
 from support.harness.retries import patiently
 from support.harness.waiting import wait_for
 
@@ -48,7 +57,7 @@ def test_work_longer_than_the_session_timeout_keeps_the_partitions(
         settings = with_session(servers, group, way, second)
         slow = member(make_sync, servers, group, [topic], listener=listener, **settings)
         other = member(make_sync, servers, group, [topic], **settings)
-        poll_all([slow, other], at_rest([slow, other], PARTITIONS))
+        poll_all([slow, other], stable([slow, other], PARTITIONS))
         before, mine = slow.group_metadata(), slow.assignment()
         del listener.events[:]
         with polling(other):
@@ -71,7 +80,7 @@ def test_a_member_that_misses_max_poll_interval_leaves_the_group(
         interval = round(1000 * second)
         stuck = member(make_sync, servers, group, [topic], listener=listener, max_poll_interval_ms=interval, **settings)
         other = member(make_sync, servers, group, [topic], **settings)
-        poll_all([stuck, other], at_rest([stuck, other], PARTITIONS))
+        poll_all([stuck, other], stable([stuck, other], PARTITIONS))
         mine = stuck.assignment()
         del listener.events[:]
         with polling(other):
@@ -82,8 +91,8 @@ def test_a_member_that_misses_max_poll_interval_leaves_the_group(
             assert listener.events == [], "listeners run in poll() only"
             stuck.poll(0.0)
             assert listener.events[0] == ("lost", frozenset(mine))
-            is_at_rest = at_rest([stuck, other], PARTITIONS)
-            wait_for("its share", lambda: stuck.poll(0.05) is not None and is_at_rest())
+            is_stable = stable([stuck, other], PARTITIONS)
+            wait_for("its share", lambda: stuck.poll(0.05) is not None and is_stable())
             stuck.commit()
 
     patiently(scenario)
@@ -98,7 +107,7 @@ def test_a_poll_longer_than_max_poll_interval_keeps_the_membership(
             make_sync, servers, group, [topic], listener=listener, max_poll_interval_ms=round(1000 * second),
             auto_offset_reset="latest", **with_session(servers, group, way, second),
         )  # fmt: skip
-        poll_all([consumer], shared_out([consumer], PARTITIONS))
+        poll_all([consumer], fully_assigned([consumer], PARTITIONS))
         assert len(consumer.poll(1.5 * second)) == 0
         assert len(consumer.poll(0.1)) == 0
         assert listener.kinds() == ["assigned"]
@@ -117,13 +126,13 @@ def test_a_rebalance_waits_for_the_longest_max_poll_interval_of_its_members(
         hasty = {**way, "max_poll_interval_ms": round(1000 * second)}
         slow = member(make_sync, servers, group, [topic], listener=listener, max_poll_interval_ms=60_000, **way)
         quick = member(make_sync, servers, group, [topic], **hasty)
-        poll_all([slow, quick], at_rest([slow, quick], PARTITIONS))
+        poll_all([slow, quick], stable([slow, quick], PARTITIONS))
         before = slow.group_metadata()
         newcomer = member(make_sync, servers, group, [topic], **hasty)
         with polling(quick, newcomer):
             work(2 * second)  # longer than the others' rebalance timeout and than every session timeout
             assert newcomer.assignment() == set(), "the rebalance waits"
-            all_have_some = shared_out([slow, quick, newcomer], PARTITIONS)
+            all_have_some = fully_assigned([slow, quick, newcomer], PARTITIONS)
             wait_for("their shares", lambda: slow.poll(0.05) is not None and all_have_some())
         after = slow.group_metadata()
         assert after.member_id == before.member_id, "it was never out"
@@ -139,7 +148,7 @@ def test_a_member_that_is_too_slow_to_rejoin_is_removed(make_sync: MakeConsumer,
         group, listener = unique("g"), RecordingListener()
         way = with_session(servers, group, {**WAYS["eager"], "max_poll_interval_ms": round(500 * second)}, 5 * second)
         slow = member(make_sync, servers, group, [topic], listener=listener, **way)
-        poll_all([slow], at_rest([slow], PARTITIONS))
+        poll_all([slow], stable([slow], PARTITIONS))
         newcomer = member(make_sync, servers, group, [topic], **way)
         with polling(newcomer):
             # Its session is still open.
@@ -147,7 +156,7 @@ def test_a_member_that_is_too_slow_to_rejoin_is_removed(make_sync: MakeConsumer,
             assert re.search(r"UNKNOWN_MEMBER_ID.*raise max\.poll\.interval\.ms", refusal(slow))
             slow.poll(0.0)
             assert listener.kinds()[-1] == "lost"
-            both_have_some = shared_out([slow, newcomer], PARTITIONS)
+            both_have_some = fully_assigned([slow, newcomer], PARTITIONS)
             wait_for("their shares", lambda: slow.poll(0.05) is not None and both_have_some())
 
     patiently(scenario)
@@ -182,7 +191,7 @@ def test_a_listener_that_hangs_past_max_poll_interval_loses_the_partitions(
             assert listener.is_called.wait(60)
             wait_for("all of it", lambda: other.poll(0.05) is not None and len(other.assignment()) == PARTITIONS)
             listener.may_go.set()
-            poll_all([other], shared_out([stuck, other], PARTITIONS))
+            poll_all([other], fully_assigned([stuck, other], PARTITIONS))
         assert listener.kinds()[:2] == ["assigned", "lost"], "it hears of it when it is back"
 
     patiently(scenario)

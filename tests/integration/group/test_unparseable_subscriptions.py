@@ -17,7 +17,7 @@ from headrace.types import TopicPartition
 from support.brokers.admin import Admin, unique
 from support.brokers.fake_broker import run
 from support.harness.consumers import MakeConsumer
-from support.harness.groups import WAYS, RecordingListener, all_of, member, poll_all, shared_out
+from support.harness.groups import WAYS, RecordingListener, all_of, fully_assigned, member, poll_all
 
 _PARTITIONS = 2
 _DAMAGED = b"\0\x01\xff\xff"
@@ -81,12 +81,12 @@ def test_only_the_member_with_an_unparseable_subscription_gets_no_partitions(
     topic, group, listener = admin.create("strangers", _PARTITIONS), unique("g"), RecordingListener()
     way = {**WAYS["eager"], "partition_assignment_strategy": strategy}
     leader = member(make, servers, group, [topic], listener=listener, **way)
-    poll_all([leader], shared_out([leader], _PARTITIONS))
+    poll_all([leader], fully_assigned([leader], _PARTITIONS))
     subscribed = MemberSubscription(frozenset({topic}), user_data=user_data)
     stranger = Stranger(servers, group, strategy, write_subscription(subscribed) if user_data else _DAMAGED)
     stranger.thread.start()
     poll_all([leader], lambda: not stranger.thread.is_alive())
-    poll_all([leader], shared_out([leader], _PARTITIONS))
+    poll_all([leader], fully_assigned([leader], _PARTITIONS))
     assert leader.assignment() == all_of(topic, _PARTITIONS)
     warnings = [record.getMessage() for record in caplog.records]
     assert any(stranger.member_id in each and "cannot parse" in each for each in warnings), warnings

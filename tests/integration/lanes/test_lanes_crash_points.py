@@ -49,7 +49,7 @@ LONE = {
 }
 
 
-class Scene:
+class CrashTest:
     """A topic, a group, and who reads it."""
 
     def __init__(self, admin: Admin, settings: dict[str, Any]) -> None:
@@ -135,7 +135,7 @@ class Scene:
         consumer.commit()  # what the first one closed, this one writes as plain offsets
         consumer.close()
         assert self.plain_offsets() == dict.fromkeys(range(PARTITIONS), self.end)
-        self.members.ledger.check_stints()
+        self.members.ledger.check_ownerships()
 
     def plain_offsets(self) -> dict[int, int]:
         """What any client would find; fails where that is not all."""
@@ -204,19 +204,19 @@ ALONE: dict[str, Callable[[Logs, int], None]] = {
 @pytest.mark.parametrize("way", list(LONE))
 def test_a_lone_member_that_crashes_at_any_point_loses_nothing(admin: Admin, way: str) -> None:
     def play(point: str) -> None:
-        scene = Scene(admin, LONE[way])
-        with scene.members:
-            first = scene.start(crash=point)
+        test = CrashTest(admin, LONE[way])
+        with test.members:
+            first = test.start(crash=point)
             if not point.endswith("token"):
-                scene.wait_in_two_lanes(first)
-                scene.write(LIVE)
-            scene.wait_crashed(first, point)
-            logs = scene.logs()
+                test.wait_in_two_lanes(first)
+                test.write(LIVE)
+            test.wait_crashed(first, point)
+            logs = test.logs()
             for partition in range(PARTITIONS):
                 ALONE[point](logs, partition)
-            scene.remove_member(first)
-            scene.write(MORE)
-            scene.next_start(scene.member())
+            test.remove_member(first)
+            test.write(MORE)
+            test.next_start(test.member())
 
     at_once({point: functools.partial(play, point) for point in ALONE})
 
@@ -226,18 +226,18 @@ def test_crashes_with_a_half_worked_off_backlog_lose_nothing(admin: Admin) -> No
     """Each leaves a hole of its own above what is left of the one before."""
 
     def play(way: str) -> None:
-        scene = Scene(admin, LONE[way])
-        with scene.members:
+        test = CrashTest(admin, LONE[way])
+        with test.members:
             for number in (1, 2):
-                member = scene.start_half_way()
+                member = test.start_half_way()
                 member.kill()
-                scene.members.wait_gone(member)
-                scene.remove_member(member)
-                scene.write(MORE)
-                holes = sum(len(scene.logs().done(p).open(0, scene.end)) for p in range(PARTITIONS))
+                test.members.wait_gone(member)
+                test.remove_member(member)
+                test.write(MORE)
+                holes = sum(len(test.logs().done(p).open(0, test.end)) for p in range(PARTITIONS))
                 assert holes >= PARTITIONS + number
-            scene.next_start(scene.member())
-        scene.members.ledger.check_commits(*scene.history())
+            test.next_start(test.member())
+        test.members.ledger.check_commits(*test.history())
 
     at_once({way: functools.partial(play, way) for way in LONE})
 
@@ -251,18 +251,18 @@ HANDING_OVER = ["a revoke is asked for", "before the listener", "before the fina
 def test_crashes_during_a_revoke_in_two_lanes_lose_nothing(admin: Admin, way: str) -> None:
     def play(point: str) -> None:
         # With auto-commit, which happens only as part of the hand-over.
-        scene = Scene(admin, WAYS[way] | {"enable_auto_commit": True, "auto_commit_interval_ms": 600_000})
-        with scene.members:
-            first = scene.start_half_way(crash=point)
-            second = scene.member()
+        test = CrashTest(admin, WAYS[way] | {"enable_auto_commit": True, "auto_commit_interval_ms": 600_000})
+        with test.members:
+            first = test.start_half_way(crash=point)
+            second = test.member()
             wait_for("a crash", lambda: not second.poll(0.05) and first.is_gone)
-            scene.wait_crashed(first, point)
-            logs = scene.logs()
+            test.wait_crashed(first, point)
+            logs = test.logs()
             is_plain = {p: mark.token == "" for p in range(PARTITIONS) if (mark := logs.first(p)) is not None}
             assert any(is_plain.values()) == (point == "after the final commit")
-            scene.remove_member(first)
-            scene.write(MORE)
-            scene.next_start(second)
+            test.remove_member(first)
+            test.write(MORE)
+            test.next_start(second)
 
     at_once({point: functools.partial(play, point) for point in HANDING_OVER})
 
@@ -273,18 +273,18 @@ def test_crashes_during_a_revoke_in_two_lanes_lose_nothing(admin: Admin, way: st
 @pytest.mark.timeout(300)
 def test_twenty_crashes_in_two_lanes_lose_nothing_and_keep_metadata_small(admin: Admin) -> None:
     """All with the first one's hole open. What is committed stays small, and the last start gets what is open."""
-    scene = Scene(admin, LONE["static"])
+    test = CrashTest(admin, LONE["static"])
     lives = [{"live": 3, "backlog": 2}] * 20
-    with scene.members:
-        settings = {"limit": 100_000, "first": scene.end, "enable_idempotence": True}
-        with SteadyWriter(scene.servers, scene.topic, PARTITIONS, **settings) as writer:
-            crashing = scene.members.start(settings=scene.settings, work=_WORK, lives=lives)
-            scene.members.wait("twenty crashes", lambda: crashing.is_gone, 200.0)
-            scene.end = max(writer.finish().values())
-        assert crashing.other.count("dies: in the middle of it") == 20, scene.members.report()
-        scene.next_start(scene.member())
-    commits, before = scene.history()
-    scene.members.ledger.check_commits(commits, before)
+    with test.members:
+        settings = {"limit": 100_000, "first": test.end, "enable_idempotence": True}
+        with SteadyWriter(test.servers, test.topic, PARTITIONS, **settings) as writer:
+            crashing = test.members.start(settings=test.settings, work=_WORK, lives=lives)
+            test.members.wait("twenty crashes", lambda: crashing.is_gone, 200.0)
+            test.end = max(writer.finish().values())
+        assert crashing.other.count("dies: in the middle of it") == 20, test.members.report()
+        test.next_start(test.member())
+    commits, before = test.history()
+    test.members.ledger.check_commits(commits, before)
     assert max(len(commit.mark.done.holes) for commit in commits) > 15
     assert max(len(commit.metadata) for commit in commits) < 400
 
@@ -293,28 +293,28 @@ def test_twenty_crashes_in_two_lanes_lose_nothing_and_keep_metadata_small(admin:
 
 
 def test_kafka_consumer_groups_shows_the_commits_of_both_lanes(admin: Admin) -> None:
-    scene = Scene(admin, {"client_id": "laned"})
-    backlog = scene.group + BACKLOG_SUFFIX
-    with scene.members:
-        member = scene.start_half_way()
-        logs = scene.logs()
-        shown = describe(scene.servers, scene.group, backlog)
-        assert (shown[scene.group].state.state, shown[scene.group].state.members) == ("Stable", 1)
+    test = CrashTest(admin, {"client_id": "laned"})
+    backlog = test.group + BACKLOG_SUFFIX
+    with test.members:
+        member = test.start_half_way()
+        logs = test.logs()
+        shown = describe(test.servers, test.group, backlog)
+        assert (shown[test.group].state.state, shown[test.group].state.members) == ("Stable", 1)
         assert (shown[backlog].state.state, shown[backlog].state.members) == ("Empty", 0)
         for partition in range(PARTITIONS):
             first, second = logs.first(partition), logs.second(partition)
             assert first is not None
             assert second is not None
-            live = shown[scene.group].partitions[scene.topic, partition]
-            beside = shown[backlog].partitions[scene.topic, partition]
-            assert (live.current_offset, live.lag, live.client_id) == (first.offset, scene.end - first.offset, "laned")
-            assert (beside.current_offset, beside.lag) == (second.offset, scene.end - second.offset)
-            assert COMMITTED <= second.offset < END <= first.offset <= scene.end
-        scene.members.stop(member)
-        scene.next_start(scene.member())
-    shown = describe(scene.servers, scene.group)
-    assert shown[scene.group].state.state == "Empty"
+            live = shown[test.group].partitions[test.topic, partition]
+            beside = shown[backlog].partitions[test.topic, partition]
+            assert (live.current_offset, live.lag, live.client_id) == (first.offset, test.end - first.offset, "laned")
+            assert (beside.current_offset, beside.lag) == (second.offset, test.end - second.offset)
+            assert COMMITTED <= second.offset < END <= first.offset <= test.end
+        test.members.stop(member)
+        test.next_start(test.member())
+    shown = describe(test.servers, test.group)
+    assert shown[test.group].state.state == "Empty"
     for partition in range(PARTITIONS):
-        assert shown[scene.group].partitions[scene.topic, partition].lag == 0
-        place = TopicPartition(scene.topic, partition)
-        assert commit_of(scene.servers, backlog, place) is None, "nothing is left that could look like a lag"
+        assert shown[test.group].partitions[test.topic, partition].lag == 0
+        place = TopicPartition(test.topic, partition)
+        assert commit_of(test.servers, backlog, place) is None, "nothing is left that could look like a lag"

@@ -11,7 +11,7 @@ from headrace import OffsetAndMetadata, Record, TopicPartition
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered, write
 from support.harness.consumers import MakeConsumer, poll_until
-from support.harness.groups import WAYS, poll_all, shared_out
+from support.harness.groups import WAYS, fully_assigned, poll_all
 from support.harness.run_kinds import Kind, until
 from support.harness.two_lanes import (
     behind,
@@ -116,7 +116,7 @@ class TestGroups:
         second = two_lane_member(make_sync, servers, group, topic, way)
         pair = [first, second]
         first.pause(places)  # so that what it has not committed does not come twice
-        poll = poll_all(pair, shared_out(pair, 2))
+        poll = poll_all(pair, fully_assigned(pair, 2))
         seen += poll
         moved = next(iter(second.assignment()))
         reached = max(offsets((r for r in seen if r not in poll), None, moved.partition)) + 1
@@ -196,7 +196,7 @@ class TestGroups:
             second.poll(0.05)
         assert not [record for record in after if (record.topic, record.partition) in asked]
         pair = [first, second]
-        poll_all(pair, shared_out(pair, 2))
+        poll_all(pair, fully_assigned(pair, 2))
 
 
 class TestCompletion:

@@ -65,7 +65,7 @@ class _Rounds:
             wait_for("all is done or in hand", lambda: self._nothing_is_left([*self._alive, last], ends), every=0.2)
             self._members.stop(*self._alive, last)
         commits = lane_commits(self._servers, self._group)
-        ledger.check_stints()
+        ledger.check_ownerships()
         ledger.check_commits(commits)
         repeated, uncommitted = ledger.repeats()
         assert repeated <= uncommitted

@@ -11,7 +11,7 @@ import pytest
 from headrace import Record, TopicPartition
 from support.brokers.admin import Admin, unique
 from support.harness.consumers import AnyConsumer, MakeConsumer, poll_until
-from support.harness.groups import WAYS, RecordingListener, at_rest, poll_all, with_session
+from support.harness.groups import WAYS, RecordingListener, poll_all, stable, with_session
 from support.harness.retries import patiently
 from support.harness.two_lanes import both_logs, grow, offsets, two_lane_member
 from support.harness.waiting import wait_for
@@ -86,7 +86,7 @@ def test_a_member_that_stalled_rejoins_without_repeating_committed_records(
         stuck = two_lane_member(make_sync, servers, group, topic, **settings)
         other = two_lane_member(make_sync, servers, group, topic, **{**settings, "max_poll_interval_ms": 60_000})
         both = Reader([stuck, other])
-        both.until(at_rest([stuck, other], 2))
+        both.until(stable([stuck, other], 2))
         both.until(lambda: all(each.position(tp) == 60 for each in both.members for tp in each.assignment()))
         (mine,) = stuck.assignment()
         stuck.commit({mine: 50})
@@ -102,7 +102,7 @@ def test_a_member_that_stalled_rejoins_without_repeating_committed_records(
         for tp in places:
             grow(servers, tp, 100, 90)
         back = Reader([stuck, other])
-        back.until(lambda: at_rest([stuck, other], 2)() and back.has_all(places, 90, 100))
+        back.until(lambda: stable([stuck, other], 2)() and back.has_all(places, 90, 100))
         again = [each for each in back.seen if each.offset < 90]
         assert not again, "committed by the other one"
         for each in (stuck, other):

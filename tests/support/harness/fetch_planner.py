@@ -19,7 +19,7 @@ TOPIC = uuid.UUID(int=1)
 KB = 1024
 
 
-class Scene:
+class FetchPlannerDriver:
     """A planner for partitions of one topic, at offset 0. `leaders` has the leader of each partition."""
 
     def __init__(self, leaders: list[int], **settings: Any) -> None:

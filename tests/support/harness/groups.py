@@ -101,14 +101,14 @@ def polling(*members: AnyConsumer) -> Iterator[None]:
         each.result()
 
 
-def at_rest(members: Sequence[AnyConsumer], partitions: int) -> Callable[[], bool]:
-    """Like `shared_out`, and no rebalance is in progress."""
-    is_shared_out = shared_out(members, partitions)
+def stable(members: Sequence[AnyConsumer], partitions: int) -> Callable[[], bool]:
+    """Like `fully_assigned`, and no rebalance is in progress."""
+    is_fully_assigned = fully_assigned(members, partitions)
 
     def check() -> bool:
         groups = [each.metrics()["group"] for each in members]
         return (
-            is_shared_out()
+            is_fully_assigned()
             and {group["state"] for group in groups} <= {"stable", "member"}
             and len({group["generation"] for group in groups}) == 1
         )
@@ -116,7 +116,7 @@ def at_rest(members: Sequence[AnyConsumer], partitions: int) -> Callable[[], boo
     return check
 
 
-def shared_out(members: Sequence[AnyConsumer], partitions: int) -> Callable[[], bool]:
+def fully_assigned(members: Sequence[AnyConsumer], partitions: int) -> Callable[[], bool]:
     """Whether the members own this many partitions together, none twice, and at least one each."""
 
     def check() -> bool:

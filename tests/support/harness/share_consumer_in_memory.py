@@ -32,10 +32,10 @@ class RealRecords(Model):
         return [whole.between(*each) for each in arrival.ranges], []
 
 
-class Scene:
+class ShareConsumerDriver:
     """A consumer that has acquired and buffered a whole partition."""
 
-    opened: ClassVar[list[Scene]] = []
+    opened: ClassVar[list[ShareConsumerDriver]] = []
 
     def __init__(self, kind: str, *, count: int = 12, **settings: Any) -> None:
         settings = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "max_poll_records": 4} | settings
@@ -45,18 +45,18 @@ class Scene:
         self._is_sync = kind == "sync"
         self.model = RealRecords({0: count}, batch=count)
         settings = self.parts.buffer.planner.settings
-        self.driver = SharePlannerDriver(
+        self.planner_driver = SharePlannerDriver(
             self.model, is_explicit=settings.is_explicit, is_strict=settings.is_strict, renews=settings.renews
         )
-        self.planner = self.parts.buffer.planner = self.driver.planner
+        self.planner = self.parts.buffer.planner = self.planner_driver.planner
         self._streams = SimpleNamespace(progress=asyncio.Event())
         self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._answering: threading.Thread | None = None
         self.parts.lifecycle.runtime = SimpleNamespace(loop=self.loop, streams=self._streams)  # type: ignore[assignment]
         self.consumer.subscribe(["t"])
-        self.driver.now = time.monotonic()
-        self.planner.wait(count, self.driver.now + 1.0)
-        self.driver.step()
+        self.planner_driver.now = time.monotonic()
+        self.planner.wait(count, self.planner_driver.now + 1.0)
+        self.planner_driver.step()
         self.planner.poll_ends()
         assert self.planner.buffer.count == count
         self.seen: list[int] = []
@@ -102,8 +102,8 @@ class Scene:
         def answer() -> None:
             while self._wanted.get():
                 with buffer.lock:
-                    self.driver.now = time.monotonic()
-                    self.driver.step()
+                    self.planner_driver.now = time.monotonic()
+                    self.planner_driver.step()
                 buffer.poll_signal.notify()
                 self.loop.call_soon_threadsafe(self._streams.progress.set)
 
@@ -114,9 +114,9 @@ class Scene:
     def send(self) -> None:
         """Send all acknowledgements. No record may be accepted that the user has not seen."""
         with self.parts.buffer.lock:
-            self.driver.now = time.monotonic()
+            self.planner_driver.now = time.monotonic()
             self.planner.flush()
-            self.driver.step()
+            self.planner_driver.step()
         assert {offset for _, offset in self.model.accepted} <= {*self.seen}, (self.model.accepted, self.seen)
         assert self.model.violations == []
 

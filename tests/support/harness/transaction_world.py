@@ -473,8 +473,8 @@ class World:
         transactions time out."""
         self.is_calm = True
         for _ in range(3000):
-            at_rest = not self.waiting and self.manager.state in (S.READY, S.FATAL_ERROR, S.UNINITIALIZED)
-            if self.is_dead or (at_rest and self.manager.state is S.READY):
+            is_idle = not self.waiting and self.manager.state in (S.READY, S.FATAL_ERROR, S.UNINITIALIZED)
+            if self.is_dead or (is_idle and self.manager.state is S.READY):
                 break
             if self.manager.state is S.IN_TRANSACTION and not self.waiting:
                 self.abort()

@@ -63,7 +63,7 @@ class CommitLog:
             self.has.pop(tp, None)
 
 
-class Scene:
+class TwoLaneDriver:
     """A consumer with [70, 120) open in its backlog lane and the live lane at 120."""
 
     def __init__(self, consumer: AsyncConsumer, *holes: tuple[int, int], live: int = 120) -> None:
@@ -106,10 +106,10 @@ def backlog_of(buffer: FetchBuffer) -> Backlog:
 
 
 @contextlib.asynccontextmanager
-async def scene(*holes: tuple[int, int], live: int = 120, **settings: Any) -> AsyncIterator[Scene]:
+async def two_lane_consumer(*holes: tuple[int, int], live: int = 120, **settings: Any) -> AsyncIterator[TwoLaneDriver]:
     mine = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "enable_auto_commit": False, **settings}
     async with on_this_loop(AsyncConsumer(**mine, enable_parallel_rebalance=True)) as consumer:
-        yield Scene(consumer, *holes, live=live)
+        yield TwoLaneDriver(consumer, *holes, live=live)
 
 
 def fill(state: PartitionState, offset: int, count: int) -> None:
@@ -135,8 +135,8 @@ class Log:
         return dict.fromkeys(epochs, self.epoch_end)
 
 
-def set_log(at: Scene, log: Log) -> None:
+def set_log(driver: TwoLaneDriver, log: Log) -> None:
     """Set the offsets that leaders return to the consumer."""
-    start = at.engine.positions._start
+    start = driver.engine.positions._start
     assert isinstance(start, TwoLaneStart)
-    at.engine.positions._offsets = start._offsets = log  # type: ignore[assignment]
+    driver.engine.positions._offsets = start._offsets = log  # type: ignore[assignment]

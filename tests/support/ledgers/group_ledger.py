@@ -43,7 +43,7 @@ Ending = Literal["revoked", "lost", "closed", "killed"]
 
 
 @dataclass(slots=True, eq=False)
-class Stint:
+class Ownership:
     member: str
     tp: TopicAndPartition
     begun: int
@@ -70,8 +70,8 @@ class Repeat:
     tp: TopicAndPartition
     start: int
     end: int
-    first: Stint
-    second: Stint
+    first: Ownership
+    second: Ownership
 
     @property
     def stutter(self) -> bool:
@@ -92,7 +92,7 @@ class Repeat:
 class Ledger:
     def __init__(self, partitions: Iterable[TopicAndPartition]) -> None:
         self.partitions = frozenset(partitions)
-        self.stints: list[Stint] = []
+        self.ownerships: list[Ownership] = []
         self.present: set[str] = set()
         """Members that have started and not ended."""
         self.strays: list[tuple[str, TopicAndPartition, tuple[int, int]]] = []
@@ -144,7 +144,7 @@ class Ledger:
             elif stint.ranges and stint.ranges[-1][1] == span[0]:
                 stint.ranges[-1] = (stint.ranges[-1][0], span[1])
             else:
-                stint.ranges.append(span)
+                ownership.ranges.append(span)
 
     def _commit(self, member: str, offsets: Mapping[TopicAndPartition, int], error: str | None) -> None:
         if error is not None:
@@ -160,10 +160,10 @@ class Ledger:
     def owned(self, member: str) -> frozenset[TopicAndPartition]:
         return frozenset(tp for owner, tp in self._open if owner == member)
 
-    def open_stints(self) -> list[Stint]:
+    def open_ownerships(self) -> list[Ownership]:
         return list(self._open.values())
 
-    def at_rest(self, members: Collection[str]) -> bool:
+    def is_stable(self, members: Collection[str]) -> bool:
         if self.present != set(members):
             return False
         shares = [self.owned(member) for member in members]
@@ -171,7 +171,7 @@ class Ledger:
         whole = frozenset[TopicAndPartition]().union(*shares) == self.partitions
         return whole and sum(sizes) == len(self.partitions) and max(sizes) - min(sizes) <= 1
 
-    def overlaps(self) -> list[tuple[Stint, Stint]]:
+    def overlaps(self) -> list[tuple[Ownership, Ownership]]:
         """All times are of one clock, and a member reports a revoke before another member can own the partition."""
         found = []
         for stints in self._by_partition().values():
@@ -185,7 +185,7 @@ class Ledger:
 
     def count(self) -> int:
         """The number of records read, including repeats."""
-        return sum(end - start for stint in self.stints for start, end in stint.ranges)
+        return sum(end - start for ownership in self.ownerships for start, end in ownership.ranges)
 
     def unread(self, ends: Mapping[TopicAndPartition, int]) -> list[tuple[TopicAndPartition, int, int]]:
         """Ranges below the ends of the logs, which start at 0, that nobody read."""
@@ -226,6 +226,6 @@ class Ledger:
         return grouped
 
 
-def _in_order(stints: Iterable[Stint]) -> list[tuple[int, int, Stint]]:
-    ranges = ((start, end, stint) for stint in stints for start, end in stint.ranges)
+def _in_order(ownerships: Iterable[Ownership]) -> list[tuple[int, int, Ownership]]:
+    ranges = ((start, end, ownership) for ownership in ownerships for start, end in ownership.ranges)
     return sorted(ranges, key=lambda each: each[:2])

@@ -33,7 +33,7 @@ Life = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)
-class Stint:
+class Ownership:
     life: Life
     partition: int
     begun: int
@@ -112,8 +112,8 @@ class LaneLedger:
     """Takes the events of each life in order."""
 
     def __init__(self) -> None:
-        self.stints: list[Stint] = []
-        self._open: dict[tuple[Life, int], Stint] = {}
+        self.ownerships: list[Ownership] = []
+        self._open: dict[tuple[Life, int], Ownership] = {}
         self._finished: list[tuple[int, int, int, int]] = []  # when, partition, start, end
 
     def take(self, name: str, said: Mapping[str, Any], *, only_done: bool = False) -> None:
@@ -122,8 +122,8 @@ class LaneLedger:
         match said["name"]:
             case "assigned":
                 for partition in said["partitions"]:
-                    self._open[life, partition] = stint = Stint(life, partition, said["at"])
-                    self.stints.append(stint)
+                    self._open[life, partition] = ownership = Ownership(life, partition, said["at"])
+                    self.ownerships.append(ownership)
             case "gave_up":
                 for partition in said["partitions"]:
                     self._open.pop((life, partition), None)
@@ -142,20 +142,20 @@ class LaneLedger:
     def handed(self, partition: int) -> OffsetSet:
         """The offsets that any member has handed out."""
         together = _NOTHING
-        for stint in self.stints:
-            if stint.partition == partition:
-                together |= stint.handed
+        for ownership in self.ownerships:
+            if ownership.partition == partition:
+                together |= ownership.handed
         return together
 
     def in_hands(self, names: Collection[str], partition: int) -> OffsetSet:
         """The offsets that the partition's newest owner of these members has handed out. Safe while events arrive."""
-        stints = [stint for (life, _), stint in list(self._open.items()) if life[0] in names]
-        own = [stint for stint in stints if stint.partition == partition]
-        return max(own, key=lambda stint: stint.begun).handed if own else _NOTHING
+        ownerships = [ownership for (life, _), ownership in list(self._open.items()) if life[0] in names]
+        own = [ownership for ownership in ownerships if ownership.partition == partition]
+        return max(own, key=lambda ownership: ownership.begun).handed if own else _NOTHING
 
     def count(self, lane: str) -> int:
         """The number of records of a lane, including repeats."""
-        return sum(_size(stint.lanes.get(lane, _NOTHING)) for stint in self.stints)
+        return sum(_size(ownership.lanes.get(lane, _NOTHING)) for ownership in self.ownerships)
 
     def missing(self, ends: Mapping[int, int]) -> dict[int, list[Range]]:
         """Offsets that were written and never handed out."""
@@ -164,13 +164,13 @@ class LaneLedger:
 
     # -- checks ----------------------------------------------------------------------------------------------------
 
-    def check_stints(self) -> None:
-        for stint in self.stints:
-            assert not stint.twice, f"handed out twice in one ownership: {stint}"
-            backlog, live = stint.lanes.get("backlog"), stint.lanes.get("live")
+    def check_ownerships(self) -> None:
+        for ownership in self.ownerships:
+            assert not ownership.twice, f"handed out twice in one ownership: {ownership}"
+            backlog, live = ownership.lanes.get("backlog"), ownership.lanes.get("live")
             if backlog is not None and live is not None:
                 first_live = (live - _NOTHING)[0][0]
-                assert backlog.frontier <= first_live, f"the lanes overlap: {stint}"
+                assert backlog.frontier <= first_live, f"the lanes overlap: {ownership}"
 
     def check_commits(self, commits: Iterable[LaneCommit], before: Mapping[int, OffsetSet] | None = None) -> None:
         """`before`: offsets that were done before these members started."""
@@ -178,31 +178,31 @@ class LaneLedger:
         logs = Logs()
         events: list[tuple[int, int, Any]] = [(each[0], 0, each) for each in self._finished]
         events += [(each.at, 1, each) for each in commits]
-        events += [(each.begun, 2, each) for each in self.stints]
+        events += [(each.begun, 2, each) for each in self.ownerships]
         for _, _, event in sorted(events, key=lambda each: each[:2]):
             if isinstance(event, LaneCommit):
                 logs.take(event)
                 too_much = logs.done(event.partition) - done[event.partition]
                 assert not too_much, f"{event} marks {too_much} as done, but it is not"
-            elif isinstance(event, Stint):
+            elif isinstance(event, Ownership):
                 event.committed = logs.done(event.partition)
             else:
                 _, partition, start, end = event
                 done[partition] = done[partition].with_done(start, end)
-        for stint in self.stints:
-            again = (stint.handed & stint.committed) - _NOTHING
-            assert not again, f"{again} was committed and handed out again: {stint}"
+        for ownership in self.ownerships:
+            again = (ownership.handed & ownership.committed) - _NOTHING
+            assert not again, f"{again} was committed and handed out again: {ownership}"
 
     def repeats(self) -> tuple[int, int]:
         """The number of repeated records, and the largest number that is allowed: for each ownership, the offsets that
         earlier ones had handed out and not committed. Call `check_commits` first."""
         earlier: dict[int, OffsetSet] = defaultdict(lambda: _NOTHING)
         repeated = uncommitted = 0
-        for stint in sorted(self.stints, key=lambda each: each.begun):
-            seen = earlier[stint.partition]
-            repeated += _size(stint.handed & seen)
-            uncommitted += _count(seen - stint.committed)
-            earlier[stint.partition] = seen | stint.handed
+        for ownership in sorted(self.ownerships, key=lambda each: each.begun):
+            seen = earlier[ownership.partition]
+            repeated += _size(ownership.handed & seen)
+            uncommitted += _count(seen - ownership.committed)
+            earlier[ownership.partition] = seen | ownership.handed
         return repeated, uncommitted
 
 

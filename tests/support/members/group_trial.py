@@ -30,7 +30,7 @@ from support.brokers.group_configs import set_session_timeout
 from support.brokers.steady_writer import SteadyWriter
 from support.harness.waiting import wait_for
 from support.ledgers.commit_history import Commit, commit_history
-from support.ledgers.group_ledger import Stint
+from support.ledgers.group_ledger import Ownership
 from support.members.commands import Membership
 from support.members.events import Assigned, Committed, Lost, Read, Revoked, TopicAndPartition, milliseconds
 from support.members.processes import Peer, Peers
@@ -126,7 +126,7 @@ class GroupTrial:
         names = [member.name for member in members]
         self.peers.wait(
             f"{names} stable and committing",
-            lambda: self.ledger.at_rest(names) and all(self.committed_at(member) >= since for member in members),
+            lambda: self.ledger.is_stable(names) and all(self.committed_at(member) >= since for member in members),
             timeout,
         )
 
@@ -216,7 +216,7 @@ class GroupTrial:
         self.peers.stop(*members)
         ledger = self.ledger
         assert ledger.unread(ends) == []
-        assert [stint for stint in ledger.stints if len(stint.ranges) > 1] == [], "not in order"
+        assert [ownership for ownership in ledger.ownerships if len(ownership.ranges) > 1] == [], "not in order"
         assert [str(repeat) for repeat in ledger.broken()] == []
         assert ledger.strays == []
         self._check_commits(commit_history(self._servers, self.group))

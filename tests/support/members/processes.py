@@ -58,7 +58,7 @@ class Peer(Child):
             return
         self.process.send_signal(signal.SIGUSR1)
         deadline = time.monotonic() + timeout
-        while not any(line == "state: told" for line in self.said) and time.monotonic() < deadline:
+        while not any(line == "state: end" for line in self.said) and time.monotonic() < deadline:
             time.sleep(0.02)  # polling its output
 
     @property
@@ -116,14 +116,16 @@ class Peers:
         """Return the first true value of `look`, which is called after every event. Fail if there is none in time."""
         return wait_for_news(self._news, what, look, self.report, timeout)
 
-    def wait_at_rest(self, members: Iterable[Peer], timeout: float = TIMEOUT) -> None:
+    def wait_stable(self, members: Iterable[Peer], timeout: float = TIMEOUT) -> None:
         """Wait until exactly these members form the group and each partition has one owner."""
         names = [member.name for member in members]
-        self.wait(f"a stable group of {names}", lambda: self.ledger.at_rest(names), timeout)
+        self.wait(f"a stable group of {names}", lambda: self.ledger.is_stable(names), timeout)
 
     def wait_flowing(self, timeout: float = TIMEOUT) -> None:
         """Wait until all owners have read and committed each partition that they own now."""
-        self.wait("all owners read", lambda: all(stint.committed for stint in self.ledger.open_stints()), timeout)
+        self.wait(
+            "all owners read", lambda: all(ownership.committed for ownership in self.ledger.open_ownerships()), timeout
+        )
 
     def stop(self, *peers: Peer, timeout: float = TIMEOUT) -> None:
         """Stop members properly, all at once. Their consumers are closed and their processes gone when this returns."""

@@ -39,7 +39,7 @@ class Member(RebalanceListener):
         self._consumer.close()
         self._events.closed()
 
-    def tell_state(self, *_: object) -> None:
+    def print_state(self, *_: object) -> None:
         """A signal handler that prints the state of fetching, to find out why nothing is read."""
         runtime, buffer = self._consumer._parts.lifecycle.runtime, self._consumer._parts.buffer
         names = ("phase", "in_flight", "fetch_offset", "position", "readable_end", "available", "undecoded")
@@ -54,7 +54,7 @@ class Member(RebalanceListener):
             what = f"parked {stream._parked}, looks {stream.look.is_set()}, {calls} calls, quiet for {quiet:.1f} s"
             what += f", asked for {asked}"
             print(f"state of stream {number} to {node}: {what}", flush=True)
-        print("state: told", flush=True)
+        print("state: end", flush=True)
 
     def work(self, records: Records) -> None:
         """Processing of records before their commit. Subclasses override it."""
@@ -77,5 +77,5 @@ class Member(RebalanceListener):
 if __name__ == "__main__":
     member = Member(sys.argv[1], json.loads(sys.argv[2]))
     signal.signal(signal.SIGTERM, member.stop)
-    signal.signal(signal.SIGUSR1, member.tell_state)
+    signal.signal(signal.SIGUSR1, member.print_state)
     member.run()

@@ -15,23 +15,23 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import headrace.spark
-from support.spark.drivers import local_settings, tell
+from support.spark.drivers import local_settings, report
 from support.spark.streams import DEADLINE, started
 
 
 def main(job: dict[str, Any]) -> None:
     where = Path(job["directory"])
     spark = SparkSession.builder.remote("local[2]").config(map=local_settings()).getOrCreate()
-    tell(session=type(spark).__module__)
+    report(session=type(spark).__module__)
     batch = spark.read.format("headrace").options(**job["options"]).load()
-    tell(found=_places(batch))
+    report(found=_places(batch))
     headrace.spark.register(spark)
-    tell(registered=_places(spark.read.format("headrace").options(**job["options"]).load()))
+    report(registered=_places(spark.read.format("headrace").options(**job["options"]).load()))
     stream = spark.readStream.format("headrace").options(**job["options"], startingOffsets="earliest").load()
     writer = stream.writeStream.format("parquet").option("path", str(where / "out"))
     query = started(writer.option("checkpointLocation", str(where / "checkpoint")).trigger(availableNow=True).start)
     query.awaitTermination(DEADLINE)
-    tell(streamed=_places(spark.read.parquet(str(where / "out"))))
+    report(streamed=_places(spark.read.parquet(str(where / "out"))))
     for number, sink in enumerate(job.get("sinks", ())):
         rows = spark.range(0, 50, 1, 2).selectExpr("cast(id as string) as value")
         rows.write.format("headrace").options(**sink).mode("append").save()
@@ -41,7 +41,7 @@ def main(job: dict[str, Any]) -> None:
     try:
         spark.read.format("headrace").options(**job["options"], startingOffset="earliest").load().count()
     except PySparkException as refusal:
-        tell(refusal=str(refusal))
+        report(refusal=str(refusal))
     spark.stop()
 
 

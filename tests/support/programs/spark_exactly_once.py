@@ -17,7 +17,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from support.spark.drivers import local_settings, tell
+from support.spark.drivers import local_settings, report
 from support.spark.streams import started
 
 
@@ -25,7 +25,7 @@ def main(job: dict[str, Any]) -> None:
     where = Path(job["directory"])
     spark = SparkSession.builder.master("local[2]").config(map=local_settings()).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    tell(jvm=spark._jvm.java.lang.ProcessHandle.current().pid())
+    report(jvm=spark._jvm.java.lang.ProcessHandle.current().pid())
 
     def frame() -> DataFrame:
         loaded = spark.readStream.format("headrace").options(**job["options"]).load()
@@ -33,7 +33,7 @@ def main(job: dict[str, Any]) -> None:
 
     def replace(batch: DataFrame, number: int) -> None:
         batch.write.mode("overwrite").parquet(str(where / "batches" / f"batch={number}"))
-        tell(batch=number)
+        report(batch=number)
 
     files = frame().writeStream.format("parquet").option("path", str(where / "files"))
     batches = frame().writeStream.foreachBatch(replace)
@@ -42,7 +42,7 @@ def main(job: dict[str, Any]) -> None:
         started(writer.option("checkpointLocation", str(where / name)).trigger(**trigger).start)
         for name, writer in (("checkpoint-files", files), ("checkpoint-batches", batches))
     ]
-    tell(running=True)
+    report(running=True)
     while any(query.isActive for query in queries):
         spark.streams.awaitAnyTermination()  # raises the query's error
         spark.streams.resetTerminated()

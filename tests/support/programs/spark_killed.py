@@ -19,16 +19,16 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from support.spark.drivers import local_settings, tell
+from support.spark.drivers import local_settings, report
 from support.spark.streams import DEADLINE, started
 
 
 def main(job: dict[str, Any]) -> None:
     spark = SparkSession.builder.master("local[2]").config(map=local_settings()).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    tell(jvm=spark._jvm.java.lang.ProcessHandle.current().pid())
+    report(jvm=spark._jvm.java.lang.ProcessHandle.current().pid())
     queries = [_started(spark, name, job) for name in job["queries"]]
-    tell(running=True)
+    report(running=True)
     for query in queries:
         query.awaitTermination()
     spark.stop()

@@ -13,7 +13,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 
 from pyspark.sql import SparkSession
 
-from support.spark.drivers import local_settings, tell
+from support.spark.drivers import local_settings, report
 from support.spark.streams import DEADLINE, started
 
 
@@ -25,7 +25,7 @@ def main(job: dict[str, Any]) -> None:
     stream = spark.readStream.format("headrace").options(**job["stream"]).load()
     writer = stream.writeStream.format("noop").option("checkpointLocation", job["checkpoint"])
     query = started(writer.trigger(availableNow=True).start)
-    tell(counts=counts, ended=query.awaitTermination(DEADLINE))
+    report(counts=counts, ended=query.awaitTermination(DEADLINE))
     spark.stop()
 
 

@@ -40,7 +40,7 @@ def main(job: dict[str, Any]) -> None:
     )
     query.awaitTermination()
     places = spark.read.parquet(str(where / "out")).collect()
-    tell(places=sorted([row.partition, row.offset] for row in places))
+    report(places=sorted([row.partition, row.offset] for row in places))
     spark.stop()
 
 

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStream
 from pyspark.sql.types import StructType
 
 from headrace.spark.source import HeadraceSource
-from support.spark.drivers import local_settings, tell
+from support.spark.drivers import local_settings, report
 from support.spark.streams import started
 
 POINTS = (
@@ -125,7 +125,7 @@ def main(job: dict[str, Any]) -> None:
     spark = SparkSession.builder.master(job.get("master", "local[2,4]")).config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
-    tell(jvm=jvm)
+    report(jvm=jvm)
     if job.get("crash"):
         CrashingSource.point, CrashingSource.jvm = job["crash"], jvm
         CrashingSource.marker = str(where / "crashed")
@@ -138,20 +138,20 @@ def main(job: dict[str, Any]) -> None:
     writer = loaded.writeStream.format("headrace").options(**job["sink"])
     trigger = {"availableNow": True} if job["ends"] else {"processingTime": "0 seconds"}
     query = started(writer.option("checkpointLocation", str(where / "checkpoint")).trigger(**trigger).start)
-    tell(running=True)
+    report(running=True)
     batch = -1
     while query.isActive:
         progress = query.lastProgress
         if progress is not None and progress["numInputRows"] and progress["batchId"] != batch:
             batch = progress["batchId"]
-            tell(batch=batch)
+            report(batch=batch)
         with contextlib.suppress(StreamingQueryException):
             query.awaitTermination(0.05)
     if query.exception() is not None:
-        tell(error=str(query.exception()))
+        report(error=str(query.exception()))
         spark.stop()
         sys.exit(1)
-    tell(ended=True, time=time.time())
+    report(ended=True, time=time.time())
     spark.stop()
 
 

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import headrace.spark
-from support.spark.drivers import local_settings, tell
+from support.spark.drivers import local_settings, report
 
 
 def main(job: dict[str, Any]) -> None:
@@ -25,7 +25,7 @@ def main(job: dict[str, Any]) -> None:
     try:
         spark.read.format("headrace").option("subscribe", "t").load()
     except PySparkException as error:
-        tell(error=str(error))
+        report(error=str(error))
     spark.stop()
 
 

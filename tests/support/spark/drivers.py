@@ -31,7 +31,7 @@ class Driver:
         with output.open("ab") as file:
             self._process = GuardedProcess([python, "-u", str(path), json.dumps(job)], output=file)
 
-    def told(self, name: str, within: float = STARTS_WITHIN) -> Any:
+    def reported(self, name: str, within: float = STARTS_WITHIN) -> Any:
         """Wait for the first value reported under this name. Fail with the driver's output if it ends without it."""
 
         def look() -> list[Any]:
@@ -55,7 +55,7 @@ class Driver:
 
     def kill(self) -> None:
         """Kill Python and the JVM with SIGKILL."""
-        os.kill(self.told("jvm"), signal.SIGKILL)
+        os.kill(self.reported("jvm"), signal.SIGKILL)
         self._process.close()
 
     def end(self, within: float = STARTS_WITHIN) -> int:
@@ -73,8 +73,8 @@ class Driver:
         self._process.close()
 
 
-def tell(**values: object) -> None:
-    """Report values to the test, for `Driver.told`."""
+def report(**values: object) -> None:
+    """Report values to the test, for `Driver.reported`."""
     print(json.dumps(values), flush=True)
 
 

@@ -25,7 +25,7 @@ def ledger(*shares: set[int], partitions: int = 4) -> Ledger:
 
 
 @pytest.mark.parametrize(
-    ("shares", "members", "at_rest"),
+    ("shares", "members", "is_stable"),
     [
         ([{0, 1}, {2, 3}], 2, True),
         ([{0, 1}, {2, 3}, set()], 2, True),
@@ -38,18 +38,18 @@ def ledger(*shares: set[int], partitions: int = 4) -> Ledger:
     ],
 )
 def test_a_benchmark_group_is_at_rest_when_all_is_owned_once_and_evenly(
-    shares: list[set[int]], members: int, at_rest: bool
+    shares: list[set[int]], members: int, is_stable: bool
 ) -> None:
-    assert ledger(*shares).at_rest(members) is at_rest
+    assert ledger(*shares).is_stable(members) is is_stable
 
 
 def test_partitions_dropped_by_a_benchmark_member_can_be_taken_by_another() -> None:
     made = ledger({0, 1, 2, 3})
-    assert made.at_rest(1)
+    assert made.is_stable(1)
     made.drop(0, {2, 3})
-    assert not made.at_rest(1)
+    assert not made.is_stable(1)
     made.take(1, {2, 3})
-    assert made.at_rest(2)
+    assert made.is_stable(2)
 
 
 def test_the_benchmark_ledger_waits_until_the_group_is_at_rest() -> None:
@@ -76,11 +76,11 @@ class Alone:
 def test_a_benchmark_member_polls_until_it_leaves() -> None:
     made = Ledger(4)
     member = Member(Alone, "a-topic", made)
-    at_rest = made.wait(1)
+    stable_at = made.wait(1)
     member.leave()
     member.join()
-    assert not made.at_rest(1)
-    assert 0 < member.subscribed_at < at_rest
+    assert not made.is_stable(1)
+    assert 0 < member.subscribed_at < stable_at
     assert member.subscribed_at < member.closed_at
 
 

@@ -23,7 +23,7 @@ from headrace.errors import CommitFailedError, KafkaError
 from support.brokers.fake_broker import run
 from support.harness.machine_inputs import T1, T2, TP, cluster_of, metadata, partition, topic
 from support.harness.two_lanes_in_memory import TP as LANED
-from support.harness.two_lanes_in_memory import Scene, scene
+from support.harness.two_lanes_in_memory import TwoLaneDriver, two_lane_consumer
 
 U = TopicPartition("u", 0)
 T3 = uuid.UUID(int=3)
@@ -84,10 +84,10 @@ def requests(client: Client) -> OffsetRequests:
     return OffsetRequests(client, coordinator)  # type: ignore[arg-type]
 
 
-def refusal(client: Client, *, before: uuid.UUID | None = T1, at: TopicPartition = TP) -> KafkaError:
-    offsets = {at: OffsetAndMetadata(5), U: OffsetAndMetadata(6)}
+def refusal(client: Client, *, before: uuid.UUID | None = T1, tp: TopicPartition = TP) -> KafkaError:
+    offsets = {tp: OffsetAndMetadata(5), U: OffsetAndMetadata(6)}
     with pytest.raises(KafkaError) as refused:
-        run(requests(client).commit(offsets, {at.topic: before, "u": T2}))
+        run(requests(client).commit(offsets, {tp.topic: before, "u": T2}))
     return refused.value
 
 
@@ -123,10 +123,10 @@ class TestCommits:
         monkeypatch.setattr("headrace._aio.commit.offset_requests._PROPAGATION", 30.0)
         new = TopicPartition("new", 0)
         unknown, known = topic(name="new", id=None, code=3), topic(partition(), name="new", id=T3)
-        error = refusal(Client({new: code}, *[unknown] * 9, known), before=None, at=new)
+        error = refusal(Client({new: code}, *[unknown] * 9, known), before=None, tp=new)
         assert error.retriable
         monkeypatch.setattr("headrace._aio.commit.offset_requests._PROPAGATION", 0.05)
-        error = refusal(Client({new: code}, unknown), before=None, at=new)
+        error = refusal(Client({new: code}, unknown), before=None, tp=new)
         assert isinstance(error, CommitFailedError)
         assert error.partitions == {new}
 
@@ -185,55 +185,55 @@ class TestCommitLogs:
 
     OTHER = TopicPartition("t", 1)
 
-    def other(self, at: Scene) -> Lanes:
-        at.consumer.assign([LANED, self.OTHER])
-        state = at.buffer.assignment.state(self.OTHER)
+    def other(self, driver: TwoLaneDriver) -> Lanes:
+        driver.consumer.assign([LANED, self.OTHER])
+        state = driver.buffer.assignment.state(self.OTHER)
         state.seek(Position(130))
         lanes = Lanes("token", LaneStart(120, OffsetSet(120), ((70, 120),)))
-        with at.buffer.lock:
-            at.backlog.open(state, lanes)
-            at.backlog.assignment.state(self.OTHER).position = Position(120)
+        with driver.buffer.lock:
+            driver.backlog.open(state, lanes)
+            driver.backlog.assignment.state(self.OTHER).position = Position(120)
             lanes.handed_out(120)
         return lanes
 
     def test_commits_of_a_deleted_topic_go_to_neither_log(self, caplog: pytest.LogCaptureFixture) -> None:
         async def main() -> None:
-            async with scene() as at:
-                other = self.other(at)
-                at.read(125, 85)
-                at.first.deleted = at.second.deleted = {LANED}
-                with at.buffer.lock:
-                    at.buffer.cluster.topic_errors["t"] = 3
+            async with two_lane_consumer() as driver:
+                other = self.other(driver)
+                driver.read(125, 85)
+                driver.first.deleted = driver.second.deleted = {LANED}
+                with driver.buffer.lock:
+                    driver.buffer.cluster.topic_errors["t"] = 3
                 for _ in range(3):
-                    await at.consumer.commit()
-                assert at.lanes.progress == OffsetSet(70)
-                assert at.lanes.first.offset == 120
+                    await driver.consumer.commit()
+                assert driver.lanes.progress == OffsetSet(70)
+                assert driver.lanes.first.offset == 120
                 assert other.is_closed
-                assert at.first.has[self.OTHER] == OffsetAndMetadata(130)
+                assert driver.first.has[self.OTHER] == OffsetAndMetadata(130)
                 with pytest.raises(CommitFailedError) as refused:
-                    await at.consumer.commit({LANED: 80, self.OTHER: 131})
+                    await driver.consumer.commit({LANED: 80, self.OTHER: 131})
                 assert refused.value.partitions == {LANED}
-                assert at.first.has[self.OTHER] == OffsetAndMetadata(131)
-                await at.consumer._parts.committer.final_commit(at.engine, 5.0)
+                assert driver.first.has[self.OTHER] == OffsetAndMetadata(131)
+                await driver.consumer._parts.committer.final_commit(driver.engine, 5.0)
 
         run(main())
         assert len([each for each in caplog.messages if "deleted" in each]) == 1, "logged once"
 
     def test_a_topic_that_is_back_is_committed_again(self) -> None:
         async def main() -> None:
-            async with scene() as at:
-                at.read(125, 120)
-                at.first.deleted = at.second.deleted = {LANED}
-                with at.buffer.lock:
-                    at.buffer.cluster.topic_errors["t"] = 3
-                await at.consumer.commit()
-                at.first.deleted = at.second.deleted = set()
-                await at.consumer.commit()
-                assert at.mark.token, "left out"
-                with at.buffer.lock:
-                    at.buffer.cluster.topic_errors.clear()
-                await at.consumer.commit()
-                assert at.first.has[LANED] == OffsetAndMetadata(125)
+            async with two_lane_consumer() as driver:
+                driver.read(125, 120)
+                driver.first.deleted = driver.second.deleted = {LANED}
+                with driver.buffer.lock:
+                    driver.buffer.cluster.topic_errors["t"] = 3
+                await driver.consumer.commit()
+                driver.first.deleted = driver.second.deleted = set()
+                await driver.consumer.commit()
+                assert driver.mark.token, "left out"
+                with driver.buffer.lock:
+                    driver.buffer.cluster.topic_errors.clear()
+                await driver.consumer.commit()
+                assert driver.first.has[LANED] == OffsetAndMetadata(125)
 
         run(main())
 

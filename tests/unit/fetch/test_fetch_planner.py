@@ -10,22 +10,22 @@ from headrace._machines.cluster import TopicIdPartition
 from headrace._machines.fetch.partition import OutOfRange, Phase
 from headrace._machines.fetch.planner import InFlightPartition
 from headrace._machines.fetch.session import PartitionRequest
-from support.harness.fetch_planner import KB, TOPIC, Scene, data
+from support.harness.fetch_planner import KB, TOPIC, FetchPlannerDriver, data
 from support.harness.machine_inputs import metadata, partition, topic
 
 
 def test_each_broker_is_asked_for_the_partitions_it_leads() -> None:
-    scene = Scene([1, 2, 1])
-    assert scene.fetching.nodes(0.0) == {1, 2}
-    plan = scene.plan(1)
+    driver = FetchPlannerDriver([1, 2, 1])
+    assert driver.fetching.nodes(0.0) == {1, 2}
+    plan = driver.plan(1)
     assert plan.wants == {
         TopicIdPartition(TOPIC, 0): PartitionRequest(0, 5, 100 * KB),
         TopicIdPartition(TOPIC, 2): PartitionRequest(0, 5, 100 * KB),
     }
     assert plan.asked[TopicIdPartition(TOPIC, 2)] == InFlightPartition(
-        scene.partitions[2], scene.state(2).position_version, 0
+        driver.partitions[2], driver.state(2).position_version, 0
     )
-    assert scene.asked(2) == [1]
+    assert driver.asked(2) == [1]
 
 
 @pytest.mark.parametrize(
@@ -42,45 +42,45 @@ def test_each_broker_is_asked_for_the_partitions_it_leads() -> None:
     ],
 )
 def test_partitions_that_need_no_records_are_not_fetched(change: Any) -> None:
-    scene = Scene([1, 1])
-    change(scene.state(0))
-    assert scene.asked() == [1], "the other partition is not affected"
+    driver = FetchPlannerDriver([1, 1])
+    change(driver.state(0))
+    assert driver.asked() == [1], "the other partition is not affected"
 
 
 def test_a_partition_is_fetched_when_its_backoff_ends() -> None:
-    scene = Scene([1])
-    scene.state().backoff_until = 1.5
-    assert scene.asked(now=1.0) == []
-    assert scene.fetching.next_wake(1.0) == 1.5
-    assert scene.asked(now=1.5) == [0]
-    assert scene.fetching.next_wake(1.5) is None
+    driver = FetchPlannerDriver([1])
+    driver.state().backoff_until = 1.5
+    assert driver.asked(now=1.0) == []
+    assert driver.fetching.next_wake(1.0) == 1.5
+    assert driver.asked(now=1.5) == [0]
+    assert driver.fetching.next_wake(1.5) is None
 
 
 def test_a_partition_that_nobody_leads_is_not_fetched() -> None:
-    scene = Scene([1])
-    scene.cluster.apply(metadata(topic(partition(0, leader=-1, epoch=6)), brokers=(1,)))
-    assert scene.fetching.nodes(0.0) == set()
-    assert scene.asked() == []
+    driver = FetchPlannerDriver([1])
+    driver.cluster.apply(metadata(topic(partition(0, leader=-1, epoch=6)), brokers=(1,)))
+    assert driver.fetching.nodes(0.0) == set()
+    assert driver.asked() == []
 
 
 def test_the_partition_that_waited_longest_is_fetched_first() -> None:
-    scene = Scene([1, 1, 1])
-    plan = scene.plan()
-    scene.answered(plan, data(1, records=b"x"), data(0, records=b"x"))
-    assert scene.asked() == [2, 1, 0]
+    driver = FetchPlannerDriver([1, 1, 1])
+    plan = driver.plan()
+    driver.answered(plan, data(1, records=b"x"), data(0, records=b"x"))
+    assert driver.asked() == [2, 1, 0]
 
 
 def test_a_partition_in_flight_is_not_fetched_again() -> None:
-    scene = Scene([1])
-    plan = scene.plan()
-    assert scene.asked() == []
-    scene.answered(plan)
-    assert scene.asked() == [0], "a response without the partition means nothing changed"
+    driver = FetchPlannerDriver([1])
+    plan = driver.plan()
+    assert driver.asked() == []
+    driver.answered(plan)
+    assert driver.asked() == [0], "a response without the partition means nothing changed"
 
 
 def test_a_fetch_plan_is_parked_unless_a_partition_has_known_records() -> None:
-    scene = Scene([1, 1])
-    plan = scene.plan()
+    driver = FetchPlannerDriver([1, 1])
+    plan = driver.plan()
     assert plan.parked, "the log end is unknown"
-    scene.answered(plan, data(0))
-    assert not scene.plan().parked, "partition 0 is at offset 0 of 50"
+    driver.answered(plan, data(0))
+    assert not driver.plan().parked, "partition 0 is at offset 0 of 50"

@@ -16,7 +16,7 @@ from headrace.errors import (
     CorruptRecordError,
 )
 from support.brokers.fake_broker import run
-from support.harness.two_lanes_in_memory import TP, fill, scene
+from support.harness.two_lanes_in_memory import TP, fill, two_lane_consumer
 
 
 class TestBacklog:
@@ -27,13 +27,13 @@ class TestBacklog:
         caplog.set_level(logging.INFO, backlog.__name__)
 
         async def main() -> None:
-            async with scene((70, 80), (90, 120)) as at:
-                at.read(125, 78)
-                at.state.readable_end = 131
-                at.buffer.take(10)
-                at.backlog.log_begins(TP, 95)
-                at.read(125, 120)
-                await at.consumer.commit()
+            async with two_lane_consumer((70, 80), (90, 120)) as driver:
+                driver.read(125, 78)
+                driver.state.readable_end = 131
+                driver.buffer.take(10)
+                driver.backlog.log_begins(TP, 95)
+                driver.read(125, 120)
+                await driver.consumer.commit()
 
         run(main())
         started, progress, *lost, done = caplog.messages
@@ -49,12 +49,12 @@ class TestBacklog:
 
     def test_handed_out_has_the_delivered_offsets_while_a_backlog_is_open(self) -> None:
         async def main() -> None:
-            async with scene() as at:
-                at.read(125, 85)
-                assert at.buffer.handed_out() == {TP: Watermarks(70, 125)}
-                at.read(125, 120)
-                await at.consumer.commit()
-                assert at.buffer.handed_out() == {}
+            async with two_lane_consumer() as driver:
+                driver.read(125, 85)
+                assert driver.buffer.handed_out() == {TP: Watermarks(70, 125)}
+                driver.read(125, 120)
+                await driver.consumer.commit()
+                assert driver.buffer.handed_out() == {}
 
         run(main())
 
@@ -62,29 +62,29 @@ class TestBacklog:
         """New records follow at the truncation point, and the live lane takes them over."""
 
         async def main() -> None:
-            async with scene() as at:
-                at.read(125, 95)
-                at.backlog.log_ends(TP, 90)
-                assert list(at.buffer.lost) == [(TP, 95, 120)]
-                assert at.backlog.position(TP) == 90
-                at.backlog.cut(TP, 90)
-                at.state.seek(Position(90))
-                at.read(92, at.backlog.position(TP))
-                await at.consumer.commit()
-                assert at.first.has[TP] == OffsetAndMetadata(92)
+            async with two_lane_consumer() as driver:
+                driver.read(125, 95)
+                driver.backlog.log_ends(TP, 90)
+                assert list(driver.buffer.lost) == [(TP, 95, 120)]
+                assert driver.backlog.position(TP) == 90
+                driver.backlog.cut(TP, 90)
+                driver.state.seek(Position(90))
+                driver.read(92, driver.backlog.position(TP))
+                await driver.consumer.commit()
+                assert driver.first.has[TP] == OffsetAndMetadata(92)
 
         run(main())
 
     def test_an_unused_backlog_portion_is_not_made_up_for(self) -> None:
         async def main() -> None:
-            async with scene(parallel_rebalance_backlog_share=0.25) as at:
-                beside = at.backlog.assignment.state(TP)
-                fill(at.state, 120, 40)
+            async with two_lane_consumer(parallel_rebalance_backlog_share=0.25) as driver:
+                beside = driver.backlog.assignment.state(TP)
+                fill(driver.state, 120, 40)
                 for _ in range(7):
-                    taken = at.buffer.take(1)  # no backlog records are buffered yet
+                    taken = driver.buffer.take(1)  # no backlog records are buffered yet
                     assert taken is not None
                 fill(beside, 70, 40)
-                taken = at.buffer.take(16)
+                taken = driver.buffer.take(16)
                 assert taken is not None
                 assert [record.lane for record in taken].count("backlog") == 4
 
@@ -92,26 +92,26 @@ class TestBacklog:
 
     def test_damage_in_the_backlog_is_raised_although_the_live_lane_has_records(self) -> None:
         async def main() -> None:
-            async with scene() as at:
-                at.backlog.assignment.state(TP).fault = CorruptRecordError("damaged", TP, 80)
-                fill(at.state, 120, 3)
+            async with two_lane_consumer() as driver:
+                driver.backlog.assignment.state(TP).fault = CorruptRecordError("damaged", TP, 80)
+                fill(driver.state, 120, 3)
                 with pytest.raises(CorruptRecordError):
-                    at.buffer.take(2)
+                    driver.buffer.take(2)
                 for count in (2, 1):
-                    records = at.buffer.take(2)
+                    records = driver.buffer.take(2)
                     assert records is not None
                     assert len(records) == count
-                assert at.buffer.take(2) is None, "the error is not raised again at once"
-                at.buffer.pace.forget()
+                assert driver.buffer.take(2) is None, "the error is not raised again at once"
+                driver.buffer.pace.forget()
                 with pytest.raises(CorruptRecordError):
-                    at.buffer.take(2)
+                    driver.buffer.take(2)
 
         run(main())
 
     def test_a_backlog_lane_whose_stop_fails_is_restarted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def main() -> None:
-            async with scene() as at:
-                lane = at.engine.source_tasks
+            async with two_lane_consumer() as driver:
+                lane = driver.engine.source_tasks
                 assert isinstance(lane, BacklogTask)
                 stop, start, back = lane._stop, lane._start, asyncio.Event()
 

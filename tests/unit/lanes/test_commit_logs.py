@@ -16,7 +16,7 @@ from headrace.errors import (
     RequestTimeoutError,
 )
 from support.brokers.fake_broker import run
-from support.harness.two_lanes_in_memory import TP, scene
+from support.harness.two_lanes_in_memory import TP, two_lane_consumer
 
 
 class TestCommits:
@@ -24,22 +24,22 @@ class TestCommits:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def main() -> None:
-            async with scene() as at:
-                at.second.gate.clear()
+            async with two_lane_consumer() as driver:
+                driver.second.gate.clear()
                 results: list[HeadraceError | None] = []
                 for live, beside in ((125, 85), (130, 120)):
-                    at.read(live, beside)
-                    at.consumer.commit_async(None, lambda _, error: results.append(error))
-                    await at.first.taken.wait()
-                    at.first.taken.clear()
-                    assert at.mark.offset == live
-                assert at.mark.token == "token", "the result of the backlog commit is unknown"
+                    driver.read(live, beside)
+                    driver.consumer.commit_async(None, lambda _, error: results.append(error))
+                    await driver.first.taken.wait()
+                    driver.first.taken.clear()
+                    assert driver.mark.offset == live
+                assert driver.mark.token == "token", "the result of the backlog commit is unknown"
                 monkeypatch.setattr(two_logs, "_PATIENCE", 30.0)
                 monkeypatch.setattr(two_logs, "_LAST_PATIENCE", 30.0)
-                at.second.gate.set()
-                await at.consumer.commit()
-                assert at.lanes.is_closed
-                assert at.first.has[TP] == OffsetAndMetadata(130)
+                driver.second.gate.set()
+                await driver.consumer.commit()
+                assert driver.lanes.is_closed
+                assert driver.first.has[TP] == OffsetAndMetadata(130)
                 assert [type(error) for error in results] == [RequestTimeoutError, RequestTimeoutError]
 
         monkeypatch.setattr(two_logs, "_PATIENCE", 0.05)
@@ -48,28 +48,28 @@ class TestCommits:
 
     def test_a_commit_inside_of_a_closed_range_is_a_plain_one(self) -> None:
         async def main() -> None:
-            async with scene() as at:
-                at.read(125, 120)
-                await at.consumer.commit()
-                assert at.lanes.is_closed
-                await at.consumer.commit({TP: 100})
-                assert at.first.has[TP] == OffsetAndMetadata(100)
-                assert at.lanes.is_closed
+            async with two_lane_consumer() as driver:
+                driver.read(125, 120)
+                await driver.consumer.commit()
+                assert driver.lanes.is_closed
+                await driver.consumer.commit({TP: 100})
+                assert driver.first.has[TP] == OffsetAndMetadata(100)
+                assert driver.lanes.is_closed
 
         run(main())
 
     def test_metadata_that_leaves_no_room_for_the_ranges_fails_its_commit(self) -> None:
         async def main() -> None:
-            async with scene() as at:
-                at.read(125, 85)
+            async with two_lane_consumer() as driver:
+                driver.read(125, 85)
                 long = OffsetAndMetadata(122, "x" * 4090)
                 with pytest.raises(CommitFailedError, match="leaves no room"):
-                    await at.consumer.commit({TP: long})
+                    await driver.consumer.commit({TP: long})
                 results: list[HeadraceError | None] = []
-                at.consumer.commit_async({TP: long}, lambda _, error: results.append(error))
-                at.consumer.commit_async({TP: 123}, lambda _, error: results.append(error))
-                await at.first.taken.wait()
-                at.consumer._parts.committer.run_callbacks()
+                driver.consumer.commit_async({TP: long}, lambda _, error: results.append(error))
+                driver.consumer.commit_async({TP: 123}, lambda _, error: results.append(error))
+                await driver.first.taken.wait()
+                driver.consumer._parts.committer.run_callbacks()
                 assert isinstance(results[0], CommitFailedError)
 
         run(main())
@@ -87,10 +87,10 @@ class TestCommits:
         self, text: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         async def main() -> None:
-            async with scene() as at:
-                at.first.has[TP] = OffsetAndMetadata(9, text)
-                assert await at.reader.read([TP]) == {TP: CommittedOffset(9, OffsetSet(9))}
-                at.backlog.drop([TP])
+            async with two_lane_consumer() as driver:
+                driver.first.has[TP] = OffsetAndMetadata(9, text)
+                assert await driver.reader.read([TP]) == {TP: CommittedOffset(9, OffsetSet(9))}
+                driver.backlog.drop([TP])
 
         run(main())
         (message,) = [each for each in caplog.messages if "read as a plain one" in each]
@@ -101,24 +101,24 @@ class TestCommits:
         self, mark: CommitMark, caplog: pytest.LogCaptureFixture
     ) -> None:
         async def main() -> None:
-            async with scene() as at:
-                at.first.has[TP] = mark.commit
-                assert await at.reader.read([TP]) == {TP: committed_offset(mark, None)}
-                at.backlog.drop([TP])
+            async with two_lane_consumer() as driver:
+                driver.first.has[TP] = mark.commit
+                assert await driver.reader.read([TP]) == {TP: committed_offset(mark, None)}
+                driver.backlog.drop([TP])
 
         run(main())
         assert not [each for each in caplog.messages if "read as a plain one" in each]
 
     def test_partitions_without_ranges_are_read_although_the_backlog_group_fails(self) -> None:
         async def main() -> None:
-            async with scene() as at:
+            async with two_lane_consumer() as driver:
                 plain = TopicPartition("t", 1)
-                at.first.has[plain] = OffsetAndMetadata(7)
-                at.second.refuses = NetworkError("gone")
-                found = await at.reader.read([TP, plain])
-                assert found[TP] is at.second.refuses
+                driver.first.has[plain] = OffsetAndMetadata(7)
+                driver.second.refuses = NetworkError("gone")
+                found = await driver.reader.read([TP, plain])
+                assert found[TP] is driver.second.refuses
                 assert found[plain] == CommittedOffset(7, OffsetSet(7))
                 with pytest.raises(NetworkError):
-                    await at.reader.committed([TP, plain])
+                    await driver.reader.committed([TP, plain])
 
         run(main())

@@ -16,15 +16,15 @@ from headrace.errors import (
 )
 from support.brokers.fake_broker import run
 from support.harness.same_loop import SameLoop
-from support.harness.two_lanes_in_memory import TP, Log, Scene, fill, scene, set_log
+from support.harness.two_lanes_in_memory import TP, Log, TwoLaneDriver, fill, set_log, two_lane_consumer
 
 
-def _reassign(at: Scene) -> None:
+def _reassign(driver: TwoLaneDriver) -> None:
     """Assign the partition again, with 70 committed and the log end at 120."""
-    at.first.has[TP] = OffsetAndMetadata(70)
-    set_log(at, Log(120, NetworkError("not asked")))
-    at.buffer.assign([])
-    at.buffer.assign([TP])
+    driver.first.has[TP] = OffsetAndMetadata(70)
+    set_log(driver, Log(120, NetworkError("not asked")))
+    driver.buffer.assign([])
+    driver.buffer.assign([TP])
 
 
 class TestFinalCommit:
@@ -32,17 +32,17 @@ class TestFinalCommit:
         """Only the final commit makes a revoke wait for asynchronous commits."""
 
         async def main() -> None:
-            async with scene() as at:
-                at.read(125, 85)
-                at.second.gate.clear()
-                at.consumer.commit_async()
-                await at.second.asked.wait()
-                final_revoke = asyncio.create_task(at.consumer._parts.committer.after_revoke(frozenset({TP})))
+            async with two_lane_consumer() as driver:
+                driver.read(125, 85)
+                driver.second.gate.clear()
+                driver.consumer.commit_async()
+                await driver.second.asked.wait()
+                final_revoke = asyncio.create_task(driver.consumer._parts.committer.after_revoke(frozenset({TP})))
                 await asyncio.sleep(0)  # let the task start
-                at.second.gate.set()
+                driver.second.gate.set()
                 await final_revoke
-                assert (at.mark.offset, at.mark.token) == (85, "")
-                assert at.mark.done == OffsetSet(125, [(85, 120)]), "it includes the asynchronous commit"
+                assert (driver.mark.offset, driver.mark.token) == (85, "")
+                assert driver.mark.done == OffsetSet(125, [(85, 120)]), "it includes the asynchronous commit"
 
         run(main())
 
@@ -50,52 +50,52 @@ class TestFinalCommit:
         """The live lane was rewound between the poll and the error that ended the `with` block."""
 
         async def main() -> None:
-            async with scene() as at:
-                with at.buffer.lock:
-                    fill(at.backlog.assignment.state(TP), 70, 10)
-                    fill(at.state, 120, 5)
-                assert len(at.buffer.take(15) or ()) == 15
-                with at.buffer.lock:
-                    at.backlog.cut(TP, 100)
-                at.buffer.take_back()
-                await at.consumer._parts.committer.after_revoke(frozenset({TP}))
-                assert at.mark.offset == 70
+            async with two_lane_consumer() as driver:
+                with driver.buffer.lock:
+                    fill(driver.backlog.assignment.state(TP), 70, 10)
+                    fill(driver.state, 120, 5)
+                assert len(driver.buffer.take(15) or ()) == 15
+                with driver.buffer.lock:
+                    driver.backlog.cut(TP, 100)
+                driver.buffer.take_back()
+                await driver.consumer._parts.committer.after_revoke(frozenset({TP}))
+                assert driver.mark.offset == 70
 
         run(main())
 
     def test_a_commit_under_way_that_closes_the_range_is_the_final_commit(self) -> None:
         async def main() -> None:
-            async with scene() as at:
-                at.read(125, 120)
-                at.consumer.commit_async()
-                await at.consumer._parts.committer.after_revoke(frozenset({TP}))
-                assert at.first.has[TP] == OffsetAndMetadata(125)
+            async with two_lane_consumer() as driver:
+                driver.read(125, 120)
+                driver.consumer.commit_async()
+                await driver.consumer._parts.committer.after_revoke(frozenset({TP}))
+                assert driver.first.has[TP] == OffsetAndMetadata(125)
 
         run(main())
 
     def test_the_final_commit_replaces_a_token_that_is_under_way(self) -> None:
         async def main() -> None:
-            async with scene() as at:
-                _reassign(at)
-                at.first.gate.clear()
-                await at.first.asked.wait()
-                final_revoke = asyncio.create_task(at.consumer._parts.committer.after_revoke(frozenset({TP})))
+            async with two_lane_consumer() as driver:
+                _reassign(driver)
+                driver.first.gate.clear()
+                await driver.first.asked.wait()
+                final_revoke = asyncio.create_task(driver.consumer._parts.committer.after_revoke(frozenset({TP})))
                 await asyncio.sleep(0)  # let the task start
-                at.first.gate.set()
-                await at.first.taken.wait()
-                assert at.mark.token
+                driver.first.gate.set()
+                await driver.first.taken.wait()
+                assert driver.mark.token
                 await final_revoke
-                assert (at.mark.offset, at.mark.token) == (70, "")
+                assert (driver.mark.offset, driver.mark.token) == (70, "")
 
         run(main())
 
     def test_no_token_is_committed_after_the_final_commit(self) -> None:
         async def main() -> None:
-            async with scene() as at:
-                _reassign(at)
-                await at.consumer._parts.committer.after_revoke(frozenset({TP}))
-                await at.engine.positions.next_round()
-                assert at.first.has[TP] == OffsetAndMetadata(70)
+            async with two_lane_consumer() as driver:
+                _reassign(driver)
+                await driver.consumer._parts.committer.after_revoke(frozenset({TP}))
+                await driver.engine.positions.next_round()
+                assert driver.first.has[TP] == OffsetAndMetadata(70)
 
         run(main())
 
@@ -107,13 +107,13 @@ class TestFinalCommit:
                     raise ZeroDivisionError
 
         async def main() -> None:
-            async with scene() as at:
-                group = at.consumer._parts.group
+            async with two_lane_consumer() as driver:
+                group = driver.consumer._parts.group
                 assert group is not None
                 group._listener = Listener()
                 group.member.done = lambda poll_action: None  # type: ignore[method-assign,assignment]
                 with pytest.raises(ZeroDivisionError) if is_raised else contextlib.nullcontext():
                     await perform(group._perform(Revoke(frozenset({TP}))), SameLoop())
-                assert (at.mark.offset, at.mark.token) == (70, "")
+                assert (driver.mark.offset, driver.mark.token) == (70, "")
 
         run(main())

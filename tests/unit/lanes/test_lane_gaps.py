@@ -22,7 +22,7 @@ from headrace.config.consumer import ConsumerConfig
 from headrace.records import decode
 from support.brokers.fake_broker import run
 from support.brokers.record_batches import Entry, encode_batch
-from support.harness.two_lanes_in_memory import TP, Scene, backlog_of, fill, scene
+from support.harness.two_lanes_in_memory import TP, TwoLaneDriver, backlog_of, fill, two_lane_consumer
 
 
 def fetched(state: PartitionState, present: Collection[int], end: int) -> None:
@@ -34,37 +34,37 @@ def fetched(state: PartitionState, present: Collection[int], end: int) -> None:
     state.decoded(start, 100, decode(data, topic="t", partition=0, position=start, lane="backlog"), end)
 
 
-def beside(at: Scene) -> PartitionState:
-    return at.backlog.assignment.state(TP)
+def beside(driver: TwoLaneDriver) -> PartitionState:
+    return driver.backlog.assignment.state(TP)
 
 
-def polled(at: Scene, limit: int = -1) -> list[int]:
-    records = at.buffer.take(limit)
+def polled(driver: TwoLaneDriver, limit: int = -1) -> list[int]:
+    records = driver.buffer.take(limit)
     return [] if records is None else [record.offset for record in records if record.lane == "backlog"]
 
 
 class TestCommits:
     def test_a_commit_behind_the_last_record_closes_a_range_that_ends_in_a_marker(self) -> None:
         async def main() -> None:
-            async with scene() as at:
-                fetched(beside(at), range(70, 119), 120)
-                assert polled(at)[-1] == 118
-                await at.consumer.commit({TP: 119})
-                assert at.lanes.is_closed
-                await at.consumer.commit({TP: 125})
-                assert at.first.has[TP] == OffsetAndMetadata(125), "plain"
-                assert TP not in at.second.has, "forgotten"
+            async with two_lane_consumer() as driver:
+                fetched(beside(driver), range(70, 119), 120)
+                assert polled(driver)[-1] == 118
+                await driver.consumer.commit({TP: 119})
+                assert driver.lanes.is_closed
+                await driver.consumer.commit({TP: 125})
+                assert driver.first.has[TP] == OffsetAndMetadata(125), "plain"
+                assert TP not in driver.second.has, "forgotten"
 
         run(main())
 
     def test_a_commit_before_the_last_record_of_a_range_leaves_it_open(self) -> None:
         async def main() -> None:
-            async with scene() as at:
-                fetched(beside(at), range(70, 119), 120)
-                polled(at)
-                await at.consumer.commit({TP: 118})
-                assert at.lanes.open == [(118, 119)], "the marker counts as done"
-                assert (await at.consumer.committed([TP]))[TP].offset == 118  # type: ignore[union-attr]
+            async with two_lane_consumer() as driver:
+                fetched(beside(driver), range(70, 119), 120)
+                polled(driver)
+                await driver.consumer.commit({TP: 118})
+                assert driver.lanes.open == [(118, 119)], "the marker counts as done"
+                assert (await driver.consumer.committed([TP]))[TP].offset == 118  # type: ignore[union-attr]
 
         run(main())
 
@@ -72,27 +72,27 @@ class TestCommits:
         """Any next commit closes the range."""
 
         async def main() -> None:
-            async with scene() as at:
-                fetched(beside(at), range(70, 119), 119)
-                polled(at)
-                await at.consumer.commit({TP: 119})
-                assert at.lanes.open == [(119, 120)]
-                fetched(beside(at), (), 120)
-                await at.consumer.commit({TP: 125})
-                assert at.first.has[TP] == OffsetAndMetadata(125)
+            async with two_lane_consumer() as driver:
+                fetched(beside(driver), range(70, 119), 119)
+                polled(driver)
+                await driver.consumer.commit({TP: 119})
+                assert driver.lanes.open == [(119, 120)]
+                fetched(beside(driver), (), 120)
+                await driver.consumer.commit({TP: 125})
+                assert driver.first.has[TP] == OffsetAndMetadata(125)
 
         run(main())
 
     def test_a_range_without_a_single_record_is_closed(self) -> None:
         async def main() -> None:
-            async with scene() as at:
-                fetched(beside(at), (), 120)
-                assert polled(at) == []
+            async with two_lane_consumer() as driver:
+                fetched(beside(driver), (), 120)
+                assert polled(driver) == []
                 results: list[object] = []
-                at.consumer.commit_async({TP: 125}, lambda *it: results.append(it))
-                await asyncio.wait(at.consumer._parts.committer._running, timeout=30)
-                assert at.first.has[TP] == OffsetAndMetadata(125)
-                at.consumer._parts.committer.run_callbacks()
+                driver.consumer.commit_async({TP: 125}, lambda *it: results.append(it))
+                await asyncio.wait(driver.consumer._parts.committer._running, timeout=30)
+                assert driver.first.has[TP] == OffsetAndMetadata(125)
+                driver.consumer._parts.committer.run_callbacks()
                 assert results == [({TP: OffsetAndMetadata(125)}, None)], "the callback gets the requested offset"
 
         run(main())
@@ -101,33 +101,33 @@ class TestCommits:
         """Otherwise another client would consume all live records again."""
 
         async def main() -> None:
-            async with scene() as at:
-                fetched(beside(at), range(70, 119), 119)
-                polled(at)
-                await at.consumer.commit({TP: 119})
-                await at.consumer.commit({TP: 2000})
-                fetched(beside(at), (), 120)
-                await at.consumer._parts.committer.final_commit(at.engine, 5.0)
-                assert at.first.has[TP] == OffsetAndMetadata(2000)
+            async with two_lane_consumer() as driver:
+                fetched(beside(driver), range(70, 119), 119)
+                polled(driver)
+                await driver.consumer.commit({TP: 119})
+                await driver.consumer.commit({TP: 2000})
+                fetched(beside(driver), (), 120)
+                await driver.consumer._parts.committer.final_commit(driver.engine, 5.0)
+                assert driver.first.has[TP] == OffsetAndMetadata(2000)
 
         run(main())
 
     def test_a_done_backlog_is_closed_while_live_records_are_in_flight(self) -> None:
         async def main() -> None:
-            async with scene(commit_mode="done") as at:
-                at.state.seek(Position(120))
-                fill(at.state, 120, 3)
-                fetched(beside(at), range(70, 110), 110)
-                records = at.buffer.take(-1)
+            async with two_lane_consumer(commit_mode="done") as driver:
+                driver.state.seek(Position(120))
+                fill(driver.state, 120, 3)
+                fetched(beside(driver), range(70, 110), 110)
+                records = driver.buffer.take(-1)
                 assert records is not None
-                at.consumer._parts.completions.delivered(records, at.buffer.reading_start)
-                fetched(beside(at), (), 120)
+                driver.consumer._parts.completions.delivered(records, driver.buffer.reading_start)
+                fetched(beside(driver), (), 120)
                 for record in records:
                     if record.lane == "backlog":
-                        at.consumer.done(record)
-                await at.consumer.commit()
-                assert at.lanes.is_closed
-                assert (at.first.has[TP].offset, at.mark.token) == (120, ""), "the live records are in flight"
+                        driver.consumer.done(record)
+                await driver.consumer.commit()
+                assert driver.lanes.is_closed
+                assert (driver.first.has[TP].offset, driver.mark.token) == (120, ""), "the live records are in flight"
 
         run(main())
 
@@ -135,17 +135,17 @@ class TestCommits:
         """After a failure the lane resumes from its last commit; earlier deliveries do not count."""
 
         async def main() -> None:
-            async with scene() as at:
-                fetched(beside(at), range(70, 119), 120)
-                polled(at)
-                with at.buffer.lock:
-                    at.backlog.resume_all()
-                await at.consumer.commit({TP: 125})
-                assert at.lanes.open == [(70, 120)]
-                fetched(beside(at), range(70, 100), 100)
-                assert polled(at)[-1] == 99
-                await at.consumer.commit({TP: 100})
-                assert at.lanes.open == [(100, 120)]
+            async with two_lane_consumer() as driver:
+                fetched(beside(driver), range(70, 119), 120)
+                polled(driver)
+                with driver.buffer.lock:
+                    driver.backlog.resume_all()
+                await driver.consumer.commit({TP: 125})
+                assert driver.lanes.open == [(70, 120)]
+                fetched(beside(driver), range(70, 100), 100)
+                assert polled(driver)[-1] == 99
+                await driver.consumer.commit({TP: 100})
+                assert driver.lanes.open == [(100, 120)]
 
         run(main())
 

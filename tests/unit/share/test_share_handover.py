@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import ConcurrentUseError, ConfigError, WakeupError
 from support.harness.interrupts import Interrupter, interrupted_everywhere
-from support.harness.share_consumer_in_memory import Scene
+from support.harness.share_consumer_in_memory import ShareConsumerDriver
 
 # An interrupt inside a generator that is being finalized cannot be raised.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -23,25 +23,25 @@ KINDS = ["sync", "async"]
 @pytest.fixture(autouse=True)
 def _closing() -> Iterator[None]:
     yield
-    while Scene.opened:
-        Scene.opened.pop().close()
+    while ShareConsumerDriver.opened:
+        ShareConsumerDriver.opened.pop().close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 def test_a_share_poll_interrupted_anywhere_loses_nothing(kind: str, mode: str) -> None:
     def scenario(at: int) -> bool:
-        scene = Scene(kind, share_acknowledgement_mode=mode)
-        decide = scene.consumer.acknowledge if mode == "explicit" else len
-        decide(scene.poll())
-        decide(scene.poll(interrupter := Interrupter(at)))
-        scene.send()
-        while records := scene.poll():
+        driver = ShareConsumerDriver(kind, share_acknowledgement_mode=mode)
+        decide = driver.consumer.acknowledge if mode == "explicit" else len
+        decide(driver.poll())
+        decide(driver.poll(interrupter := Interrupter(at)))
+        driver.send()
+        while records := driver.poll():
             assert len(records) <= 4
             decide(records)
-            scene.send()
-        scene.check_end()
-        scene.close()
+            driver.send()
+        driver.check_end()
+        driver.close()
         return interrupter.has_raised
 
     assert interrupted_everywhere(scenario) > 100
@@ -52,19 +52,19 @@ def test_a_share_poll_interrupted_twice_loses_nothing(kind: str) -> None:
     """A second Ctrl-C comes while the first one puts its records back."""
 
     def scenario(at: int, again: int) -> tuple[bool, bool]:
-        scene = Scene(kind)
-        scene.poll()
-        real = scene.parts.break_off
+        driver = ShareConsumerDriver(kind)
+        driver.poll()
+        real = driver.parts.break_off
         second = Interrupter(again)
 
         def interrupted(*args: Any) -> None:
             with second:
                 real(*args)
 
-        scene.parts.break_off = interrupted  # type: ignore[method-assign]
-        scene.poll(first := Interrupter(at))
-        scene.parts.break_off = real  # type: ignore[method-assign]
-        _read_to_the_end(scene)
+        driver.parts.break_off = interrupted  # type: ignore[method-assign]
+        driver.poll(first := Interrupter(at))
+        driver.parts.break_off = real  # type: ignore[method-assign]
+        _read_to_the_end(driver)
         return first.has_raised, second.has_raised
 
     last = interrupted_everywhere(lambda at: scenario(at, 0)[0])
@@ -75,47 +75,47 @@ def test_a_share_poll_interrupted_twice_loses_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_share_iteration_interrupted_anywhere_loses_nothing(kind: str) -> None:
     def scenario(at: int) -> bool:
-        scene = Scene(kind)
+        driver = ShareConsumerDriver(kind)
         with contextlib.suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
-            _iterate(scene, 6)
-        _read_to_the_end(scene)
+            _iterate(driver, 6)
+        _read_to_the_end(driver)
         return interrupter.has_raised
 
     assert interrupted_everywhere(scenario) > 100
 
 
-def _read_to_the_end(scene: Scene) -> None:
+def _read_to_the_end(driver: ShareConsumerDriver) -> None:
     """Poll until each remaining record was delivered once and accepted."""
-    scene.send()
-    while scene.poll():
-        scene.send()
-    scene.check_end()
-    scene.close()
+    driver.send()
+    while driver.poll():
+        driver.send()
+    driver.check_end()
+    driver.close()
 
 
-def _iterate(scene: Scene, count: int) -> None:
+def _iterate(driver: ShareConsumerDriver, count: int) -> None:
     """Iterate until `count` records are seen."""
-    if hasattr(scene.consumer, "__iter__"):
-        for record in scene.consumer:
-            scene.saw(record)
-            if len(scene.seen) == count:
+    if hasattr(driver.consumer, "__iter__"):
+        for record in driver.consumer:
+            driver.saw(record)
+            if len(driver.seen) == count:
                 break
         return
 
     async def loop() -> None:
-        async for record in scene.consumer:
-            scene.saw(record)
-            if len(scene.seen) == count:
+        async for record in driver.consumer:
+            driver.saw(record)
+            if len(driver.seen) == count:
                 break
 
-    scene.call(loop)
+    driver.call(loop)
 
 
-CALLS: dict[str, Callable[[Scene, Any], Any]] = {
-    "acknowledge": lambda scene, records: scene.consumer.acknowledge(records),
-    "subscribe": lambda scene, records: scene.consumer.subscribe(["t"]),
-    "callback": lambda scene, records: scene.consumer.set_acknowledgement_commit_callback(print),
-    "metrics": lambda scene, records: scene.parts.buffer.metrics(),
+CALLS: dict[str, Callable[[ShareConsumerDriver, Any], Any]] = {
+    "acknowledge": lambda driver, records: driver.consumer.acknowledge(records),
+    "subscribe": lambda driver, records: driver.consumer.subscribe(["t"]),
+    "callback": lambda driver, records: driver.consumer.set_acknowledgement_commit_callback(print),
+    "metrics": lambda driver, records: driver.parts.buffer.metrics(),
 }
 
 
@@ -123,19 +123,19 @@ CALLS: dict[str, Callable[[Scene, Any], Any]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_other_share_calls_interrupted_anywhere_lose_nothing(kind: str, name: str) -> None:
     def scenario(at: int) -> bool:
-        scene = Scene(kind, share_acknowledgement_mode="explicit")
-        records = scene.poll()
-        scene.consumer.acknowledge(records[0], "release")  # changed by the call below
+        driver = ShareConsumerDriver(kind, share_acknowledgement_mode="explicit")
+        records = driver.poll()
+        driver.consumer.acknowledge(records[0], "release")  # changed by the call below
         with contextlib.suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
-            CALLS[name](scene, records)
-        scene.consumer.set_acknowledgement_commit_callback(None)
-        scene.consumer.acknowledge(records)
-        scene.send()
-        while records := scene.poll():
-            scene.consumer.acknowledge(records)
-            scene.send()
-        scene.check_end()
-        scene.close()
+            CALLS[name](driver, records)
+        driver.consumer.set_acknowledgement_commit_callback(None)
+        driver.consumer.acknowledge(records)
+        driver.send()
+        while records := driver.poll():
+            driver.consumer.acknowledge(records)
+            driver.send()
+        driver.check_end()
+        driver.close()
         return interrupter.has_raised
 
     assert interrupted_everywhere(scenario) > 3
@@ -144,11 +144,11 @@ def test_other_share_calls_interrupted_anywhere_lose_nothing(kind: str, name: st
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_share_commit_interrupted_anywhere_loses_nothing(kind: str) -> None:
     def scenario(at: int) -> bool:
-        scene = Scene(kind)
-        _iterate(scene, 2)
+        driver = ShareConsumerDriver(kind)
+        _iterate(driver, 2)
         with contextlib.suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
-            scene.consumer.commit_async()
-        _read_to_the_end(scene)
+            driver.consumer.commit_async()
+        _read_to_the_end(driver)
         return interrupter.has_raised
 
     assert interrupted_everywhere(scenario) > 100
@@ -162,20 +162,20 @@ def test_a_share_commit_interrupted_anywhere_loses_nothing(kind: str) -> None:
 def test_a_share_poll_with_a_wrong_argument_does_not_affect_the_next(
     kind: str, arguments: Any, error: type[Exception]
 ) -> None:
-    scene = Scene(kind)
+    driver = ShareConsumerDriver(kind)
     options = {"max_records": arguments[1]} if len(arguments) > 1 else {}
     for _ in range(2):
         with pytest.raises(error):
-            scene.call(scene.consumer.poll, arguments[0], **options)
-    while scene.poll():
+            driver.call(driver.consumer.poll, arguments[0], **options)
+    while driver.poll():
         pass
-    scene.check_end()
-    scene.close()
+    driver.check_end()
+    driver.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_acknowledgement_callback_that_raises_loses_no_later_outcome(kind: str) -> None:
-    scene = Scene(kind, share_acknowledgement_mode="explicit")
+    driver = ShareConsumerDriver(kind, share_acknowledgement_mode="explicit")
     heard: list[Any] = []
 
     def callback(offsets: Any, error: Any) -> None:
@@ -183,27 +183,27 @@ def test_an_acknowledgement_callback_that_raises_loses_no_later_outcome(kind: st
         if len(heard) == 1:
             raise ZeroDivisionError
 
-    scene.consumer.set_acknowledgement_commit_callback(callback)
-    records = scene.poll()
+    driver.consumer.set_acknowledgement_commit_callback(callback)
+    records = driver.poll()
     for part in (records[:2], records[2:]):
-        scene.consumer.acknowledge(part)
-        scene.send()
+        driver.consumer.acknowledge(part)
+        driver.send()
     with pytest.raises(ZeroDivisionError):
-        scene.poll()
+        driver.poll()
     assert [list(each.values()) for each in heard] == [[[range(2)]]]
-    assert len(scene.poll()) == 4
+    assert len(driver.poll()) == 4
     assert [list(each.values()) for each in heard] == [[[range(2)]], [[range(2, 4)]]]
-    assert scene.parts.buffer.metrics()["acknowledged"] == 4
-    scene.close()
+    assert driver.parts.buffer.metrics()["acknowledged"] == 4
+    driver.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_polling_in_an_acknowledgement_callback_raises(kind: str) -> None:
-    scene = Scene(kind)
+    driver = ShareConsumerDriver(kind)
     errors: list[BaseException] = []
 
     def callback(offsets: Any, error: Any) -> None:
-        inner = scene.consumer.poll(0)
+        inner = driver.consumer.poll(0)
         if kind == "async":
             try:
                 inner.send(None)
@@ -211,69 +211,69 @@ def test_polling_in_an_acknowledgement_callback_raises(kind: str) -> None:
                 errors.append(refusal)
                 raise
 
-    scene.consumer.set_acknowledgement_commit_callback(callback)
-    scene.poll()
-    scene.poll()
-    scene.send()
+    driver.consumer.set_acknowledgement_commit_callback(callback)
+    driver.poll()
+    driver.poll()
+    driver.send()
     with pytest.raises(ConcurrentUseError):
-        scene.poll()
-    scene.consumer.set_acknowledgement_commit_callback(None)
-    scene.poll()
-    scene.poll()
-    scene.check_end()
-    scene.close()
+        driver.poll()
+    driver.consumer.set_acknowledgement_commit_callback(None)
+    driver.poll()
+    driver.poll()
+    driver.check_end()
+    driver.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_share_iteration_continues_after_a_commit_inside_of_it(kind: str) -> None:
     """The next poll returns the records that the commit put back, once."""
-    scene = Scene(kind, share_acknowledgement_mode="implicit")
+    driver = ShareConsumerDriver(kind, share_acknowledgement_mode="implicit")
     if kind == "sync":
-        for record in scene.consumer:
-            scene.saw(record)
-            scene.consumer.commit_async()
-            scene.send()
-            if len(scene.seen) == 12:
+        for record in driver.consumer:
+            driver.saw(record)
+            driver.consumer.commit_async()
+            driver.send()
+            if len(driver.seen) == 12:
                 break
     else:
 
         async def loop() -> None:
-            async for record in scene.consumer:
-                scene.saw(record)
-                scene.consumer.commit_async()
-                scene.send()
-                if len(scene.seen) == 12:
+            async for record in driver.consumer:
+                driver.saw(record)
+                driver.consumer.commit_async()
+                driver.send()
+                if len(driver.seen) == 12:
                     break
 
-        scene.call(loop)
-    scene.check_end()
-    scene.close()
+        driver.call(loop)
+    driver.check_end()
+    driver.close()
 
 
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 def test_a_share_run_interrupted_anywhere_accepts_only_handled_records(mode: str) -> None:
     def scenario(at: int) -> bool:
-        scene = Scene("sync", share_acknowledgement_mode=mode)
-        decide = scene.consumer.acknowledge if mode == "explicit" else len
-        scene.answers_at_once()
+        driver = ShareConsumerDriver("sync", share_acknowledgement_mode=mode)
+        decide = driver.consumer.acknowledge if mode == "explicit" else len
+        driver.answers_at_once()
         worked_on: list[int] = []
 
         def handler(record: Any) -> None:
             worked_on.append(record.offset)
             if len(worked_on) > 8:
-                scene.consumer.wakeup()
+                driver.consumer.wakeup()
 
         with contextlib.suppress(KeyboardInterrupt), Interrupter(at) as interrupter:
-            scene.consumer.run(handler, concurrency=1, drain=0.05)
-        scene.seen += worked_on
+            driver.consumer.run(handler, concurrency=1, drain=0.05)
+        driver.seen += worked_on
         deadline = time.monotonic() + 10
-        while scene.model.left:
-            assert time.monotonic() < deadline, (at, scene.seen, scene.parts.buffer.metrics(), scene.model.logs)
+        while driver.model.left:
+            assert time.monotonic() < deadline, (at, driver.seen, driver.parts.buffer.metrics(), driver.model.logs)
             with contextlib.suppress(WakeupError):
-                decide(scene.poll())
-            scene.send()
-        assert {*scene.seen} == {*range(12)}
-        scene.close()
+                decide(driver.poll())
+            driver.send()
+        assert {*driver.seen} == {*range(12)}
+        driver.close()
         return interrupter.has_raised
 
     assert interrupted_everywhere(scenario, every=11) > 200
@@ -281,28 +281,28 @@ def test_a_share_run_interrupted_anywhere_accepts_only_handled_records(mode: str
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_share_run_handles_records_that_an_iteration_has_not_returned(kind: str) -> None:
-    scene = Scene(kind)
-    _iterate(scene, 2)
+    driver = ShareConsumerDriver(kind)
+    _iterate(driver, 2)
 
     def handler(record: Any) -> None:
-        scene.saw(record)
-        if len(scene.seen) == 12:
-            scene.consumer.wakeup()
+        driver.saw(record)
+        if len(driver.seen) == 12:
+            driver.consumer.wakeup()
 
-    scene.answers_at_once()
-    progress = scene.call(scene.consumer.run, handler, concurrency=1)
+    driver.answers_at_once()
+    progress = driver.call(driver.consumer.run, handler, concurrency=1)
     assert progress.accepted == 10
-    scene.check_end()
-    scene.close()
+    driver.check_end()
+    driver.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_waiting_poll_raises_an_error_that_persists_again_before_its_timeout(kind: str) -> None:
-    scene = Scene(kind, count=4)
-    scene.poll()
-    scene.parts.buffer.obstructed(ConfigError("no broker accepts this client"))
+    driver = ShareConsumerDriver(kind, count=4)
+    driver.poll()
+    driver.parts.buffer.obstructed(ConfigError("no broker accepts this client"))
     began = time.monotonic()
     for _ in range(2):
         with pytest.raises(ConfigError):
-            scene.call(scene.consumer.poll, 60.0)
+            driver.call(driver.consumer.poll, 60.0)
     assert time.monotonic() - began < 30

@@ -76,7 +76,7 @@ def test_a_ledger_accepts_a_gap_that_another_member_filled() -> None:
 def test_a_ledger_finds_nothing_in_an_orderly_hand_over() -> None:
     book = handed_over(read(0, 10), committed(10), last=Revoked(4, one()), then=read(10, 30))
     assert (book.unread({ZERO: 30}), book.repeats(), book.overlaps(), book.strays) == ([], [], [], [])
-    assert [(stint.member, stint.ending, stint.uncommitted) for stint in book.stints] == [
+    assert [(ownership.member, ownership.ending, ownership.uncommitted) for ownership in book.ownerships] == [
         ("a", "revoked", 0),
         ("b", None, 20),
     ]
@@ -113,7 +113,7 @@ def test_a_ledger_finds_records_read_twice_by_one_member() -> None:
 def test_a_ledger_lets_the_next_owner_start_at_a_commit_that_went_back() -> None:
     """The next owner starts at the last commit, even if an earlier one was higher."""
     book = handed_over(read(0, 10), committed(10), committed(4), last=Revoked(4, one()), then=read(4, 30))
-    assert book.stints[0].uncommitted == 6
+    assert book.ownerships[0].uncommitted == 6
     assert (len(book.repeats()), book.broken(), book.stutters()) == (1, [], [])
 
 
@@ -140,7 +140,7 @@ def test_a_ledger_does_not_count_commits_of_a_later_ownership() -> None:
 
 def test_a_ledger_counts_a_commit_reported_after_the_revocation() -> None:
     book = handed_over(read(0, 10), Revoked(4, one()), last=committed(10), then=read(9, 30))
-    assert book.stints[0].uncommitted == 0
+    assert book.ownerships[0].uncommitted == 0
     assert len(book.broken()) == 1
 
 
@@ -161,7 +161,7 @@ def partitions(*numbers: int) -> frozenset[TopicAndPartition]:
 
 
 @pytest.mark.parametrize(
-    ("shares", "rests"),
+    ("shares", "is_stable"),
     [
         ({"a": partitions(0, 1), "b": partitions(2, 3)}, True),
         ({"a": partitions(0, 1), "b": partitions(2), "c": partitions(3)}, True),
@@ -175,25 +175,25 @@ def partitions(*numbers: int) -> frozenset[TopicAndPartition]:
     ],
     ids=["halves", "2 1 1", "alone", "unowned", "twice", "half", "newcomer", "uneven", "nobody"],
 )
-def test_a_ledger_is_at_rest_when_the_members_own_everything_evenly(shares: Shares, rests: bool) -> None:
+def test_a_ledger_is_stable_when_the_members_own_everything_evenly(shares: Shares, is_stable: bool) -> None:
     events = [(member, event) for member, share in shares.items() for event in (Started(0), Assigned(1, share))]
     book = ledger(*events, partitions=FOUR)
-    assert book.at_rest(list(shares)) is rests
-    assert not book.at_rest([*shares, "z"])
-    assert not book.at_rest(list(shares)[1:])
+    assert book.is_stable(list(shares)) is is_stable
+    assert not book.is_stable([*shares, "z"])
+    assert not book.is_stable(list(shares)[1:])
 
 
 @pytest.mark.parametrize("end", [Closed(9), Ended(9)])
 def test_a_ledger_knows_that_an_ended_member_owns_nothing(end: Event) -> None:
     book = ledger(("a", Started(0)), ("a", Assigned(1, BOTH)), ("a", end), ("b", Started(9)), ("b", Assigned(10, BOTH)))
     assert book.owned("a") == frozenset()
-    assert book.at_rest(["b"])
+    assert book.is_stable(["b"])
     assert book.overlaps() == []
 
 
 def test_a_ledger_ignores_the_end_of_a_closed_member() -> None:
     book = ledger(("a", Started(0)), ("a", Assigned(1, one())), ("a", Closed(5)), ("a", Ended(9)))
-    assert [(stint.ending, stint.over) for stint in book.stints] == [("closed", 5)]
+    assert [(ownership.ending, ownership.over) for ownership in book.ownerships] == [("closed", 5)]
 
 
 @pytest.mark.parametrize(("taken", "count"), [(5, 0), (4, 0), (3, 1)], ids=["later", "at once", "too early"])
