@@ -1,4 +1,4 @@
-"""Offsets committed to a group of which the consumer is no member."""
+"""Commits to a group that the consumer is not a member of."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_commits_without_a_group_id_raise_config_error(make: MakeConsumer, topic
 
 
 def test_commit_async_calls_back_in_the_order_of_the_commits(make: MakeConsumer, topic: str, servers: str) -> None:
-    """The callback comes where the user is, and in the order of the commits."""
+    """Callbacks run on the user's thread."""
     tp = TopicPartition(topic, 0)
     consumer = assigned(make, servers, topic, group_id=unique("g"), enable_auto_commit=False)
     seen: list[tuple[int, HeadraceError | None, int]] = []
@@ -90,7 +90,7 @@ def test_commit_async_calls_back_in_the_order_of_the_commits(make: MakeConsumer,
 
     consumer.commit_async({tp: 33}, done)
     consumer.close()
-    assert seen[-1][:2] == (33, None), "close() waits for it and tells"
+    assert seen[-1][:2] == (33, None), "close() waits for the commit and calls back"
 
 
 def test_auto_commit_commits_by_interval(make: MakeConsumer, topic: str, servers: str) -> None:

@@ -1,4 +1,4 @@
-"""commit.mode=done against the broker: work ends in any order, commits follow what is done without a gap."""
+"""commit.mode=done with a broker: work ends in any order, and commits cover done records without gaps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_commit_stops_at_the_first_gap_and_notes_what_is_done_behind_it(
     records = poll_until(consumer, RECORDS)
     assert consumer.in_flight() == {tp: RECORDS}
     consumer.commit()
-    assert consumer.committed([tp])[tp] == OffsetAndMetadata(0), "nothing is done"
+    assert consumer.committed([tp])[tp] == OffsetAndMetadata(0), "no record is done"
     for offset in (0, 1, 2, 5, 6, 50):
         consumer.done(records[offset])
     consumer.commit()
@@ -76,7 +76,7 @@ def test_records_committed_as_done_are_not_delivered_again(make: MakeConsumer, s
     assert second.committed([tp])[tp].offset == RECORDS
     second.seek(tp, 90)
     assert [record.offset for record in poll_until(second, 10)] == list(range(90, RECORDS)), (
-        "who seeks wants them again"
+        "a seek delivers done records again"
     )
     assert second.in_flight() == {tp: 10}
 
@@ -85,7 +85,7 @@ def test_records_committed_as_done_are_not_delivered_again(make: MakeConsumer, s
 def test_a_commit_before_the_first_poll_keeps_what_the_last_owner_noted(
     make: MakeConsumer, servers: str, topic: str, mode: str
 ) -> None:
-    class PauseAtOnce(RebalanceListener):  # a poll that has done this may return records as well
+    class PauseAtOnce(RebalanceListener):  # the poll that assigns the partition may also return records
         def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
             consumer.pause(partitions)
 
@@ -160,7 +160,7 @@ def test_done_accepts_all_records_of_a_poll(make: MakeConsumer, servers: str, to
 def test_a_delayed_revoke_hands_over_without_handling_a_record_twice(
     make_sync: MakeConsumer, servers: str, admin: Admin, way: str
 ) -> None:
-    """The loop of the proposal: what is asked back is delayed until its work is done; nobody does anything twice."""
+    """The loop of KIP-983: revokes are delayed until their work is done, so no record is handled twice."""
     topic = admin.create("handover", 4)
     for partition in range(4):
         write(servers, topic, numbered(50, partition))
@@ -169,7 +169,7 @@ def test_a_delayed_revoke_hands_over_without_handling_a_record_twice(
     open_work = list(poll_all([first], stable([first], 4)))
     second = member(make_sync, servers, group, [topic], **DONE, **WAYS[way])
     chance = random.Random(7)
-    while not fully_assigned([first, second], 4)() or len(first.assignment()) > 2:  # which are not asked back
+    while not fully_assigned([first, second], 4)() or len(first.assignment()) > 2:  # at most two are not revoked
         records = first.poll(0.02)
         open_work += records
         chance.shuffle(open_work)
@@ -217,7 +217,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def crashed(servers: str, topic: str) -> str:
-    """A group whose only member was killed in the middle of work that it did out of order."""
+    """A group whose only member was killed while it worked out of order."""
     group = unique("g")
     worker = subprocess.Popen(
         [sys.executable, "-c", _WORKER, servers, group, topic], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -283,7 +283,7 @@ def test_records_that_an_iteration_has_not_returned_are_not_in_flight(
     assert counts == [1, 2, 2, 3, 3, 4]
     assert consumer.in_flight() == {tp: 3}
     for record in consumer:
-        assert record.offset == 6, "the first that was not handed out"
+        assert record.offset == 6, "the first record that was not delivered"
         break
     consumer.commit()
     committed = consumer.committed([tp])[tp]
@@ -294,7 +294,7 @@ def test_records_that_an_iteration_has_not_returned_are_not_in_flight(
 def test_records_that_an_interrupted_poll_did_not_return_are_not_in_flight(
     servers: str, topic: str, parallel: bool
 ) -> None:
-    """Else close(drain=…) would wait for work that nobody has."""
+    """Otherwise close(drain=…) would wait for records that were never returned."""
     settings = {"max_poll_records": 10, "enable_parallel_rebalance": parallel, **DONE}
     with member(Consumer, servers, unique("g"), [topic], **settings) as consumer:
         poll_until(consumer, 1)

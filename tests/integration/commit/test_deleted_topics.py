@@ -1,4 +1,4 @@
-"""Topics that are deleted while they are read: nothing waits for commits of them, and nothing else is lost."""
+"""Topics deleted while they are consumed: no call waits for their commits, and no other commit is lost."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from support.harness.two_lanes import commit_plainly
 from support.harness.waiting import wait_for
 
 RECORDS = 10
-# Else the consumer itself creates the topic again.
+# Otherwise the consumer itself would recreate the topic.
 NO_CREATION: dict[str, Any] = {"allow_auto_create_topics": False}
-# Far below default.api.timeout.ms, and far above what a busy machine takes.
+# Far below default.api.timeout.ms, and long enough for a busy machine.
 SOON = 8.0
 
 
@@ -92,7 +92,7 @@ class TestGroups:
     def test_a_classic_leader_unassigns_a_deleted_topic_from_all_members(
         self, make_sync: MakeConsumer, servers: str, admin: Admin, gone: str, stays: str
     ) -> None:
-        """With metadata of its own: nobody tells it."""
+        """The leader learns about it only from its own metadata."""
         group = unique("g")
         settings = {**WAYS["cooperative"], **NO_CREATION, "metadata_max_age_ms": 500}
         members = [member(make_sync, servers, group, [gone, stays], **settings) for _ in range(2)]
@@ -158,12 +158,12 @@ class TestCommits:
         assert time.monotonic() - began < 2.5
         assert refused.value.partitions == {unknown}
         assert consumer.committed([TopicPartition(stays, 0)])[TopicPartition(stays, 0)].offset == 6
-        assert place[0] is None or not admin.is_there(unknown.topic), "the question has not created it"
+        assert place[0] is None or not admin.is_there(unknown.topic), "the lookup must not create the topic"
 
     def test_positions_are_not_committed_for_a_recreated_topic(
         self, make: MakeConsumer, servers: str, admin: Admin, gone: str, stays: str
     ) -> None:
-        """It has other records at these offsets, or none."""
+        """The new topic has other records at these offsets, or none."""
         group = unique("g")
         consumer = self.reader(make, servers, group, gone, stays)
         inner = consumer if isinstance(consumer, Consumer) else consumer._consumer
@@ -190,7 +190,7 @@ class TestCommits:
 
     @staticmethod
     def write(consumer: AnyConsumer, plan: Any) -> None:
-        """A commit that was planned earlier, and waited its turn."""
+        """Perform a commit that was planned earlier and has waited for its turn."""
         inner = consumer if isinstance(consumer, Consumer) else consumer._consumer
         lifecycle = inner._parts.lifecycle
         lifecycle.portal.run(lambda: lifecycle.runtime.store.commit(plan))

@@ -1,4 +1,4 @@
-"""A with statement that is left by an exception: what was not finished is not committed."""
+"""An exception inside a `with` block: unfinished records are not committed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_an_exception_does_not_take_back_explicit_commits(make: MakeConsumer, se
 def test_an_exception_does_not_take_back_the_committed_part_of_a_failed_commit(
     make: MakeConsumer, servers: str, topic: str
 ) -> None:
-    """The error names the partitions of a topic that does not exist: the others are committed."""
+    """The error names the partitions of the missing topic; all others are committed."""
 
     def work(consumer: Any) -> None:
         first_records(consumer)
