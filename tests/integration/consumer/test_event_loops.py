@@ -1,4 +1,4 @@
-"""AsyncConsumer in the user's event loop: whichever loop that is, and whatever else keeps it busy."""
+"""AsyncConsumer in different event loops, and in loops that are blocked."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_a_consumer_for_threads_works_beside_a_running_uvloop(servers: str, topi
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_blocked_event_loop_keeps_the_membership(servers: str, topic: str, way: dict[str, Any]) -> None:
-    """Heartbeats do not depend on the user's loop: one that computes for longer than the session timeout is no dead
-    member."""
+    """Heartbeats do not depend on the user's loop: a loop that blocks for longer than the session timeout does not lose
+    the membership."""
 
     def scenario(second: float) -> None:
         group, listener = unique("g"), RecordingListener()
@@ -76,7 +76,7 @@ def test_a_blocked_event_loop_keeps_the_membership(servers: str, topic: str, way
                     while not consumer.assignment():
                         await consumer.poll(0.05)
                 before = consumer.group_metadata()
-                time.sleep(3 * second)  # noqa: ASYNC251  # what a program should not do
+                time.sleep(3 * second)  # noqa: ASYNC251  # blocks the loop on purpose
                 await consumer.commit()
                 await consumer.poll(0.05)
                 assert consumer.group_metadata() == before
@@ -91,7 +91,7 @@ def test_a_blocked_event_loop_keeps_the_membership(servers: str, topic: str, way
 def test_an_event_loop_blocked_past_max_poll_interval_loses_its_partitions(
     servers: str, topic: str, way: dict[str, Any]
 ) -> None:
-    """While poll() waits, too: nobody would get the records (KIP-62)."""
+    """Even while poll() waits, since a blocked loop could not take the records (KIP-62)."""
 
     def scenario(second: float) -> None:
         group, listener = unique("g"), RecordingListener()
@@ -104,9 +104,9 @@ def test_an_event_loop_blocked_past_max_poll_interval_loses_its_partitions(
                     while not consumer.assignment():
                         await consumer.poll(0.05)
                     polling = asyncio.create_task(consumer.poll(60.0))
-                    await asyncio.sleep(0.1 * second)  # time for a poll that does not wait to end
+                    await asyncio.sleep(0.1 * second)  # enough for a poll that does not wait
                     assert not polling.done()
-                    time.sleep(3 * second)  # noqa: ASYNC251  # what a program should not do
+                    time.sleep(3 * second)  # noqa: ASYNC251  # blocks the loop on purpose
                     await polling
                     assert listener.kinds() == ["assigned", "lost"]
                     while not consumer.assignment():

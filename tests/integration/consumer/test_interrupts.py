@@ -1,4 +1,4 @@
-"""Whatever is raised, and wherever a call is interrupted: the consumer is usable afterwards, and nothing is lost."""
+"""Interrupts and exceptions at any point of a call: the consumer stays usable, and no record is lost."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from support.harness.interrupts import Interrupter, interrupted_everywhere
 
 COUNT = 20_000
 
-# Python reports, and goes on, where an interrupt comes inside of a weak reference's callback.
+# Python only reports an interrupt inside a weak reference's callback.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 class Interrupted(BaseException):
-    """Raised by a signal's handler, as KeyboardInterrupt is."""
+    """Raised by a signal handler, like KeyboardInterrupt."""
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +52,14 @@ def soon(dice: random.Random, most: float) -> None:
 
 
 class Ledger:
-    """What was received, by partition: each offset once, in order."""
+    """Checks that each offset of a partition is received once, in order."""
 
     def __init__(self) -> None:
         self.next = {0: 0, 1: 0}
 
     def add(self, records: Any) -> None:
         for record in records:
-            assert record.offset == self.next[record.partition], "lost, or delivered twice"
+            assert record.offset == self.next[record.partition], "a record was lost or delivered twice"
             self.next[record.partition] += 1
 
     @property
@@ -82,7 +82,7 @@ def test_an_interrupted_poll_loses_nothing(servers: str, topic: str, parallel: b
                 count += 1
             ledger.add(records)
             assert {tp.partition: consumer.position(tp) for tp in consumer.assignment()} == ledger.next
-    assert count > 200, "else nothing was tried"
+    assert count > 200, "too few interrupts to test anything"
 
 
 def test_an_interrupted_iteration_loses_nothing(servers: str, topic: str) -> None:
@@ -98,12 +98,12 @@ def test_an_interrupted_iteration_loses_nothing(servers: str, topic: str) -> Non
             except Interrupted:
                 count += 1
                 if record is not None and record.offset >= ledger.next[record.partition]:
-                    ledger.add([record])  # it came between the hand-over and the note of it
-    assert count > 200, "else nothing was tried"
+                    ledger.add([record])  # the interrupt came before the record was noted
+    assert count > 200, "too few interrupts to test anything"
 
 
 def test_an_interrupted_iteration_leaves_the_position_behind_its_last_record(servers: str, topic: str) -> None:
-    """Without another poll: a program may catch the interrupt, and close the consumer."""
+    """Without another poll, since a program may catch the interrupt and close the consumer."""
     tp = TopicPartition(topic, 0)
     with assigned(Consumer, servers, topic, max_poll_records=20) as consumer:
 
@@ -121,10 +121,11 @@ def test_an_interrupted_iteration_leaves_the_position_behind_its_last_record(ser
         assert interrupted_everywhere(scenario) > 100
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of iterations that are dropped
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # from dropped iterations
 @pytest.mark.parametrize("parallel", [False, True], ids=["one lane", "two lanes"])
 def test_an_interrupted_and_dropped_iteration_loses_nothing(servers: str, topic: str, parallel: bool) -> None:
-    """What it has not handed out, and what an interrupted poll has taken, is given back; that is interrupted, too."""
+    """Records that the iteration has not yielded, or an interrupted poll has taken, are given back. Interrupts may also
+    come while they are given back."""
     dice, ledger, count = random.Random(8), Ledger(), 0
     settings = {"group_id": unique("g"), "enable_parallel_rebalance": parallel, "enable_auto_commit": False}
     with assigned(Consumer, servers, topic, 2, **settings, max_poll_records=20) as consumer:
@@ -179,7 +180,7 @@ def test_a_cancelled_close_leaves_no_connection_open(servers: str, topic: str, k
         while not (connections := client.connections.open_connections):
             await consumer.poll(0.2)
         closing = asyncio.create_task(consumer.close())
-        await asyncio.sleep(pause)  # close() has come to another step each time
+        await asyncio.sleep(pause)  # so that close() is at another step each time
         closing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await closing
@@ -194,18 +195,18 @@ def test_a_cancelled_close_leaves_no_connection_open(servers: str, topic: str, k
 
 
 class Halfway:
-    """Waits in the middle of an unsubscribe(), on the consumer's thread, for what comes after its interrupt."""
+    """Interrupts unsubscribe() halfway, and blocks it on the consumer's thread until `resume` is set."""
 
     def __init__(self, consumer: AsyncConsumer, interrupt: Callable[[], object]) -> None:
         self._commit, self._interrupt = consumer._parts.committer.commit_outstanding, interrupt
-        self.goes_on = threading.Event()
+        self.resume = threading.Event()
         consumer._parts.committer.commit_outstanding = self._halt  # type: ignore[method-assign]
 
     async def _halt(self, *args: Any) -> None:
         await self._commit(*args)
-        if len(args) == 2 and not self.goes_on.is_set():  # of all partitions: the revoke is over
+        if len(args) == 2 and not self.resume.is_set():  # the commit of all partitions: the revoke is complete
             self._interrupt()
-            self.goes_on.wait(0.5)
+            self.resume.wait(0.5)
 
 
 def test_an_interrupted_unsubscribe_does_not_undo_a_later_subscribe(servers: str, topic: str) -> None:
@@ -217,7 +218,7 @@ def test_an_interrupted_unsubscribe_does_not_undo_a_later_subscribe(servers: str
         with interrupts(), pytest.raises(Interrupted):
             consumer.unsubscribe()
         consumer.subscribe([topic])
-        halfway.goes_on.set()
+        halfway.resume.set()
         assert poll_until(consumer, 1)
 
 
@@ -234,7 +235,7 @@ def test_a_cancelled_unsubscribe_does_not_undo_a_later_subscribe(servers: str, t
             with pytest.raises(asyncio.CancelledError):
                 await leaving
             consumer.subscribe([topic])
-            halfway.goes_on.set()
+            halfway.resume.set()
             while not await consumer.poll(1.0):
                 pass
 
@@ -242,14 +243,14 @@ def test_a_cancelled_unsubscribe_does_not_undo_a_later_subscribe(servers: str, t
 
 
 class Stumbling(RebalanceListener):
-    """Calls what is not allowed, and raises."""
+    """A listener that raises."""
 
     def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         raise ZeroDivisionError
 
 
 def test_an_interrupted_first_poll_leaves_a_usable_consumer(servers: str, topic: str) -> None:
-    """It starts a thread, and joins a group."""
+    """The first poll starts a thread and joins the group."""
     dice = random.Random(7)
     for most in [0.0005] * 40 + [0.02] * 10:
         with Consumer(bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest") as consumer:
@@ -265,7 +266,7 @@ def test_an_interrupted_first_poll_leaves_a_usable_consumer(servers: str, topic:
             other = threading.Thread(target=consumer.poll, args=(0.0,))
             other.start()
             other.join(60)
-            assert not other.is_alive(), "the lock of the consumer is held"
+            assert not other.is_alive(), "the consumer's lock is still held"
 
 
 @pytest.mark.parametrize("wrong", [("1",), (None,), (1.0, "x")], ids=str)

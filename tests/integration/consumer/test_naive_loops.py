@@ -1,4 +1,4 @@
-"""Loops that catch an error and poll again: the same error is raised at a bearable pace, and others get their turn."""
+"""Loops that catch an error and poll again: the same error is raised at a limited rate, and others are raised too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 4.0
 
 
 def run(consumer: AnyConsumer, wait: float, seconds: float = SECONDS) -> tuple[list[HeadraceError], list[int]]:
-    """What such a loop catches, and the offsets that it gets."""
+    """Run such a loop; return its errors and offsets."""
     errors: list[HeadraceError] = []
     offsets: list[int] = []
     until = time.monotonic() + seconds
@@ -30,7 +30,7 @@ def run(consumer: AnyConsumer, wait: float, seconds: float = SECONDS) -> tuple[l
 
 
 def most(wait: float) -> float:
-    """Once a second, or with each poll that has waited for a tenth of one."""
+    """The largest number of errors: one per second, or one per poll if polls wait for at least 0.1 s."""
     return 1 + SECONDS / min(1.0, max(0.1, wait))
 
 
@@ -44,8 +44,8 @@ def test_a_position_out_of_range_without_a_reset_policy_is_raised_at_a_bearable_
     for number, offset in enumerate([5000, 0, 6000]):
         consumer.seek((topic, number), offset)
     errors, offsets = run(consumer, wait)
-    assert 3 <= len(errors) <= 2 + most(wait), "each at once, then one at a time"
-    assert offsets == list(range(20)), "the partition beside them is read"
+    assert 3 <= len(errors) <= 2 + most(wait), "each error at once, then one at a time"
+    assert offsets == list(range(20)), "the other partition is consumed"
     found = [error.offsets for error in errors if isinstance(error, OffsetOutOfRangeError)]
     assert {TopicPartition(topic, 0): 5000} in found
     assert {TopicPartition(topic, 2): 6000} in found

@@ -1,4 +1,4 @@
-"""How much a poll returns and of whom, iteration record by record, and what ends a poll from outside."""
+"""Polls: how many records of which partitions they return, iteration by record, and calls that end a poll."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def topic(admin: Admin, servers: str) -> str:
     return topic
 
 
-# -- how much, and of whom ------------------------------------------------------------------------------------
+# -- limits and fairness --------------------------------------------------------------------------------------
 
 
 def test_a_poll_returns_at_most_max_poll_records(make: MakeConsumer, topic: str, servers: str) -> None:
     consumer = assigned(make, servers, topic, 3, max_poll_records=17)
     sizes = [len(consumer.poll(5)) for _ in range(20)]
     assert max(sizes) <= 17
-    assert sizes.count(17) >= 17, "a poll returns what is there, up to the limit"
+    assert sizes.count(17) >= 17, "a poll returns buffered records up to the limit"
     assert len(consumer.poll(5, max_records=3)) == 3
     assert len(consumer.poll(5, max_records=50)) == 50
     assert len(consumer.poll(5)) <= 17
@@ -64,7 +64,7 @@ def test_a_poll_without_a_limit_returns_what_is_buffered(make: MakeConsumer, top
 
 
 def test_a_poll_takes_as_many_records_of_each_partition(make: MakeConsumer, topic: str, servers: str) -> None:
-    """KIP-41: each partition gives the same, and what one cannot give the others do."""
+    """KIP-41: each partition gets the same quota, and the others fill an unused part."""
     consumer = assigned(make, servers, topic, 3, max_poll_records=300)
     wait_for_buffers(consumer, topic, 3)
     assert Counter(record.partition for record in consumer.poll(5)) == {0: 100, 1: 100, 2: 100}
@@ -84,10 +84,10 @@ def test_polls_of_one_record_visit_all_partitions_equally(make: MakeConsumer, to
 
 
 def wait_for_buffers(consumer: AnyConsumer, topic: str, partitions: int) -> None:
-    """Until every partition has records that can be polled."""
+    """Wait until every partition has buffered records."""
 
     def buffered() -> bool:
-        consumer.beginning_offsets([(topic, 0)])  # an asynchronous consumer makes progress in calls only
+        consumer.beginning_offsets([(topic, 0)])  # an asynchronous consumer progresses only inside calls
         found = consumer.metrics()["partitions"]
         return all(found[f"{topic}-{number}"]["buffered_records"] for number in range(partitions))
 
@@ -104,7 +104,7 @@ def wide_topic(admin: Admin, servers: str) -> Iterator[str]:
 
 
 def test_the_buffer_stays_within_its_budget(make: MakeConsumer, wide_topic: str, servers: str) -> None:
-    """1,000 partitions, which together have five times as much."""
+    """1,000 partitions with five times the budget."""
     budget = 4 * 2**20
     consumer = assigned(make, servers, wide_topic, 1000, queued_max_bytes=budget, max_poll_records=100)
     seen: Counter[int] = Counter()
@@ -121,7 +121,7 @@ def test_the_buffer_stays_within_its_budget(make: MakeConsumer, wide_topic: str,
 def test_buffered_records_of_one_partition_do_not_delay_fetches_of_another(
     make_sync: MakeConsumer, admin: Admin, servers: str
 ) -> None:
-    """The prefetch of KIP-41: over 1,000 records of A wait and none of B, and B is fetched, A is not."""
+    """The prefetch of KIP-41: with over 1,000 buffered records of A and none of B, only B is fetched."""
     topic = admin.create("retained", 2)
     write(servers, topic, (Outgoing(bytes(1000), partition=0) for _ in range(5000)))
     consumer = assigned(make_sync, servers, topic, 2, max_poll_records=10)
@@ -131,9 +131,9 @@ def test_buffered_records_of_one_partition_do_not_delay_fetches_of_another(
     retained = consumer.metrics()["partitions"][f"{topic}-0"]["buffered_records"]
     assert 1000 <= retained < 4000
     write(servers, topic, (Outgoing(bytes(1000), partition=1) for _ in range(10)))
-    wait_for("those of B", lambda: consumer.metrics()["partitions"][f"{topic}-1"]["buffered_records"] == 10)
+    wait_for("records of B", lambda: consumer.metrics()["partitions"][f"{topic}-1"]["buffered_records"] == 10)
     assert consumer.metrics()["partitions"][f"{topic}-0"]["buffered_records"] == retained
-    assert consumer.metrics()["bytes_fetched"] - fetched < 12_000, "only what B has"
+    assert consumer.metrics()["bytes_fetched"] - fetched < 12_000, "only records of B"
     assert {record.partition for record in consumer.poll(1)} == {0, 1}
 
 
@@ -147,7 +147,7 @@ def test_an_iteration_returns_every_record_once(make: MakeConsumer, topic: str, 
 
 
 def test_an_iteration_that_is_left_keeps_what_it_did_not_return(make: MakeConsumer, topic: str, servers: str) -> None:
-    """What was not handed out comes next, by whichever way, and is not committed."""
+    """Records that were not yielded come next, by iteration or poll, and are not committed."""
     consumer = assigned(make, servers, topic, 3, max_poll_records=90, group_id=unique("g"))
     seen: Counter[tuple[int, int]] = Counter()
     for length in (1, 45, 90, 91, 200):
@@ -185,7 +185,7 @@ def test_an_iteration_continues_after_a_poll_or_a_seek_inside_of_it(
 
 
 def test_an_asynchronous_iteration_that_is_left_keeps_what_it_did_not_return(topic: str, servers: str) -> None:
-    """`async for` does not close its iterator at a break: the next poll must not depend on it."""
+    """`async for` does not close its iterator on break, so the next poll must not depend on that."""
 
     async def read() -> list[int]:
         async with AsyncConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
@@ -203,7 +203,7 @@ def test_an_asynchronous_iteration_that_is_left_keeps_what_it_did_not_return(top
     assert asyncio.run(read()) == list(range(20))
 
 
-# -- from outside ---------------------------------------------------------------------------------------------
+# -- wakeup, threads and tasks --------------------------------------------------------------------------------
 
 
 def soon(call: Callable[[], None]) -> threading.Timer:
@@ -223,7 +223,7 @@ def test_wakeup_ends_a_waiting_poll(make: MakeConsumer, admin: Admin, servers: s
     assert time.monotonic() - began < 30
     timer.join()
 
-    consumer.wakeup()  # nobody waits: the next poll is told
+    consumer.wakeup()  # no call is waiting: the next poll raises
     with pytest.raises(WakeupError):
         consumer.poll(30)
     write(servers, topic, numbered(3))
@@ -254,7 +254,7 @@ def test_a_second_thread_in_one_consumer_is_refused(admin: Admin, servers: str) 
         write(servers, topic, numbered(1))
         inside.join(60)
         assert not inside.is_alive()
-        assert consumer.position((topic, 0)) == 1, "the consumer was not harmed"
+        assert consumer.position((topic, 0)) == 1, "the consumer still works"
 
 
 def test_a_second_task_in_one_consumer_is_refused(admin: Admin, servers: str) -> None:
@@ -264,7 +264,7 @@ def test_a_second_task_in_one_consumer_is_refused(admin: Admin, servers: str) ->
         async with AsyncConsumer(bootstrap_servers=servers) as consumer:
             consumer.assign([(topic, 0)])
             first = asyncio.create_task(consumer.poll(1))
-            await asyncio.sleep(0)  # the poll begins
+            await asyncio.sleep(0)  # let the poll start
             with pytest.raises(ConcurrentUseError):
                 await consumer.poll(1)
             assert len(await first) == 0
@@ -273,7 +273,7 @@ def test_a_second_task_in_one_consumer_is_refused(admin: Admin, servers: str) ->
 
 
 def test_a_cancelled_poll_loses_nothing(admin: Admin, servers: str) -> None:
-    """Cancelled again and again while records come in."""
+    """Polls are cancelled repeatedly while records arrive."""
     topic = admin.create("cancelled")
     count = 2000
 
@@ -290,7 +290,7 @@ def test_a_cancelled_poll_loses_nothing(admin: Admin, servers: str) -> None:
                 poll = asyncio.create_task(consumer.poll(5))
                 turns += 1
                 if turns % 2:
-                    await asyncio.sleep(0)  # the poll begins
+                    await asyncio.sleep(0)  # let the poll start
                     poll.cancel()
                 try:
                     offsets += [record.offset for record in await poll]
@@ -317,7 +317,7 @@ def test_calls_of_a_closed_consumer_raise_closed_error(make: MakeConsumer, topic
     closed = consumer._consumer if isinstance(consumer, BlockingAsyncConsumer) else consumer
 
     async def call(method: str, *args: Any) -> None:
-        """The loop of an adapter is closed with it: an asynchronous consumer is called in another one."""
+        """Call an asynchronous consumer in a new loop, since its adapter has closed its own."""
         result = getattr(closed, method)(*args)
         if inspect.isawaitable(result):
             await result
@@ -342,19 +342,19 @@ def test_calls_of_a_closed_consumer_raise_closed_error(make: MakeConsumer, topic
 def test_a_partition_assigned_while_a_fetch_of_another_waits_is_fetched(
     make_sync: MakeConsumer, admin: Admin, servers: str
 ) -> None:
-    """The first stream's request lies at the broker for a partition that was given up, and ends while the second one
-    asks for the new partition. When that is answered it is the first one's turn."""
+    """The first stream's fetch of a released partition waits at the broker, and ends while the second stream fetches
+    the new partition. After that response it is the first stream's turn."""
     topic = admin.create("handed-on", 2)
     consumer = make_sync(bootstrap_servers=servers, auto_offset_reset="earliest", fetch_max_wait_ms=200)
     for number in range(6):
         consumer.assign([TopicPartition(topic, number % 2)])
-        consumer.poll(0.5)  # nothing is there yet, or all of it was read before
+        consumer.poll(0.5)  # there is nothing new to read
         write(servers, topic, numbered(1, number % 2), acks=1)
         poll_until(consumer, 1)
 
 
 def test_a_closed_consumer_keeps_no_receive_buffers(topic: str, servers: str) -> None:
-    """Whoever keeps it, or the cycles that it is in, does not keep megabytes with it."""
+    """A reference to a closed consumer, or a reference cycle, does not keep megabytes alive."""
     with Consumer(bootstrap_servers=servers, max_poll_records=-1) as consumer:
         consumer.assign([TopicPartition(topic, number) for number in range(3)])
         consumer.seek_to_beginning()
@@ -364,15 +364,15 @@ def test_a_closed_consumer_keeps_no_receive_buffers(topic: str, servers: str) ->
         runtime = consumer._parts.lifecycle.runtime
         assert runtime is not None
         frames = runtime.client.connections.frames
-        wait_for("a buffer to come back", lambda: len(frames._spare) > 0)
+        wait_for("a returned buffer", lambda: len(frames._spare) > 0)
     assert frames._spare == []
 
 
 def test_highly_compressed_records_stay_within_the_buffer_limit(make: MakeConsumer, servers: str, admin: Admin) -> None:
-    """Eight kilobytes on the wire, 96 MiB in memory: what the guess of their size does not see is put off."""
+    """8 KB on the wire expand to 96 MiB in memory. Decoding stops when the estimated size was too low."""
     size, each, partitions = 4 * 2**20, 8, 3
     topic = admin.create("bombs", partitions)
-    for _ in range(each):  # one batch a record
+    for _ in range(each):  # one record per batch
         filled = [Outgoing(bytes(size), partition=number) for number in range(partitions)]
         write(servers, topic, filled, compression_type="zstd", message_max_bytes=2 * size)
     consumer = assigned(make, servers, topic, partitions, queued_max_bytes=2**20, max_poll_records=1)

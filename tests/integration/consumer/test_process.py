@@ -1,4 +1,4 @@
-"""A consumer and its process: fork, Ctrl-C, a quick end, nothing left behind."""
+"""A consumer and its process: fork, Ctrl-C, fast close, no leaked threads or sockets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def topic(admin: Admin, servers: str) -> str:
 
 
 def in_child(work: Callable[[], None]) -> None:
-    """Runs `work` in a forked child, that then ends as a program does. Fails if it failed there."""
+    """Run `work` in a forked child, which then exits like a program. Fail if it failed there."""
     read, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -48,10 +48,10 @@ def in_child(work: Callable[[], None]) -> None:
             work()
             gc.collect()
             status = 0
-        except BaseException:  # noqa: BLE001 - whatever it is, the parent has to see it
+        except BaseException:  # noqa: BLE001 - the parent reports any error
             os.write(write_end, traceback.format_exc().encode())
         finally:
-            # Not sys.exit(): that would go on with the rest of the test run.
+            # Not sys.exit(), which would continue the test run in the child.
             os._exit(status)
     os.close(write_end)
     said = b"".join(iter(lambda: os.read(read, 65536), b""))
@@ -60,14 +60,14 @@ def in_child(work: Callable[[], None]) -> None:
 
 
 def test_a_consumer_refuses_calls_in_a_forked_child(make: MakeConsumer, topic: str, servers: str) -> None:
-    """The child is told, can close it and make its own; the parent's goes on as if nothing had been."""
+    """The child gets an error, can close the consumer and create its own; the parent's consumer is not affected."""
     tp = TopicPartition(topic, 0)
     consumer = assigned(make, servers, topic, max_poll_records=100, group_id=unique("g"))
     parent = os.getpid()
     assert [record.offset for record in poll_until(consumer, 100)] == list(range(100))
 
     def child() -> None:
-        inner: Any = getattr(consumer, "_consumer", consumer)  # not through the adapter's loop: that is the parent's
+        inner: Any = getattr(consumer, "_consumer", consumer)  # without the adapter's loop, which belongs to the parent
         for call in (
             lambda: inner.assign([tp]),
             lambda: inner.seek(tp, 0),
@@ -98,12 +98,12 @@ def test_a_consumer_refuses_calls_in_a_forked_child(make: MakeConsumer, topic: s
     in_child(child)
     assert [record.offset for record in poll_until(consumer, 900)] == list(range(100, 1000))
     write(servers, topic, numbered(1))
-    assert poll_until(consumer, 1), "the parent's sockets work"
+    assert poll_until(consumer, 1), "the parent's sockets still work"
     consumer.commit()
 
 
 def test_a_forked_child_ends_without_disturbing_its_parent_s_consumer(topic: str, servers: str) -> None:
-    """The interpreter's own end in the child (finalizers, atexit) leaves the parent's consumer alone."""
+    """The interpreter's shutdown in the child (finalizers, atexit) does not affect the parent's consumer."""
     program = f"""
 import os, sys
 from headrace import Consumer, TopicPartition
@@ -121,7 +121,7 @@ with Consumer(bootstrap_servers={servers!r}, auto_offset_reset="earliest", max_p
     assert (done.stdout, done.stderr, done.returncode) == ("fine\n", "", 0)
 
 
-# -- a quick end ----------------------------------------------------------------------------------------------
+# -- fast close ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def test_close_takes_less_than_a_second(make: MakeConsumer, topic: str, servers: str) -> None:
-    """In one of some tries, for others may have the processors."""
+    """In at least one of several tries, since the machine may be busy."""
     for group in (None, unique("g")):
 
         def time_of_close(group: str | None = group) -> float:
@@ -157,7 +157,7 @@ def test_close_takes_less_than_a_second_beside_a_dead_broker(make: MakeConsumer,
     admin = Admin(servers)
     topic = admin.create("mortal")
     write(servers, topic, numbered(100))
-    # Three of each, for others may have the processors.
+    # Three of each, since the machine may be busy.
     alone, with_a_group, alone_later, with_a_group_later = consumers = [
         [assigned(make, servers, topic, max_poll_records=10, group_id=group) for _ in range(3)]
         for group in (None, unique("g"), None, unique("g"))
@@ -225,7 +225,7 @@ time.sleep(60)  # until it is interrupted
 
 @pytest.mark.parametrize("program", [POLLING, POLLING_ASYNC, ITERATING, WAITING], ids=["poll", "async", "for", "call"])
 def test_ctrl_c_ends_a_waiting_program_within_a_second(topic: str, servers: str, program: str) -> None:
-    # Ending Python takes a part of it, which does not count where others have the processors meanwhile.
+    # Python's own exit takes part of that time. It is subtracted if the machine is busy.
     def took() -> float:
         with_a_consumer = _interrupted(program, servers, topic)
         return with_a_consumer if with_a_consumer < 1 else with_a_consumer - _interrupted(SLEEPING, servers, topic)
@@ -234,7 +234,7 @@ def test_ctrl_c_ends_a_waiting_program_within_a_second(topic: str, servers: str,
 
 
 def _interrupted(program: str, servers: str, topic: str) -> float:
-    """How long it takes to end."""
+    """Seconds until the program ends after SIGINT."""
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTIBLE + program, servers, topic, unique("g")],
         stdout=subprocess.PIPE,
@@ -251,7 +251,7 @@ def _interrupted(program: str, servers: str, topic: str) -> float:
         said = process.communicate()[1]
     assert process.returncode == -signal.SIGINT
     assert said.rstrip().endswith("KeyboardInterrupt")
-    assert "never" not in said, "no task or coroutine is left over"
+    assert "never" not in said, "a task or coroutine was left over"
     return took
 
 
@@ -274,13 +274,13 @@ with Consumer(bootstrap_servers=sys.argv[1], allow_auto_create_topics=False) as 
 
 
 def test_a_signal_delivered_to_another_thread_interrupts_a_waiting_call(servers: str) -> None:
-    """As one does that comes between Python's look for signals and the system call that waits."""
+    """Like a signal that arrives between Python's check for signals and the waiting system call."""
     command = [sys.executable, "-c", INTERRUPTIBLE + ELSEWHERE, servers]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("True\nTrue\n", "", 0)
 
 
-# -- nothing left behind --------------------------------------------------------------------------------------
+# -- no leaks --------------------------------------------------------------------------------------
 
 
 def own_threads() -> set[str]:
@@ -305,9 +305,9 @@ def test_a_consumer_dropped_without_close_ends_its_threads_and_sockets(topic: st
         return not own_threads()
 
     with pytest.warns(ResourceWarning, match="unclosed Consumer"):
-        del consumer  # without a cycle that only the garbage collector would find
+        del consumer  # no reference cycle keeps it alive until the garbage collector runs
     wait_for("the threads to end", gone)
-    wait_for("its sockets to be closed", lambda: len(os.listdir("/proc/self/fd")) < descriptors - 2)
+    wait_for("its sockets to close", lambda: len(os.listdir("/proc/self/fd")) < descriptors - 2)
 
 
 def test_a_program_that_does_not_close_its_consumer_ends(topic: str, servers: str) -> None:

@@ -1,4 +1,4 @@
-"""Values that pass all checks and that no request can carry: what raises them, and what goes on."""
+"""Values that pass all checks but cannot be encoded: the calls that raise, and what keeps working."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.harness.share_consumers import MakeShareConsumer, put, share_group
 RECORDS = 5
 SURROGATE = "t\ud800"
 CLOSES_WITHIN = 10.0
-# Sessions last 30 seconds: who gets the partitions sooner gets them because the other one has left.
+# Sessions last 30 seconds: a successor that gets the partitions sooner shows that the consumer has left the group.
 LEFT_WITHIN = 15.0
 
 
@@ -38,7 +38,7 @@ def topic(admin: Admin, servers: str) -> str:
 
 @pytest.fixture(autouse=True)
 def no_task_ends(caplog: pytest.LogCaptureFixture) -> Iterable[None]:
-    """Background tasks survive it."""
+    """No background task crashes."""
     caplog.set_level(logging.ERROR, "headrace")
     yield
     assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
@@ -46,7 +46,7 @@ def no_task_ends(caplog: pytest.LogCaptureFixture) -> Iterable[None]:
 
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is checked at the border."""
+    """Disable the argument checks of public methods."""
 
     def places(offset: Any) -> OffsetAndMetadata:
         return offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
@@ -62,7 +62,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def raised(call: Callable[[], object], kind: type[Exception], timeout: float = 60.0) -> Exception:
-    """What it raises at last."""
+    """Repeat the call until it raises this kind of error; return the error."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         try:
@@ -86,7 +86,7 @@ def closes_and_leaves(
 def test_a_position_that_cannot_be_encoded_raises_until_a_seek(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
-    """poll() raises it, a seek mends it; close() cannot commit it, and leaves the group."""
+    """poll() raises the error until a seek; close() cannot commit the position, but leaves the group."""
     name, tp = unique("g"), TopicPartition(topic, 0)
     consumer = member(make, servers, name, [topic], **way)
     poll_until(consumer, RECORDS)
@@ -126,7 +126,7 @@ def test_metadata_that_cannot_be_encoded_fails_its_commit_only(
 def test_a_topic_that_cannot_be_encoded_fails_the_subscription_only(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
-    """It is the subscription's fault, and ends with it."""
+    """A new subscription ends the error."""
     name = unique("g")
     consumer = member(make, servers, name, [topic], **way)
     poll_until(consumer, RECORDS)
@@ -153,7 +153,7 @@ def test_a_topic_that_cannot_be_encoded_fails_a_share_subscription_only(
 
 
 def reads_again(consumer: AnyConsumer, topic: str) -> None:
-    """With a subscription that can be sent. What was under way of the old one can fail after it."""
+    """Consume with a valid subscription. A request with the old one may still fail."""
     deadline = time.monotonic() + 60
     consumer.subscribe([topic])
     records = 0
@@ -165,11 +165,11 @@ def reads_again(consumer: AnyConsumer, topic: str) -> None:
             consumer.subscribe([topic])
 
 
-# -- what an assignor says -----------------------------------------------------------------------------------------
+# -- assignors -----------------------------------------------------------------------------------------------------
 
 
 class Odd(Assignor):
-    """Right, until it is told otherwise."""
+    """A valid assignor, until the test sets `data` or `shares`."""
 
     name = "odd"
 
@@ -226,7 +226,7 @@ def test_a_malformed_assignment_of_an_assignor_is_raised_by_poll(
     consumer = member(make, servers, name, [topic], partition_assignment_strategy=[odd])
     error = raised(lambda: consumer.poll(5.0), StateError)
     assert "the assignor odd" in str(error)
-    odd.shares = lambda who: {who: [(topic, 0)]}  # a plain pair will do
+    odd.shares = lambda who: {who: [(topic, 0)]}  # a plain tuple is accepted
     consumer.subscribe([topic])
     assert poll_until(consumer, RECORDS)
     consumer.close()

@@ -1,4 +1,4 @@
-"""Impossible arguments raise one line at once, and the consumer works afterwards as if nothing had been called."""
+"""Impossible arguments raise a one-line error at once, and the consumer works afterwards as before."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_every_parameter_has_wrong_values_to_be_tried(kind: type[Any], table: di
 def raised_by(method: Callable[..., Any], *args: Any, **keywords: Any) -> Exception | None:
     try:
         method(*args, **keywords)
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is looked at
+    except Exception as error:  # noqa: BLE001  # the caller checks it
         return error
     return None
 
 
 def refuses(consumer: AnyConsumer, kind: type[Any], name: str, method: Method, works: Callable[[], None]) -> int:
-    """Tries all wrong values. Returns how many."""
+    """Try all wrong values; return their number."""
     calls = method.calls(getattr(kind, name).__get__(object()))
     for parameter, value, args, keywords, expected in calls:
         what = f"{name}({parameter}={value!r:.80})"
@@ -81,7 +81,7 @@ def test_a_consumer_works_after_every_wrong_argument(
     alone.assign([TP])
 
     def works(consumer: AnyConsumer) -> None:
-        """It reads, and commits where it is."""
+        """Check that the consumer reads and commits."""
         assert consumer.assignment() == {TP}
         assert consumer.paused() == set()
         consumer.seek(TP, 0)
@@ -133,7 +133,7 @@ def test_timeouts_may_be_negative_or_infinite(make: MakeConsumer, servers: str, 
     consumer = make(bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest", commit_mode="done")
     consumer.subscribe([topic])
     records = consumer.poll(math.inf)
-    while not records:  # a poll also returns for news of the group
+    while not records:  # a poll also returns when the assignment changes
         records = consumer.poll(math.inf)
     consumer.done(records)
     consumer.commit(timeout=math.inf)
@@ -154,7 +154,7 @@ def test_seeking_to_the_largest_offset_resets_the_position(make: MakeConsumer, s
     assert consumer.offsets_for_times({TP: 2**63 - 1}) == {TP: None}
     consumer.seek(TP, 2**63 - 1)
     offsets = [record.offset for record in poll_until(consumer, RECORDS)]
-    assert offsets == list(range(len(offsets))), "it is out of range, so it was reset"
+    assert offsets == list(range(len(offsets))), "the offset is out of range, so the position was reset"
 
 
 def test_a_broker_that_is_named_twice_is_started_once(
