@@ -1,4 +1,4 @@
-"""What a user is told when the cluster cannot be reached, is none, or does not have the topic."""
+"""Errors when the cluster is unreachable, the server is no broker, or the topic does not exist."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from support.harness.waiting import wait_for
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port at which nobody listens, and nobody will: it is bound."""
+    """A port without a listener, reserved by binding it."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
 
 
 class Answers(socketserver.BaseRequestHandler):
-    """A web server, as far as a Kafka client can tell."""
+    """A server that responds like a web server."""
 
     def handle(self) -> None:
         self.request.recv(1000)
@@ -48,7 +48,7 @@ class Silent(socketserver.BaseRequestHandler):
 
 @pytest.fixture
 def strange_server() -> Iterator[Callable[[type[socketserver.BaseRequestHandler]], int]]:
-    """Starts servers that are no brokers; gives their ports."""
+    """Starts servers that are no brokers and returns their ports."""
     servers: list[socketserver.ThreadingTCPServer] = []
 
     def start(handler: type[socketserver.BaseRequestHandler]) -> int:
@@ -65,7 +65,8 @@ def strange_server() -> Iterator[Callable[[type[socketserver.BaseRequestHandler]
 
 
 SOON = 20.0
-"""Seconds in which a call ends that has less than one: a busy machine is late, but a minute is the default."""
+"""Seconds within which a call with a timeout below one second must end, even on a busy machine. The default timeout
+is a minute."""
 
 
 def failure(call: Callable[[], object]) -> HeadraceError:
@@ -77,7 +78,7 @@ def failure(call: Callable[[], object]) -> HeadraceError:
 
 
 def telling_failure(call: Callable[[], object], word: str) -> HeadraceError:
-    """The first one that has this word: in its time a busy machine may not get as far as to find out."""
+    """The first error that contains this word. On a busy machine, a call may time out before it finds the cause."""
     for _ in range(10):
         error = failure(call)
         if word in str(error):
@@ -96,7 +97,7 @@ def test_a_poll_waits_and_calls_fail_where_nobody_listens(
     began = time.monotonic()
     assert len(consumer.poll(0.5)) == 0
     assert 0.4 < time.monotonic() - began < SOON
-    wait_for("a word about it", lambda: not consumer.poll(0.02) and any(where in each for each in caplog.messages))
+    wait_for("a log line about it", lambda: not consumer.poll(0.02) and any(where in each for each in caplog.messages))
     assert all(record.levelno <= logging.WARNING for record in caplog.records)
     for call in (
         lambda: consumer.position(("topic", 0), timeout=0.5),

@@ -1,4 +1,4 @@
-"""Brokers that cannot be reached, or are reached in the wrong way: polls wait, and a warning says what is wrong."""
+"""Brokers that are unreachable or need another security protocol: polls wait, and a warning names the cause."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture
 def mute() -> Iterator[int]:
-    """A port where connections are accepted, and nothing is ever said."""
+    """A port that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -42,7 +42,7 @@ def lines(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> lis
 
 
 def poll_until_warned(consumer: AnyConsumer, caplog: pytest.LogCaptureFixture) -> str:
-    """The first warning; polls before it are empty, and take their time."""
+    """Poll until the first warning. Polls before it are empty and last for their timeout."""
     began = time.monotonic()
     while not lines(caplog):
         assert time.monotonic() - began < DEADLINE, caplog.text
@@ -93,7 +93,7 @@ def test_a_warning_says_that_a_port_does_not_use_tls(make: MakeConsumer, servers
 def test_an_error_and_a_warning_say_that_a_port_expects_tls(
     make_sync: MakeConsumer, secured: SecuredBroker, protocol: str, advice: str, caplog: Any
 ) -> None:
-    """This one can be told for sure, so polls raise it, too."""
+    """This cause is certain, so polls raise it too."""
     login = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "reader", "sasl_password": "x"}
     settings = login if protocol == "SASL_PLAINTEXT" else {}
     servers = secured.broker.bootstrap_servers
@@ -108,7 +108,7 @@ def test_an_error_and_a_warning_say_that_a_port_expects_tls(
 def test_a_warning_says_that_a_port_may_expect_a_login(
     make_sync: MakeConsumer, secured: SecuredBroker, caplog: Any
 ) -> None:
-    """The connection can be made, and is closed at the first request."""
+    """The broker accepts the connection and closes it at the first request."""
     config = secured.broker.client_config
     settings = {name: config[name] for name in ("bootstrap.servers", "ssl.ca.location")}
     consumer = make_sync({**settings, "security.protocol": "SSL"}, auto_offset_reset="earliest")
