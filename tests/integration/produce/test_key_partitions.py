@@ -1,4 +1,4 @@
-"""Keys choose the partitions that Java's producer and librdkafka choose for them."""
+"""Keys map to the same partitions as with Java's producer and librdkafka."""
 
 from __future__ import annotations
 

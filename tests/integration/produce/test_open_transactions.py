@@ -1,4 +1,4 @@
-"""Transactions that one producer leaves open and another client ends, on a real broker."""
+"""Transactions that one producer leaves open and another client ends, with a real broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.brokers.topic_contents import oracle_rows
 
 @pytest.fixture
 def other(servers: str) -> Iterator[Producer]:
-    """Another client, without transactions of its own."""
+    """Another client, without its own transactions."""
     with Producer(bootstrap_servers=servers) as producer:
         yield producer
 
@@ -29,7 +29,7 @@ def name() -> str:
 
 
 def write(servers: str, topic: str, name: str, *values: str) -> OpenTransaction:
-    """A transaction of a producer that is closed afterwards."""
+    """An open transaction of a producer that was closed."""
     with Producer(bootstrap_servers=servers, transactional_id=name) as producer:
         producer.begin()
         for value in values:
@@ -45,7 +45,7 @@ def visible(servers: str, topic: str) -> list[bytes | None]:
 
 
 def end(other: Producer, transaction: OpenTransaction, *, commits: bool) -> int:
-    """The error code."""
+    """End the transaction; return the error code."""
     try:
         ask_coordinators(other, lambda admin: admin.end(transaction, commits=commits))
     except KafkaError as error:
@@ -121,7 +121,7 @@ def test_offsets_are_committed_with_a_fenced_identity(servers: str, admin: Admin
     assert caught.value.code in NOT_OPEN
     assert ask_coordinators(other, lambda admin: admin.committed(name)) == {}
     ask_coordinators(other, lambda admin: record(admin, newer))
-    # EndTxn is answered before the group knows: the next InitProducerId waits for that.
+    # The broker responds to EndTxn before the group has the offsets; the next InitProducerId waits for them.
     ask_coordinators(other, lambda admin: admin.init(name, 60_000))
     assert ask_coordinators(other, lambda admin: admin.committed(name)) == offsets
     assert ask_coordinators(other, lambda admin: admin.transaction_version(name)) == 2

@@ -29,7 +29,7 @@ from support.harness.wrong_arguments import NAME, SECONDS, Wrong, names_of
 
 pytestmark = [
     pytest.mark.timeout(180),
-    # Python reports, and goes on, where an interrupt comes inside of a weak reference's callback.
+    # Python only reports an interrupt inside a weak reference's callback.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -111,7 +111,7 @@ def test_wrong_timeouts_of_a_result_raise(make_producer: MakeProducer, servers: 
     delivery.result(60)
 
 
-# -- the end -----------------------------------------------------------------------------------------------------------
+# -- closing -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_closed_producer_refuses_calls(make_producer: MakeProducer, servers: str, topic: str) -> None:
@@ -120,7 +120,7 @@ def test_a_closed_producer_refuses_calls(make_producer: MakeProducer, servers: s
     inner = [getattr(each, "producer", each) for each in (unused, used)]
     for each in (unused, used):
         each.close()
-    assert delivery.result(0).offset is not None, "close() has waited for it"
+    assert delivery.result(0).offset is not None, "close() must wait for it"
     for each in inner:
 
         def call(name: str, *args: Any, each: Any = each) -> None:
@@ -174,7 +174,7 @@ def test_a_dropped_producer_warns_and_its_thread_ends(servers: str, topic: str) 
     started = producing_threads() - before
     assert started
     with pytest.warns(ResourceWarning, match="unclosed Producer: its records that were not delivered yet are lost"):
-        producer = None  # and with it the last reference
+        producer = None  # drops the last reference
     for thread in started:
         thread.join(30)
         assert not thread.is_alive()
@@ -186,7 +186,7 @@ def test_a_dropped_producer_warns_and_its_thread_ends(servers: str, topic: str) 
 
 
 def in_child(work: Callable[[], None]) -> None:
-    """Runs `work` in a forked child, that then ends as a program does. Fails if it failed there."""
+    """Run `work` in a forked child, which then exits like a program. Fail if it failed there."""
     read, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -197,7 +197,7 @@ def in_child(work: Callable[[], None]) -> None:
             work()
             gc.collect()
             status = 0
-        except BaseException:  # noqa: BLE001 - whatever it is, the parent has to see it
+        except BaseException:  # noqa: BLE001 - the parent reports any error
             os.write(write_end, traceback.format_exc().encode())
         finally:
             os._exit(status)
@@ -239,7 +239,7 @@ def test_a_producer_refuses_calls_in_a_forked_child_and_serves_its_parent(server
 
 
 class Interrupted(BaseException):
-    """Raised by a signal's handler, as KeyboardInterrupt is."""
+    """Raised by a signal handler, like KeyboardInterrupt."""
 
 
 @contextlib.contextmanager
@@ -278,10 +278,10 @@ def test_interrupted_calls_leave_a_usable_producer_and_every_accepted_record_is_
                 except Interrupted:
                     count += 1
         producer.flush(timeout=60)
-    assert count > 100, "else nothing was tried"
+    assert count > 100, "too few interrupts to test anything"
     found = [int(each.value or b"") for each in oracle_rows(servers, own)]
     assert found == sorted(set(found)), "duplicated or out of order"
-    assert {each for each, _ in accepted} <= set(found), "accepted, and lost"
+    assert {each for each, _ in accepted} <= set(found), "an accepted record is lost"
     assert all(found[each.offset] == value for value, each in accepted)
 
 
@@ -366,7 +366,7 @@ def test_cancelled_calls_leave_a_usable_async_producer(servers: str, admin: Admi
                 except asyncio.CancelledError:
                     cancelled += 1
             assert (await (await producer.send(own, b"last"))).offset is not None
-        assert cancelled > 50, "else nothing was tried"
+        assert cancelled > 50, "too few interrupts to test anything"
 
     runs(asyncio.wait_for(main(), 100))
     found = [each.value or b"" for each in oracle_rows(servers, own)]
@@ -380,7 +380,7 @@ def test_a_cancelled_close_can_be_repeated(servers: str, topic: str) -> None:
             producer = AsyncProducer(bootstrap_servers=servers, linger_ms=60_000)
             delivery = await producer.send(topic, b"x")
             closing = asyncio.create_task(producer.close())
-            await asyncio.sleep(number * 0.0005)  # close() has come to another step each time
+            await asyncio.sleep(number * 0.0005)  # so that close() is at another step each time
             closing.cancel()
             with contextlib.suppress(asyncio.CancelledError, ClosedError):
                 await closing

@@ -1,4 +1,4 @@
-"""What can go wrong with a record: the error tells it, and the producer goes on."""
+"""Delivery errors: each names its cause, and the producer stays usable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module")
 def mortal_broker() -> Iterator[LocalBroker]:
-    """For tests that pause it."""
+    """A broker that tests may pause."""
     with LocalBroker(properties={"auto.create.topics.enable": False}, start_timeout=100.0) as broker:
         yield broker
 
@@ -43,7 +43,7 @@ def mortal_admin(mortal_broker: LocalBroker) -> Iterator[Admin]:
 
 @pytest.fixture
 def resumed(mortal_broker: LocalBroker) -> Iterator[LocalBroker]:
-    """The broker, which runs again when the test ends."""
+    """The broker, resumed when the test ends."""
     yield mortal_broker
     mortal_broker.resume(1)
 
@@ -138,7 +138,7 @@ def test_a_record_without_a_key_for_a_compacted_topic_fails_and_names_the_record
     assert producer.send(topic, b"value", b"key").result(60).offset == 0
 
 
-# -- rights ---------------------------------------------------------------------------------------------------------
+# -- authorization -----------------------------------------------------------------------------------------------------
 
 
 def test_a_topic_without_rights_is_named_and_others_are_written(
@@ -167,7 +167,7 @@ def test_a_client_without_any_right_to_write_is_told_what_idempotence_needs(
     with pytest.raises(HeadraceError, match=r"enable.idempotence.*IdempotentWrite"):
         producer.send(topic, b"").result(60)
     secured.allow("billing", "topic", topic, "write")
-    assert producer.send(topic, b"").result(60).offset == 0, "the producer is usable when the right is granted"
+    assert producer.send(topic, b"").result(60).offset == 0, "the producer works once the ACL is granted"
 
 
 def test_a_wrong_password_fails_send_at_once(make_producer: MakeProducer, secured: SecuredBroker) -> None:
@@ -178,7 +178,7 @@ def test_a_wrong_password_fails_send_at_once(make_producer: MakeProducer, secure
         assert timed(lambda: producer.send(topic, b""), AuthenticationError, "rejected|invalid") < 20
 
 
-# -- brokers that do not answer -------------------------------------------------------------------------------------
+# -- unresponsive brokers -------------------------------------------------------------------------------------
 
 
 def test_a_full_buffer_raises_after_max_block_ms_and_nothing_accepted_is_lost(
@@ -224,7 +224,7 @@ def test_send_resumes_when_records_that_filled_the_buffer_expire(
     resumed.resume(1)
     with pytest.raises(RequestTimeoutError, match=r"delivery.timeout.ms=1000"):
         lost.result(60)
-    with contextlib.suppress(RequestTimeoutError):  # unless the broker was quick
+    with contextlib.suppress(RequestTimeoutError):  # it may also be delivered in time
         kept.result(60)
     assert producer.send(topic, b"").result(60).offset is not None
 
@@ -264,7 +264,7 @@ def test_close_ends_within_its_timeout_when_the_broker_is_gone(make_producer: Ma
         delivery.result(0)
 
 
-# -- errors that nobody asked for --------------------------------------------------------------------------------------
+# -- unchecked errors --------------------------------------------------------------------------------------
 
 
 def test_flush_raises_the_error_of_a_record_that_nobody_asked_for_once(

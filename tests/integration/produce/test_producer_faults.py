@@ -1,4 +1,4 @@
-"""Brokers die, connections are cut, answers are lost: no record is lost, duplicated or out of order."""
+"""Killed brokers, dropped connections and lost responses: no record is lost, duplicated or out of order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.timeout(2400 if os.environ.get("SOAK") else 240)
 
 PARTITIONS = 3
 ROUNDS = 20 if os.environ.get("SOAK") else 2
-RECORDS = 50_000  # of each round
+RECORDS = 50_000  # in each round
 FAULTY_RECORDS = 500_000 if os.environ.get("SOAK") else 30_000
 
 
 class NumberedSending:
-    """Sends numbers to the partitions in turn, and then compares deliveries and logs with what was sent."""
+    """Sends numbers to the partitions in turn, then compares deliveries and logs with them."""
 
     def __init__(self, producer: Any, topic: str) -> None:
         self._producer = producer
@@ -74,7 +74,7 @@ def test_leaders_that_are_killed_and_restarted_cost_no_record_and_no_order(
 def test_a_leader_that_stays_dead_is_replaced_for_all_batches(
     make_sync_producer: MakeProducer, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
-    """Small requests: there are always batches that wait for the next request to the dead broker."""
+    """Requests are small, so that batches always wait for the next request to the dead broker."""
     topic = cluster_admin.create("dead", PARTITIONS, replicas=[[1, 2, 3]] * PARTITIONS, min_insync_replicas=2)
     producer = make_sync_producer(
         bootstrap_servers=whole_cluster.bootstrap_servers, batch_size=20_000, max_request_size=40_000, linger_ms=50
@@ -134,7 +134,7 @@ def test_cut_connections_and_lost_answers_cost_no_record_and_no_order(
 def test_without_idempotence_no_record_is_lost_by_cut_connections(
     make_sync_producer: MakeProducer, servers: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They may be duplicated."""
+    """Records may be duplicated."""
     topic = admin.create("at-least-once", PARTITIONS)
     quick = {"request_timeout_ms": 500, "retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
     with faulty(servers, monkeypatch, seed=7) as (proxy,):

@@ -1,4 +1,4 @@
-"""Unusual settings: everything is delivered, and send() waits for room and resumes."""
+"""Unusual settings: all records are delivered, and send() waits for buffer memory and resumes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def written_topic(admin: Admin, servers: str) -> str:
-    """A topic that has a record in each partition. For a moment after its creation, a broker refuses records. With
-    acks=0 they are lost then, and without idempotence they may be out of order."""
+    """A topic with one record in each partition. For a moment after its creation, a broker rejects records. With acks=0
+    they would be lost, and without idempotence they could be out of order."""
     topic = admin.create("settings", PARTITIONS)
     write(servers, topic, [Outgoing(b"-1", partition=number) for number in range(PARTITIONS)])
     return topic
@@ -132,7 +132,7 @@ def test_a_batch_waits_for_linger_ms_unless_somebody_flushes(
 def test_acknowledged_records_of_uneven_partitions_are_there_although_requests_are_small(
     make_sync_producer: MakeProducer, servers: str, admin: Admin, is_idempotent: bool
 ) -> None:
-    """Often a batch does not fit into a request: it is the first of the next one, where its successor might be, too."""
+    """A batch often does not fit into a request. It is then first in the next one, which may have its successor too."""
     topic, dice = written_topic(admin, servers), random.Random(1)
     settings = {"batch_size": 3000, "max_request_size": 20_000, "enable_idempotence": is_idempotent}
     producer = make_sync_producer(bootstrap_servers=servers, linger_ms=1, **settings)

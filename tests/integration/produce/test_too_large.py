@@ -64,7 +64,7 @@ def test_a_record_above_the_limit_of_the_client_is_refused_by_send(
 ) -> None:
     topic = admin.create("refused")
     producer = make_producer(bootstrap_servers=servers, **settings)
-    for _ in range(2):  # before and after a batch is open
+    for _ in range(2):  # without and with an open batch
         with pytest.raises(RecordTooLargeError, match=rf"{name}=1000"):
             producer.send(topic, b"." * 1000)
         with pytest.raises(RecordTooLargeError, match=rf"{name}=1000"):

@@ -1,4 +1,4 @@
-"""Transactions against brokers with transaction.version 2 and 1: all or nothing, whoever ends them and how."""
+"""Transactions with transaction.version 2 and 1: all or nothing, however they end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.brokers.topic_contents import oracle_rows
 from support.harness.waiting import wait_for
 
 _TESTS = Path(__file__).parents[2]
-# Timed out transactions are looked for every ten seconds by default.
+# By default, brokers look for timed-out transactions every ten seconds.
 _EAGER = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}
 
 
@@ -69,7 +69,7 @@ def test_committed_records_are_visible_and_aborted_ones_are_not(admin: Admin, se
             producer.begin()
             producer.send_all(topic, [{"value": f"{number}", "partition": each} for each in (0, 1, 2)])
             if number % 2:
-                producer.flush()  # so that there is something to abort
+                producer.flush()  # so that there is a record to abort
                 producer.abort()
             else:
                 producer.commit()
@@ -135,7 +135,7 @@ def test_a_transaction_that_timed_out_is_not_committed(admin: Admin, servers: st
         producer.begin()
         producer.send(topic, "late").result(30)
         with Consumer(bootstrap_servers=servers, isolation_level="read_committed") as reader:
-            # The record and the marker of the broker's abort: readers get past them.
+            # Readers get past the record and the abort marker.
             wait_for("the abort", lambda: reader.end_offsets([(topic, 0)])[TopicPartition(topic, 0)] == 2)
         with pytest.raises(TransactionError):
             producer.commit()
@@ -206,14 +206,14 @@ def test_an_error_in_the_block_aborts_and_the_producer_goes_on(admin: Admin, ser
         with pytest.raises(RecordTooLargeError), producer.transaction():
             producer.send_all(topic, ["one", b"x" * 2**21])
         with producer.transaction():
-            pass  # a transaction of nothing
+            pass  # an empty transaction
         with producer.transaction():
             producer.send(topic, "two")
     assert committed(servers, topic) == [b"two"]
 
 
 def test_close_aborts_an_open_transaction(admin: Admin, servers: str) -> None:
-    """Readers would wait for a minute otherwise."""
+    """Otherwise readers would wait for a minute."""
     topic = admin.create("t")
     with transactional(servers) as producer:
         producer.begin()
@@ -228,7 +228,7 @@ def test_a_crash_between_two_steps_leaves_all_or_nothing(admin: Admin, servers: 
     topic, source, name, group = admin.create("t"), admin.create("in"), unique("x"), unique("g")
     program = [sys.executable, "-m", "support.programs.transaction_steps", servers, source, topic, name, group, step]
     subprocess.run(program, cwd=_TESTS, timeout=60, check=False)
-    with transactional(servers, name) as heir, heir.transaction():  # aborts what the dead one left open
+    with transactional(servers, name) as heir, heir.transaction():  # aborts the open transaction of the dead producer
         heir.send(topic, "heir")
     first, second = ([f"{which} {number}".encode() for number in range(10)] for which in ("first", "second"))
     assert committed(servers, topic) == [*first, *(second if step == "none" else ()), b"heir"]

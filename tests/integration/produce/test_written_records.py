@@ -1,4 +1,4 @@
-"""Records that headrace has written, read by Java's consumer, by confluent-kafka and by headrace."""
+"""Records written by headrace, read by Java's consumer, confluent-kafka and headrace."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Sent = tuple[Bytes | None, Bytes | None, list[tuple[str, Bytes | None]]]
 
 
 def samples(codec: str) -> list[Sent]:
-    """Values, keys and headers of all kinds: nulls, empty ones, text, compressible and incompressible ones."""
+    """Values, keys and headers of all kinds: null, empty, text, compressible and incompressible."""
     dice = random.Random(codec)
     found: list[Sent] = [
         (None, None, []),
