@@ -1,4 +1,4 @@
-"""Explicit acknowledgements against the broker: accept, release, reject, renew, and locks that end."""
+"""Explicit acknowledgements with a broker: accept, release, reject, renew, and expired locks."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_each_record_can_be_acknowledged_with_its_own_type(
     assert [(record.offset, record.delivery_count) for record in again] == [(4, 2), (8, 2)]
     consumer.acknowledge(again)
     heard.clear()
-    wait_for("the answer", lambda: not consumer.poll(1.0) and heard)
-    assert heard == [({tp: [range(4, 5), range(8, 9)]}, None)], "the poll has sent them"
+    wait_for("the callback", lambda: not consumer.poll(1.0) and heard)
+    assert heard == [({tp: [range(4, 5), range(8, 9)]}, None)], "the poll sends the acknowledgements"
     with pytest.raises(StateError, match="acknowledged already"):
         consumer.acknowledge(again[0])
 
@@ -106,7 +106,7 @@ def test_twenty_thousand_acknowledgements_are_sent_as_few_ranges(
         consumer.acknowledge(records)
     assert set(consumer.commit().values()) == {None}
     assert consumer.metrics()["acknowledged"] == 20_000
-    assert set(sent) == {1}, "one range in each request"
+    assert set(sent) == {1}, "one range per request"
     assert len(sent) < 50
 
 
@@ -118,7 +118,7 @@ def test_an_expired_lock_gives_records_to_others_and_rejects_late_acknowledgemen
     began = time.monotonic()
     records = poll_some(slow)
     assert slow.acquisition_lock_timeout() == LOCK
-    configure_group(servers, group, share_record_lock_duration_ms=60_000)  # for who gets them next
+    configure_group(servers, group, share_record_lock_duration_ms=60_000)  # for the next consumer
     quick = explicit(make_sync_share, servers, group, topic)
     again = poll_some(quick)
     assert time.monotonic() - began > LOCK
@@ -135,7 +135,7 @@ def test_an_expired_lock_gives_records_to_others_and_rejects_late_acknowledgemen
 def test_an_expired_lock_does_not_fail_the_acknowledgements_of_other_records(
     make_sync_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
-    """The broker refuses all that one request says of a partition; so what is still locked is sent by itself."""
+    """The broker rejects all acknowledgements of a partition in one request, so valid ones are sent separately."""
 
     def scenario(scale: float) -> None:
         lock = scale * LOCK
@@ -146,15 +146,17 @@ def test_an_expired_lock_does_not_fail_the_acknowledgements_of_other_records(
         records = poll_some(consumer)
         assert offsets(records) == [0, 1, 2, 3, 4]
         consumer.acknowledge(records, "renew")
-        time.sleep(0.6 * lock)  # twice that is longer than a lock that is not renewed
+        time.sleep(0.6 * lock)  # two of these are longer than a lock without renewal
         fresh = poll_some(consumer)
         assert offsets(fresh) == [5, 6, 7, 8, 9]
-        time.sleep(0.6 * lock)  # twice that is longer than a lock that is not renewed
+        time.sleep(0.6 * lock)  # two of these are longer than a lock without renewal
         consumer.acknowledge(records)
         consumer.acknowledge(fresh)
         consumer.commit()
         numbers = consumer.metrics()
-        assert (numbers["acknowledged"], numbers["refused"]) == (10, 5), "five renewals and five of the second poll"
+        assert (numbers["acknowledged"], numbers["refused"]) == (10, 5), (
+            "five renewed records, and five of the second poll"
+        )
 
     patiently(scenario)
 
@@ -184,7 +186,7 @@ def test_records_stay_locked_while_their_locks_are_renewed(
 def test_renew_auto_keeps_locks_up_to_max_poll_interval(
     make_sync_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
-    """renew=auto: work may take longer than a lock, and polls may go on meanwhile; but not for ever."""
+    """Work may take longer than a lock, with polls in between, but not longer than max.poll.interval.ms."""
 
     def scenario(scale: float) -> None:
         lock, interval = scale * LOCK, scale * 3.5
@@ -209,7 +211,7 @@ def test_renew_auto_keeps_locks_up_to_max_poll_interval(
             records = poll_some(other)
             other.acknowledge(records)
             stolen += offsets(records)
-        assert stolen == offsets(second), "nobody polled or acknowledged for max.poll.interval.ms"
+        assert stolen == offsets(second), "the consumer did not poll or acknowledge for max.poll.interval.ms"
         assert interval - scale / 2 < time.monotonic() - began < interval + 3 * lock
 
     patiently(scenario)
@@ -252,10 +254,10 @@ def test_buffered_share_records_keep_their_locks(make_sync_share: MakeShareConsu
 def test_acknowledgements_are_sent_soon_although_nothing_is_fetched(
     make_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
-    """The next poll finds its records in the buffer, and the work on them may take longer than a lock."""
+    """The next poll returns buffered records without a fetch, and their processing may take longer than a lock."""
     consumer = make_share(bootstrap_servers=servers, group_id=share_group(servers), topics=[topic], max_poll_records=5)
     poll_some(consumer)
-    time.sleep(0.6)  # slow enough for nothing to be fetched ahead
+    time.sleep(0.6)  # slow enough that nothing is prefetched
     assert offsets(poll_some(consumer)) == [5, 6, 7, 8, 9]
     wait_for("the acknowledgement", lambda: consumer.metrics()["acknowledgements"], timeout=5)
 
@@ -263,7 +265,7 @@ def test_acknowledgements_are_sent_soon_although_nothing_is_fetched(
 def test_a_released_record_is_dropped_at_the_delivery_count_limit(
     make_sync_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
-    """Released again and again, a record is given up by the broker."""
+    """The broker gives up a record that is released too often."""
     group = share_group(servers, share_delivery_count_limit=3)
     consumer = explicit(make_sync_share, servers, group, topic)
     seen: dict[int, list[int]] = {}

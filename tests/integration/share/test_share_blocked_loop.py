@@ -1,4 +1,4 @@
-"""AsyncShareConsumer beside a user's event loop that is blocked."""
+"""AsyncShareConsumer while the user's event loop is blocked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.harness.share_consumers import share_group
 
 
 def test_a_blocked_event_loop_keeps_a_share_membership(admin: Admin, servers: str) -> None:
-    """Heartbeats go on while the loop is blocked for longer than the group's session."""
+    """Heartbeats continue while the loop is blocked for longer than the group's session timeout."""
 
     def scenario(second: float) -> None:
         topic = admin.create("loops-member")
@@ -27,7 +27,7 @@ def test_a_blocked_event_loop_keeps_a_share_membership(admin: Admin, servers: st
                     while not consumer.metrics()["partitions"]:
                         await consumer.poll(0.1)
                 before = consumer.metrics()["group"]
-                time.sleep(3 * second)  # noqa: ASYNC251  # what a program should not do
+                time.sleep(3 * second)  # noqa: ASYNC251  # blocks the loop on purpose
                 (member,) = describe(servers, group, "--members")
                 assert member["CONSUMER-ID"] == before["member_id"]
                 assert consumer.metrics()["group"] == before
@@ -38,7 +38,7 @@ def test_a_blocked_event_loop_keeps_a_share_membership(admin: Admin, servers: st
 
 
 def test_a_blocked_event_loop_keeps_the_locks_of_a_share_group(admin: Admin, servers: str) -> None:
-    """With renew=auto they are renewed while the loop is blocked: the acknowledgement is not too late."""
+    """With renew=auto, locks are renewed while the loop is blocked, so the acknowledgement is in time."""
 
     def scenario(second: float) -> None:
         topic = admin.create("loops-shared")
@@ -52,7 +52,7 @@ def test_a_blocked_event_loop_keeps_the_locks_of_a_share_group(admin: Admin, ser
                 async with asyncio.timeout(60):
                     while not (records := await consumer.poll(0.5)):
                         pass
-                time.sleep(3 * second)  # noqa: ASYNC251  # what a program should not do
+                time.sleep(3 * second)  # noqa: ASYNC251  # blocks the loop on purpose
                 consumer.acknowledge(records, "ACCEPT")
                 assert await consumer.commit() == {TopicPartition(topic, 0): None}
 

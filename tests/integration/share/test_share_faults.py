@@ -1,4 +1,4 @@
-"""What goes wrong around a share consumer: it is killed, brokers are, leaders change, sessions get lost."""
+"""Faults around a share consumer: killed consumers and brokers, new leaders, lost sessions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TESTS = Path(__file__).parents[2]
 def test_records_of_a_killed_share_consumer_are_delivered_to_another(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
-    """With its connection the broker releases what it held, long before the locks would have ended."""
+    """When the connection ends, the broker releases the records, long before the locks expire."""
     topic, group = admin.create("killed"), share_group(servers)
     put(servers, topic, numbered(10))
     command = [sys.executable, "-m", "support.programs.share_holder", servers, group, topic]
@@ -44,7 +44,7 @@ def test_records_of_a_killed_share_consumer_are_delivered_to_another(
 def test_a_share_session_with_a_wrong_epoch_is_reopened_without_loss(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
-    """On a connection that lives on the locks stay: nothing is lost, nothing comes twice."""
+    """The locks stay while the connection is open: no record is lost or repeated."""
     topic = admin.create("step")
     put(servers, topic, numbered(20))
     consumer = make_sync_share(
@@ -81,7 +81,7 @@ def test_a_broken_connection_is_reported_to_the_acknowledgement_callback(
 
 
 class Worker:
-    """A share consumer on a thread that accepts all that it gets."""
+    """A share consumer on a thread that accepts all its records."""
 
     def __init__(self, consumer: Any) -> None:
         self.seen: set[int] = set()
@@ -96,7 +96,7 @@ class Worker:
             while not self._stop.is_set():
                 self.seen |= {int(record.value) for record in self._consumer.poll(0.3)}
             self._consumer.commit(timeout=60)
-        except BaseException as problem:  # noqa: BLE001 - the test tells it
+        except BaseException as problem:  # noqa: BLE001 - the test reports it
             self._problem = problem
 
     def end(self) -> None:
@@ -106,7 +106,7 @@ class Worker:
 
 
 def _leader(address: str, tp: TopicPartition) -> int | None:
-    """By the word of the broker there."""
+    """The leader of the partition, according to the broker at this address."""
     with Consumer(bootstrap_servers=address) as consumer:
         leader = consumer.partitions_for_topic(tp.topic)[tp.partition].leader
         return None if leader is None else leader.id
@@ -115,8 +115,8 @@ def _leader(address: str, tp: TopicPartition) -> int | None:
 def test_a_share_group_loses_nothing_when_a_leader_is_killed_and_restarted(
     make_sync_share: MakeShareConsumer, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
-    """Leaders, coordinators and locks move; members go on, and every record is delivered. When in the end the old
-    leader takes over again, in order, what is held is refused and comes again from there."""
+    """Leaders, coordinators and locks move; members continue, and every record is delivered. When the old leader takes
+    over again, it rejects acknowledgements of acquired records and delivers those records again."""
     servers = whole_cluster.bootstrap_servers
     topic = cluster_admin.create("survivors", replicas=[[1, 2, 3], [2, 3, 1], [3, 1, 2]], min_insync_replicas=1)
     group = share_group(servers, share_delivery_count_limit=10)
@@ -159,7 +159,7 @@ def test_a_share_group_loses_nothing_when_a_leader_is_killed_and_restarted(
         pass
     held = offsets(records[moved])
     cluster_admin.elect_preferred(topic, 3)
-    for broker in whole_cluster.brokers:  # the old leader has to know that it is not any more
+    for broker in whole_cluster.brokers:  # the previous leader must know it, too
         wait_for("the election", lambda broker=broker: _leader(whole_cluster.address(broker), moved) == 1)
     assert consumer.commit()[moved] is not None
     again: list[int] = []

@@ -1,5 +1,5 @@
-"""A share consumer against the broker, interrupted: by signals inside of poll(), by exceptions inside of `with`, and by
-answers that come after their poll."""
+"""A share consumer with a broker: signals inside poll(), exceptions inside `with`, and responses that arrive after
+their poll."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from support.harness.waiting import wait_for
 
 
 class Interrupted(Exception):
-    """A user's signal handler raises it."""
+    """Raised by a user's signal handler."""
 
 
 class Signals:
-    """Sends the main thread a signal now and then, whose handler raises while it is armed."""
+    """Sends signals to the main thread at random intervals. The handler raises while it is armed."""
 
     def __init__(self, number: int, seed: int) -> None:
         self.armed = False
@@ -64,7 +64,7 @@ class Signals:
             os.kill(os.getpid(), self._number)
 
 
-# A signal that comes in a callback of the garbage collector has nowhere to go.
+# An error in a callback of the garbage collector cannot be raised.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1], ids=["SIGINT", "a handler that raises"])
 def test_interrupted_share_polls_lose_no_record(
@@ -88,7 +88,7 @@ def test_interrupted_share_polls_lose_no_record(
                 records = consumer.poll(0.2)
                 signals.armed = False
             except (KeyboardInterrupt, Interrupted):
-                pass  # with the records, if it came after the poll
+                pass  # the exception has the records if the poll was complete
             for record in records:
                 seen.append((record.partition, record.offset))
                 deliveries.add(record.delivery_count)
@@ -100,7 +100,7 @@ def test_interrupted_share_polls_lose_no_record(
     assert (numbers["acknowledged"], numbers["records_returned"], numbers["in_hand"]) == (count, count, 0)
 
 
-# -- exceptions inside of `with` --------------------------------------------------------------------------------------
+# -- exceptions inside `with` -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["poll", "iteration"])
@@ -146,11 +146,11 @@ def test_an_exception_accepts_no_share_record_that_was_not_processed(
     assert again == [(offset, 2) for offset in expected]
 
 
-# -- answers that outlast their poll ----------------------------------------------------------------------------------
+# -- late responses ---------------------------------------------------------------------------------------------------
 
 
 class LateAnswers:
-    """Holds answers to ShareFetch back that have arrived, as a slow network would."""
+    """Delays ShareFetch responses that have arrived, like a slow network."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_open = threading.Event()
@@ -189,7 +189,7 @@ def test_share_records_that_arrive_after_their_poll_wait_for_the_next_one(
     mode: str,
     timeout: float,
 ) -> None:
-    """Their locks are held and renewed, nothing more is acquired, and each poll keeps to its own limit."""
+    """Their locks are renewed, no more records are acquired, and each poll keeps its own limit."""
 
     def scenario(scale: float) -> None:
         topic = admin.create("late")
@@ -200,9 +200,9 @@ def test_share_records_that_arrive_after_their_poll_wait_for_the_next_one(
         consumer = make_sync_share(**settings, max_poll_records=6, share_acquire_mode=mode)
         late.is_open.clear()
         late.held = 0
-        wait_for("the answer", lambda: not consumer.poll(timeout) and late.held)
+        wait_for("the response", lambda: not consumer.poll(timeout) and late.held)
         assert consumer.metrics()["buffered_records"] == 0
-        assert not consumer.poll(timeout, max_records=3), "with one request on its way no other is sent"
+        assert not consumer.poll(timeout, max_records=3), "no second request while one is in flight"
         late.is_open.set()
         held = 6 if mode == "record_limit" else 10
         wait_for("the records", lambda: consumer.metrics()["buffered_records"] == held)
@@ -211,7 +211,7 @@ def test_share_records_that_arrive_after_their_poll_wait_for_the_next_one(
             other = make_sync_share(**settings)
             poll_nothing(other, 1.8 * lock)
         else:
-            time.sleep(1.8 * lock)  # the locks would have ended
+            time.sleep(1.8 * lock)  # longer than a lock without renewal
         assert consumer.metrics()["buffered_records"] == held
         assert offsets(consumer.poll(0, max_records=4)) == [0, 1, 2, 3]
         rest = list(consumer.poll(0, max_records=4))
@@ -228,7 +228,7 @@ def test_share_records_that_arrive_after_their_poll_wait_for_the_next_one(
 def test_short_share_polls_acquire_no_more_than_max_poll_records(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
-    """record_limit, with polls that are shorter than a round trip, of any limit up to max.poll.records."""
+    """record_limit with polls shorter than a round trip and limits up to max.poll.records."""
     topic = admin.create("short", 3)
     for partition in range(3):
         put(servers, topic, numbered(100, partition=partition))
@@ -294,7 +294,7 @@ def test_an_interrupted_share_call_leaves_a_usable_or_closed_consumer(
     while len({*seen}) < 10:
         assert time.monotonic() < deadline, (seen, is_interrupted, consumer.metrics())
         seen += offsets(consumer.poll(0.2))
-    assert call == "unsubscribe" or sorted(seen) == list(range(10)), "it may have released the first four"
+    assert call == "unsubscribe" or sorted(seen) == list(range(10)), "unsubscribe() may have released the first four"
     assert set(consumer.commit().values()) <= {None}
     consumer.close()
 
@@ -309,7 +309,7 @@ def _interrupted_after(delay: float, call: Any) -> bool:
         timer.start()
         call()
         timer.join()
-        time.sleep(0.01)  # the signal comes here, if it has not come yet
+        time.sleep(0.01)  # time for the signal to arrive
     except Interrupted:
         return True
     finally:

@@ -1,4 +1,4 @@
-"""KIP-1206 against the broker: share.acquire.mode, and max.poll.records as a limit that is never passed."""
+"""KIP-1206 with a broker: share.acquire.mode, and max.poll.records as a strict limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Acquired = list[list[tuple[int, int, int]]]
 
 @pytest.fixture
 def acquired(monkeypatch: pytest.MonkeyPatch) -> Acquired:
-    """What each answer with records had acquired, over all partitions: (first, last, delivery count)."""
+    """The ranges that each response with records has acquired, over all partitions: (first, last, delivery count)."""
     seen: Acquired = []
     real = share_streams.handle_response
 
@@ -43,7 +43,7 @@ def batches_of_five(servers: str, topic: str, count: int = 3) -> None:
 def test_both_acquire_modes_acquire_as_in_the_example_of_kip_1206(
     make_share: MakeShareConsumer, servers: str, admin: Admin, acquired: Acquired
 ) -> None:
-    """Batches of five, max.poll.records=6: 0 to 9 are acquired, or exactly 0 to 5; then the rest."""
+    """Batches of five and max.poll.records=6: 0 to 9 are acquired, or exactly 0 to 5, then the rest."""
     topic = admin.create("example")
     batches_of_five(servers, topic)
     for mode, first, polls in (
@@ -77,7 +77,7 @@ def test_batch_size_decides_the_acquired_ranges_as_in_kip_1206(
     acquired: Acquired,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """BatchSize says how large the ranges are that the broker keeps, not how much is acquired; we ask for one."""
+    """BatchSize is the size of the acquired ranges, not the number of acquired records; headrace requests one range."""
     topic = admin.create("ranges")
     batches_of_five(servers, topic)
     fetch = BrokerSession.fetch
@@ -144,7 +144,7 @@ def test_a_share_poll_acquires_no_more_than_its_own_max_records(
 def test_no_share_poll_and_no_acquisition_exceeds_max_records(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin, acquired: Acquired, seed: int
 ) -> None:
-    """Batches, codecs, limits, partitions and acknowledgements at random; every record is delivered in the end."""
+    """Random batches, codecs, limits, partitions and acknowledgements. Every record is delivered in the end."""
     dice = random.Random(seed)
     partitions = dice.randint(1, 4)
     topic = admin.create("random", partitions)
@@ -163,7 +163,7 @@ def test_no_share_poll_and_no_acquisition_exceeds_max_records(
         assert time.monotonic() < deadline, (len(accepted), written)
         limit = dice.choice([1, 2, 7, 40, 500])
         before = len(acquired)
-        # Long enough for what the poll asks for to come in it, and not in the next one, which may have another limit.
+        # Long enough that the response arrives in this poll, not in the next one, which may have another limit.
         records = consumer.poll(60, max_records=limit)
         assert len(records) <= limit
         for each in acquired[before:]:

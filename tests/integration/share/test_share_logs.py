@@ -1,4 +1,4 @@
-"""Logs that are not just record after record: transactions, compaction, large records."""
+"""Share groups on logs with transactions, compaction and large records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGE = 10 * 2**20
 
 
 def read_all(consumer: object, count: int) -> list[int]:
-    """Values, in the order of arrival."""
+    """The first `count` values, in order of arrival."""
     found: list[int] = []
     while len(found) < count:
         found += [int(record.value or b"") for record in poll_some(consumer)]
@@ -27,7 +27,7 @@ def read_all(consumer: object, count: int) -> list[int]:
 def test_a_share_group_skips_transaction_markers_and_keeps_its_isolation_level(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin, isolation: str, mode: str
 ) -> None:
-    """Markers are gaps that nobody sees and that hold nothing up; aborted records are as the group wants them."""
+    """Markers are invisible gaps. Aborted records are visible depending on the group's isolation level."""
     topic = admin.create("transactions")
     writer = Writer(servers, transactional_id=unique("tx"))
     for start, ends in ((0, writer.producer.commit_transaction), (10, writer.producer.abort_transaction)):
@@ -56,11 +56,11 @@ def test_a_share_group_skips_transaction_markers_and_keeps_its_isolation_level(
 def test_a_compacted_topic_is_shared_without_rejected_acknowledgements(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
-    """Offsets that are gone are acknowledged as gaps, so the group's start goes on over them."""
+    """Compacted offsets are acknowledged as gaps, so the group's start offset moves past them."""
     topic = admin.create("compacted", cleanup_policy="compact", segment_ms=200, min_cleanable_dirty_ratio=0.01)
     for round in range(4):
         put(servers, topic, [Outgoing(b"%d" % (10 * round + n), key=b"%d" % n) for n in range(10)])
-        time.sleep(0.25)  # longer than segment.ms: the next record begins a new segment
+        time.sleep(0.25)  # longer than segment.ms: the next record starts a new segment
     put(servers, topic, [Outgoing(b"99", key=b"last")])
 
     def values() -> list[int]:

@@ -1,4 +1,4 @@
-"""One share group of headrace, Java and confluent-kafka; and what `kafka-share-groups` says of it."""
+"""One share group of headrace, Java and confluent-kafka, and its description by `kafka-share-groups`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Confluent:
 def test_headrace_java_and_confluent_kafka_share_one_share_group(
     make_sync_share: MakeShareConsumer, servers: str, admin: Admin
 ) -> None:
-    """Each gets some, all get everything, and nothing is delivered twice while everyone is well."""
+    """Each consumer gets some records, together they get all, and without faults no record is delivered twice."""
     topic, group = admin.create("mixed", PARTITIONS), share_group(servers)
     ours: list[tuple[int, int]] = []
     stop = threading.Event()
@@ -117,7 +117,7 @@ def test_kafka_share_groups_shows_state_lag_and_members(
     assert member["CONSUMER-ID"] == consumer.metrics()["group"]["member_id"]
     consumer.close()
 
-    def is_empty() -> bool:  # close() does not wait for ever for a broker that is slow
+    def is_empty() -> bool:  # close() does not wait long for a slow broker
         (state,) = describe(servers, group, "--state")
         return (state["STATE"], state["#MEMBERS"]) == ("Empty", "0")
 

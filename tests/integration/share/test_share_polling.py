@@ -1,4 +1,4 @@
-"""A share consumer against the broker: what polls return, what they acknowledge, and how it ends."""
+"""A share consumer with a broker: records of polls, their acknowledgements, and close()."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_share_records_not_accepted_at_close_are_delivered_again(
     first.close()
     second = make_share(bootstrap_servers=servers, group_id=group, topics=[topic])
     again = poll_some(second)
-    assert offsets(again) == [4, 5, 6, 7, 8, 9], "the first four were accepted by the second poll"
-    assert {record.delivery_count for record in again} == {2}, "all of the batch was acquired before"
+    assert offsets(again) == [4, 5, 6, 7, 8, 9], "the second poll accepted the first four"
+    assert {record.delivery_count for record in again} == {2}, "the whole batch was acquired before"
     assert second.commit() == {TopicPartition(topic, 0): None}
     assert second.commit() == {}
 
@@ -88,7 +88,7 @@ def test_a_new_share_group_starts_at_the_end_of_the_log(
     consumer = make_sync_share(bootstrap_servers=servers, group_id=unique("latest"), topics=[topic])
     wait_for("its partition", lambda: not consumer.poll(0.1) and consumer.metrics()["partitions"])
     poll_nothing(consumer, 0.5)
-    # Where the end is is decided when the broker is asked for records first, which may take it longer.
+    # The broker decides the start offset at the first fetch, which may come later.
     found: list[int] = []
     deadline = time.monotonic() + 60
     while not found:

@@ -1,4 +1,4 @@
-"""run() of a share consumer against the broker."""
+"""run() of a share consumer with a broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def number_of(record: Record) -> int:
 def test_a_share_run_handles_every_record_with_releases_and_rejects(
     make_sync_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
-    """Every tenth fails at first, every fiftieth is rejected."""
+    """Every tenth record fails at first, every fiftieth is rejected."""
     group = share_group(servers)
     consumer = make_sync_share(bootstrap_servers=servers, group_id=group, topics=[topic])
     calls: Counter[int] = Counter()
@@ -55,7 +55,7 @@ def test_a_share_run_handles_every_record_with_releases_and_rejects(
             return AcknowledgeType.REJECT
         if number % 10 == 0 and calls[number] == 1:
             raise ValueError("not yet")
-        time.sleep(0.002)  # the work: so that threads overlap
+        time.sleep(0.002)  # simulated work, so that threads overlap
         if is_last and sum(calls.values()) == COUNT + 24:
             consumer.wakeup()
         return None
@@ -75,7 +75,7 @@ def test_a_share_run_handles_every_record_with_releases_and_rejects(
 
 
 def test_share_handlers_that_outlast_a_lock_keep_their_records(servers: str, topic: str) -> None:
-    """Work that takes longer than a lock is not given to others."""
+    """Records whose processing takes longer than a lock are not delivered to another consumer."""
     patiently(lambda scale: _outlast_locks(servers, topic, scale))
 
 
@@ -90,7 +90,7 @@ def _outlast_locks(servers: str, topic: str, lock: float) -> None:
             calls[number_of(record)] += 1
             if calls.total() == COUNT:
                 is_all.set()
-            await asyncio.sleep(1.6 * lock)  # the work: longer than a lock
+            await asyncio.sleep(1.6 * lock)  # simulated work, longer than a lock
 
         async def one() -> Any:
             settings = {"bootstrap_servers": servers, "group_id": group, "share_acquire_mode": "record_limit"}
@@ -119,14 +119,14 @@ def test_a_signal_ends_a_share_run_after_started_records_are_accepted(
 
     def handle(record: Record) -> None:
         begun.set()
-        time.sleep(0.3)  # the work: the signal comes in the middle of it
+        time.sleep(0.3)  # simulated work, interrupted by the signal
         done.append(number_of(record))
 
     threading.Thread(target=lambda: begun.wait(60) and os.kill(os.getpid(), signal.SIGTERM)).start()
     progress = consumer.run(handle, concurrency=4)
     assert progress.accepted == len(done) >= 1
     assert progress.running == 0
-    assert progress.released > 0, "what was not begun"
+    assert progress.released > 0, "records that were not started are released"
     assert consumer.metrics()["in_hand"] == 0
 
 
@@ -154,7 +154,7 @@ def test_a_cancelled_share_run_keeps_no_record_in_hand(servers: str, topic: str)
 
 
 class Stuck:
-    """A handler whose first call with record 0 does not end before all else is done, and then returns."""
+    """A handler whose first call with record 0 returns only after all other records are done."""
 
     def __init__(self, consumer: Any) -> None:
         self.calls: Counter[int] = Counter()
@@ -188,7 +188,7 @@ class Stuck:
 def test_a_record_whose_share_handler_never_returns_is_released(
     make_share: MakeShareConsumer, servers: str, topic: str, timeout: float | None
 ) -> None:
-    """It is released, though its lock could be renewed, and its place is free: here for the same record."""
+    """It is released although its lock could be renewed, and another record can start: here the same record again."""
     consumer = make_share(
         bootstrap_servers=servers,
         group_id=share_group(servers),
@@ -208,10 +208,10 @@ def test_a_record_whose_share_handler_never_returns_is_released(
     )
     stopper.cancel()
     assert (progress.accepted, progress.running) == (COUNT, 0)
-    # Without a timeout, what waited behind it for as long goes back, too.
+    # Without a timeout, the record that waited behind it for as long is released, too.
     assert progress.released == 1 or (timeout is None and progress.released == 2)
     assert work.calls == Counter(range(COUNT)) + Counter([0])
-    assert consumer.metrics()["refused"] == 0, "it was released while its lock lasted"
+    assert consumer.metrics()["refused"] == 0, "it must be released before its lock expires"
     poll_nothing(consumer, 0.5)
     assert work.is_free.is_set()
 
@@ -219,7 +219,7 @@ def test_a_record_whose_share_handler_never_returns_is_released(
 def test_a_share_run_raises_when_too_many_handlers_never_return(
     make_sync_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:
-    """One place and one more may be taken by them: the next ends run()."""
+    """With concurrency=1, one hung call is tolerated. The second one ends run()."""
     consumer = make_sync_share(bootstrap_servers=servers, group_id=share_group(servers), topics=[topic])
     is_free = threading.Event()
     began = time.monotonic()
