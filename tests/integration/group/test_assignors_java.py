@@ -1,4 +1,4 @@
-"""Java's own assignors and blobs as the oracle, on a few hundred groups, all asked of one JVM."""
+"""Java's own assignors and encodings as the oracle, for a few hundred groups in one JVM."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def shares_of(assignor: Assignor, group: Group) -> Shares:
 
 
 def new_group(chance: random.Random, equal: bool, fewest: int = 1) -> Group:
-    """Members that have nothing yet, some of them static, and topics of which some do not exist."""
+    """Members without partitions, some of them static, and topics, some of which do not exist."""
     topics = [f"t{number}" for number in range(chance.randint(1, 6))]
     partitions = {topic: chance.randint(1, 12) for topic in topics if chance.random() < 0.9}
     everybody = frozenset(chance.sample(topics, chance.randint(1, len(topics))))
@@ -63,7 +63,7 @@ def new_group(chance: random.Random, equal: bool, fewest: int = 1) -> Group:
 
 
 def changed(chance: random.Random, group: Group) -> Group:
-    """The same group later: it had settled, then members left and joined, topics grew, some subscribed anew."""
+    """The same group later: after a stable assignment, members left and joined, and topics grew."""
     members, partitions = group
     before = shares_of(STICKY, group)
     gone = chance.sample(sorted(members), chance.randint(0, len(members) - 1))
@@ -79,19 +79,19 @@ def changed(chance: random.Random, group: Group) -> Group:
 
 
 def claiming(topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> GroupMember:
-    """A member that both sticky assignors understand."""
+    """A member whose claims both sticky assignors can read."""
     return GroupMember(topics, owned, generation, None, STICKY.user_data(topics, owned, generation))
 
 
 CHANCE = random.Random(62)
 NEW = [new_group(CHANCE, equal=number % 3 == 0, fewest=0) for number in range(200)]
 EQUAL = [changed(CHANCE, new_group(CHANCE, equal=True)) for _ in range(100)]
-# Everybody wants something: given a member without topics, Java's sticky assignors may give it some all the same.
+# Every member has topics: Java's sticky assignors may assign partitions to a member without any.
 UNEQUAL = [changed(CHANCE, new_group(CHANCE, equal=False)) for _ in range(100)]
 SUBSCRIPTIONS = [member for members, _ in EQUAL + UNEQUAL for member in members.values()][:300]
 
 
-# -- the questions -------------------------------------------------------------------------------------------------
+# -- requests to the oracle ----------------------------------------------------------------------------------------
 
 
 def assign(assignor: Assignor, group: Group) -> str:
@@ -189,8 +189,8 @@ def test_user_data_of_java_is_parsed_and_has_the_same_length(answers: dict[str, 
 
 
 def score(group: Group, shares: Shares) -> int:
-    """Java's measure of a balance: how much the members differ, each from each."""
-    loads = [len(shares.get(member, ())) for member in group[0]]  # Java leaves some out that get nothing
+    """Java's balance score: the sum of the differences between all pairs of members."""
+    loads = [len(shares.get(member, ())) for member in group[0]]  # Java omits some members without partitions
     return sum(abs(one - other) for at, one in enumerate(loads) for other in loads[at:])
 
 
@@ -202,7 +202,7 @@ def staying(group: Group, shares: Shares) -> int:
 def test_java_keeps_most_owned_partitions_but_no_more_than_headrace(
     answers: dict[str, str], assignor: Assignor
 ) -> None:
-    """Otherwise to be better would mean nothing."""
+    """Otherwise the comparison would mean nothing."""
     groups = EQUAL + UNEQUAL
     owned = sum(len(member.owned) for members, _ in groups for member in members.values())
     stays = sum(staying(group, by_java(answers[assign(assignor, group)])) for group in groups)
@@ -226,4 +226,4 @@ def test_with_equal_subscriptions_as_many_partitions_stay_as_with_java(
     for group in EQUAL:
         ours, javas = shares_of(assignor, group), by_java(answers[assign(assignor, group)])
         assert staying(group, ours) == staying(group, javas)
-        assert sum(map(len, ours.values())) == sum(map(len, javas.values())), "as much is withheld"
+        assert sum(map(len, ours.values())) == sum(map(len, javas.values())), "the same number is withheld"

@@ -1,4 +1,4 @@
-"""KIP-983 against the broker: revokes that wait for the work, and what becomes of those that wait too long."""
+"""KIP-983 with a broker: revokes that are delayed for unfinished work, and revokes that are delayed too long."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def topic(admin: Admin, servers: str) -> str:
 def asked_back(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any], *, static: bool = False, **settings: Any
 ) -> tuple[AnyConsumer, AnyConsumer, RecordingListener]:
-    """A member that owns everything, in whose last poll some of it was asked back, for a second one."""
+    """A member that owns all partitions and whose last poll has reported revokes, and a second member."""
     group, listener = unique("g"), RecordingListener()
     settings = {**way, **settings, "enable_auto_commit": False}
     names = [{"group_instance_id": name} if static else {} for name in ("first", "second")]
@@ -34,7 +34,7 @@ def asked_back(
     first = member(make, servers, group, [topic], listener=listener, **settings, **names[0])
     poll_all([first], stable([first], PARTITIONS))
     del listener.events[:]
-    first.pause(first.assignment())  # however long it takes, there is something left to be read
+    first.pause(first.assignment())  # keep records unread, however long it takes
     second = member(make, servers, group, [topic], **settings, **names[1])
     deadline = time.monotonic() + 60
     while not first.to_be_revoked_partitions():
@@ -51,8 +51,8 @@ def test_a_revoke_is_requested_in_one_poll_and_completed_in_the_next(
     first, second, listener = asked_back(make, servers, topic, way)
     asked = first.to_be_revoked_partitions()
     assert asked
-    assert asked <= first.assignment(), "it is still here"
-    assert listener.kinds() == [], "the listener is told when it is completed"
+    assert asked <= first.assignment(), "a pending revoke stays assigned"
+    assert listener.kinds() == [], "the listener is called on completion"
     first.commit({tp: first.position(tp) for tp in asked})
     records = first.poll(0.0)
     assert listener.changes() == [("revoked", frozenset(asked))]
@@ -70,7 +70,7 @@ def test_delayed_revokes_wait_while_other_partitions_keep_being_consumed(
     others, rounds = 0, 0
     deadline = time.monotonic() + 60
     while rounds < 10 or (asked < first.assignment() and not others):
-        assert time.monotonic() < deadline, "what is not asked back is read at full speed"
+        assert time.monotonic() < deadline, "the other partitions must keep being consumed"
         rounds += 1
         assert first.delay_revoke(asked)
         assert first.to_be_revoked_partitions() == set()
@@ -83,8 +83,8 @@ def test_delayed_revokes_wait_while_other_partitions_keep_being_consumed(
         assert not asked & second.assignment()
     assert listener.kinds() == []
     assert {tp: first.position(tp) for tp in asked} == position
-    assert bool(others) == (way is not WAYS["eager"]), "it asks for everything back"
-    first.commit()  # of these partitions, too
+    assert bool(others) == (way is not WAYS["eager"]), "an eager rebalance revokes everything"
+    first.commit()  # includes these partitions
     poll_all([first, second], fully_assigned([first, second], PARTITIONS))
     assert listener.changes()[0] == ("revoked", frozenset(asked))
     taken = asked & second.assignment()
@@ -96,7 +96,7 @@ def test_delayed_revokes_wait_while_other_partitions_keep_being_consumed(
 def test_a_revoke_delayed_past_max_poll_interval_loses_the_partitions(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
-    """It says so before the coordinator, which waits little longer, does without it."""
+    """The member reports the loss before the coordinator, which waits a little longer, removes it."""
 
     def scenario(scale: float) -> None:
         first, second, listener = asked_back(make, servers, topic, way, max_poll_interval_ms=round(2000 * scale))
@@ -112,23 +112,23 @@ def test_a_revoke_delayed_past_max_poll_interval_loses_the_partitions(
         assert "delayed beyond max.poll.interval.ms" in refusal(first, {min(asked): 1})
         poll_all([first, second], fully_assigned([first, second], PARTITIONS))
         assert first.lost_partitions() == set()
-        assert first.group_metadata().member_id == member_id, "it is a member all the while"
+        assert first.group_metadata().member_id == member_id, "it stays a member"
         if way is not WAYS["eager"]:
             assert asked <= second.assignment()
             assert "revoked" not in listener.kinds()
             first.seek(min(first.assignment()), 0)
-            assert len(poll_until(first, 4)), "the rest goes on"
+            assert len(poll_until(first, 4)), "the other partitions are still consumed"
 
     patiently(scenario)
 
 
 def refusal(consumer: AnyConsumer, offsets: dict[TopicPartition, int]) -> str:
-    """Why a commit of it fails."""
+    """The error of a failing commit."""
     try:
         consumer.commit(offsets)
     except CommitFailedError as error:
         return str(error)
-    raise AssertionError("the commit went well")
+    raise AssertionError("the commit succeeded")
 
 
 def test_revokes_of_static_members_can_be_delayed(
@@ -149,7 +149,7 @@ def test_revokes_of_static_members_can_be_delayed(
 def test_a_delayed_revoke_is_cancelled_by_a_rebalance_that_returns_the_partitions(
     make: MakeConsumer, servers: str, topic: str
 ) -> None:
-    """Not with KIP-848: there the coordinator gives a partition that it asked for to nobody before it has it."""
+    """Not with KIP-848, where the coordinator waits for a requested revoke before it reassigns the partition."""
     first, second, listener = asked_back(make, servers, topic, WAYS["cooperative"])
     asked = first.to_be_revoked_partitions()
     assert first.delay_revoke(asked)
@@ -194,7 +194,7 @@ def test_unsubscribe_and_close_do_not_wait_for_a_delayed_revoke(
     assert listener.kinds() == ["revoked"]
     if ending == "unsubscribe":
         assert first.to_be_revoked_partitions() == first.lost_partitions() == set()
-        assert not first.delay_revoke(asked), "they are not here any more"
+        assert not first.delay_revoke(asked), "they are not assigned any more"
     poll_all([second], fully_assigned([second], PARTITIONS))
 
 
@@ -213,7 +213,7 @@ def test_a_poll_with_a_long_timeout_returns_when_partitions_are_asked_back(
     group = unique("g")
     first = member(make, servers, group, [topic], **way)
     poll_all([first], stable([first], PARTITIONS))
-    first.pause(first.assignment())  # nothing else ends the poll
+    first.pause(first.assignment())  # so that nothing else ends the poll
     second = member(make, servers, group, [topic], **way)
     with polling(second):
         began = time.monotonic()
@@ -227,7 +227,7 @@ def test_a_poll_with_a_long_timeout_returns_when_partitions_are_asked_back(
 def test_the_poll_that_reports_a_revoke_request_returns_no_records(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
-    """The work on them would take from the time that the group waits."""
+    """Processing them would use up the time for which the group waits."""
     group = unique("g")
     first = member(make, servers, group, [topic], max_poll_records=1, **way)
     poll_all([first], stable([first], PARTITIONS))
@@ -236,7 +236,7 @@ def test_the_poll_that_reports_a_revoke_request_returns_no_records(
     while not (records := first.poll(0.02)).to_be_revoked:
         assert time.monotonic() < deadline
         second.poll(0.02)
-        first.seek_to_beginning()  # there is always something to be read
+        first.seek_to_beginning()  # so that there are always records to read
     assert len(records) == 0
 
 
@@ -244,7 +244,7 @@ def test_the_poll_that_reports_a_revoke_request_returns_no_records(
 def test_a_loop_that_delays_no_revoke_has_all_of_max_poll_interval(
     make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any], part: float
 ) -> None:
-    """KIP-62 beside KIP-983. A member that was fenced would have lost all, and its commit would fail."""
+    """KIP-62 with KIP-983. A fenced member would lose its partitions, and its commit would fail."""
 
     def scenario(second: float) -> None:
         group, listener, interval = unique("g"), RecordingListener(), 3 * second
@@ -260,7 +260,7 @@ def test_a_loop_that_delays_no_revoke_has_all_of_max_poll_interval(
             while not second_member.assignment() or len(first.assignment()) == PARTITIONS:
                 assert time.monotonic() < deadline
                 if first.poll(0.05):
-                    time.sleep(part * interval)  # the work: time is all that matters about it
+                    time.sleep(part * interval)  # simulated work
                     first.commit()
         assert "lost" not in listener.kinds()
 
@@ -269,7 +269,7 @@ def test_a_loop_that_delays_no_revoke_has_all_of_max_poll_interval(
 
 @pytest.mark.parametrize("kind", ["cooperative", "consumer"])
 def test_polls_stay_full_while_revokes_are_delayed(make: MakeConsumer, admin: Admin, servers: str, kind: str) -> None:
-    """While revokes are delayed, each poll is as full as ever. (By the clock: `test_revoking_throughput.py`.)"""
+    """Each poll returns max.poll.records. (`test_revoking_throughput.py` measures the time.)"""
     topic = admin.create("deferred-speed", PARTITIONS)
     for partition in range(PARTITIONS):
         write(servers, topic, numbered(5_000, partition))
@@ -278,7 +278,7 @@ def test_polls_stay_full_while_revokes_are_delayed(make: MakeConsumer, admin: Ad
     kept = first.assignment() - asked
     first.delay_revoke(asked)
     deadline = time.monotonic() + 60
-    while len(first.poll(0.1)) < 50:  # the first of them are on their way
+    while len(first.poll(0.1)) < 50:  # until the buffer is filled
         assert time.monotonic() < deadline
         first.delay_revoke(asked)
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""`kafka-consumer-groups` and headrace: it shows its groups as it shows Java's, and they go on where it puts them."""
+"""`kafka-consumer-groups` shows groups of headrace like those of Java, and groups resume at the offsets it sets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def wait_all_read(peers: Peers, topic: str, end: int) -> None:
 
 
 def alike(description: GroupDescription) -> object:
-    """All that does not tell the members of two groups apart: who got which half is chance, and so are ids."""
+    """The parts of a description that two groups have in common. Ids and the assigned halves differ by chance."""
     state, members = description.state, description.members
     owners = {member.member_id: member for member in members}
     for tp, row in description.partitions.items():
@@ -68,7 +68,7 @@ def alike(description: GroupDescription) -> object:
     "strategy", [pytest.param("range", id="classic", marks=pytest.mark.soak), pytest.param(None, id="consumer")]
 )
 def test_kafka_consumer_groups_shows_a_group_as_it_shows_java_s(strategy: str | None, topic: str, servers: str) -> None:
-    """Two members each, one of them static. They are paused when the last records come: so there is a lag."""
+    """Each group has two members, one of them static. They are paused when the last records arrive: there is a lag."""
     java = Membership(servers, unique("java"), topic, strategy)
     ours = Membership(servers, unique("ours"), topic, strategy)
     with Peers(partitions(topic)) as first, Peers(partitions(topic)) as second:
@@ -78,7 +78,7 @@ def test_kafka_consumer_groups_shows_a_group_as_it_shows_java_s(strategy: str | 
             peers.start("two", COMMANDS[kind](static, "two", peers.directory))
         for peers in (first, second):
             peers.wait_stable(peers)
-        append(servers, topic, SOME)  # who reads and commits them has told the group of its assignment before
+        append(servers, topic, SOME)  # the group knows the assignment of a member that has committed these
         for peers in (first, second):
             wait_all_read(peers, topic, FIRST + SOME)
             for peer in peers:
@@ -108,7 +108,7 @@ def test_kafka_consumer_groups_shows_a_group_as_it_shows_java_s(strategy: str | 
 def test_a_group_resumes_where_kafka_consumer_groups_put_it(
     strategy: str | None, make_sync: MakeConsumer, topic: str, servers: str
 ) -> None:
-    """A group without members is put elsewhere, one with members is not, and one that was deleted begins anew."""
+    """Offsets can be reset without members, not with members, and a deleted group starts at the beginning."""
     membership = Membership(servers, unique("reset"), topic, strategy)
     group = membership.group
 

@@ -1,4 +1,4 @@
-"""Three brokers, of which one dies or all restart in turn, and groups that read while records are written."""
+"""Three brokers, of which one dies or all restart in turn, while groups consume new records."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from support.members.random_faults import RandomFaults
 
 PARTITIONS = 6
 OFFSETS_PARTITIONS = 8
-"""As the local broker chooses them."""
+"""The number that LocalBroker sets."""
 SESSION = 45.0
-"""Kafka's own: longer than it takes a broker to be replaced, or an assignor to be held up."""
+"""Kafka's default: longer than a broker failover or a held assignor takes."""
 ROUNDS = int(os.environ.get("ROUNDS", "0"))
 SEED = int(os.environ.get("SEED", "1"))
 _PATIENCE = 150.0
@@ -30,10 +30,10 @@ _LONG = 180.0
 
 @pytest.mark.timeout(400)
 def test_groups_lose_nothing_when_their_coordinator_is_killed(whole_cluster: LocalBroker, cluster_admin: Admin) -> None:
-    """While some groups are at rest, and in others a rebalance is in progress: a member is asked for by a newcomer and
-    busy; the leader of a group has heard of all who joined and not yet said who gets what.
+    """Some groups are stable; in others a rebalance is in progress: a busy member delays a newcomer, or the leader has
+    the list of members and has not sent the assignment yet.
 
-    Each group comes to rest with its members. Who was at rest hears nothing of it.
+    Each group becomes stable with its members. Members of stable groups do not notice the failover.
     """
 
     def rests(trial: GroupTrial) -> None:
@@ -98,20 +98,20 @@ def test_groups_lose_nothing_when_their_coordinator_is_killed(whole_cluster: Loc
 def play(
     scenarios: Iterable[tuple[GroupTrial, Callable[[GroupTrial], None]]], others: Iterable[Callable[[], None]] = ()
 ) -> None:
-    """All at once, and the others beside them."""
+    """Run all scenarios at once, and `others` with them."""
 
     def run(trial: GroupTrial, scenario: Callable[[GroupTrial], None]) -> None:
         with trial:
             scenario(trial)
 
     groups = {trial.topic: functools.partial(run, trial, scenario) for trial, scenario in scenarios}
-    at_once(groups | {f"beside them: {other.__name__}": other for other in others})
+    at_once(groups | {other.__name__: other for other in others})
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_members_do_not_notice_a_rolling_restart(whole_cluster: LocalBroker, cluster_admin: Admin) -> None:
-    """Every broker stops in order and comes back, the coordinators among them. No member notices."""
+    """Every broker is stopped properly and restarted, including coordinators. No member notices."""
     trials = [GroupTrial(cluster_admin, way, PARTITIONS, session=SESSION, replication=3) for way in WAYS]
     running = threading.Barrier(len(trials) + 1)
     over = threading.Event()
@@ -143,10 +143,10 @@ def test_members_do_not_notice_a_rolling_restart(whole_cluster: LocalBroker, clu
     play([(trial, reads) for trial in trials], [restarts])
 
 
-@pytest.mark.skipif(not ROUNDS, reason="takes long: set ROUNDS, and SEED for other choices")
+@pytest.mark.skipif(not ROUNDS, reason="takes long: set ROUNDS, and SEED for other faults")
 @pytest.mark.timeout(120 + 60 * ROUNDS)
 def test_groups_lose_nothing_by_random_faults(whole_cluster: LocalBroker, cluster_admin: Admin) -> None:
-    """Members and brokers are killed, paused, stopped and started again."""
+    """Members and brokers are killed, paused, stopped and restarted."""
     with RandomFaults(whole_cluster, cluster_admin, PARTITIONS, SEED) as faults:
         for number in range(1, ROUNDS + 1):
             faults.play_round(number)

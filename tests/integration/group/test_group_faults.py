@@ -1,4 +1,4 @@
-"""One broker, and members that close, die, are paused, work for long or never come back, while records flow."""
+"""One broker, and members that close, die, are paused, work for long or never return, while records are written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(400)
 PARTITIONS = 6
 SESSION = 3.0
 HASTE = 0.75 * SESSION
-"""What happens sooner was not due to a session that timed out. A heartbeat or two may be missing."""
+"""An event before this time is not due to a session timeout, even if a heartbeat or two are missing."""
 INTERVAL = 6.0
 
 
@@ -33,10 +33,10 @@ def seconds_since(at: int, moment: int) -> float:
 
 
 def test_nothing_is_lost_by_members_that_close_die_or_are_paused(admin: Admin) -> None:
-    """Partitions of one that closes move at once, those of the others when the session has timed out.
+    """Partitions of a closed member move at once, those of the others after the session timeout.
 
-    The paused one has read records that it could not commit before it was stopped. When it goes on, it is too late:
-    the commit is refused, what it had is reported as lost, and it joins again.
+    The paused member has read records that it could not commit. When it resumes, the commit is rejected, its partitions
+    are reported as lost, and it rejoins.
     """
 
     def scenario(way: str, scale: float) -> None:
@@ -63,15 +63,15 @@ def test_nothing_is_lost_by_members_that_close_die_or_are_paused(admin: Admin) -
             had = ledger.owned("paused")
             before = milliseconds()
             paused.pause()
-            peers.wait("the last has all", lambda: ledger.owned("last") == ledger.partitions)
+            peers.wait("all partitions at the last member", lambda: ledger.owned("last") == ledger.partitions)
             taken = milliseconds()
-            peers.wait("and reads it", lambda: trial.committed_at(last) >= taken)
+            peers.wait("commits of the last member", lambda: trial.committed_at(last) >= taken)
             moved = [ownership.begun for ownership in trial.ownerships_since(before, had)]
             assert seconds_since(before, min(moved)) > haste
             paused.resume()
             trial.release(paused)
             lost = peers.wait(
-                "the paused one has lost all", lambda: [each for each in paused.events if isinstance(each, Lost)]
+                "the loss of the paused member", lambda: [each for each in paused.events if isinstance(each, Lost)]
             )
             assert lost[0].partitions == had
             trial.wait_flowing([paused, last])
@@ -82,17 +82,17 @@ def test_nothing_is_lost_by_members_that_close_die_or_are_paused(admin: Admin) -
             assert len(refusals) == 1
             assert "the group has assigned this consumer's partitions to others" in refusals.pop()
             assert [each for each in ledger.refused if each[0] != "paused"] == []
-            # Only what the paused one could not commit was read twice; what the killed one had just read, perhaps, too.
+            # Only uncommitted records of the paused member were read twice, and perhaps those of the killed member.
             assert {"lost"} <= {repeat.first.ending for repeat in ledger.repeats()} <= {"lost", "killed"}
-            # Two members owned a partition at a moment only while one of them could not know better.
+            # Ownerships overlap only if the earlier owner could not know about its loss.
             assert {earlier.ending for earlier, _ in ledger.overlaps()} <= {"lost"}
 
     in_all_ways(lambda way: patiently(functools.partial(scenario, way)))
 
 
 def test_nothing_is_lost_by_a_slow_and_a_livelocked_member(admin: Admin) -> None:
-    """Work beyond the session timeout changes nothing for anybody. Beyond max.poll.interval.ms it costs membership,
-    and the others go on, before and after."""
+    """Work beyond the session timeout has no effect. Work beyond max.poll.interval.ms ends the membership, and the
+    other members keep consuming."""
 
     def scenario(way: str, scale: float) -> None:
         session, interval = scale * SESSION, scale * INTERVAL
@@ -108,13 +108,13 @@ def test_nothing_is_lost_by_a_slow_and_a_livelocked_member(admin: Admin) -> None
             def has_worked() -> bool:
                 return isinstance(quick.events[-1], Read) and seconds_since(before, quick.events[-1].at) > session + 0.5
 
-            trial.peers.wait("the quick one reads on", has_worked)
+            trial.peers.wait("reads of the quick member", has_worked)
             trial.release(slow)
-            trial.peers.wait("the slow one commits", lambda: trial.committed_at(slow) >= before)
+            trial.peers.wait("a commit of the slow member", lambda: trial.committed_at(slow) >= before)
             assert trial.changes_since(rest) == []
             assert [trial.ledger.owned(each) for each in ("quick", "slow")] == others
 
-            trial.peers.wait("the others have all", lambda: trial.ownerships_since(before, held))
+            trial.peers.wait("new owners of its partitions", lambda: trial.ownerships_since(before, held))
             (first, *_) = sorted(ownership.begun for ownership in trial.ownerships_since(before, held))
             assert interval - 0.5 * scale < seconds_since(before, first) < interval + scale * HASTE
             stuck.kill()
@@ -128,7 +128,7 @@ def test_nothing_is_lost_by_a_slow_and_a_livelocked_member(admin: Admin) -> None
 
 
 class Gated(RangeAssignor):
-    """Assigns only when the gate is open. The event loop of its consumer is blocked until then."""
+    """An assignor that waits until the gate is open. It blocks the event loop of its consumer."""
 
     def __init__(self) -> None:
         self.is_reached, self.is_open = threading.Event(), threading.Event()
@@ -143,8 +143,8 @@ class Gated(RangeAssignor):
 def test_revoked_partitions_are_not_committed_under_a_later_generation(
     make_sync: MakeConsumer, admin: Admin, servers: str
 ) -> None:
-    """While a rebalance is in progress a commit is refused, and tried again in the next generation. Not so that of
-    partitions which were given up for it: somebody else has them by then, and perhaps has read on."""
+    """A commit that is rejected because of a rebalance is retried in the next generation, but not for partitions that
+    were revoked in it: another member owns them by then and may have committed."""
     topic, group, gate = admin.create("late", 4), unique("g"), Gated()
     for partition in range(4):
         write(servers, topic, numbered(10, partition))

@@ -1,4 +1,4 @@
-"""Listeners of a group's member, and polls that are interrupted: nothing is lost by either."""
+"""Rebalance listeners and interrupted polls of a group member: neither loses records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def topic(admin: Admin, servers: str) -> str:
 
 
 class Seeker(RebalanceListener):
-    """Starts every partition at offset 20, with the consumer's own calls."""
+    """A listener that seeks every partition to offset 20."""
 
     def __init__(self) -> None:
         self.consumer: Any = None
@@ -54,7 +54,7 @@ def test_a_listener_runs_in_poll_and_may_use_the_consumer(servers: str, topic: s
 
 
 class Meddler(RebalanceListener):
-    """Calls a method of its consumer when it is told of a revoke, by close() or unsubscribe()."""
+    """A listener that calls a method of its consumer on a revoke by close() or unsubscribe()."""
 
     def __init__(self, method: str) -> None:
         self.method = method
@@ -71,13 +71,13 @@ class Meddler(RebalanceListener):
 @pytest.mark.parametrize("ending", ["close", "unsubscribe"])
 @pytest.mark.parametrize("method", ["poll", "unsubscribe", "close"])
 def test_a_listener_may_end_its_consumer_and_not_poll(servers: str, topic: str, ending: str, method: str) -> None:
-    """Called inside of itself without end, close() left a thread."""
+    """Regression test: close() called itself endlessly and left a thread behind."""
     meddler = Meddler(method)
     consumer = Consumer(bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest")
     meddler.consumer = consumer
     consumer.subscribe([topic], listener=meddler)
     poll_until(consumer, 1)
-    with contextlib.suppress(ClosedError):  # by the listener
+    with contextlib.suppress(ClosedError):  # the listener may have closed it
         getattr(consumer, ending)()
     assert bool(meddler.refusals) == (method == "poll")
     consumer.close()
@@ -129,7 +129,7 @@ def test_an_error_of_a_listener_reaches_the_caller(
     if kind == "assigned":
         with pytest.raises(ZeroDivisionError, match="assigned"):
             poll_until(consumer, 1)
-        assert len(poll_until(consumer, PARTITIONS * RECORDS)) == PARTITIONS * RECORDS, "nothing is lost by it"
+        assert len(poll_until(consumer, PARTITIONS * RECORDS)) == PARTITIONS * RECORDS, "no record is lost"
     else:
         poll_until(consumer, 1)
         with pytest.raises(ZeroDivisionError, match="revoked"):
@@ -140,7 +140,7 @@ def test_an_error_of_a_listener_reaches_the_caller(
 
 
 def test_listeners_of_a_plain_consumer_may_not_be_coroutines(servers: str, topic: str) -> None:
-    """They would run on the consumer's own thread, and any call of theirs would wait for itself."""
+    """A coroutine would run on the consumer's own thread, where any call of the consumer would deadlock."""
 
     class Waiter(RebalanceListener):
         async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None: ...
@@ -177,7 +177,7 @@ def test_listeners_of_an_async_consumer_may_be_coroutines(servers: str, topic: s
     assert waiter.positions == dict.fromkeys(all_of(topic, PARTITIONS), 0)
 
 
-# -- interruptions ---------------------------------------------------------------------------------------------------
+# -- interrupts ---------------------------------------------------------------------------------------------------
 
 
 def test_wakeups_before_polls_of_a_member_lose_no_record(
@@ -215,7 +215,7 @@ def test_a_second_thread_is_refused_while_another_polls(servers: str, topic: str
             while True:
                 try:
                     consumer.poll(60.0)
-                except ConcurrentUseError:  # the other one was inside of subscribe()
+                except ConcurrentUseError:  # the other thread was inside subscribe()
                     continue
                 except WakeupError:
                     return

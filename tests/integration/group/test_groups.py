@@ -27,7 +27,7 @@ from support.harness.groups import (
 from support.harness.waiting import wait_for
 
 PARTITIONS = 4
-RECORDS = 25  # of each partition
+RECORDS = 25  # per partition
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +69,9 @@ def test_two_members_share_and_a_leaver_s_partitions_move_at_once(
     assert kept <= second.assignment()
     read += poll_all([second], lambda: all(second.position(tp) == RECORDS for tp in all_of(topic, PARTITIONS)))
     places = [(r.partition, r.offset) for r in read]
-    assert len(places) == len(set(places)) == PARTITIONS * RECORDS, "auto-commit hands over without repeating"
+    assert len(places) == len(set(places)) == PARTITIONS * RECORDS, "auto-commit hands over without repeats"
     if way is WAYS["cooperative"] or way is WAYS["consumer"]:
-        assert ("revoked", all_of(topic, PARTITIONS)) not in listeners[0].events, "only what moves is revoked"
+        assert ("revoked", all_of(topic, PARTITIONS)) not in listeners[0].events, "only moved partitions are revoked"
         assert listeners[1].kinds() == ["assigned", "assigned"]
 
 
@@ -125,7 +125,7 @@ def test_a_pattern_can_be_matched_by_the_coordinator(make_sync: MakeConsumer, se
     poll_all([consumer], fully_assigned([consumer], PARTITIONS))
 
 
-@pytest.mark.soak  # the coordinator looks at new topics every ten seconds
+@pytest.mark.soak  # the coordinator looks for new topics every ten seconds
 def test_a_pattern_that_the_coordinator_matches_finds_new_topics(
     make_sync: MakeConsumer, servers: str, admin: Admin
 ) -> None:
@@ -183,22 +183,22 @@ def test_unsubscribe_leaves_the_group(make: MakeConsumer, servers: str, topic: s
     other = member(make, servers, group, [topic], **way)
     poll_all([other], fully_assigned([other], PARTITIONS), timeout=SESSION / 2)
     other.close()
-    consumer.assign([TopicPartition(topic, 0)])  # it can be used further, in another way ...
+    consumer.assign([TopicPartition(topic, 0)])  # the consumer can be reused, by assignment ...
     assert consumer.position(TopicPartition(topic, 0)) >= 0
     consumer.unsubscribe()
-    consumer.subscribe([topic])  # ... or in the same
+    consumer.subscribe([topic])  # ... or by subscription
     poll_all([consumer], fully_assigned([consumer], PARTITIONS))
 
 
 def test_a_consumer_has_threads_only_from_the_first_poll_to_unsubscribe(servers: str, topic: str) -> None:
-    others = set(threading.enumerate())  # of tests before, which have interrupted threads while they were made
+    others = set(threading.enumerate())  # left by earlier tests that interrupt the creation of threads
 
     def threads() -> set[str]:
         return {thread.name for thread in set(threading.enumerate()) - others if thread.name.startswith("headrace")}
 
     consumer = Consumer(bootstrap_servers=servers, group_id=unique("g"))
     consumer.subscribe([topic])
-    assert threads() == set(), "nothing runs before the first poll"
+    assert threads() == set(), "no thread before the first poll"
     poll_all([consumer], fully_assigned([consumer], PARTITIONS))
     assert threads()
     consumer.unsubscribe()
@@ -218,7 +218,7 @@ def test_static_members_come_back_to_their_partitions(
     goes.close()
     back = member(make, servers, group, [topic], group_instance_id="goes", **way)
     poll_all([back, stays], lambda: back.assignment() == mine)
-    assert listener.events[heard:] == [], "the other one has not noticed"
+    assert listener.events[heard:] == [], "the other member does not notice"
     assert back.group_metadata().group_instance_id == "goes"
 
 
@@ -318,7 +318,7 @@ def test_enforce_rebalance_brings_a_new_generation(make: MakeConsumer, servers: 
 
 
 class Backwards:
-    """An assignor as a user would write it: the last member gets everything."""
+    """A user's own assignor: the last member gets everything."""
 
     name = "backwards"
     cooperative = False
@@ -392,6 +392,6 @@ def test_without_allow_auto_create_topics_subscribing_creates_no_topic(make_sync
 
 @pytest.fixture(autouse=True)
 def _no_stray_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No task of the background ends by itself."""
+    """No background task crashes."""
     yield
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []

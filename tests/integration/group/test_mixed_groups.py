@@ -1,4 +1,4 @@
-"""Members of a group as processes of their own, of headrace, confluent-kafka and Java, while records flow."""
+"""One group with member processes of headrace, confluent-kafka and Java, while records are written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.members.events import Lost, milliseconds
 from support.members.processes import Peer, Peers
 
 PARTITIONS = 12
-LIMIT = 200_000  # minutes: nobody gets there
+LIMIT = 200_000  # enough for minutes
 SESSION = 1.5
 KINDS = ("headrace", "confluent", "java")
 
@@ -28,10 +28,10 @@ KINDS = ("headrace", "confluent", "java")
     ],
 )
 def test_members_of_all_clients_come_and_go_and_lose_nothing(strategy: str | None, admin: Admin) -> None:
-    """All start together; then each is joined by another of its kind and leaves.
+    """All members start together. Then each is replaced by a new member of its kind.
 
-    Between any two changes each partition has one owner, which reads it. In the end all is read, and nothing was read
-    again that its owner had committed before giving it up.
+    Between any two changes each partition has one owner, which consumes it. In the end all records were read, and no
+    record that was committed before a revoke was read again.
     """
     servers = admin.bootstrap_servers
     topic = admin.create("mixed", PARTITIONS)
@@ -66,8 +66,8 @@ def test_members_of_all_clients_come_and_go_and_lose_nothing(strategy: str | Non
     assert [str(repeat) for repeat in ledger.broken()] == []
     assert ledger.overlaps() == []
     assert ledger.strays == []
-    # The others may have commits refused (see the ledger), and librdkafka was seen to start a partition over once in a
-    # rebalance; headrace commits all that it reads before giving it up, and reads it once.
+    # Commits of the other clients may be rejected (see the ledger), and librdkafka was seen to restart a partition once
+    # in a rebalance. headrace commits all its records before a revoke and reads them once.
     ours = [ownership for ownership in ledger.ownerships if ownership.member.startswith("headrace")]
     assert [ownership for ownership in ours if ownership.uncommitted or ownership.ending == "lost"] == []
     assert [str(repeat) for repeat in ledger.stutters() if repeat.first in ours] == []
@@ -79,7 +79,7 @@ def test_members_of_all_clients_come_and_go_and_lose_nothing(strategy: str | Non
     [pytest.param("cooperative-sticky", id="cooperative"), pytest.param(None, id="consumer", marks=pytest.mark.soak)],
 )
 def test_a_group_survives_a_killed_and_a_paused_member(strategy: str | None, admin: Admin) -> None:
-    """Their partitions move when the session has timed out. The paused one is told what it lost, and is back."""
+    """Their partitions move after the session timeout. The paused member reports its loss and rejoins."""
     servers = admin.bootstrap_servers
     topic = admin.create("paused", PARTITIONS)
     group = unique("paused")
@@ -109,10 +109,10 @@ def test_a_group_survives_a_killed_and_a_paused_member(strategy: str | None, adm
         peers.wait_flowing()
 
         paused.pause()
-        peers.wait("the third has all", lambda: ledger.owned("third") == ledger.partitions)
+        peers.wait("all partitions at the third member", lambda: ledger.owned("third") == ledger.partitions)
         peers.wait_flowing()
         paused.resume()
-        peers.wait("the paused one has lost all", lambda: any(isinstance(event, Lost) for event in paused.events))
+        peers.wait("the loss of the paused member", lambda: any(isinstance(event, Lost) for event in paused.events))
         peers.wait_stable([paused, third])
         peers.wait_flowing()
 
@@ -122,7 +122,6 @@ def test_a_group_survives_a_killed_and_a_paused_member(strategy: str | None, adm
 
     assert [str(repeat) for repeat in ledger.broken() + ledger.stutters()] == []
     assert ledger.strays == []
-    # Two members owned a partition at a moment only while one of them could not know better, or was dead: its end is
-    # when it was noticed here.
+    # Ownerships overlap only if the earlier owner could not know about its loss, or was dead: its end is noticed later.
     for earlier, later in ledger.overlaps():
         assert earlier.ending == "lost" or (earlier.ending == "killed" and later.begun >= killed_at)

@@ -1,4 +1,4 @@
-"""KIP-983 as it is meant: slow work beside the poll loop, members that come and go, and nothing is done twice.
+"""KIP-983 as intended: slow work outside of the poll loop, members that join and leave, no record processed twice.
 
 SECONDS=60 makes it the long run of `make soak`.
 """
@@ -23,14 +23,14 @@ from support.harness.waiting import wait_for
 
 SECONDS = float(os.environ.get("SECONDS", "3"))
 PARTITIONS = 12
-RECORDS = int(30 * SECONDS)  # of each partition
+RECORDS = int(30 * SECONDS)  # per partition
 SLOWEST = 0.2
 _THREADS = 16
 _MOST_IN_FLIGHT = 48
 
 
 class ProcessedRecords:
-    """How often each record was processed, by all members together."""
+    """Counts how often each record was processed, over all members."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class ProcessedRecords:
 
 
 class Worker(threading.Thread):
-    """A member: the loop of the proposal, with work on a pool of threads."""
+    """A member with the loop of KIP-983 and work on a thread pool."""
 
     def __init__(self, processed: ProcessedRecords, seed: int, settings: dict[str, Any], topic: str) -> None:
         super().__init__(name=f"worker {seed}")
@@ -72,7 +72,7 @@ class Worker(threading.Thread):
                     self._round(pool)
                 assert self._consumer.in_flight(timeout=60) == {}
                 self._consumer.commit()
-        except BaseException as error:  # noqa: BLE001  # raised where the test is
+        except BaseException as error:  # noqa: BLE001  # the test raises it
             self.failure = error
 
     def _round(self, pool: ThreadPoolExecutor) -> None:
@@ -81,7 +81,7 @@ class Worker(threading.Thread):
         for record in records:
             pool.submit(self._work, record, self._chance.uniform(0, SLOWEST))
         busy = consumer.in_flight(records.to_be_revoked)
-        consumer.commit()  # after the look: what was not in flight then is in it
+        consumer.commit()  # after in_flight(), so that it includes all work that is done
         if self._delays:
             consumer.delay_revoke(busy)
         if sum(consumer.in_flight().values()) > _MOST_IN_FLIGHT:
@@ -90,13 +90,13 @@ class Worker(threading.Thread):
             consumer.resume(consumer.paused())
 
     def _work(self, record: Record, seconds: float) -> None:
-        time.sleep(seconds)  # the work: time is all that matters about it
+        time.sleep(seconds)  # simulated work
         self._processed.add(record)
         self._consumer.done(record)
 
 
 def come_and_go(servers: str, admin: Admin, way: str, mode: str) -> ProcessedRecords:
-    """Two members, then for a while one after the other is replaced, and the last two finish."""
+    """Run two members, replace them one after the other for a while, and let the last two finish."""
     topic, processed = admin.create("handovers", PARTITIONS), ProcessedRecords()
     for partition in range(PARTITIONS):
         write(servers, topic, numbered(RECORDS, partition))
@@ -150,5 +150,5 @@ def test_with_delayed_revokes_no_record_is_lost_or_processed_twice(servers: str,
 
 
 def test_without_delayed_revokes_records_are_processed_twice(servers: str, admin: Admin) -> None:
-    """Else the test above would show nothing."""
+    """Otherwise the test above would show nothing."""
     assert come_and_go(servers, admin, "cooperative", "immediate").twice()

@@ -1,4 +1,4 @@
-"""KIP-62: heartbeats go on while the user works, and a member that does not poll for too long leaves its group."""
+"""KIP-62: heartbeats continue while the user works, and a member that does not poll for too long leaves its group."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def topic(admin: Admin, servers: str) -> str:
 
 
 def work(seconds: float) -> None:
-    """What a user does instead of polling. Time is all that matters about it."""
-    time.sleep(seconds)  # the work: longer or shorter than max.poll.interval.ms
+    """Spend time in user code instead of polling."""
+    time.sleep(seconds)  # simulated work, longer or shorter than max.poll.interval.ms
 
 
 def refusal(consumer: AnyConsumer) -> str:
-    """Why a commit of it fails."""
+    """The error of a failing commit."""
     try:
         consumer.commit()
     except CommitFailedError as error:
         return str(error)
-    raise AssertionError("the commit went well")
+    raise AssertionError("the commit succeeded")
 
 
 def test_work_longer_than_the_session_timeout_keeps_the_partitions(
@@ -84,11 +84,11 @@ def test_a_member_that_misses_max_poll_interval_leaves_the_group(
         mine = stuck.assignment()
         del listener.events[:]
         with polling(other):
-            # While still in user code: a second without a poll, and a rebalance. By its heartbeats alone it would have
-            # stayed for good; by their end, for another session timeout.
-            wait_for("all of it", lambda: len(other.assignment()) == PARTITIONS, 1.9 * second)
+            # The rebalance comes a second after the last poll, while the member is still in user code. If it kept
+            # sending heartbeats, it would stay; if it only stopped them, it would stay for another session timeout.
+            wait_for("all partitions", lambda: len(other.assignment()) == PARTITIONS, 1.9 * second)
             assert re.search(rf"max\.poll\.interval\.ms={interval}.*max\.poll\.records", refusal(stuck))
-            assert listener.events == [], "listeners run in poll() only"
+            assert listener.events == [], "listeners run only in poll()"
             stuck.poll(0.0)
             assert listener.events[0] == ("lost", frozenset(mine))
             is_stable = stable([stuck, other], PARTITIONS)
@@ -118,7 +118,7 @@ def test_a_poll_longer_than_max_poll_interval_keeps_the_membership(
 def test_a_rebalance_waits_for_the_longest_max_poll_interval_of_its_members(
     make_sync: MakeConsumer, servers: str, topic: str
 ) -> None:
-    """A member that is slow to rejoin is waited for, as long as the most patient member would."""
+    """The group waits for a slow member as long as the longest max.poll.interval.ms of its members."""
 
     def scenario(second: float) -> None:
         group, listener = unique("g"), RecordingListener()
@@ -130,19 +130,19 @@ def test_a_rebalance_waits_for_the_longest_max_poll_interval_of_its_members(
         before = slow.group_metadata()
         newcomer = member(make_sync, servers, group, [topic], **hasty)
         with polling(quick, newcomer):
-            work(2 * second)  # longer than the others' rebalance timeout and than every session timeout
+            work(2 * second)  # longer than the others' rebalance timeout and every session timeout
             assert newcomer.assignment() == set(), "the rebalance waits"
             all_have_some = fully_assigned([slow, quick, newcomer], PARTITIONS)
             wait_for("their shares", lambda: slow.poll(0.05) is not None and all_have_some())
         after = slow.group_metadata()
-        assert after.member_id == before.member_id, "it was never out"
+        assert after.member_id == before.member_id, "it was never removed"
         assert "lost" not in listener.kinds()
 
     patiently(scenario)
 
 
 def test_a_member_that_is_too_slow_to_rejoin_is_removed(make_sync: MakeConsumer, servers: str, topic: str) -> None:
-    """Its own patience is above that of the group only by its session timeout: the coordinator gives it up first."""
+    """The coordinator removes it before its own deadline, which is later by the session timeout."""
 
     def scenario(second: float) -> None:
         group, listener = unique("g"), RecordingListener()
@@ -151,8 +151,8 @@ def test_a_member_that_is_too_slow_to_rejoin_is_removed(make_sync: MakeConsumer,
         poll_all([slow], stable([slow], PARTITIONS))
         newcomer = member(make_sync, servers, group, [topic], **way)
         with polling(newcomer):
-            # Its session is still open.
-            wait_for("all of it", lambda: len(newcomer.assignment()) == PARTITIONS, 4 * second)
+            # Its session has not expired.
+            wait_for("all partitions", lambda: len(newcomer.assignment()) == PARTITIONS, 4 * second)
             assert re.search(r"UNKNOWN_MEMBER_ID.*raise max\.poll\.interval\.ms", refusal(slow))
             slow.poll(0.0)
             assert listener.kinds()[-1] == "lost"
@@ -163,7 +163,7 @@ def test_a_member_that_is_too_slow_to_rejoin_is_removed(make_sync: MakeConsumer,
 
 
 class Hanging(RecordingListener):
-    """Does not return from its first call until it is let go."""
+    """A listener whose first call blocks until `may_go` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ class Hanging(RecordingListener):
 def test_a_listener_that_hangs_past_max_poll_interval_loses_the_partitions(
     make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
-    """It runs inside of poll(), but the progress that counts is the user's."""
+    """The listener runs inside poll(), but it is user code and counts as time without a poll."""
 
     def scenario(second: float) -> None:
         group, listener = unique("g"), Hanging()
@@ -189,9 +189,9 @@ def test_a_listener_that_hangs_past_max_poll_interval_loses_the_partitions(
         other = member(make_sync, servers, group, [topic], **settings)
         with polling(stuck):
             assert listener.is_called.wait(60)
-            wait_for("all of it", lambda: other.poll(0.05) is not None and len(other.assignment()) == PARTITIONS)
+            wait_for("all partitions", lambda: other.poll(0.05) is not None and len(other.assignment()) == PARTITIONS)
             listener.may_go.set()
             poll_all([other], fully_assigned([stuck, other], PARTITIONS))
-        assert listener.kinds()[:2] == ["assigned", "lost"], "it hears of it when it is back"
+        assert listener.kinds()[:2] == ["assigned", "lost"], "the loss is reported when the listener returns"
 
     patiently(scenario)

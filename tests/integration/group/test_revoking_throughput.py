@@ -1,4 +1,4 @@
-"""KIP-983: what is not asked back goes on at full speed, where a listener that waits stops it all."""
+"""KIP-983: other partitions are consumed at full speed during a revoke, while a blocking listener stops all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from headrace.cli.demo_rebalance import measure
 
-pytestmark = pytest.mark.soak  # figures, which a busy machine would spoil
+pytestmark = pytest.mark.soak  # a busy machine would distort the measurement
 
 
 def test_partitions_that_are_kept_are_consumed_at_full_speed_during_a_revoke(servers: str) -> None:

@@ -1,4 +1,4 @@
-"""A member of a classic group whose words its leader cannot read: it costs that member its partitions, nobody else."""
+"""A classic member with a subscription that the leader cannot parse: only this member gets no partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DAMAGED = b"\0\x01\xff\xff"
 
 
 class Stranger:
-    """Joins a group, takes what it is given and leaves, on a thread of its own."""
+    """A thread that joins a group, takes its assignment and leaves."""
 
     def __init__(self, servers: str, group: str, strategy: str, metadata: bytes) -> None:
         self.member_id = ""
@@ -67,7 +67,7 @@ class Stranger:
 @pytest.mark.parametrize(
     ("strategy", "user_data"),
     [("range", None), ("cooperative-sticky", None), ("sticky", _DAMAGED)],
-    ids=["range", "cooperative-sticky", "sticky, with damaged data of the assignor"],
+    ids=["range", "cooperative-sticky", "sticky, with damaged user data"],
 )
 def test_only_the_member_with_an_unparseable_subscription_gets_no_partitions(
     make: MakeConsumer,
@@ -95,4 +95,4 @@ def test_only_the_member_with_an_unparseable_subscription_gets_no_partitions(
         assert any(f"group {group}: " in each for each in warnings)
     else:
         assert stranger.given is not None
-        assert len(stranger.given) == 1, "what it had does not count, but it has its share"
+        assert len(stranger.given) == 1, "its claims are ignored, but it gets partitions"
