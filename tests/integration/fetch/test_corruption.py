@@ -1,4 +1,4 @@
-"""Damaged bytes on a broker's disk: what is good is read, what is not is named."""
+"""Damaged bytes on a broker's disk: valid records are returned, and errors name the damaged batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Damaged:
 
 @pytest.fixture(scope="module")
 def damaged() -> Iterator[Damaged]:
-    """Partition 0 has 30 records in three batches, of which the second is damaged; partition 1 is whole."""
+    """Partition 0 has 30 records in three batches, the second of which is damaged; partition 1 is intact."""
     with LocalBroker() as broker:
         admin = Admin(broker.bootstrap_servers)
         topic = admin.create("damaged", 2)
@@ -45,13 +45,13 @@ def damaged() -> Iterator[Damaged]:
 
 
 def _stop_cleanly(broker: LocalBroker) -> None:
-    """One that had to be killed would check its logs at the next start, and cut the damage off."""
+    """Stop the broker cleanly. After a kill it would check its logs at the next start and truncate the damage."""
     for _ in range(3):
         broker.stop_broker(1)
         if list(broker.data_dir.glob("**/.kafka_cleanshutdown")):
             return
         broker.restart(1)
-    raise AssertionError("the broker does not end in order")
+    raise AssertionError("the broker does not shut down cleanly")
 
 
 def test_a_damaged_batch_raises_after_the_records_before_it(make: MakeConsumer, damaged: Damaged) -> None:
@@ -68,7 +68,7 @@ def test_a_damaged_batch_raises_after_the_records_before_it(make: MakeConsumer, 
     consumer.commit()
     consumer.seek(tp, 20)
     assert [record.offset for record in poll_until(consumer, 10)] == list(range(20, 30))
-    consumer.seek(tp, 15)  # into the middle of the damaged batch
+    consumer.seek(tp, 15)  # inside the damaged batch
     with pytest.raises(CorruptRecordError):
         consumer.poll(60)
 
@@ -79,7 +79,7 @@ def test_other_partitions_keep_being_consumed_beside_a_damaged_one(make: MakeCon
     raised = 0
 
     def poll() -> int:
-        """How many records of the whole partition have come."""
+        """Poll once; return the number of records of the intact partition so far."""
         nonlocal raised
         try:
             offsets.extend(record.offset for record in consumer.poll(1) if record.partition == 1)
@@ -87,18 +87,18 @@ def test_other_partitions_keep_being_consumed_beside_a_damaged_one(make: MakeCon
             raised += 1
         return len(offsets)
 
-    # The damage is told when there is nothing else to return, so perhaps also before the other one's records are here.
+    # The damage is raised when there is nothing else to return, so maybe before the other partition's records arrive.
     (end,) = consumer.end_offsets([(damaged.topic, 1)]).values()
-    wait_for("all there is, and the damage", lambda: poll() >= end and raised, every=0.0)
+    wait_for("all records and the damage", lambda: poll() >= end and raised, every=0.0)
     write(damaged.servers, damaged.topic, numbered(5, partition=1))
-    wait_for("what comes later", lambda: poll() >= end + 5, every=0.0)
+    wait_for("later records", lambda: poll() >= end + 5, every=0.0)
     assert offsets == list(range(end + 5))
     consumer.pause([(damaged.topic, 0)])
-    assert len(consumer.poll(0.2)) == 0, "a paused partition's damage is not raised"
+    assert len(consumer.poll(0.2)) == 0, "damage in a paused partition is not raised"
 
 
 def test_an_iteration_returns_all_records_before_a_damaged_batch(make: MakeConsumer, damaged: Damaged) -> None:
-    """The batch behind is found to be damaged while records before it are being handed out."""
+    """The damage of the next batch is found while the iteration yields the records before it."""
     consumer = assigned(make, damaged.servers, damaged.topic)
     seen: list[int] = []
     with pytest.raises(CorruptRecordError):

@@ -1,4 +1,4 @@
-"""Three brokers, of which some die, restart, or hand over what they lead; the user does not notice."""
+"""Three brokers that die, restart or hand over leadership, without any effect for the user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MILLION = 1_000_000
 
 
 class Reading:
-    """Notes what is read. Each offset has to be the next of its partition."""
+    """Collects the values of a consumer. Each offset must be the next of its partition."""
 
     def __init__(self, consumer: AnyConsumer, timeout: float = 150.0) -> None:
         self.next = dict.fromkeys(consumer.assignment(), 0)
@@ -73,7 +73,7 @@ def test_a_leader_killed_during_a_million_records_costs_no_record(
 def test_a_rolling_restart_while_records_are_written_loses_nothing(
     make_async: MakeConsumer, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
-    """Every broker stops in order and comes back on its port; nothing is lost, doubled or out of order."""
+    """Every broker is stopped properly and restarted on its port. No record is lost, duplicated or out of order."""
     topic = cluster_admin.create("rolling", replication=3, min_insync_replicas=2)
     servers = whole_cluster.bootstrap_servers
     written = 0
@@ -119,7 +119,7 @@ def test_an_election_is_followed_by_the_leader_hint_of_a_fetch_response(
     cluster_admin: Admin,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By an election, while the old leader lives on: its answer names the new one (KIP-951)."""
+    """The old leader still runs after the election, and its response names the new leader (KIP-951)."""
     servers = whole_cluster.bootstrap_servers
     preferred = cluster_admin.replicas(million)[0]
     if cluster_admin.leader(million) == preferred:
@@ -179,7 +179,7 @@ def test_consuming_resumes_after_all_brokers_were_killed_and_restarted(
     for broker in whole_cluster.brokers:
         whole_cluster.kill(broker)
     for _ in range(10):
-        assert len(consumer.poll(0.1)) == 0, "without them there is nothing, and no error"
+        assert len(consumer.poll(0.1)) == 0, "no records and no error without brokers"
     whole_cluster.restart(*whole_cluster.brokers)
     write(servers, topic, numbered(10, start=10))
     assert [record.offset for record in poll_until(consumer, 10)] == list(range(10, 20))
@@ -187,7 +187,7 @@ def test_consuming_resumes_after_all_brokers_were_killed_and_restarted(
     watcher = make_async(bootstrap_servers=servers, group_id=group)
     found = watcher.committed([tp])[tp]
     assert found is not None
-    assert found.offset == 20, "a failed auto-commit is made up for"
+    assert found.offset == 20, "a failed auto-commit is repeated"
 
 
 # -- truncation -----------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def truncation(whole_cluster: LocalBroker, cluster_admin: Admin) -> tuple[str, T
 
 
 class Truncation:
-    """Broker 1 has 150 records, broker 2 the first 100 of them; then 2 becomes the leader, uncleanly."""
+    """Broker 1 has 150 records, broker 2 only the first 100. Then an unclean election makes broker 2 the leader."""
 
     def __init__(self, cluster: LocalBroker, admin: Admin, topic: str) -> None:
         self._cluster, self._admin, self._topic = cluster, admin, topic
@@ -235,21 +235,21 @@ def test_an_unclean_election_is_detected_by_each_reset_policy(
     lenient = assigned(make_sync, whole_cluster.bootstrap_servers, topic, auto_offset_reset="earliest")
     ahead = assigned(make_sync, whole_cluster.bootstrap_servers, topic, max_poll_records=50)
     assert len(poll_until(strict, 150)) == len(poll_until(lenient, 150)) == 150
-    assert len(poll_until(ahead, 50)) == 50, "the rest is in its buffer"
+    assert len(poll_until(ahead, 50)) == 50, "the rest is buffered"
     event.happen()
 
-    # Where nothing is to be decided by the user, reading goes on where the logs part.
+    # With a reset policy, consumption resumes where the logs diverge.
     assert [int(record.value or b"") for record in poll_until(lenient, 20)] == list(range(1000, 1020))
     assert lenient.position(tp) == 120
     deadline = time.monotonic() + 60
-    with pytest.raises(LogTruncationError, match="truncated") as caught:  # noqa: PT012 - whichever poll it is
+    with pytest.raises(LogTruncationError, match="truncated") as caught:  # noqa: PT012 - any of the polls may raise
         while time.monotonic() < deadline:
             strict.poll(1.0)
     assert caught.value.divergence == {tp: 100}
     strict.seek(tp, 100)
     assert [int(record.value or b"") for record in poll_until(strict, 20)] == list(range(1000, 1020))
 
-    # What was read of the log is still there: only what nobody has seen is replaced.
-    wait_for("what is buffered to be replaced", lambda: ahead.metrics()["buffered_records"] == 70)
+    # The returned records still exist, so only buffered records are replaced.
+    wait_for("the buffer to be replaced", lambda: ahead.metrics()["buffered_records"] == 70)
     rest = [int(record.value or b"") for record in poll_until(ahead, 70)]
     assert rest == [*range(50, 100), *range(1000, 1020)]

@@ -1,4 +1,4 @@
-"""Logs that change under a consumer: their start moves, topics vanish, come back, grow, or are made late."""
+"""Logs that change while they are consumed: a new log start, and topics that are deleted, recreated, or grow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZE = 1000
 
 
 def half_read(make: MakeConsumer, servers: str, topic: str, policy: str) -> AnyConsumer:
-    """A paused consumer that has returned some records, and has some, not all, of the others in its buffer."""
+    """A paused consumer that has returned some records and has buffered some of the others."""
     consumer = assigned(
         make, servers, topic, auto_offset_reset=policy, max_partition_fetch_bytes=100 * SIZE, max_poll_records=100
     )
@@ -26,16 +26,16 @@ def half_read(make: MakeConsumer, servers: str, topic: str, policy: str) -> AnyC
     poll_until(consumer, 1)
 
     def has_some() -> bool:
-        consumer.beginning_offsets([tp])  # an asynchronous consumer makes progress in calls only
+        consumer.beginning_offsets([tp])  # an asynchronous consumer progresses only inside calls
         return bool(consumer.metrics()["buffered_records"])
 
     def is_settled() -> bool:
         consumer.beginning_offsets([tp])
         return not is_fetching(consumer, tp)
 
-    wait_for("records fetched ahead", has_some)
+    wait_for("prefetched records", has_some)
     consumer.pause([tp])
-    wait_for("what is on its way", is_settled)
+    wait_for("fetches in flight", is_settled)
     assert len(consumer.poll(0.1)) == 0
     return consumer
 
@@ -53,7 +53,7 @@ def make_segments(admin: Admin, servers: str) -> str:
 def test_a_log_start_that_moves_past_the_position_applies_the_reset_policy(
     make: MakeConsumer, admin: Admin, servers: str, policy: str, how: str
 ) -> None:
-    """What is buffered is handed out first; then the reset policy decides."""
+    """Buffered records are returned first. Then the reset policy decides."""
     topic = make_segments(admin, servers)
     tp = TopicPartition(topic, 0)
     consumer = half_read(make, servers, topic, policy)
@@ -73,7 +73,7 @@ def test_a_log_start_that_moves_past_the_position_applies_the_reset_policy(
     assert kept[:buffered] == list(range(position, position + buffered))
     if policy == "earliest":
         rest = kept[buffered:] + [each.offset for each in read_rows(consumer, [tp])]
-        # Retention may have gone on meanwhile, but never back.
+        # Retention may have deleted more meanwhile.
         assert rest == list(range(rest[0], 5000))
         assert rest[0] >= start
     elif policy == "latest":
@@ -91,7 +91,7 @@ def test_a_log_start_that_moves_past_the_position_applies_the_reset_policy(
 def test_a_recreated_topic_is_read_from_its_start_or_raises(
     make: MakeConsumer, admin: Admin, servers: str, policy: str
 ) -> None:
-    """Old offsets mean nothing in the new topic: it is read from its first record on, or an error says so."""
+    """Old offsets are invalid in the new topic: it is consumed from its first record, or an error is raised."""
     topic = admin.create("remade")
     tp = TopicPartition(topic, 0)
     write(servers, topic, numbered(50))
@@ -117,7 +117,7 @@ def test_a_recreated_topic_is_read_from_its_start_or_raises(
             error = caught
     new = [value for value in values if value >= 1000]
     old = values[: len(values) - len(new)]
-    assert old == list(range(10, 10 + len(old))), "what was fetched before is in order"
+    assert old == list(range(10, 10 + len(old))), "records fetched before are in order"
     if policy == "none":
         assert error is not None
         assert "recreated" in str(error)

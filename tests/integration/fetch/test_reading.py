@@ -1,4 +1,4 @@
-"""Whatever a producer wrote is read as confluent-kafka's consumer reads it, record by record."""
+"""Records of all kinds of producers are read exactly as confluent-kafka's consumer reads them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITIONS = 3
 
 
 def corner_cases() -> Iterator[Outgoing]:
-    """Every combination of missing, empty and present parts, with headers of all sorts."""
+    """Every combination of missing, empty and present parts, with headers of all kinds."""
     headers: list[tuple[tuple[str, bytes | None], ...]] = [
         (),
         (("one", b"1"),),
@@ -55,7 +55,7 @@ def test_records_written_by_confluent_kafka_are_read_as_it_reads_them(
 
 @pytest.fixture(scope="module")
 def java_topics(kafka_broker: LocalBroker, admin: Admin, servers: str) -> dict[str, str]:
-    """A topic for each codec, written by Java's producer. A console line cannot tell an empty header list."""
+    """A topic for each codec, written by Java's producer. A console line cannot express an empty header list."""
     topics = {codec: admin.create(f"java-{codec}", PARTITIONS) for codec in CODECS}
     records = [*corner_cases(), *(Outgoing(it.value, it.key) for it in compressible(500))]
     runs = [console_producer(servers, topic, codec, records) for codec, topic in topics.items()]
@@ -107,7 +107,7 @@ def test_timestamps_are_those_of_the_producer_or_the_broker(
 
 
 def test_a_compacted_topic_is_read_across_its_offset_gaps(make: MakeConsumer, admin: Admin, servers: str) -> None:
-    """Holes between offsets, batches emptied or shortened at their end, tombstones."""
+    """The log has gaps between offsets, empty and shortened batches, and tombstones."""
     topic = admin.create(
         "compacted", cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001, segment_bytes=2**20
     )
@@ -126,8 +126,8 @@ def test_a_compacted_topic_is_read_across_its_offset_gaps(make: MakeConsumer, ad
     wait_for("compaction", compacted, every=0.3)
     consumer = assigned(make, servers, topic)
 
-    def rows_at_rest() -> list[Row] | None:
-        """None if the cleaner was at work meanwhile: what the oracle sees before has to be what it sees afterwards."""
+    def rows_without_cleaning() -> list[Row] | None:
+        """None if the cleaner ran meanwhile: the oracle must see the same before and after."""
         consumer.seek_to_beginning()
         before, rows = oracle_rows(servers, topic), read_rows(consumer, consumer.assignment())
         if before != oracle_rows(servers, topic):
@@ -135,7 +135,7 @@ def test_a_compacted_topic_is_read_across_its_offset_gaps(make: MakeConsumer, ad
         assert rows == before
         return rows
 
-    rows = wait_for("the cleaner's rest", rows_at_rest)
+    rows = wait_for("a pause of the cleaner", rows_without_cleaning)
     assert rows is not None
     assert len(rows) < wrote // 2
     offsets = [each.offset for each in rows]
@@ -144,7 +144,7 @@ def test_a_compacted_topic_is_read_across_its_offset_gaps(make: MakeConsumer, ad
 
 
 def test_records_larger_than_every_limit_are_read(make: MakeConsumer, admin: Admin, servers: str) -> None:
-    """KIP-74: the first batch comes whole, however small the fetch and the buffer may be."""
+    """KIP-74: the first batch is returned completely, however small the fetch and buffer limits are."""
     size = 10 * 1000 * 1000
     topic = admin.create("big", 2, max_message_bytes=size + 100_000)
     records = [
@@ -160,13 +160,13 @@ def test_records_larger_than_every_limit_are_read(make: MakeConsumer, admin: Adm
 
 
 def all_are_over(consumer: AnyConsumer, admin: Admin, topic: str) -> bool:
-    """Whether no transaction of the topic is open. The broker writes a marker after it has said that one is over."""
+    """Whether no transaction of the topic is open. The broker writes markers after it has responded to EndTxn."""
     stable = consumer.end_offsets(consumer.assignment())
     return stable == {tp: admin.bounds(topic, tp.partition)[1] for tp in stable}
 
 
 def test_records_written_by_javas_tools_are_read(make_sync: MakeConsumer, admin: Admin, servers: str) -> None:
-    """Plain numbers with given times, and transactions that Java commits again and again."""
+    """Numbers with given timestamps, and a series of committed transactions."""
     topics = [admin.create("verifiable", PARTITIONS, retention_ms=-1), admin.create("transactional", PARTITIONS)]
     runs = [
         verifiable_producer(

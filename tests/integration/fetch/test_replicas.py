@@ -15,12 +15,12 @@ from support.harness.waiting import wait_for
 
 COUNT = 20_000
 SESSION = 3.5
-"""Seconds, a little less than those after which a broker that stands still is taken for dead."""
+"""Seconds, a little less than the session timeout of a paused broker."""
 
 
 @pytest.fixture(scope="module")
 def topic(cluster: LocalBroker, cluster_admin: Admin) -> str:
-    """Led by broker 1 in rack a, followed by broker 2 in rack b. The follower knows that all is committed."""
+    """A topic led by broker 1 in rack a and followed by broker 2 in rack b. The follower has the high watermark."""
     topic = cluster_admin.create("closest", replicas=[[1, 2]])
     write(cluster.bootstrap_servers, topic, numbered(COUNT, size=1000), acks="all")
     return topic
@@ -37,15 +37,15 @@ def preferred(consumer: AnyConsumer, topic: str) -> int | None:
 
 
 def led_by_the_first(cluster_admin: Admin, topic: str) -> None:
-    """As in the beginning, whatever happened to the brokers since."""
+    """Restore the original leader."""
     cluster_admin.wait_in_sync(topic, 2)
     if cluster_admin.leader(topic) != 1:
         cluster_admin.elect_preferred(topic)
-        wait_for("the first as the leader", lambda: cluster_admin.leader(topic) == 1)
+        wait_for("broker 1 as the leader", lambda: cluster_admin.leader(topic) == 1)
 
 
 def reading_from_the_follower(make: MakeConsumer, cluster: LocalBroker, topic: str) -> tuple[AnyConsumer, list[int]]:
-    """A consumer that has begun, with the offsets that it has read so far."""
+    """A consumer that reads from the follower, and the offsets it has read so far."""
     consumer = near_b(make, cluster, topic)
     offsets = [record.offset for record in poll_until(consumer, 1)]
     while preferred(consumer, topic) is None:
@@ -62,11 +62,11 @@ def test_the_closest_follower_is_read_while_the_leader_is_paused(
     assert len(read_rows(near_b(make, whole_cluster, topic), [tp])) == COUNT
 
     def is_read_meanwhile() -> bool:
-        """False if it took so long that the leader's session has ended, and the follower was made the leader."""
+        """False if it took so long that the leader's session expired and the follower became the leader."""
         led_by_the_first(cluster_admin, topic)
         consumer, offsets = reading_from_the_follower(make, whole_cluster, topic)
         assert len(offsets) < COUNT // 2
-        whole_cluster.pause(1)  # before its session ends, nobody but the follower can answer
+        whole_cluster.pause(1)  # until its session expires, only the follower can respond
         began = time.monotonic()
         try:
             offsets += [record.offset for record in poll_until(consumer, COUNT - len(offsets))]
@@ -82,7 +82,7 @@ def test_the_closest_follower_is_read_while_the_leader_is_paused(
 def test_one_partition_is_read_from_the_follower_and_another_from_the_leader(
     make: MakeConsumer, cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
-    """The leader of both sends one partition's records, and for the other's to the follower, in one answer."""
+    """One response of the leader of both partitions has records of one and refers to the follower for the other."""
     topic = cluster_admin.create("both", replicas=[[1, 2], [1, 3]])
     for partition in (0, 1):
         write(cluster.bootstrap_servers, topic, numbered(1000, partition), acks="all")

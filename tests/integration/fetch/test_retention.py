@@ -1,4 +1,4 @@
-"""Retention that is faster than a consumer: what it has skipped is reported, with figures."""
+"""Retention that overtakes a consumer: the skipped offsets are reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tp(admin: Admin, servers: str) -> TopicPartition:
 
 
 class Losses(RebalanceListener):
-    """What it was told, and where."""
+    """Records the reported ranges and the calling threads."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[TopicPartition, int, int]] = []
@@ -62,7 +62,7 @@ def test_skipped_offsets_are_reported_to_the_listener_logs_and_metrics(
         assert time.monotonic() < deadline
         consumer.poll(0.1)
     assert losses.ranges == [(tp, 10, 90)]
-    assert losses.threads == {threading.current_thread().name}, "where poll() was called"
+    assert losses.threads == {threading.current_thread().name}, "the listener runs on the thread of poll()"
     (line,) = skips(caplog)
     assert f"{tp}: offset 10 is no longer in the log, whose first offset is 90" in line
     assert "resuming at 90 (auto.offset.reset=earliest), 80 offsets skipped" in line

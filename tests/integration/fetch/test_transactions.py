@@ -1,4 +1,4 @@
-"""Transactions: what is aborted or still open, at each isolation level, and the markers between the records."""
+"""Aborted and open transactions at each isolation level, and the markers between records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEVELS = ("read_uncommitted", "read_committed")
 
 @pytest.fixture(scope="module")
 def interleaved(admin: Admin, servers: str) -> str:
-    """Three transactional producers and a plain one, taking turns; every third transaction is aborted."""
+    """A topic written in turns by three transactional producers and a plain one. Every third transaction is aborted."""
     topic = admin.create("interleaved", 2)
     plain = Writer(servers)
     writers = [Writer(servers, transactional_id=unique("tx"), compression_codec="lz4") for _ in range(3)]
@@ -38,7 +38,7 @@ def interleaved(admin: Admin, servers: str) -> str:
             else:
                 writer.producer.commit_transaction(60)
     for partition in (0, 1):
-        admin.wait_end(topic, 144 + 36, partition)  # with a marker for each transaction
+        admin.wait_end(topic, 144 + 36, partition)  # including a marker for each transaction
     return topic
 
 
@@ -46,7 +46,7 @@ def interleaved(admin: Admin, servers: str) -> str:
 def test_interleaved_transactions_are_read_as_confluent_kafka_reads_them(
     make: MakeConsumer, interleaved: str, servers: str, level: str
 ) -> None:
-    # Small fetches, so that transactions begin in one answer and end in another.
+    # Small fetches, so that transactions span several responses.
     consumer = assigned(
         make, servers, interleaved, 2, isolation_level=level, max_partition_fetch_bytes=700, max_poll_records=7
     )
@@ -59,7 +59,7 @@ def test_interleaved_transactions_are_read_as_confluent_kafka_reads_them(
 def test_markers_move_the_position_and_can_be_committed(
     make: MakeConsumer, admin: Admin, servers: str, level: str
 ) -> None:
-    """A log that ends in markers and aborted records is read to its very end."""
+    """A log that ends with aborted records and markers is read to its end."""
     topic = admin.create("markers")
     tp = TopicPartition(topic, 0)
     writer = Writer(servers, transactional_id=unique("tx"))
@@ -90,7 +90,7 @@ def test_read_committed_stops_before_an_open_transaction(make: MakeConsumer, adm
     writer.producer.begin_transaction()
     writer.send(topic, numbered(5, start=5))
     writer.flush()
-    write(servers, topic, numbered(5, start=10))  # not of the transaction, but behind its beginning
+    write(servers, topic, numbered(5, start=10))  # not part of the transaction, but after its first record
 
     committed = assigned(make, servers, topic, isolation_level="read_committed")
     everything = assigned(make, servers, topic)
