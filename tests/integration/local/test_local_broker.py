@@ -1,4 +1,4 @@
-"""LocalBroker against the real thing: it starts, survives, and leaves nothing behind."""
+"""LocalBroker with real Kafka: it starts, survives faults, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def create_topic(cluster: LocalBroker, topic: str, partitions: int = 1, replicas
 
 
 def produce(cluster: LocalBroker, topic: str, values: list[bytes]) -> None:
-    # Idempotent: what is tried again, because a leader was killed, must not come twice or after its successor.
+    # Idempotent: retries after a killed leader must neither duplicate nor reorder records.
     producer = Producer(cluster.client_config | {"acks": "all", "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value)
@@ -59,7 +59,7 @@ def metadata(cluster: LocalBroker) -> ClusterMetadata:
 
 
 def leader_of(cluster: LocalBroker, topic: str) -> int:
-    """Any broker may be asked; it hears of a new topic a moment later than the controller."""
+    """The leader according to any broker, which learns about a new topic a moment after the controller."""
     admin = AdminClient(cluster.client_config)
     found = -1
 
@@ -74,7 +74,7 @@ def leader_of(cluster: LocalBroker, topic: str) -> int:
 
 
 def replicas(cluster: LocalBroker, topic: str) -> list[int]:
-    """How many each partition has, as the broker that happens to be asked knows it."""
+    """The number of replicas of each partition, according to any broker."""
     found = metadata(cluster).topics.get(topic)
     return [] if found is None else [len(partition.replicas) for partition in found.partitions.values()]
 
@@ -88,7 +88,7 @@ class TestOneBroker:
         assert read(broker, "in-and-out", 1000) == values
 
     def test_a_local_broker_has_the_feature_levels_of_its_release(self, broker: LocalBroker) -> None:
-        """The copied bootstrap checkpoint does what `kafka-storage format` does: share groups, transactions v2."""
+        """The copied bootstrap checkpoint works like `kafka-storage format`: share groups, transactions v2."""
         done = broker.run_tool(
             "org.apache.kafka.tools.FeatureCommand",
             *("--bootstrap-server", broker.bootstrap_servers, "describe"),
@@ -135,7 +135,7 @@ class TestOneBroker:
     def test_a_free_port_taken_at_the_last_moment_is_replaced_by_another(
         self, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        """Free when we look, taken when Kafka binds: with free ports it tries others."""
+        """A port may be free when it is chosen and taken when Kafka binds it. LocalBroker then tries other ports."""
         from headrace.local import broker as module
 
         taken = int(broker.bootstrap_servers.rpartition(":")[2])
@@ -150,7 +150,7 @@ class TestOneBroker:
         with LocalBroker(data_dir=tmp_path) as other:
             assert other.address(1) != broker.address(1)
         assert offered[0] == [taken]
-        assert len(offered) >= 4, "for clients and controllers, twice at least"
+        assert len(offered) >= 4, "ports for clients and controllers, at least twice"
 
     def test_a_failed_start_shows_the_log_and_leaves_no_process(self, tmp_path: Path) -> None:
         log = tmp_path / "kafka.log"
@@ -243,7 +243,9 @@ class TestThreeBrokers:
         kafka.restart(leader)
         assert kafka.live_brokers == (1, 2, 3)
         assert kafka.pid(leader) != pid
-        assert eventually(lambda: sorted(metadata(kafka).brokers) == [1, 2, 3]), "the others hear of it a moment later"
+        assert eventually(lambda: sorted(metadata(kafka).brokers) == [1, 2, 3]), (
+            "the other brokers learn about it a moment later"
+        )
 
     @pytest.mark.soak
     def test_a_broker_that_stops_gracefully_hands_its_partitions_over(self, kafka: LocalBroker) -> None:
@@ -266,7 +268,7 @@ class TestThreeBrokers:
 
     @pytest.mark.soak
     def test_a_cluster_without_a_quorum_still_stops(self, kafka: LocalBroker) -> None:
-        """The last test of the class: two killed, one paused, and kept data, for which an orderly stop is tried."""
+        """The last test of the class: two brokers are killed, one is paused. With kept data, a clean stop is tried."""
         kafka.kill(1)
         kafka.kill(2)
         kafka.restart(1, 2)
@@ -304,7 +306,7 @@ class TestNoOrphans:
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
     def test_no_broker_is_left_when_its_parent_is_signalled(self, number: signal.Signals) -> None:
-        process, data, pids = self.run("cluster.start()", "time.sleep(600)")  # until it is signalled
+        process, data, pids = self.run("cluster.start()", "time.sleep(600)")  # until a signal
         assert data.exists()
         assert all(is_running(pid) for pid in pids)
         process.send_signal(number)
@@ -321,7 +323,7 @@ class TestNoOrphans:
         assert not data.exists()
 
     def test_no_broker_is_left_by_ctrl_c_in_a_with_statement(self) -> None:
-        """SIGINT goes to the terminal's whole process group: the brokers are not in it and are stopped by us."""
+        """SIGINT goes to the terminal's process group. The brokers are not in it; LocalBroker stops them."""
         program = """
             import os, signal, time
             from headrace.local import LocalBroker
@@ -352,7 +354,7 @@ class TestNoOrphans:
         process.kill()
         process.communicate(timeout=90)
         assert eventually(lambda: not brokers_below(tmp_path))
-        with LocalBroker(2, data_dir=tmp_path) as again:  # and the directory is usable afterwards
+        with LocalBroker(2, data_dir=tmp_path) as again:  # the directory stays usable
             produce(again, "t", [b"x"])
 
     def test_a_forked_child_neither_stops_nor_uses_its_parent_s_broker(self, broker: LocalBroker) -> None:
@@ -369,7 +371,7 @@ class TestNoOrphans:
 
 
 class TestDownload:
-    """With a cache of its own; the Maven repository is asked by the first test only."""
+    """With a separate cache. Only the first test uses the Maven repository."""
 
     INSTALL = """
         import sys

@@ -1,4 +1,4 @@
-"""The local broker on disks that are full or cannot be written to."""
+"""LocalBroker on full and read-only disks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture
 def mount() -> Iterator[Callable[[str], Path]]:
-    """Mount a file system in memory with the given options, where we may. Not in `tmp_path`: if the run is killed, it
-    stays mounted, and later runs could not remove the directories of that run."""
+    """Mount an in-memory file system with the given options, if permitted. Not in `tmp_path`: after a killed test run
+    it stays mounted, and later runs could not remove the directories of that run."""
     where = Path(tempfile.mkdtemp(prefix="headrace-disk-"))
 
     def make(options: str) -> Path:
