@@ -1,4 +1,4 @@
-"""Questions about logs and topics, and metrics."""
+"""Offset and topic queries, and metrics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_offsets_for_times_are_the_first_at_or_after_them(make: MakeConsumer, to
 
     assert at(0) == (0, TIMES[0])
     assert at(TIMES[0]) == (0, TIMES[0])
-    assert at(TIMES[0] + 1) == (1, TIMES[1]), "the first in the log, not the closest in time"
+    assert at(TIMES[0] + 1) == (1, TIMES[1]), "the first record in the log, not the closest in time"
     assert at(TIMES[1] + 1) == (3, TIMES[3])
     assert at(TIMES[3] + 1) is None
     assert consumer.offsets_for_times({tp: 0, empty: 0})[empty] is None

@@ -1,4 +1,4 @@
-"""Where a consumer reads: assign, seek, pause, and the reset policy where nothing else says it."""
+"""Positions: assign, seek, pause, and the reset policy for partitions without a position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.harness.waiting import wait_for
 
 @pytest.fixture(scope="module")
 def topic(admin: Admin, servers: str) -> str:
-    """Three partitions with the values 0 to 99 at the offsets 0 to 99."""
+    """Three partitions with the values 0 to 99 at offsets 0 to 99."""
     return numbered_topic(servers, admin.create("positions", 3), 3, 100)
 
 
@@ -36,7 +36,7 @@ def test_assign_replaces_the_partitions_that_are_read(make: MakeConsumer, topic:
     before = consumer.position(second)
     assert before > 0
 
-    consumer.assign([(topic, 1), (topic, 2)])  # plain tuples do
+    consumer.assign([(topic, 1), (topic, 2)])  # plain tuples are accepted
     assert consumer.assignment() == {second, third}
     assert consumer.position(second) == before, "a partition that stays keeps its position"
     assert {record.partition for record in poll_until(consumer, 200 - before)} == {1, 2}
@@ -44,7 +44,7 @@ def test_assign_replaces_the_partitions_that_are_read(make: MakeConsumer, topic:
         consumer.position(first)
 
     consumer.assign([first])
-    assert offsets(consumer, 1)[0] == 0, "one that was given up starts anew"
+    assert offsets(consumer, 1)[0] == 0, "an unassigned partition loses its position"
 
     consumer.unsubscribe()
     assert consumer.assignment() == set()
@@ -104,7 +104,7 @@ def test_paused_partitions_are_not_read_until_they_are_resumed(make: MakeConsume
     assert consumer.paused() == set()
     assert offsets(consumer, 100 - held) == list(range(held, 100))
 
-    # A seek goes through a pause.
+    # A seek works while paused.
     consumer.pause([first])
     consumer.seek(first, 90)
     consumer.seek_to_beginning([second])
@@ -171,9 +171,9 @@ def test_an_offset_outside_of_the_log_without_a_reset_policy_raises(
     deadline = time.monotonic() + 60
     while len(beside) < 10:
         assert time.monotonic() < deadline
-        with contextlib.suppress(OffsetOutOfRangeError):  # a poll that comes before the other's records are there
+        with contextlib.suppress(OffsetOutOfRangeError):  # raised by a poll before the other partition's records arrive
             beside += [record.offset for record in consumer.poll(1)]
-    assert beside == list(range(90, 100)), "the other partition is read all the same"
+    assert beside == list(range(90, 100)), "the other partition is consumed nevertheless"
     for _ in range(2):
         with pytest.raises(OffsetOutOfRangeError, match="5000") as caught:
             consumer.poll(60)
@@ -185,7 +185,7 @@ def test_an_offset_outside_of_the_log_without_a_reset_policy_raises(
 def test_a_reset_by_duration_starts_at_the_first_record_within_it(
     make: MakeConsumer, admin: Admin, servers: str
 ) -> None:
-    """From the first record of the last two hours on; from the end, where none is as young."""
+    """The position is the first record of the last two hours, or the log end if there is none."""
     topic = admin.create("durations", 2)
     now = int(time.time() * 1000)
     ages = [10 * 3600, 5 * 3600, 3600, 60, 1]
@@ -206,7 +206,7 @@ def test_all_records_of_all_assigned_partitions_are_returned(make: MakeConsumer,
 
 
 def test_a_seek_drops_responses_that_are_under_way(make_sync: MakeConsumer, admin: Admin, servers: str) -> None:
-    """Answers that nobody wants any more give their memory back, and only once: else two answers would share it."""
+    """Dropped responses release their memory exactly once; otherwise two responses would share it."""
     topic = admin.create("restless", 2)
     for partition in range(2):
         write(servers, topic, numbered(8000, partition, size=1000))
