@@ -1,4 +1,4 @@
-"""run() on threads and as tasks: each test here is run with both."""
+"""Fixtures for run(): each test runs with threads and with tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topic for dead letters, without run(): who may write when, and that its producer ends."""
+"""The dead letter topic without run(): writes before and after close(), and the end of its producer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_the_producer_of_dead_letters_ends_after_the_last_one(servers: str, admin: Admin) -> None:
-    """Also if close() comes before: it does not wait, and loses nothing."""
+    """close() may come earlier: it does not wait, and no dead letter is lost."""
     topic, before = admin.create("letters"), set(threading.enumerate())
     letters = letters_to(topic, servers)
     writes = [write(letters, number) for number in range(50)]

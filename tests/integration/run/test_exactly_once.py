@@ -1,4 +1,4 @@
-"""run() with a producer: what is consumed and what is written commit together."""
+"""run() with a producer: consumed offsets and outputs are committed together."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_dead_letter_is_part_of_the_transaction(kind: Kind, admin: Admin, serv
 
 
 def test_outputs_of_a_run_that_failed_are_written_by_the_next_one(kind: Kind, admin: Admin, servers: str) -> None:
-    """The first output of the second half is for a topic that cannot be."""
+    """The outputs of the second half are too large in the first run."""
     source, target = filled(admin, servers, 1, 100), admin.create("copies")
     consumer = kind.member(servers, unique("g"), source, enable_auto_commit=False)
     producer = transactional(kind, servers)
@@ -128,7 +128,7 @@ def test_outputs_of_a_run_that_failed_are_written_by_the_next_one(kind: Kind, ad
 
 
 def test_nothing_is_lost_or_doubled_when_members_are_killed(admin: Admin, servers: str, way: dict[str, Any]) -> None:
-    """Two members; one of them is killed under a running producer, again and again."""
+    """Two members, one of which is killed repeatedly while records are written."""
     source, target, group = admin.create("numbers", PARTITIONS), admin.create("copies", 2), unique("g")
     settings = [f"{name.replace('_', '.')}={value}" for name, value in way.items()]
     if "group.protocol=consumer" in settings:
@@ -145,7 +145,7 @@ def test_nothing_is_lost_or_doubled_when_members_are_killed(admin: Admin, server
     def end(member: Child) -> None:
         member.kill()
         for _ in member.lines():
-            pass  # until it is gone
+            pass  # until the process ends
         member.process.close()
 
     members = [start(0), start(1)]

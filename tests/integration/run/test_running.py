@@ -1,4 +1,4 @@
-"""run() against the broker, on threads and as tasks: order, retries, dead letters, bounds, hand-overs."""
+"""run() with a broker, on threads and as tasks: order, retries, dead letters, limits, rebalances."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from support.harness.waiting import wait_for
 
 PARTITIONS = 6
 PATIENT = 30.0
-"""Seconds of a session that a busy machine does not end."""
+"""A session timeout in seconds that is long enough on a busy machine."""
 
 
-# -- order, failures, bounds -----------------------------------------------------------------------------------------
+# -- order, failures, limits -----------------------------------------------------------------------------------------
 
 KEYS = 10_000
 ROUNDS = 2
@@ -33,7 +33,7 @@ ROUNDS = 2
 
 @pytest.fixture(scope="module")
 def many_keys(admin: Admin, servers: str) -> str:
-    """Every key a few times, its records numbered."""
+    """A topic with a few numbered records of each key."""
     topic = admin.create("keys", PARTITIONS)
     write(
         servers,
@@ -43,16 +43,16 @@ def many_keys(admin: Admin, servers: str) -> str:
             for number in range(ROUNDS)
             for key in range(KEYS)
         ),
-        enable_idempotence=True,  # or a batch that is sent again changes the order
+        enable_idempotence=True,  # a retried batch must not change the order
     )
     return topic
 
 
 def test_run_keeps_the_order_of_ten_thousand_keys(kind: Kind, admin: Admin, servers: str, many_keys: str) -> None:
-    """Of some keys the first attempts fail, of others all."""
+    """For some keys the first attempts fail, for others all attempts."""
     letters, group = admin.create("letters"), unique("g")
     guard = threading.Lock()
-    order: dict[bytes, list[tuple[int, int]]] = defaultdict(list)  # of each key: offsets, and the numbers in them
+    order: dict[bytes, list[tuple[int, int]]] = defaultdict(list)  # offsets and numbers by key
     attempts: Counter[tuple[bytes, bytes]] = Counter()
     running: set[bytes] = set()
     most = 0
@@ -139,8 +139,8 @@ def _check_letters(servers: str, letters: str, topic: str, group: str, count: in
 
 
 def test_a_slow_partition_does_not_block_the_others_in_run(kind: Kind, servers: str, many_keys: str) -> None:
-    """In order by partition, the first of one takes long. What the others have is handled meanwhile, within the bounds;
-    what the user has paused stays so."""
+    """With order=partition, records of one partition are slow. Records of the others are handled meanwhile, within the
+    limits, and partitions that the user has paused stay paused."""
     consumer = kind.member(servers, unique("g"), many_keys)
     slow, paused = TopicPartition(many_keys, 0), TopicPartition(many_keys, 1)
     others = consumer.end_offsets([(many_keys, number) for number in range(PARTITIONS)])
@@ -165,7 +165,7 @@ def test_a_slow_partition_does_not_block_the_others_in_run(kind: Kind, servers: 
         **until(consumer, enough, seen),
     )
     assert sum(started[number] for number in range(2, PARTITIONS)) == free
-    assert started[0] < others[slow] / 2, "it was not slow"
+    assert started[0] < others[slow] / 2, "the partition was not slow"
     assert max(it.in_flight for it in seen) <= 300
     assert consumer.paused() == {paused}
     assert started[1] < others[paused]
@@ -173,7 +173,7 @@ def test_a_slow_partition_does_not_block_the_others_in_run(kind: Kind, servers: 
 
 
 def test_run_polls_at_a_limited_rate_while_max_in_flight_is_reached(kind: Kind, servers: str, many_keys: str) -> None:
-    """Polls go on, for the group, but not one after the other."""
+    """Polls continue, to keep the membership, but at a limited rate."""
     consumer = kind.member(servers, unique("g"), many_keys)
     polls: list[int] = []
 
@@ -189,7 +189,7 @@ def test_run_polls_at_a_limited_rate_while_max_in_flight_is_reached(kind: Kind, 
     assert 5 < polls[-1] - polls[0] < 40 * progress.seconds + 40
 
 
-# -- hand-overs ------------------------------------------------------------------------------------------------------
+# -- rebalances ------------------------------------------------------------------------------------------------------
 
 COUNT = 150
 
@@ -204,7 +204,7 @@ def topic(admin: Admin, servers: str) -> str:
 def test_partitions_move_between_runs_without_repeats(
     kind: Kind, servers: str, topic: str, way: str, auto_commit: bool
 ) -> None:
-    """A second member comes while the first works, and goes before the end."""
+    """A second member joins while the first works, and leaves before the end."""
     group, total = unique("g"), PARTITIONS * COUNT
     settings = with_session(servers, group, WAYS[way], PATIENT)
     guard = threading.Lock()
@@ -213,7 +213,7 @@ def test_partitions_move_between_runs_without_repeats(
     dice = random.Random(5)
 
     def seconds(_: Record) -> float:
-        # The first one takes its time until the other is there: on a busy machine nothing would be left for it.
+        # The first member is slow until the second has joined, so that records are left for it.
         return 0.3 if by["first"] > 50 and not by["second"] else dice.random() * 0.02
 
     def start(name: str, is_enough: Callable[[], bool]) -> Future[Any]:
@@ -246,8 +246,8 @@ def test_partitions_move_between_runs_without_repeats(
 def test_work_on_a_lost_partition_is_dropped_and_repeated_by_the_next_owner(
     kind: Kind, servers: str, topic: str
 ) -> None:
-    """Work that takes longer than the group waits for: it goes on, but counts for nothing; others do it again. Its
-    partition is lost, or given up if the call was stuck for that long before."""
+    """Work that outlasts max.poll.interval.ms continues, but its result is dropped, and the next owner repeats it. The
+    partition is lost, or revoked if the call was already stuck for that long."""
     group, total = unique("g"), PARTITIONS * COUNT
     settings = {**WAYS["eager"], "session_timeout_ms": 1500}
     listener = RecordingListener()
@@ -285,7 +285,7 @@ def test_work_on_a_lost_partition_is_dropped_and_repeated_by_the_next_owner(
     figures = stuck.result(DEADLINE + 5)
     is_over.set()
     assert figures.handled == 0
-    assert figures.running + figures.stuck == len(began), "one place, and it was taken until the time was over"
+    assert figures.running + figures.stuck == len(began), "the only slot stays occupied until the end"
     assert figures.dropped > 0
     other.result(DEADLINE + 5)
     assert len(handled) == total

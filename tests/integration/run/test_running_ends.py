@@ -1,4 +1,4 @@
-"""How run() ends: failures that it cannot go on after, wakeups, cancellations, signals. What is done is committed."""
+"""How run() ends: fatal failures, wakeups, cancellation, signals. Done records are committed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def done(consumer: AnyConsumer, topic: str) -> set[tuple[int, int]]:
 
 
 def test_a_stop_iteration_of_a_handler_is_raised_as_it_is(servers: str, topic: str) -> None:
-    """A generator cannot raise one, and run() is written with them. (Nor can a coroutine: AsyncConsumer.run().)"""
+    """run() is built on generators, which cannot raise StopIteration. (Nor can coroutines: AsyncConsumer.run().)"""
     with Consumer(
         bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest", commit_mode="done"
     ) as consumer:
@@ -47,7 +47,7 @@ def test_a_stop_iteration_of_a_handler_is_raised_as_it_is(servers: str, topic: s
 
 
 def test_without_a_dead_letter_topic_a_failure_ends_run(kind: Kind, servers: str, topic: str) -> None:
-    """When what runs has ended, and is committed. Nothing is skipped: the next run begins with it."""
+    """It ends after running handlers are done and committed. The failed record is not skipped: the next run gets it."""
     group, failing = unique("g"), (3, 40)
     consumer = kind.member(servers, group, topic)
     handled: list[tuple[int, int]] = []
@@ -84,7 +84,7 @@ def test_without_a_dead_letter_topic_a_failure_ends_run(kind: Kind, servers: str
 
 
 def test_records_that_run_did_not_handle_are_not_in_flight_after_it(kind: Kind, servers: str, topic: str) -> None:
-    """Else close(drain=…) would wait for work that nobody has."""
+    """Otherwise close(drain=…) would wait for records that are not being handled."""
     consumer = kind.member(servers, unique("g"), topic)
     handled: list[tuple[int, int]] = []
     progress = consumer.run(
@@ -92,20 +92,20 @@ def test_records_that_run_did_not_handle_are_not_in_flight_after_it(kind: Kind, 
         order="none",
         **until(consumer, lambda it: it.handled > 20),
     )
-    assert progress.in_flight, "else nothing is left"
+    assert progress.in_flight, "no unhandled records are left to test"
     assert consumer.in_flight() == {}
     consumer.commit()
     assert done(consumer, topic) == set(handled)
 
 
 class Interrupted(BaseException):
-    """As KeyboardInterrupt is."""
+    """Like KeyboardInterrupt."""
 
 
 def test_after_a_second_interrupt_of_run_unhandled_records_are_delivered_again(
     kind: Kind, servers: str, topic: str
 ) -> None:
-    """It does not wait for the work under way, nor for the last commit."""
+    """run() waits neither for running handlers nor for the last commit."""
     consumer = kind.member(servers, unique("g"), topic)
     handled: set[tuple[int, int]] = set()
     is_slow = True
@@ -136,7 +136,7 @@ def test_after_a_second_interrupt_of_run_unhandled_records_are_delivered_again(
 def test_an_interrupt_between_the_steps_of_run_loses_nothing(
     kind: Kind, servers: str, topic: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With records that were polled and not looked at yet, or partitions that are silent for the length of a poll."""
+    """For example with records that were polled but not scheduled yet, or partitions that are blocked during a poll."""
     consumer = kind.member(servers, unique("g"), topic)
     handled: set[tuple[int, int]] = set()
     original = getattr(ConsumerRun, step)
@@ -154,12 +154,12 @@ def test_an_interrupt_between_the_steps_of_run_loses_nothing(
         consumer.run(kind.handler(lambda _: 0.001, lambda record: handled.add((record.partition, record.offset))))
     deadline = time.monotonic() + DEADLINE
     while len(handled) < PARTITIONS * COUNT:
-        assert time.monotonic() < deadline, "what was delivered does not come again"
+        assert time.monotonic() < deadline, "unhandled records did not come again"
         handled |= {(record.partition, record.offset) for record in consumer.poll(1.0)}
 
 
 def test_a_dead_letter_function_gets_records_that_keep_failing(kind: Kind, servers: str, topic: str) -> None:
-    """It is tried again like a handler, and run() ends with what it raises at last."""
+    """It is retried like a handler, and run() raises its last error."""
     consumer = kind.member(servers, unique("g"), topic)
     buried: list[tuple[int, str]] = []
     handled: list[int] = []
@@ -178,7 +178,7 @@ def test_a_dead_letter_function_gets_records_that_keep_failing(kind: Kind, serve
         buried.append((record.offset, str(error)))
 
     async def keep_dead_letter_soon(record: Record, error: BaseException) -> None:
-        await asyncio.sleep(0)  # it really awaits something
+        await asyncio.sleep(0)  # a real suspension
         keep_dead_letter(record, error)
 
     with pytest.raises(OSError, match="full"):
@@ -224,7 +224,7 @@ def test_run_refuses_missing_subscriptions_and_wrong_options(kind: Kind, servers
 
 
 def test_a_run_on_threads_refuses_coroutines(servers: str, topic: str) -> None:
-    """A coroutine that nobody awaits would count as work that is done."""
+    """A coroutine that is never awaited would count as done."""
 
     async def handler(record: Record) -> None: ...
 
@@ -239,7 +239,7 @@ def test_a_run_on_threads_refuses_coroutines(servers: str, topic: str) -> None:
 
 
 def test_a_cancelled_run_finishes_and_commits_started_records(servers: str, topic: str) -> None:
-    """And says so: run() raises CancelledError, when what was begun is done and committed."""
+    """run() raises CancelledError after started records are done and committed."""
     started: list[tuple[int, int]] = []
     handled: list[tuple[int, int]] = []
     kind = Kind("async")
@@ -251,7 +251,7 @@ def test_a_cancelled_run_finishes_and_commits_started_records(servers: str, topi
         async def handler(record: Record) -> None:
             started.append((record.partition, record.offset))
             begun.set()
-            await asyncio.sleep(0.05)  # the work: others begin meanwhile
+            await asyncio.sleep(0.05)  # simulated work, during which other handlers start
             handled.append((record.partition, record.offset))
 
         task = asyncio.create_task(consumer._consumer.run(handler))

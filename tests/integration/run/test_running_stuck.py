@@ -1,4 +1,4 @@
-"""run() with handlers that do not end: timeouts, dead letters, and partitions that are given up."""
+"""run() with handlers that do not return: timeouts, dead letters, and released partitions."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def partition_and_offset_of(record: Record) -> PartitionAndOffset:
 
 
 class Handling:
-    """Handlers that do not end for some records, until `let_go`: threads that wait, and coroutines that wait or, if
-    they are `stubborn`, refuse to be cancelled."""
+    """Handlers that do not return for some records until `let_go`. Threads block; coroutines wait and, if `stubborn`,
+    ignore cancellation."""
 
     def __init__(
         self, kind: Kind, is_stuck: Callable[[PartitionAndOffset, int], bool], *, stubborn: bool = False
@@ -62,7 +62,7 @@ class Handling:
         return self._plain if self._kind.name == "sync" else self._coroutine
 
     def let_go(self) -> None:
-        """Coroutines end when their loop runs again: until they do, it is run."""
+        """Release the handlers. Coroutines can only end while their loop runs, so run it until they do."""
         self._free.set()
         for consumer in self._kind.made:
             if self._kind.name == "async" and not consumer._loop.is_closed() and not consumer._loop.is_running():
@@ -100,7 +100,7 @@ class Handling:
         try:
             while is_stuck and not self._free.is_set():
                 try:
-                    await asyncio.sleep(0.02)  # stuck: a handler that looks for its end, and survives being cancelled
+                    await asyncio.sleep(0.02)  # a stuck handler that polls for its release and may ignore cancellation
                 except asyncio.CancelledError:
                     if not self._is_stubborn:
                         raise
@@ -111,7 +111,7 @@ class Handling:
 def test_a_handler_past_its_timeout_is_retried(
     kind: Kind, servers: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A coroutine at once. Of a thread the record waits until the call has ended, and only its key waits with it."""
+    """A coroutine is cancelled and retried at once. On a thread, the record and its key wait until the call returns."""
     caplog.set_level(logging.WARNING, "headrace")
     consumer = kind.member(servers, unique("g"), topic)
     work = Handling(kind, lambda at, call: at == BAD and call == 1)
@@ -135,7 +135,7 @@ def test_a_handler_past_its_timeout_is_retried(
         assert max(it.stuck for it in seen) == 1
     report = next(each.getMessage() for each in caplog.records if f"{topic}-1, offset 4" in each.getMessage())
     assert "timeout" in report
-    assert __file__ in report, "where the handler is"
+    assert __file__ in report, "the report must show where the handler is"
     assert ("_free.wait" if kind.name == "sync" else "asyncio.sleep") in report
 
 
@@ -143,7 +143,7 @@ def test_a_handler_past_its_timeout_is_retried(
 def test_a_record_whose_handler_never_returns_becomes_a_dead_letter(
     kind: Kind, servers: str, topic: str, stubborn: bool
 ) -> None:
-    """And run() ends without waiting for it; its late result changes nothing."""
+    """run() ends without waiting for the call; its late result is ignored."""
     consumer = kind.member(servers, unique("g"), topic)
     work = Handling(kind, lambda at, _: at == BAD, stubborn=stubborn)
     buried: list[tuple[PartitionAndOffset, BaseException]] = []
@@ -167,10 +167,10 @@ def test_a_record_whose_handler_never_returns_becomes_a_dead_letter(
     assert isinstance(error, TimeoutError)
     assert str(error) == f"{topic}-1, offset 4: the handler did not return within 0.3 s (timeout)"
     can_be_stopped = kind.name == "async" and not stubborn
-    assert work.calls[BAD] == (2 if can_be_stopped else 1), "not twice at a time"
+    assert work.calls[BAD] == (2 if can_be_stopped else 1), "no second call while the first one runs"
     assert work.at_once == 1
     assert progress.stuck == (not can_be_stopped)
-    assert progress.seconds < 25, "it waited for it"
+    assert progress.seconds < 25, "run() waited for the stuck call"
     assert len(committed_offsets(consumer, topic, PARTITIONS, COUNT)) == TOTAL
     work.let_go()
     began = time.monotonic()
@@ -181,7 +181,7 @@ def test_a_record_whose_handler_never_returns_becomes_a_dead_letter(
 def test_without_a_dead_letter_topic_a_handler_that_never_returns_ends_run(
     kind: Kind, servers: str, topic: str
 ) -> None:
-    """Nothing is skipped: the next run begins with it."""
+    """The record is not skipped: the next run gets it."""
     consumer = kind.member(servers, unique("g"), topic)
     work = Handling(kind, lambda at, _: at == BAD, stubborn=True)
     with pytest.raises(TimeoutError, match=rf"{topic}-1, offset 4: the handler did not return within 0\.2 s"):
@@ -200,7 +200,7 @@ def test_without_a_dead_letter_topic_a_handler_that_never_returns_ends_run(
 
 
 def test_run_raises_when_too_many_handlers_never_return(kind: Kind, servers: str, topic: str) -> None:
-    """Each gets a place of its own for as long as there are not too many of them."""
+    """Stuck calls do not count towards the concurrency, until there are too many of them."""
     consumer = kind.member(servers, unique("g"), topic)
     work = Handling(kind, lambda *_: True, stubborn=True)
     try:
@@ -228,7 +228,7 @@ INTERVAL = 2.0
 def test_a_stuck_handler_s_partition_moves_to_another_member(
     kind: Kind, admin: Admin, servers: str, way: str, auto_commit: bool
 ) -> None:
-    """Nobody asks for it back: the member leaves, in order, and the other takes over. Then it comes back."""
+    """The group requests no revoke: the member leaves properly, and the other one takes over. Then it rejoins."""
     topic, group, listener = admin.create("given-up", PARTITIONS), unique("g"), RecordingListener()
     everything = {(number, offset) for number in range(PARTITIONS) for offset in range(COUNT)}
     work = Handling(kind, lambda at, _: at[1] == 4, stubborn=True)
@@ -254,7 +254,7 @@ def test_a_stuck_handler_s_partition_moves_to_another_member(
     took = start(second, kind.handler(lambda _: None, take), lambda _: is_over.is_set())
     try:
         wait_for(
-            "partitions for both",
+            "partitions of both members",
             lambda: (mine := owned(kind, first)) and (rest := owned(kind, second)) and len(mine | rest) == PARTITIONS,
         )
         for number in range(PARTITIONS):
@@ -264,9 +264,9 @@ def test_a_stuck_handler_s_partition_moves_to_another_member(
         is_over.set()
         work.let_go()
         took.result(DEADLINE + 5)
-    assert work.calls.total() > work.handled.total(), "nothing was stuck"
-    assert set(work.calls.values()) == {1}, "it came back before the other had taken over"
-    assert "lost" not in listener.kinds(), "it left in order"
+    assert work.calls.total() > work.handled.total(), "no handler was stuck"
+    assert set(work.calls.values()) == {1}, "it rejoined before the other member had taken over"
+    assert "lost" not in listener.kinds(), "it must leave properly"
     assert work.handled + other == Counter(everything)
     assert progress.handled == work.handled.total()
     assert first.subscription() == {topic}
@@ -280,7 +280,7 @@ def owned(kind: Kind, consumer: Any) -> set[Any]:
 def test_run_can_be_ended_while_its_consumer_has_left_the_group(
     kind: Kind, servers: str, topic: str, caplog: pytest.LogCaptureFixture, ends_by: str
 ) -> None:
-    """And the consumer is subscribed afterwards, as it was."""
+    """The consumer keeps its subscription."""
     caplog.set_level(logging.WARNING, "headrace")
     listener = RecordingListener()
     work = Handling(kind, lambda at, call: at == BAD and call == 1, stubborn=True)
@@ -311,7 +311,7 @@ def test_run_can_be_ended_while_its_consumer_has_left_the_group(
 
 
 def test_only_the_revoked_partition_of_stuck_handlers_is_given_up(kind: Kind, servers: str, topic: str) -> None:
-    """The group asks for it while its handler is stuck: this member stays, and keeps the others."""
+    """The group revokes a partition while its handler is stuck: the member stays and keeps its other partitions."""
     group, listener = unique("g"), RecordingListener()
     work = Handling(kind, lambda at, _: at[1] == 0, stubborn=True)
     settings = WAYS["cooperative"]
@@ -337,7 +337,7 @@ def test_only_the_revoked_partition_of_stuck_handlers_is_given_up(kind: Kind, se
     try:
         assert took.result(DEADLINE + 5).handled >= COUNT
         (gone,) = [partitions for kind, partitions in listener.changes() if kind != "assigned"][:1]
-        assert len(gone) == 1, "more than the group asked for"
+        assert len(gone) == 1, "more partitions than the group requested"
     finally:
         is_over.set()
         work.let_go()
