@@ -1,4 +1,4 @@
-"""The broker that the pages talk of."""
+"""The broker that the documentation uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TOPICS = ("orders", "refunds", "readings", "mails", "orders-failed", "orders.fa
 
 @pytest.fixture(scope="session")
 def documented(servers: str, admin: Admin) -> str:
-    """A broker with their topics."""
+    """The address of a broker with the documented topics."""
     for topic in _TOPICS:
         admin.create(topic, 3, name=topic)
         write(servers, topic, [Outgoing(b'{"amount": %d}' % n, b"key-%d" % (n % 7), n % 3) for n in range(60)])

@@ -1,9 +1,9 @@
-"""Every Python block of README.md and docs/ runs, against a real broker; every `headrace` command in them makes sense.
+"""Every Python block in README.md and docs/ runs with a real broker; every `headrace` command there is valid.
 
-A block runs as it is written: only addresses are replaced, no setting is added or changed. A block that does not end by
-itself is ended when it has polled a few times; one that defines tests has them called. What a block takes for granted
-(`consumer`, `work`) is what the text around it says. Blocks that need Spark are run by `test_docs_spark.py`, those of
-the page about security with a broker that has users and certificates.
+A block runs as written: only addresses are replaced, no setting is added or changed. A block that does not end by
+itself is stopped after a few polls; tests that a block defines are called. Names that a block assumes (`consumer`,
+`work`) are defined according to the text around it. `test_docs_spark.py` runs the blocks that need Spark; those of the
+security page run with a broker that has users and certificates.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def blocks(*kinds: str) -> Iterator[Block]:
 
 
 class Enough(Exception):
-    """The block has shown what it does."""
+    """Stops a block that does not end by itself."""
 
 
 @pytest.fixture
 def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Polls that end what would go on for ever, and runs that are woken after a second."""
+    """Limit the number of polls, and wake run() after a second."""
 
     def counted(kind: type, poll: Any) -> Any:
         left = {}
@@ -105,12 +105,12 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _polled(kind: type) -> str:
-    """What poll() and an iteration call."""
+    """The method that both poll() and an iteration call."""
     return "_poll" if hasattr(kind, "_poll") else "poll"
 
 
 class Running:
-    """True a few times."""
+    """True for the first few checks."""
 
     def __init__(self) -> None:
         self.left = _POLLS
@@ -121,7 +121,7 @@ class Running:
 
 
 def taken_for_granted(block: Block, servers: str) -> dict[str, Any]:
-    """What a block uses and does not define, by the page that it is on."""
+    """The names that a block uses without defining them."""
     done: list[Any] = []
     names: dict[str, Any] = dict.fromkeys(("work", "handle", "send"), done.append)
     names |= {"charge": lambda key, value: done.append(value), "is_nonsense": lambda value: False}
@@ -140,7 +140,7 @@ def taken_for_granted(block: Block, servers: str) -> dict[str, Any]:
 
 
 def by_itself(block: Block) -> bool:
-    """Whether it runs with a broker and nothing else."""
+    """Whether a block needs only a broker."""
     return not needs_spark(block) and block.page != SECURITY
 
 
@@ -154,7 +154,7 @@ def test_a_documented_python_block_runs_as_written(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # a block sets it
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # a block changes it
     text = block.text.replace("localhost:9092", documented)
     names = taken_for_granted(block, documented)
     given = dict(names)
@@ -176,7 +176,7 @@ def test_a_documented_python_block_runs_as_written(
 def test_a_documented_security_configuration_authenticates(
     block: Block, secured: SecuredBroker, token_server: TokenServer
 ) -> None:
-    """Whoever it makes is let in. Only addresses are others: of the broker, of the CA's file, of the token endpoint."""
+    """The consumer of the block can log in. Only the addresses of broker, CA file and token endpoint are replaced."""
     config = secured.broker.config_of("billing")
     text = block.text.replace("broker1:9093", config["bootstrap.servers"])
     text = text.replace("/etc/kafka/ca.pem", config["ssl.ca.location"])
@@ -205,7 +205,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 def test_a_documented_command_has_valid_options(
     words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its options exist and take what they are given. What it does is tested elsewhere."""
+    """Its options exist and accept their values. Other tests run the commands."""
     monkeypatch.chdir(tmp_path)
     for name in ("checkpoints/orders", "pipelines/traffic", "shop" if "new" not in words else "x"):
         Path(name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Every program in examples/ runs to its end, with less to do than by default, and says what it should."""
+"""Every program in examples/ runs to its end, with less data than by default, and prints the expected lines."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ pytestmark = pytest.mark.timeout(400)
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
-# Arguments, and what the last lines have to say.
+# Arguments, and a text in the last lines of output.
 RUNS = {
     "first_read.py": (("--records", "5000"), "One of them: "),
     "process_orders.py": (("--orders", "2000"), "1,998 handled, 2 to the dead letters"),
     "share_mails.py": (("--mails", "60"), ""),
 }
-# Of these only that they can be loaded: they need what is not here.
+# These are only compiled, since they need services that are not available here.
 _LOADED = {"msk_iam.py"}
 
 

@@ -1,4 +1,4 @@
-"""The README has no figure that the page of benchmarks does not have."""
+"""Every figure in the README is also on the benchmarks page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation builds strictly: every page is reachable, every link leads somewhere."""
+"""The documentation builds in strict mode: every page is reachable, and every link is valid."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The blocks of README.md and docs/ that need Spark, in the session that there is, or a small one.
+"""The blocks of README.md and docs/ that need Spark, in the session of the tests or a small one.
 
-Of a block that has only `.option(…)`s it is seen that the source takes them: what they do takes its time, and is tested
-with the source. Tables of a pipeline are resolved.
+For a block with only `.option(…)` calls, the test checks that the source accepts them; their effect is tested with the
+source. Tables of a pipeline are resolved.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 class Defined(GraphElementRegistry):
-    """What a pipeline's definitions are."""
+    """Collects the flows of a pipeline."""
 
     def __init__(self) -> None:
         self.flows: list[Flow] = []
@@ -49,7 +49,7 @@ class Defined(GraphElementRegistry):
 
 
 class Options(dict[str, str]):
-    """As a reader collects them."""
+    """Collects options like a reader."""
 
     def option(self, name: str, value: str) -> Options:
         self[name] = value
@@ -110,7 +110,7 @@ LISTENER = next(block for block in blocks("python") if "StreamingQueryListener" 
 def test_the_documented_listener_prints_lags_and_raises_nothing(
     options: dict[str, str], documented: str, session: Any, tmp_path: Path
 ) -> None:
-    """It hears of every progress, also before anything is planned, and of a batch that is run again."""
+    """It gets every progress event, also before the first batch is planned and for a batch that is run again."""
     shown: list[Any] = []
     errors: list[BaseException] = []
     names: dict[str, Any] = {"spark": session, "print": shown.append}
@@ -139,11 +139,11 @@ def test_the_documented_listener_prints_lags_and_raises_nothing(
                 query.stop()
             assert query.exception() is None
             assert errors == []
-            assert shown, "the listener has printed lags"
+            assert shown, "the listener printed no lags"
             commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
             if number == 0 and commits:
-                assert all(shown), "also before anything is planned"
-                commits[-1].unlink()  # so this batch is run again
+                assert all(shown), "lags before the first batch is planned"
+                commits[-1].unlink()  # so that this batch is run again
                 commits[-1].with_name(f".{commits[-1].name}.crc").unlink()
                 shown.clear()
     finally:
