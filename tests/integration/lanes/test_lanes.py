@@ -1,4 +1,4 @@
-"""KIP-333 against the broker: a live lane at the end of the log, and beside it what was missed."""
+"""KIP-333 with a broker: a live lane at the end of the log, and a backlog lane for missed records."""
 
 from __future__ import annotations
 
@@ -42,10 +42,12 @@ def test_the_proposal_s_example_is_read_in_two_lanes(make: MakeConsumer, servers
     assert second.position(tp) == 120
     one, two = both_logs(servers, group, tp)
     assert one is not None
-    assert (one.offset, open_ranges(one), two) == (120, [(70, 120)], None), "the token, before a record is handed out"
+    assert (one.offset, open_ranges(one), two) == (120, [(70, 120)], None), (
+        "the token is committed before a record is delivered"
+    )
     assert second.committed([tp])[tp].offset == 70
     grow(servers, tp, 125, 120)
-    wait_for("both lanes have records", lambda: _full(second, 50, 5))
+    wait_for("records of both lanes", lambda: _full(second, 50, 5))
     seen = poll_until(second, 5 + 30)
     assert offsets(seen, "live") == list(range(120, 125))
     assert offsets(seen, "backlog")[:15] == list(range(70, 85))
@@ -56,7 +58,7 @@ def test_the_proposal_s_example_is_read_in_two_lanes(make: MakeConsumer, servers
     assert two is not None
     reached = 70 + len(offsets(seen, "backlog"))
     assert (one.offset, open_ranges(one), two.offset, two.token) == (125, [(70, 120)], reached, one.token)
-    assert second.committed([tp])[tp].offset == reached, "all before it is done"
+    assert second.committed([tp])[tp].offset == reached, "all records before it are done"
     assert second.position(tp) == 125
 
     seen += poll_until(second, 55 - len(seen))
@@ -64,7 +66,9 @@ def test_the_proposal_s_example_is_read_in_two_lanes(make: MakeConsumer, servers
     grow(servers, tp, 140, 125)
     seen += poll_until(second, 15)
     second.commit()
-    assert both_logs(servers, group, tp) == (CommitMark(140, OffsetSet(140)), None), "worked off, and forgotten"
+    assert both_logs(servers, group, tp) == (CommitMark(140, OffsetSet(140)), None), (
+        "the backlog is done and its commit deleted"
+    )
     assert second.committed([tp])[tp].offset == 140
     grow(servers, tp, 170, 140)
     assert offsets(poll_until(second, 30), "live") == list(range(140, 170))
@@ -114,7 +118,7 @@ class TestPolls:
         consumer = laned(make, servers, group, tp.topic, max_poll_records=40, parallel_rebalance_backlog_share=0.25)
         assert consumer.position(tp) == 400
         grow(servers, tp, 800, 400)
-        wait_for("both lanes are full", lambda: consumer.poll(0.01, max_records=1) is not None and _full(consumer))
+        wait_for("full lanes", lambda: consumer.poll(0.01, max_records=1) is not None and _full(consumer))
         polls = [consumer.poll(1) for _ in range(8)]
         for records in polls:
             assert len(records) == 40
@@ -128,7 +132,7 @@ class TestPolls:
         consumer = laned(make, servers, group, tp.topic, max_poll_records=1)
         assert consumer.position(tp) == 100
         grow(servers, tp, 200, 100)
-        wait_for("both lanes are full", lambda: _full(consumer, 100, 100))
+        wait_for("full lanes", lambda: _full(consumer, 100, 100))
         lanes = [record.lane for _ in range(40) for record in consumer.poll(1)]
         assert lanes.count("backlog") == 10
         assert lanes.count("live") == 30
@@ -140,7 +144,7 @@ class TestPolls:
         consumer = laned(make, servers, group, tp.topic)
         assert consumer.position(tp) == 10
         grow(servers, tp, 14, 10)
-        wait_for("both lanes have records", lambda: _full(consumer, 10, 4))
+        wait_for("records of both lanes", lambda: _full(consumer, 10, 4))
         taken: list[Record] = []
         for record in consumer:
             taken.append(record)
@@ -191,7 +195,7 @@ class TestQuestions:
         group = behind(servers, tp, 70, 120)
         consumer = laned(make, servers, group, tp.topic)
         assert consumer.position(tp) == 120
-        assert consumer.beginning_offsets([tp]) == {tp: 0}, "nothing was read: the log's own"
+        assert consumer.beginning_offsets([tp]) == {tp: 0}, "nothing was read yet: the log's own offset"
         assert consumer.end_offsets([tp]) == {tp: 120}
         assert len(consumer.poll(60, max_records=10)) == 10
         assert consumer.beginning_offsets([tp]) == {tp: 70}
@@ -213,7 +217,7 @@ class TestQuestions:
         assert figures["partitions"][str(tp)]["lag"] in (0, None)
         backlog = figures["backlog"]
         assert backlog["open"] == 20
-        assert backlog["expected_seconds"] >= 0, "known, and perhaps less than a millisecond"
+        assert backlog["expected_seconds"] >= 0, "known, even if below a millisecond"
         assert backlog["partitions"][str(tp)] == {"position": 100, "open": 20, "ranges": [[70, 120]]}
         poll_until(consumer, 20)
         consumer.commit()

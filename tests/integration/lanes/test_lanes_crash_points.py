@@ -1,8 +1,8 @@
-"""KIP-333 against the broker: crashes at chosen points, and what the next start finds and does.
+"""KIP-333 with a broker: crashes at chosen points, and what the next owner resumes.
 
-Of each partition [0, COMMITTED) is done before, [COMMITTED, END) is what a member misses, and what is written while it
-is there comes to its live lane. It kills itself at the point; more is written; then another one gets the partitions.
-That one must be handed, once, exactly what both logs do not call done, and nothing must be missing.
+In each partition, [0, COMMITTED) is done before and [COMMITTED, END) is the backlog of the first member. Records
+written while it runs come to its live lane. It kills itself at the point, more records are written, and a second member
+gets the partitions. It must get each record that both logs do not mark as done, once, and no record may be missing.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ PARTITIONS = 2
 COMMITTED = 10
 END = 2000
 LIVE = 20
-"""How many records are written to each partition while the first member is there."""
+"""Records written to each partition while the first member runs."""
 MORE = 5
-"""And when it is dead."""
+"""Records written to each partition after its crash."""
 ENOUGH = {"live": 5, "backlog": 12}
-"""What it has got of each lane when it commits."""
+"""Minimum number of records of each lane before its first commit."""
 _WORK = 0.03
-"""Seconds for the few records of a poll: its backlog lasts much longer than what is done meanwhile."""
+"""Seconds of work per poll, so that the backlog outlasts the test."""
 
-# A static member is replaced at once; the other has to be buried.
+# A static member is replaced at once; the other one must be removed from the group.
 LONE = {
     "static": {"group_instance_id": "one", "session_timeout_ms": 30_000},
     "consumer": WAYS["consumer"],
@@ -50,7 +50,7 @@ LONE = {
 
 
 class CrashTest:
-    """A topic, a group, and who reads it."""
+    """A topic, a group and its members."""
 
     def __init__(self, admin: Admin, settings: dict[str, Any]) -> None:
         self.servers = admin.bootstrap_servers
@@ -71,9 +71,9 @@ class CrashTest:
             somebody.commit({TopicPartition(self.topic, p): COMMITTED for p in range(PARTITIONS)})
 
     def write(self, count: int) -> None:
-        """To each partition."""
+        """Write `count` records to each partition."""
         for partition in range(PARTITIONS):
-            # In order, whatever happens: a record's number is its offset.
+            # Idempotent, since a record's value must be its offset.
             write(self.servers, self.topic, numbered(count, partition, self.end), enable_idempotence=True)
         self.end += count
 
@@ -81,7 +81,7 @@ class CrashTest:
         return self.members.start(settings=self.settings, work=_WORK, before_commit=ENOUGH, **plan)
 
     def wait_in_two_lanes(self, member: LaneMember) -> None:
-        """The tokens of all partitions are committed, and something was handed out."""
+        """Wait until the tokens of all partitions are committed and backlog records were delivered."""
         self.members.wait("a backlog", lambda: member.handed.get("backlog"))
         wait_for("all tokens", self._has_all_tokens, every=0.2)
 
@@ -90,7 +90,7 @@ class CrashTest:
         return all((mark := logs.first(p)) is not None and mark.token for p in range(PARTITIONS))
 
     def start_half_way(self, **plan: Any) -> LaneMember:
-        """A member that has worked off a part of its backlog, committed that, got more, and then rests."""
+        """A member that has committed a part of its backlog, got more records, and then paused."""
         member = self.start(rests=True, **plan)
         self.wait_in_two_lanes(member)
         self.write(LIVE)
@@ -102,7 +102,7 @@ class CrashTest:
         assert f"dies: {point}" in member.other, self.members.report()
 
     def remove_member(self, member: LaneMember) -> None:
-        """From now on others can have what it had."""
+        """Remove the member from the group, so that others get its partitions."""
         if "group_instance_id" not in self.settings:
             remove_member(self.servers, self.group, member.name)
 
@@ -110,12 +110,12 @@ class CrashTest:
         return Logs(lane_commits(self.servers, self.group))
 
     def history(self) -> tuple[list[LaneCommit], dict[int, OffsetSet]]:
-        """All commits of the members that were killed, and what was done before them."""
+        """All commits of the killed members, and the offsets done before them."""
         done = dict.fromkeys(range(PARTITIONS), OffsetSet(COMMITTED))
         return [each for each in lane_commits(self.servers, self.group) if each.at <= self.crashed_at], done
 
     def next_start(self, consumer: AnyConsumer) -> None:
-        """Another member gets exactly what is open; then both logs are plain again."""
+        """Another member gets exactly the open offsets; then both logs have plain commits again."""
         self.crashed_at = milliseconds()
         logs = self.logs()
         open_before = {p: set(_offsets(logs.done(p).open(0, self.end))) for p in range(PARTITIONS)}
@@ -126,19 +126,19 @@ class CrashTest:
                 got[record.partition].append(record.offset)
             return sum(map(len, got.values())) >= sum(map(len, open_before.values()))
 
-        wait_for("all that is open", is_all_there)
+        wait_for("all open offsets", is_all_there)
         assert {p: sorted(offsets) for p, offsets in got.items()} == {p: sorted(it) for p, it in open_before.items()}
         for partition, offsets in open_before.items():
             before = self.members.ledger.handed(partition) | OffsetSet(COMMITTED)
-            assert set(_offsets(before.open(0, self.end))) <= offsets, "something is committed and was not handed out"
+            assert set(_offsets(before.open(0, self.end))) <= offsets, "a committed record was never delivered"
         consumer.commit()
-        consumer.commit()  # what the first one closed, this one writes as plain offsets
+        consumer.commit()  # the first commit closes the ranges, this one writes plain offsets
         consumer.close()
         assert self.plain_offsets() == dict.fromkeys(range(PARTITIONS), self.end)
         self.members.ledger.check_ownerships()
 
     def plain_offsets(self) -> dict[int, int]:
-        """What any client would find; fails where that is not all."""
+        """The committed offsets that any client would find. Fail if a mark has open ranges."""
         logs, found = self.logs(), {}
         for partition in range(PARTITIONS):
             mark = logs.first(partition)
@@ -148,7 +148,7 @@ class CrashTest:
         return found
 
     def member(self) -> Consumer:
-        """In this process."""
+        """A member in this process."""
         consumer = Consumer(enable_parallel_rebalance=True, **self.settings | {"max_poll_records": 500})
         consumer.subscribe([self.topic])
         return consumer
@@ -158,7 +158,7 @@ def _offsets(ranges: list[tuple[int, int]]) -> list[int]:
     return [offset for start, end in ranges for offset in range(start, end)]
 
 
-# -- alone -----------------------------------------------------------------------------------------------------------
+# -- one member ------------------------------------------------------------------------------------------------------
 
 
 def has_no_token(logs: Logs, partition: int) -> None:
@@ -178,7 +178,7 @@ def has_progress(logs: Logs, partition: int) -> None:
     first, second = logs.first(partition), logs.second(partition)
     assert first is not None
     assert first.offset == END
-    if second is not None:  # of one partition there may be none yet
+    if second is not None:  # one partition may have none yet
         assert second.token == first.token
         assert COMMITTED <= second.offset <= END
 
@@ -223,7 +223,7 @@ def test_a_lone_member_that_crashes_at_any_point_loses_nothing(admin: Admin, way
 
 @pytest.mark.soak
 def test_crashes_with_a_half_worked_off_backlog_lose_nothing(admin: Admin) -> None:
-    """Each leaves a hole of its own above what is left of the one before."""
+    """Each crash leaves another hole above the open rest of the one before."""
 
     def play(way: str) -> None:
         test = CrashTest(admin, LONE[way])
@@ -242,7 +242,7 @@ def test_crashes_with_a_half_worked_off_backlog_lose_nothing(admin: Admin) -> No
     at_once({way: functools.partial(play, way) for way in LONE})
 
 
-# -- in a hand-over --------------------------------------------------------------------------------------------------
+# -- during a revoke -------------------------------------------------------------------------------------------------
 
 HANDING_OVER = ["a revoke is asked for", "before the listener", "before the final commit", "after the final commit"]
 
@@ -250,7 +250,7 @@ HANDING_OVER = ["a revoke is asked for", "before the listener", "before the fina
 @pytest.mark.parametrize("way", list(WAYS))
 def test_crashes_during_a_revoke_in_two_lanes_lose_nothing(admin: Admin, way: str) -> None:
     def play(point: str) -> None:
-        # With auto-commit, which happens only as part of the hand-over.
+        # With auto-commit, which runs only as part of the revoke.
         test = CrashTest(admin, WAYS[way] | {"enable_auto_commit": True, "auto_commit_interval_ms": 600_000})
         with test.members:
             first = test.start_half_way(crash=point)
@@ -267,12 +267,13 @@ def test_crashes_during_a_revoke_in_two_lanes_lose_nothing(admin: Admin, way: st
     at_once({point: functools.partial(play, point) for point in HANDING_OVER})
 
 
-# -- many ------------------------------------------------------------------------------------------------------------
+# -- repeated crashes ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.timeout(300)
 def test_twenty_crashes_in_two_lanes_lose_nothing_and_keep_metadata_small(admin: Admin) -> None:
-    """All with the first one's hole open. What is committed stays small, and the last start gets what is open."""
+    """The first hole stays open through all crashes. Commit metadata stays small, and the last member gets all open
+    offsets."""
     test = CrashTest(admin, LONE["static"])
     lives = [{"live": 3, "backlog": 2}] * 20
     with test.members:
@@ -289,7 +290,7 @@ def test_twenty_crashes_in_two_lanes_lose_nothing_and_keep_metadata_small(admin:
     assert max(len(commit.metadata) for commit in commits) < 400
 
 
-# -- as others see it ------------------------------------------------------------------------------------------------
+# -- other clients ------------------------------------------------------------------------------------------------
 
 
 def test_kafka_consumer_groups_shows_the_commits_of_both_lanes(admin: Admin) -> None:
@@ -317,4 +318,4 @@ def test_kafka_consumer_groups_shows_the_commits_of_both_lanes(admin: Admin) -> 
     for partition in range(PARTITIONS):
         assert shown[test.group].partitions[test.topic, partition].lag == 0
         place = TopicPartition(test.topic, partition)
-        assert commit_of(test.servers, backlog, place) is None, "nothing is left that could look like a lag"
+        assert commit_of(test.servers, backlog, place) is None, "no commit is left that could look like a lag"

@@ -1,4 +1,4 @@
-"""KIP-333: ranges that are open when a partition goes to another member, another client, or another life."""
+"""KIP-333: open ranges when a partition moves to another member, another client, or the same member after a restart."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from support.members.dead_members import remove_member
 
 
 class TestComingAndGoing:
-    """From a consumer without the mode, and back to one."""
+    """Hand-over from a consumer with one lane, and back to one."""
 
     def test_another_client_reads_the_open_offsets_after_close(
         self, make: MakeConsumer, servers: str, tp: TopicPartition
     ) -> None:
-        """Whatever commit is still under way at that end."""
+        """Also with a commit in flight when the consumer closes."""
         group = behind(servers, tp, 70, 120)
         consumer = two_lane_member(make, servers, group, tp.topic, max_poll_records=20)
         assert offsets(poll_until(consumer, 20), "backlog") == list(range(70, 90))
@@ -115,7 +115,7 @@ class TestGroups:
         first.commit()
         second = two_lane_member(make_sync, servers, group, topic, way)
         pair = [first, second]
-        first.pause(places)  # so that what it has not committed does not come twice
+        first.pause(places)  # so that no uncommitted records are repeated
         poll = poll_all(pair, fully_assigned(pair, 2))
         seen += poll
         moved = next(iter(second.assignment()))
@@ -152,7 +152,7 @@ class TestGroups:
     def test_a_rolling_change_between_one_lane_and_two_loses_nothing(
         self, make_sync: MakeConsumer, servers: str, tp: TopicPartition, way: str
     ) -> None:
-        """From a member without it to one with it, and back, each joining before the other leaves."""
+        """From a member with one lane to a member with two, and back. Each joins before the other leaves."""
         group = unique("g")
         grow(servers, tp, 100)
         settings = {**WAYS[way], "enable_auto_commit": True, "auto_commit_interval_ms": 20, "max_poll_records": 10}
@@ -170,7 +170,7 @@ class TestGroups:
             last = following
         while set(offsets(seen)) != set(range(160)):
             seen += last.poll(1)
-        assert len(seen) == 160, "nothing twice: each end was orderly"
+        assert len(seen) == 160, "no repeats, since every member was closed properly"
 
     def test_neither_lane_returns_records_of_partitions_whose_revoke_is_delayed(
         self, make_sync: MakeConsumer, servers: str, admin: Admin
@@ -181,7 +181,7 @@ class TestGroups:
             commit_plainly(servers, group, TopicPartition(topic, number), 10)
         first = two_lane_member(make_sync, servers, group, topic, "cooperative", max_poll_records=10)
         poll_all([first], lambda: len(first.assignment()) == 2)
-        first.pause(first.assignment())  # however long it takes, there is something left to be read
+        first.pause(first.assignment())  # keep records unread, however long it takes
         second = two_lane_member(make_sync, servers, group, topic, "cooperative")
         after: list[Record] = []
         while not (asked := first.to_be_revoked_partitions()):

@@ -1,6 +1,6 @@
-"""KIP-333 against the broker: members that are killed at any moment, or sleep too long, while records are written.
+"""KIP-333 with a broker: members that are killed at any moment, or paused too long, while records are written.
 
-`make soak` plays many rounds; ROUNDS and SEED choose others.
+`make soak` runs many rounds; ROUNDS and SEED select others.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def test_two_lane_members_killed_at_random_moments_lose_nothing(admin: Admin) ->
 
 
 class _Rounds:
-    """One group, of one or two members at a time."""
+    """One group with one or two members at a time."""
 
     def __init__(self, admin: Admin, way: str) -> None:
         self._servers = admin.bootstrap_servers
         self._topic = admin.create(f"killed-{way}", PARTITIONS)
         self._group = unique("g")
-        # One that dies while it joins cannot be buried: there is nobody yet. It may hold the others up that long.
+        # A process that dies while joining is no member yet and cannot be removed. It delays the others that long.
         self._settings = with_session(self._servers, self._group, WAYS[way], _SESSION)
         self._chance = random.Random(f"{SEED} {way}")
         self._members = LaneMembers(self._topic)
         self._alive: list[LaneMember] = []
 
     def play(self) -> None:
-        # Idempotent: a retry on a busy machine must not change the order, for a record's number is its offset.
+        # Idempotent: a retry must not change the order, since a record's value is its offset.
         settings = {"limit": 1_000_000, "each_time": 3, "enable_idempotence": True}
         with SteadyWriter(self._servers, self._topic, PARTITIONS, **settings) as writer, self._members:
             for _ in range(ROUNDS):
@@ -61,7 +61,7 @@ class _Rounds:
             ends = {partition: end for (_, partition), end in writer.finish().items()}
             ledger = self._members.ledger
             self._members.wait("all was handed out", lambda: not ledger.missing(ends))
-            # Perhaps to one that is dead: then it has to come again.
+            # A record may have gone to a dead member; then it must be delivered again.
             wait_for("all is done or in hand", lambda: self._nothing_is_left([*self._alive, last], ends), every=0.2)
             self._members.stop(*self._alive, last)
         commits = lane_commits(self._servers, self._group)
@@ -73,11 +73,11 @@ class _Rounds:
         logs = Logs(commits)
         for partition, end in ends.items():
             assert logs.first(partition) == CommitMark(end, OffsetSet(end)), (
-                "any other client would find all of it done"
+                "any other client must find everything done"
             )
 
     def _nothing_is_left(self, members: list[LaneMember], ends: Mapping[int, int]) -> bool:
-        """For the owners to read: an orderly end leaves nothing open."""
+        """Whether the owners have read everything, so that a proper close leaves nothing open."""
         logs, names = Logs(lane_commits(self._servers, self._group)), [member.name for member in members]
         ledger = self._members.ledger
         return not any((logs.done(p) | ledger.in_hands(names, p)).open(0, end) for p, end in ends.items())
@@ -98,7 +98,7 @@ class _Rounds:
         self._alive.remove(victim)
 
     def _make_zombie(self, victim: LaneMember) -> None:
-        """It sleeps until others have all partitions, and then goes on as if nothing had happened."""
+        """Pause the member until others own all partitions, then resume it."""
         victim.pause()
         remove_member(self._servers, self._group, victim.name)
         others = [member for member in self._alive if member is not victim] or [self._start("auto")]

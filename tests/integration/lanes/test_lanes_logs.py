@@ -1,4 +1,4 @@
-"""KIP-333: ranges in logs that lose records, are compacted, hold transactions; a lane that fails."""
+"""KIP-333: backlog ranges with deleted records, compaction and transactions, and a failing lane."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class TestLogs:
         grow(servers, tp, 125, 120)
         assert offsets(poll_until(consumer, 5)) == list(range(120, 125))
         wait_for(
-            "it is passed over", lambda: consumer.poll(0.05) is not None and not consumer.metrics()["backlog"]["open"]
+            "the range to be skipped",
+            lambda: consumer.poll(0.05) is not None and not consumer.metrics()["backlog"]["open"],
         )
         consumer.commit()
         assert commit_of(servers, group, tp) == OffsetAndMetadata(125)
@@ -67,7 +68,7 @@ class TestLogs:
         self, make_sync: MakeConsumer, servers: str, admin: Admin, tp: TopicPartition
     ) -> None:
         group = behind(servers, tp, 70, 120)
-        # It must not make the topic itself, by asking for it.
+        # Its metadata requests must not create the topic.
         mine = {"metadata_max_age_ms": 200, "max_poll_records": 10, "allow_auto_create_topics": False}
         consumer = laned(make_sync, servers, group, tp.topic, **mine)
         assert len(consumer.poll(60)) == 10
@@ -79,7 +80,7 @@ class TestLogs:
         while 6 not in offsets(seen, "live"):
             seen += consumer.poll(1)
         assert offsets(seen, "live") == list(range(7))
-        wait_for("nothing is open", lambda: not consumer.metrics()["backlog"]["open"])
+        wait_for("an empty backlog", lambda: not consumer.metrics()["backlog"]["open"])
 
     def test_a_failed_backlog_lane_resumes_from_its_last_commit(
         self, make_sync: MakeConsumer, servers: str, tp: TopicPartition, monkeypatch: pytest.MonkeyPatch
@@ -105,7 +106,7 @@ class TestLogs:
             with backlog.lock:
                 return bool(backlog.assignment.state(tp).position.offset == 20)
 
-        wait_for("the lane is back", is_back)
+        wait_for("the lane to resume", is_back)
         seen = poll_until(consumer, 90)
         assert offsets(seen, "backlog") == list(range(20, 100))
         assert offsets(seen, "live") == list(range(100, 110))
@@ -157,8 +158,8 @@ class TestLogs:
     def test_explicit_commits_close_a_range_that_ends_in_a_marker_or_aborted_records(
         self, make: MakeConsumer, servers: str, tp: TopicPartition, last: str, way: str
     ) -> None:
-        """The last offsets of the range are a transaction's marker, or aborted records as well: no user can commit
-        behind them. Nor can another client tell, so an orderly end must leave an offset behind them."""
+        """The range ends with a transaction marker, or with aborted records and a marker. No user can commit an offset
+        after them, and another client cannot know, so a proper close must commit the offset after them."""
         group = unique("g")
         writer = Writer(servers, transactional_id=unique("tx"))
         for turn in range(2):
@@ -173,9 +174,11 @@ class TestLogs:
         backlog = poll_until(consumer, 5 if last == "aborted" else 15)
         grow(servers, tp, 40, 22)
         live = poll_until(consumer, 18)
-        wait_for("all is passed", lambda: not len(consumer.poll(0.02)) and not consumer.metrics()["backlog"]["open"])
+        wait_for(
+            "the end of the range", lambda: not len(consumer.poll(0.02)) and not consumer.metrics()["backlog"]["open"]
+        )
         if way == "close":
-            consumer.commit({tp: live[-1].offset + 1})  # before the range: it may not have been passed by then
+            consumer.commit({tp: live[-1].offset + 1})  # the live commit comes before that of the range
         for record in (backlog[-1], live[-1]):
             if way == "commit_async":
                 results: list[HeadraceError | None] = []
@@ -185,7 +188,7 @@ class TestLogs:
             elif way == "commit" or record is backlog[-1]:
                 consumer.commit({tp: record.offset + 1})
         if way != "close":
-            assert commit_of(servers, group, tp) == OffsetAndMetadata(40), "plain: nothing is open"
+            assert commit_of(servers, group, tp) == OffsetAndMetadata(40), "a plain commit without open ranges"
         consumer.close()
         grow(servers, tp, 41, 40)
         assert read_by_confluent(servers, group, tp, 1) == [40]
@@ -210,7 +213,7 @@ class TestLogs:
         while consumer.metrics()["backlog"]["open"]:
             seen += consumer.poll(0.2)
         expected = {row.offset for row in oracle_rows(servers, topic) if 10 <= row.offset < end}
-        assert expected <= set(offsets(seen, "backlog")), "the cleaner may be at work still"
+        assert expected <= set(offsets(seen, "backlog")), "the cleaner may still be running"
         for record in seen:
             consumer.done(record)
         consumer.commit()

@@ -1,5 +1,5 @@
 """KIP-333's own trigger: a consumer stalls for longer than max.poll.interval.ms, leaves its group, and rejoins it in
-the same process. Its live lane starts at the end of the log, and its backlog lane has exactly what was missed."""
+the same process. Its live lane starts at the end of the log, and its backlog lane has exactly the missed records."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def way(request: pytest.FixtureRequest) -> str:
 
 
 def stalling(servers: str, group: str, way: str, second: float) -> dict[str, Any]:
-    """Settings of a member that may not be away for longer than a second."""
+    """Settings of a member that must poll every `second` seconds."""
     return {**with_session(servers, group, WAYS[way], second), "max_poll_interval_ms": round(1000 * second)}
 
 
 def has_left(consumer: AnyConsumer) -> bool:
-    """In the background: no poll has noticed."""
+    """Whether it has left in the background, before any poll."""
     figures = consumer.metrics()["group"]
     return figures["state"] == "beginning" and figures["generation"] < 0
 
@@ -51,7 +51,7 @@ def test_a_lone_member_that_stalled_rejoins_in_two_lanes(
             consumer.commit()
         else:
             consumer.commit({tp: 70})
-        wait_for("it has left", lambda: has_left(consumer))
+        wait_for("the member to leave", lambda: has_left(consumer))
         grow(servers, tp, 120, 80)
 
         seen = poll_all([consumer], lambda: listener.kinds() == ["assigned", "lost", "assigned"])
@@ -75,7 +75,7 @@ def test_a_lone_member_that_stalled_rejoins_in_two_lanes(
 def test_a_member_that_stalled_rejoins_without_repeating_committed_records(
     make_sync: MakeConsumer, servers: str, admin: Admin, way: str
 ) -> None:
-    """The other member reads on while the first one is away, and gives half of it back, with what it has open."""
+    """The other member takes over while the first is away, and later hands back one partition with its open ranges."""
 
     def scenario(second: float) -> None:
         topic, group = admin.create("stalled", 2), unique("g")
@@ -93,10 +93,10 @@ def test_a_member_that_stalled_rejoins_without_repeating_committed_records(
         other.commit()
 
         with Polling(other) as reading:
-            wait_for("its partition is the other's", lambda: has_left(stuck) and mine in other.assignment())
+            wait_for("the partition to move", lambda: has_left(stuck) and mine in other.assignment())
             for tp in places:
                 grow(servers, tp, 90, 60)
-            wait_for("it is read there", lambda: reading.has(mine, 50, 90))
+            wait_for("the other member's reads", lambda: reading.has(mine, 50, 90))
         assert min(reading.offsets(mine)) == 50
         other.commit()
         for tp in places:
@@ -104,7 +104,7 @@ def test_a_member_that_stalled_rejoins_without_repeating_committed_records(
         back = Reader([stuck, other])
         back.until(lambda: stable([stuck, other], 2)() and back.has_all(places, 90, 100))
         again = [each for each in back.seen if each.offset < 90]
-        assert not again, "committed by the other one"
+        assert not again, "the other member committed them"
         for each in (stuck, other):
             each.close()
 
@@ -112,7 +112,7 @@ def test_a_member_that_stalled_rejoins_without_repeating_committed_records(
 
 
 class Reader:
-    """Members that poll in turn, and all that they have read."""
+    """Members that poll in turn, and all their records."""
 
     def __init__(self, members: list[AnyConsumer]) -> None:
         self.members = members
@@ -131,7 +131,7 @@ class Reader:
 
 
 class Polling:
-    """One member that polls on a thread of its own."""
+    """One member that polls on its own thread."""
 
     def __init__(self, consumer: AnyConsumer) -> None:
         self._reader = Reader([consumer])
@@ -142,7 +142,7 @@ class Polling:
     def _run(self) -> None:
         try:
             self._reader.until(self._over.is_set)
-        except BaseException as error:  # noqa: BLE001  # raised where the test is
+        except BaseException as error:  # noqa: BLE001  # the test raises it
             self._errors.append(error)
 
     def offsets(self, tp: TopicPartition) -> set[int]:
