@@ -1,4 +1,4 @@
-"""Logins by Kerberos, against a real server and a broker that asks it. `brokers/kerberos.py` says when they run."""
+"""Kerberos logins with a real Kerberos server and broker. `brokers/kerberos.py` describes the requirements."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def topic(secured: SecuredBroker) -> str:
 
 @pytest.fixture
 def config(secured: SecuredBroker) -> dict[str, Any]:
-    """All but who it is."""
+    """Settings without credentials."""
     return {
         "bootstrap.servers": secured.broker.bootstrap_servers,
         "security.protocol": "SASL_SSL",
@@ -63,7 +63,7 @@ Enter = Callable[[dict[str, str]], None]
 
 @pytest.fixture(autouse=True)
 def enter(kerberos: Kerberos, monkeypatch: pytest.MonkeyPatch) -> Enter:
-    """Changes the environment, which has no ticket and no key at first."""
+    """Sets environment variables. Initially the environment has neither ticket nor key."""
 
     def change(values: dict[str, str]) -> None:
         for name, value in values.items():
@@ -80,21 +80,21 @@ def reads(make: MakeConsumer, topic: str, config: dict[str, Any]) -> None:
 
 
 def ticket_cache(kerberos: Kerberos) -> tuple[str, Any]:
-    """As kinit makes one for admin, and what it holds."""
+    """A ticket cache of admin, like that of kinit, and its credentials."""
     cache = kerberos.file(".ccache")
     store = {"client_keytab": kerberos.keytab("admin"), "ccache": f"FILE:{cache}"}
     credentials = gssapi.Credentials(usage="initiate", store=store)
-    assert credentials.lifetime > 0  # it is when it is asked for that the library gets one
+    assert credentials.lifetime > 0  # the library requests the ticket on this access
     return cache, credentials
 
 
 def keytab_of_both(kerberos: Kerberos) -> str:
-    """Of guest, and then of admin."""
+    """A keytab with guest, then admin."""
     first, second = (Path(kerberos.keytab(name)).read_bytes() for name in ("guest", "admin"))
-    return kerberos.file(".keytab", first + second[2:])  # two bytes tell the format's version
+    return kerberos.file(".keytab", first + second[2:])  # two bytes are the format version
 
 
-# -- right -----------------------------------------------------------------------------------------------------------
+# -- accepted --------------------------------------------------------------------------------------------------------
 
 
 def test_kerberos_authenticates_with_a_keytab_of_the_environment(
@@ -149,7 +149,7 @@ def test_kerberos_authenticates_with_a_java_client_s_settings(
 def test_the_first_principal_of_a_keytab_logs_in_unless_one_is_named(
     make_sync: MakeConsumer, kerberos: Kerberos, config: dict[str, Any], topic: str
 ) -> None:
-    """The first in the keytab, unless one is named: guest, who has no right to anything."""
+    """The first is guest, who has no permissions."""
     consumer = make_sync(config | {"sasl.kerberos.keytab": keytab_of_both(kerberos)})
     consumer.assign([(topic, 0)])
     with pytest.raises(AuthorizationError, match=topic):
@@ -164,15 +164,15 @@ def test_kerberos_logins_and_tickets_are_renewed_before_they_expire(
     caplog: pytest.LogCaptureFixture,
     enter: Enter,
 ) -> None:
-    """A day's ticket, squeezed into the time between two logins."""
+    """Tickets that usually last a day expire between two logins here."""
     enter({"KRB5_CONFIG": kerberos.settings("ticket_lifetime = 2s")})
     del config["auto.offset.reset"]
-    # A file of its own: tickets are kept for a keytab.
+    # A separate file, since tickets are cached by keytab.
     keytab = kerberos.file(".keytab", Path(kerberos.keytab("admin")).read_bytes())
     reads_on(make_async, config | {"sasl.kerberos.keytab": keytab}, steady, caplog)
 
 
-# -- wrong -----------------------------------------------------------------------------------------------------------
+# -- rejected --------------------------------------------------------------------------------------------------------
 
 
 def refusal(make: MakeConsumer, config: dict[str, Any]) -> str:
@@ -246,7 +246,7 @@ def test_an_unreachable_kerberos_server_is_logged_and_retried(
     enter: Enter,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is tried again, and meanwhile nothing else waits: a call ends when its time is up."""
+    """The login is retried in the background, and calls end at their timeout."""
     caplog.set_level(logging.INFO, "headrace")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         enter({"KRB5_CLIENT_KTNAME": kerberos.keytab("admin")})
@@ -257,16 +257,16 @@ def test_an_unreachable_kerberos_server_is_logged_and_retried(
             consumer.list_topics(timeout=0.5)
         assert time.monotonic() - began < 5
     consumer.assign([(topic, 0)])
-    wait_for("its word", lambda: not consumer.poll(0.1) and "Cannot contact any KDC" in caplog.text)
+    wait_for("the log line", lambda: not consumer.poll(0.1) and "Cannot contact any KDC" in caplog.text)
     enter({"KRB5_CONFIG": kerberos.settings()})
     assert len(poll_until(consumer, 50)) == 50
 
 
-# -- what a broker may say -------------------------------------------------------------------------------------------
+# -- exchanges with a broker -----------------------------------------------------------------------------------------
 
 
 def exchange_with(kerberos: Kerberos) -> tuple[Exchange, Any]:
-    """One side of a login as admin, and the broker's, which the library can be as well."""
+    """The client's side of a login as admin, and the broker's side, played by the same library."""
     store = {"keytab": kerberos.keytab("kafka/127.0.0.1")}
     begin = kerberos_exchange(SecuritySettings(sasl_kerberos_keytab=kerberos.keytab("admin")))
     broker = gssapi.SecurityContext(creds=gssapi.Credentials(usage="accept", store=store), usage="accept")

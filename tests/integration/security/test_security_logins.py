@@ -1,4 +1,4 @@
-"""Each way into a secured cluster, with the right credentials and with wrong ones."""
+"""Every way to log in to a secured cluster, with valid and invalid credentials."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refusal(call: Callable[[], object]) -> AuthenticationError:
 
 
 def what_it_tries_again(consumer: AnyConsumer, said: str) -> str:
-    """What a call says when its time is up; on a busy machine a second may be over before the first try is."""
+    """The error of a call that times out. On a busy machine the first attempt may take longer than a second."""
     for timeout in (1, 5, 30):
         with pytest.raises(HeadraceError) as caught:
             consumer.list_topics(timeout=timeout)
@@ -51,7 +51,7 @@ def what_it_tries_again(consumer: AnyConsumer, said: str) -> str:
     return str(caught.value)
 
 
-# -- right -----------------------------------------------------------------------------------------------------------
+# -- accepted --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -87,7 +87,7 @@ def test_a_password_with_every_special_character_authenticates(make_sync: MakeCo
 def test_pkcs12_stores_authenticate(
     make_sync: MakeConsumer, secured: SecuredBroker, topic: str, tmp_path: Path
 ) -> None:
-    """As Spark's connector is configured for mutual TLS."""
+    """The usual configuration of Spark's connector for mutual TLS."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.serialization import pkcs12
@@ -100,7 +100,7 @@ def test_pkcs12_stores_authenticate(
     keystore = pkcs12.serialize_key_and_certificates(b"me", key, own, others, encryption)  # type: ignore[arg-type]
     truststore = pkcs12.serialize_key_and_certificates(None, None, None, others, encryption)
     (tmp_path / "key.p12").write_bytes(keystore)
-    (tmp_path / "trust.jks").write_bytes(truststore)  # Java calls them so, too
+    (tmp_path / "trust.jks").write_bytes(truststore)  # Java uses this name for PKCS12, too
     reads(
         make_sync,
         topic,
@@ -131,7 +131,9 @@ def test_one_token_of_an_endpoint_authenticates_all_connections(
     make: MakeConsumer, secured: SecuredBroker, topic: str, token_server: TokenServer
 ) -> None:
     reads(make, topic, secured.oauth_config | token_server.config)
-    assert token_server.asked == [{"grant_type": "client_credentials", "scope": "kafka"}], "one for all connections"
+    assert token_server.asked == [{"grant_type": "client_credentials", "scope": "kafka"}], (
+        "one token for all connections"
+    )
 
 
 def test_a_java_client_s_settings_of_a_token_endpoint_authenticate(
@@ -159,7 +161,7 @@ def test_a_share_consumer_authenticates(secured: SecuredBroker) -> None:
         consumer.subscribe([topic])
         producer, deadline = secured.producer(), time.monotonic() + 60
         values: list[bytes | None] = []
-        while not values and time.monotonic() < deadline:  # the group begins at the end of when it was made
+        while not values and time.monotonic() < deadline:  # the group starts at the log end of its creation
             producer.produce(topic, b"shared")
             producer.flush(60)
             values = [record.value for record in consumer.poll(0.5)]
@@ -170,7 +172,7 @@ def test_a_share_consumer_authenticates(secured: SecuredBroker) -> None:
 def test_dead_letters_are_written_with_the_consumer_s_login(
     make_sync: MakeConsumer, secured: SecuredBroker, way: str
 ) -> None:
-    """They are written by another client, which gets in as the consumer does."""
+    """Another client writes them, with the login of the consumer."""
     topic, letters = secured.create("orders", 1), secured.create("failed")
     configs = {
         "password": read_properties(secured.broker.client_properties),
@@ -190,7 +192,7 @@ def test_dead_letters_are_written_with_the_consumer_s_login(
     assert (letter.value, dict(letter.headers)["headrace.dlt.topic"]) == (b"0", topic.encode())
 
 
-# -- wrong -----------------------------------------------------------------------------------------------------------
+# -- rejected --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -215,7 +217,7 @@ def test_a_wrong_password_is_sent_once_and_fails_every_call(
         lambda: consumer.commit({(topic, 0): 1}),
     ):
         assert refusal(call).step == "authenticate"
-    wait_for("the broker's word of it", lambda: secured.log().count("Failed authentication") > before)
+    wait_for("the broker's log line", lambda: secured.log().count("Failed authentication") > before)
     assert secured.log().count("Failed authentication") - before == 1
 
 
@@ -276,7 +278,7 @@ def test_a_token_function_that_raises_a_transient_error_is_retried(
 def test_a_token_function_that_calls_sys_exit_raises_authentication_error(
     make: MakeConsumer, secured: SecuredBroker
 ) -> None:
-    """That is no reason to end the event loop, nor for close() to hang, which the fixture calls."""
+    """It must neither end the event loop nor make close() hang, which the fixture calls."""
     consumer = make(secured.oauth_config, sasl_oauthbearer_token_callback=lambda: sys.exit(3))
     error = refusal(lambda: consumer.list_topics(timeout=60))
     assert (error.step, str(error)) == ("token", "sasl.oauthbearer.token.callback failed: SystemExit")

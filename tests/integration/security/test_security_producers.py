@@ -1,4 +1,4 @@
-"""Producers in a secured cluster: each way in, logins that are renewed while records are sent, and missing rights."""
+"""Producers in a secured cluster: every kind of login, renewal while records are sent, and missing ACLs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_a_producer_authenticates_by_every_mechanism(secured: SecuredBroker, way
     else:
         config = secured.broker.config_of("admin", way)
     topic = secured.create("t")
-    large = b"x" * 500_000  # several records of TLS
+    large = b"x" * 500_000  # several TLS records
     with Producer(config) as producer:
         producer.send_all(topic, [b"small", large])
     assert contents(secured, topic, 2) == [b"small", large]
 
 
 def test_records_are_delivered_once_and_in_order_while_the_login_is_renewed(secured: SecuredBroker) -> None:
-    """With requests on their way: those that were held back are sent afterwards."""
+    """Requests are in flight during a renewal; requests that were held back are sent afterwards."""
     topic = secured.create("t")
     until, count = time.monotonic() + 1.5 * SESSION, 0
     with Producer(secured.broker.config_of("admin", "SCRAM-SHA-256"), linger_ms=0, batch_size=200) as producer:

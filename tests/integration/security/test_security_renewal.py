@@ -1,6 +1,6 @@
-"""Logins that last for seconds: renewed on the same connections, without a gap, and no record is lost.
+"""Logins that last for seconds: they are renewed on the same connections, without gaps or lost records.
 
-The broker closes a connection that is used after its login has ended, and counts it. Nothing here may let it.
+The broker closes connections that are used after their login has expired. That must not happen here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def test_a_short_lived_token_is_renewed_without_a_gap(
     steady: tuple[str, list[int]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An hour's lifetime, squeezed."""
+    """Tokens that usually last an hour last for seconds here."""
     server = TokenServer(lifetime=SESSION)
     try:
         reads_on(make_sync, secured.oauth_config | server.config, steady, caplog, server.asked.clear)
@@ -36,10 +36,10 @@ def test_a_short_lived_token_is_renewed_without_a_gap(
 
 
 def test_a_rejected_login_renewal_raises_authentication_error(make_sync: MakeConsumer, secured: SecuredBroker) -> None:
-    """The user is somebody else by then, which a broker does not allow.
+    """The renewal has another user, which a broker rejects.
 
-    On a machine that is busy for as long as a login lasts the connection may be lost: on a new one somebody else is let
-    in, who has no right to the topic. That is tried again.
+    If the machine is busy for as long as a login lasts, the connection may be lost. A new connection accepts the other
+    user, who has no permission for the topic. The scenario is then retried.
     """
     topic = secured.create("revoked", 5)
 

@@ -1,4 +1,4 @@
-"""Rights that are missing are raised now and then, starve nobody, and are noticed when they come back."""
+"""Missing ACLs are raised at a limited rate, do not block other topics, and are noticed once granted."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from support.brokers.admin import unique
 from support.brokers.secured import SecuredBroker
 from support.harness.consumers import AnyConsumer, MakeConsumer
 
-SOON = 30.0  # seconds: far less than a session of a classic member, 45, on a machine that is not overloaded
+SOON = 30.0  # seconds, well below the session timeout of 45 s of a classic member
 PROTOCOLS = ["classic", "consumer"]
 
 
 class Loop:
-    """The loop of a program that catches errors and polls again: what came, what was raised, and when."""
+    """A program's loop that catches errors and polls again. Collects values and errors."""
 
     def __init__(self, consumer: AnyConsumer, *, wait: float = 0.2, rest: float = 0.0) -> None:
         self.consumer, self._wait, self._pause = consumer, wait, rest
@@ -45,14 +45,14 @@ class Loop:
             records = self.consumer.poll(self._wait)
         except AuthorizationError as error:
             self.errors.append(error)
-            time.sleep(self._pause)  # as a loop does that catches the error and tries again
+            time.sleep(self._pause)  # like a program that pauses after an error
         else:
             self.values += [record.value for record in records]
 
 
 @pytest.fixture
 def topic(secured: SecuredBroker) -> str:
-    """One that `reader` may read, with 20 records."""
+    """A topic with 20 records that `reader` may read."""
     name = secured.create("open", 20)
     secured.allow("reader", "topic", name, "read", "describe")
     return name
@@ -69,7 +69,7 @@ def test_a_member_joins_once_its_group_is_authorized(
     loop = Loop(consumer)
     loop.until("the refusal", lambda: bool(loop.errors))
     loop.during(3.0)
-    assert len(loop.errors) == 1, "once, and not again for a while"
+    assert len(loop.errors) == 1, "raised once, and not again for a while"
     assert (loop.errors[0].name, group in str(loop.errors[0])) == ("GROUP_AUTHORIZATION_FAILED", True)
     secured.allow("reader", "group", group, "read")
     loop.until("records", lambda: len(loop.values) >= 20, SOON)
@@ -95,16 +95,16 @@ def test_a_member_rejoins_once_its_group_is_authorized_again(
     loop.until("records", lambda: len(loop.values) >= 20)
     secured.disallow("reader", "group", group)
     loop.until("the refusal", lambda: bool(loop.errors))
-    assert lost == [{TopicPartition(topic, 0)}], "others may be given them"
+    assert lost == [{TopicPartition(topic, 0)}], "other members may get the partitions"
     secured.allow("reader", "group", group, "read")
-    seconds = loop.until("the records again, as nothing was committed", lambda: len(loop.values) >= 40, SOON)
+    seconds = loop.until("the uncommitted records again", lambda: len(loop.values) >= 40, SOON)
     assert seconds < SOON
 
 
 def test_a_denied_classic_member_can_resubscribe_before_its_session_expires(
     make_sync: MakeConsumer, secured: SecuredBroker, topic: str
 ) -> None:
-    """It could not leave: the coordinator would make a new member wait until the old one's session ends."""
+    """It could not leave the group, so a new member would have to wait until the old session expires."""
     group = unique("again")
     secured.allow("reader", "group", group, "read")
     settings: dict[str, Any] = {"group_id": group, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
@@ -144,7 +144,7 @@ def test_a_share_member_joins_once_its_group_is_authorized(secured: SecuredBroke
 def test_denied_topics_do_not_starve_the_others(
     make: MakeConsumer, secured: SecuredBroker, topic: str, protocol: str
 ) -> None:
-    """Whoever rests after an error, as programs do, still gets nearly all polls."""
+    """A program that pauses after each error still gets nearly all polls."""
     group, denied = unique("starving"), [secured.create("denied", 5), secured.create("denied", 5)]
     secured.allow("reader", "group", group, "read")
     consumer = make(
@@ -162,7 +162,7 @@ def test_denied_topics_do_not_starve_the_others(
     loop.during(5.0)
     assert len(loop.errors) - errors <= 2
     for name in denied:
-        assert name in str(loop.errors[-1]), "all are named in one error"
+        assert name in str(loop.errors[-1]), "one error names all topics"
     assert loop.errors[-1].topics == set(denied)
     secured.allow("reader", "topic", denied[0], "read", "describe")
     loop.until("the other topic", lambda: len(loop.values) >= 385, SOON + 30)
@@ -183,7 +183,7 @@ def test_denied_topics_do_not_starve_the_others_of_a_share_group(secured: Secure
             producer.flush(60)
             return b"new" in loop.values
 
-        loop.until("a record of the topic that is allowed", is_read, SOON)
+        loop.until("a record of the allowed topic", is_read, SOON)
         loop.during(3.0)
         assert len(loop.errors) <= 4
 
@@ -191,13 +191,13 @@ def test_denied_topics_do_not_starve_the_others_of_a_share_group(secured: Secure
 def test_denied_partitions_are_read_once_they_are_authorized(
     make_sync: MakeConsumer, secured: SecuredBroker, topic: str
 ) -> None:
-    """Metadata, positions and fetches are refused: whichever it is, once in a while."""
+    """Metadata, position and fetch requests are rejected. Each error is raised at a limited rate."""
     described, hidden = secured.create("described", 5), secured.create("hidden", 5)
     secured.allow("reader", "topic", described, "describe")
     consumer = make_sync(secured.broker.config_of("reader"), auto_offset_reset="earliest")
     consumer.assign([(topic, 0), (described, 0), (hidden, 0)])
     loop = Loop(consumer, wait=0.0)
-    loop.until("all of it", lambda: len(loop.values) >= 20 and {described, hidden} <= seen(loop))
+    loop.until("all records and errors", lambda: len(loop.values) >= 20 and {described, hidden} <= seen(loop))
     errors = len(loop.errors)
     loop.during(5.0)
     assert len(loop.errors) - errors <= 2

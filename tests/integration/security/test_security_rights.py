@@ -1,4 +1,4 @@
-"""What ACLs deny is told as what it is, with its name, and what they allow goes on."""
+"""Errors name denied topics and groups, and allowed topics keep being consumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.harness.shell import headrace
 
 @pytest.fixture(scope="module")
 def open_topic(secured: SecuredBroker) -> str:
-    """One that `reader` may read."""
+    """A topic that `reader` may read."""
     name = secured.create("allowed", 20)
     secured.allow("reader", "topic", name, "read", "describe")
     return name
@@ -37,7 +37,7 @@ def denial(call: Callable[[], object]) -> AuthorizationError:
 
 
 def poll_through(consumer: AnyConsumer, topic: str, count: int) -> tuple[list[Record], list[AuthorizationError]]:
-    """The records of the topic that is allowed, whatever is raised for the other one meanwhile, and that."""
+    """The records of the allowed topic, and the errors raised for the other topic meanwhile."""
     records: list[Record] = []
     errors: list[AuthorizationError] = []
     deadline = time.monotonic() + 60
@@ -63,7 +63,7 @@ def test_a_denied_topic_is_named_and_the_others_are_read(
     producer.produce(open_topic, b"one more")
     producer.flush(60)
     records, _ = poll_through(consumer, open_topic, 1)
-    assert [record.value for record in records] == [b"one more"], "it goes on after the error, too"
+    assert [record.value for record in records] == [b"one more"], "the topic is consumed after the error, too"
     for call in (
         lambda: consumer.end_offsets([(closed_topic, 0)]),
         lambda: consumer.partitions_for_topic(closed_topic),
@@ -74,7 +74,7 @@ def test_a_denied_topic_is_named_and_the_others_are_read(
 def test_a_denied_topic_raises_although_others_have_records(
     make_sync: MakeConsumer, secured: SecuredBroker, open_topic: str, closed_topic: str
 ) -> None:
-    """With a steady stream of them there would never be a poll without."""
+    """Otherwise a steady stream of records would hide the error for ever."""
     consumer = make_sync(secured.broker.config_of("reader"), auto_offset_reset="earliest", max_poll_records=1)
     consumer.assign([(open_topic, 0), (closed_topic, 0)])
     assert closed_topic in str(denial(lambda: consumer.position((closed_topic, 0))))
@@ -83,7 +83,7 @@ def test_a_denied_topic_raises_although_others_have_records(
         assert time.monotonic() < deadline
         consumer.position((open_topic, 0))
     assert closed_topic in str(denial(lambda: consumer.poll(10)))
-    assert len(consumer.poll(10)) == 1, "never twice in a row while there are records"
+    assert len(consumer.poll(10)) == 1, "not twice in a row while there are records"
 
 
 def test_a_denied_topic_of_a_subscription_is_named_and_the_others_are_read(
@@ -123,7 +123,7 @@ def test_a_denied_kip_848_group_is_named(make: MakeConsumer, secured: SecuredBro
 def test_a_denied_group_fails_the_commit_and_not_the_poll(
     make: MakeConsumer, secured: SecuredBroker, open_topic: str
 ) -> None:
-    """A consumer that only seeks needs no right to its group."""
+    """A consumer that only seeks needs no ACL for its group."""
     consumer = make(secured.broker.config_of("reader"), group_id=unique("others"), enable_auto_commit=False)
     consumer.assign([(open_topic, 0)])
     consumer.seek((open_topic, 0), 0)
@@ -158,7 +158,7 @@ def test_a_denied_topic_is_read_once_it_is_authorized(make_sync: MakeConsumer, s
 
 
 def _despite(consumer: AnyConsumer, count: int) -> Iterable[Record]:
-    """The same consumer goes on, though some more polls may tell of the old refusal."""
+    """Poll `count` records and ignore errors from before the ACL was granted."""
     records: list[Record] = []
     deadline = time.monotonic() + 60
     while len(records) < count and time.monotonic() < deadline:
@@ -172,7 +172,7 @@ def _despite(consumer: AnyConsumer, count: int) -> Iterable[Record]:
 def test_the_command_line_names_denied_topics_and_unknown_ages(
     secured: SecuredBroker, closed_topic: str, tmp_path: Path
 ) -> None:
-    """Who watches a group need not be allowed to read its topics; what is denied is not passed over."""
+    """Watching a group does not require reading its topics, and denied topics are reported."""
     seen, group = secured.create("seen", 20), unique("watched")
     secured.allow("reader", "topic", seen, "describe")
     secured.allow("reader", "group", group, "describe")

@@ -1,4 +1,4 @@
-"""Secrets are in no log, error, repr, metric or output. Passwords of users, tokens, secrets of clients, of stores."""
+"""Passwords, tokens, client secrets and store passwords appear in no log, error, repr, metric or output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def everything_of(error: BaseException) -> str:
 
 
 def attempts(secured: SecuredBroker, tokens: TokenServer) -> list[tuple[str, dict[str, Any]]]:
-    """Secrets, and settings with which they are used: rightly, and wrongly."""
+    """Valid and invalid secrets, with settings that use them."""
     plain, scram = (secured.broker.config_of("admin", mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-512"))
     token, wrong_token = unsigned_token("admin"), unsigned_token("nobody", -5)
     oauth = secured.oauth_config
@@ -124,7 +124,7 @@ def test_the_local_broker_shows_no_secret(secured: SecuredBroker) -> None:
 
 
 def test_the_command_line_shows_no_secret(secured: SecuredBroker, topic: str, tmp_path: Path) -> None:
-    """The file of a secured cluster is enough for every command; a mistake in it is told without what stands there."""
+    """Every command works with the properties file of a secured cluster, and errors about it hide its contents."""
     right = secured.broker.client_properties
     text = right.read_text()
     password = secured.broker.client_config["sasl.password"]
@@ -158,7 +158,7 @@ def test_the_command_line_shows_no_secret(secured: SecuredBroker, topic: str, tm
 def test_a_secured_cluster_from_the_command_line_shows_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`headrace up --secure` says where a client's settings are; other commands find them. None of it is printed."""
+    """`headrace up --secure` prints the path of the client settings, which other commands find. It prints no secret."""
     monkeypatch.setenv("HEADRACE_DATA", str(tmp_path))
     monkeypatch.delenv("HEADRACE_BOOTSTRAP", raising=False)
     said = ""
