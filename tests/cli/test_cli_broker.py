@@ -1,4 +1,4 @@
-"""`headrace up`, `down` and `status`, each as a person at a shell would run it."""
+"""`headrace up`, `down` and `status`, run as processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-m", "headrace"]
 
 
 class Shell:
-    """Runs `headrace` with a data directory of its own."""
+    """Runs `headrace` with a separate data directory."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -58,7 +58,7 @@ class Shell:
         return found
 
     def processes(self) -> list[int]:
-        """Whatever runs on the data directory: supervisor, guards, brokers."""
+        """The pids of all processes that use the data directory: supervisor, guards, brokers."""
         return [
             process.pid
             for process in psutil.process_iter(["cmdline", "status"])
@@ -80,7 +80,7 @@ def eventually(condition: Callable[[], bool], within: float = 60.0) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.02)  # between two looks: another process gives no event
+        time.sleep(0.02)  # polling, since another process gives no event
     return True
 
 
@@ -138,7 +138,7 @@ def test_up_status_up_down_and_up_again(headrace: Shell) -> None:
 
     down = headrace("down")
     assert (down.returncode, down.stdout) == (0, "stopped\n")
-    assert eventually(lambda: not headrace.processes()), "the supervisor says goodbye before its process is gone"
+    assert eventually(lambda: not headrace.processes()), "the supervisor reports its end before its process exits"
     assert headrace.status() == {name: ([] if name == "brokers" else None) for name in status} | {"state": "stopped"}
     assert headrace("down").stdout == "nothing is running\n"
 
@@ -193,7 +193,7 @@ def test_a_killed_broker_is_told(headrace: Shell) -> None:
     Path(crashed["data_dir"]).rmdir()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C", "the terminal is closed"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C", "closed terminal"])
 def test_up_in_the_foreground_runs_until_it_is_signalled(headrace: Shell, number: signal.Signals) -> None:
     process = headrace.start("up", "--port", "0", "--ephemeral", "--foreground")
     assert process.stdout is not None
@@ -214,7 +214,7 @@ def test_ctrl_c_while_a_broker_starts_leaves_nothing_running(headrace: Shell) ->
         assert eventually(lambda: len(headrace.processes()) > 1)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=90)
-        if headrace.status()["state"] == "running":  # it was up before the signal came
+        if headrace.status()["state"] == "running":  # it was running before the signal came
             headrace("down")
             return False
         assert process.returncode == 130

@@ -1,4 +1,4 @@
-"""The demos in their shortest form: the whole run, its table and its picture."""
+"""The demos in their shortest form: the whole run, its table and its chart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.soak  # processes that are killed when they have committed: not to be hurried
+@pytest.mark.soak  # it kills processes after they have committed, which takes time
 def test_demo_crash_compares_and_draws_two_restarts(
     servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +60,7 @@ def test_demo_rebalance_compares_and_draws_two_members(
     for left in (2, 1, 0):
         done = headrace("demo", "rebalance", "-b", servers, "--png", str(picture))
         shares = [int(share) for share in re.findall(r"(\d+)%$", done.text, re.MULTILINE)]
-        # A broker that stops for a second stops all that is measured here.
+        # A broker that pauses for a second spoils the measurement.
         if (len(shares) == 2 and shares[0] < shares[1]) or not left:
             break
     assert done.code == 0, done.err
@@ -90,7 +90,7 @@ def test_rebalance_shows_the_rate_live_also_while_a_listener_keeps_the_member(
     assert any(rate for text, rate in shown if text == "one member reads twelve partitions")
     assert len(during) >= 3
     if not deferred:
-        assert during[-1] == 0, "it reads nothing while the listener waits"
+        assert during[-1] == 0, "the member reads nothing while the listener waits"
 
 
 def test_the_live_rate_of_rebalance_is_that_of_six_partitions_before_and_during_the_revoke() -> None:

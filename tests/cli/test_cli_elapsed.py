@@ -1,4 +1,4 @@
-"""What `headrace run` shows while Spark runs: the stage, and the seconds since its start."""
+"""`headrace run` shows the stage and its elapsed seconds while Spark runs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from headrace.cli.run import follow
 from headrace.local.process import GuardedProcess
 from support.harness.terminal import terminal
 
-# In place of Spark: two stages, and a message between them that must not be taken for markup.
+# Replaces Spark: two stages, and a message between them that must not be interpreted as markup.
 STAGES = """
 import json, sys, time
 with open(sys.argv[1], "a", buffering=1) as events:
     print(json.dumps({"stage": "starting Spark"}), file=events)
-    time.sleep(2.2)  # the seconds that are shown
+    time.sleep(2.2)  # the elapsed seconds
     line = json.dumps({"message": "Flow [/x] is RUNNING\\nmore"})
-    print(line[:9], end="", file=events, flush=True)  # a line may be read before all of it is written
-    time.sleep(0.3)  # half a line is read meanwhile
+    print(line[:9], end="", file=events, flush=True)  # a line may be read before it is complete
+    time.sleep(0.3)  # time to read half a line
     print(line[9:], file=events)
-    time.sleep(1.0)  # the seconds that are shown
+    time.sleep(1.0)  # the elapsed seconds
     print(json.dumps({"stage": "running the flows"}), file=events)
 """
 

@@ -1,4 +1,4 @@
-"""`headrace lag`, against the real broker: groups, lanes, share groups, checkpoints."""
+"""`headrace lag` with a real broker: groups, lanes, share groups, checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.harness.waiting import wait_for
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that takes its time does not keep the age of a record to itself."""
+    """Wait long enough for a slow broker to return the age of a record."""
     monkeypatch.setattr(lag_queries, "_LOOK_FOR", 60.0)
 
 
@@ -41,7 +41,7 @@ def lag(servers: str, *args: str) -> Any:
 
 @pytest.fixture(scope="module")
 def behind(servers: str, admin: Admin) -> tuple[str, str]:
-    """A group and its topic: 20 records in each partition, 20 and 5 of them committed; an hour old."""
+    """A group and its topic: 20 records per partition, an hour old, with 20 and 5 of them committed."""
     topic, group = admin.create("behind", 2), unique("lagging")
     at = round(time.time() * 1000) - 3_600_000
     for partition in (0, 1):
@@ -55,7 +55,7 @@ def test_lag_of_a_group_has_its_records_and_their_age(servers: str, behind: tupl
     done = headrace("lag", "-b", servers, "-g", group)
     assert (done.code, done.err) == (0, "")
     head, *rows = done.text.splitlines()
-    # An hour old, but for five seconds, when it was written: some time before now.
+    # The record was an hour minus five seconds old when it was written, and some time has passed.
     age = re.fullmatch(rf"{group}: 15 records, the oldest (59 min 5\d s|1 h( \d min)?) old", head)
     assert age is not None, head
     assert [row.split() for row in rows] == [
@@ -104,7 +104,7 @@ def test_lag_lists_owned_partitions_with_and_without_a_commit(servers: str, admi
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_members_with_one_client_id_are_told_apart(servers: str, admin: Admin, protocol: str) -> None:
-    """As two queries of Spark on one driver have it that are in one group."""
+    """For example two Spark queries of one group on one driver."""
     topic, group = admin.create("shared", 2), unique("queries")
     settings = {"bootstrap_servers": servers, "group_id": group, "client_id": "query", "group_protocol": protocol}
     with Consumer(**settings) as one, Consumer(**settings) as two:
@@ -183,7 +183,7 @@ def test_a_watch_fits_on_a_small_terminal(servers: str, admin: Admin) -> None:
 
 
 def test_lag_of_a_group_with_two_lanes_counts_both(servers: str, admin: Admin, make_sync: Any) -> None:
-    """KIP-333: the group's own log is at the live end, the backlog is in the other one."""
+    """KIP-333: the group's own commit log has the live offset, the second log the backlog."""
     tp, group = TopicPartition(admin.create("lanes"), 0), unique("laned")
     write(servers, tp.topic, numbered(10))
     commit(servers, group, {tp: 0})
@@ -213,15 +213,15 @@ def test_lag_of_a_share_group_is_what_its_broker_reports(servers: str, admin: Ad
         consumer.poll(0.1)
         return headrace("lag", "-b", servers, "-g", group).code == 0
 
-    wait_for("the member has its partition", is_known)
+    wait_for("the member's partition", is_known)
     (row,) = lag(servers, "-g", group)["partitions"]
-    assert (row["end"], row["lag"]) == (0, 0), "a member that was given nothing yet waits for nothing"
+    assert (row["end"], row["lag"]) == (0, 0), "an empty topic has no lag"
     put(servers, topic, numbered(10), linger_ms=0, batch_num_messages=1)
     records = poll_some(consumer)
     consumer.commit()
     found = lag(servers, "-g", group)
     (row,) = found["partitions"]
-    # The brokers move the group's start by and by; what is done beyond it is in their count.
+    # The brokers move the group's start offset with a delay, but count all acknowledged records.
     assert (row["end"], row["lag"]) == (10, 10 - len(records))
     assert row["next"] <= len(records)
     assert row["seconds"] < 60
@@ -249,12 +249,12 @@ def test_lag_of_a_spark_checkpoint_counts_from_the_last_committed_batch(
     assert (found["group"], found["lag"]) == (str(path), 18)
     assert [it["owner"] for it in found["partitions"]] == [None, None]
     assert [(it["next"], it["lag"]) for it in found["partitions"]] == [(18, 2), (4, 16)]
-    # A pipeline's storage has several of them.
+    # A pipeline's storage has several checkpoints.
     checkpoint(tmp_path / "storage" / "other" / "0", {0: {topic: {"0": 10}}}, committed=0)
     both = lag(servers, str(tmp_path))
     assert both["lag"] == 10 + 16
     assert [it["owner"] for it in both["partitions"]] == ["storage/other/0", "query"], (
-        "the slower one of each partition"
+        "the slower query of each partition"
     )
     assert headrace("lag", "-b", servers, str(path), "--threshold", "17").code == 3
     path = checkpoint(tmp_path / "beyond", {0: {topic: {"0": 500}}}, committed=0)

@@ -1,4 +1,4 @@
-"""`headrace run` and `headrace new`: the pipeline's tables are what plain Python makes of the same sample."""
+"""`headrace run` and `headrace new`: the pipeline's tables equal those that plain Python computes from the sample."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIRST, MORE = 6_000, 1_500
 
 
 def expected(count: int) -> tuple[Counter[str], dict[tuple[str, datetime], list[dict[str, Any]]]]:
-    """Reasons of what is rejected, and what is not by road and minute: without Spark, and without its rules."""
+    """The reasons of rejected readings, and all others by road and minute, computed without Spark and its rules."""
     sample = runpy.run_path(str(ROOT / "pipelines" / "traffic" / "sample.py"))
     reasons: Counter[str] = Counter()
     minutes = defaultdict(list)
@@ -125,7 +125,7 @@ def test_the_traffic_pipeline_fills_its_tables(tmp_path: Path, monkeypatch: pyte
 
 
 def expected_alerts(readings: list[dict[str, Any]], threshold: float) -> dict[tuple[str, datetime], float]:
-    """The congestion of each road in each minute in which it becomes congested."""
+    """The congestion of each road, for each minute in which it becomes congested."""
     by_minute: dict[tuple[str, datetime], list[float]] = defaultdict(list)
     for reading in readings:
         minute = datetime.fromisoformat(reading["at"]).replace(second=0, microsecond=0)
@@ -163,14 +163,14 @@ def test_the_traffic_pipeline_writes_each_alert_once(tmp_path: Path, servers: st
                     valid.append(reading)
     found = [json.loads(row.value or b"") for row in oracle_rows(servers, alerts, isolation="read_committed")]
     wanted = expected_alerts(valid, 0.3)
-    assert wanted, "the sample has roads that become congested"
+    assert wanted, "the sample must have roads that become congested"
     assert sorted((alert["road"], alert["minute"][:16]) for alert in found) == sorted(
         (road, minute.isoformat()[:16]) for road, minute in wanted
     )
 
 
 class CommandLines(threading.Thread):
-    """Those of all processes, for as long as the block lasts."""
+    """Collects the command lines of all processes while the block runs."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -193,7 +193,7 @@ class CommandLines(threading.Thread):
 
 
 def contents(directory: Path) -> Iterator[bytes]:
-    """Of all files in it, but for those that somebody removes meanwhile."""
+    """The contents of all files in the directory, except those that are removed meanwhile."""
     for where, _, names in os.walk(directory):
         for name in names:
             with contextlib.suppress(FileNotFoundError):
@@ -201,7 +201,7 @@ def contents(directory: Path) -> Iterator[bytes]:
 
 
 def test_a_new_project_that_fails_shows_its_cause(tmp_path: Path, secured: SecuredBroker) -> None:
-    """Of a secured cluster: its password is in no command line, log, or file that is left."""
+    """With a secured cluster: its password is in no command line, log, or remaining file."""
     project = tmp_path / "My Shop"
     made = headrace("new", str(project))
     assert made.code == 0
@@ -279,7 +279,7 @@ def test_run_refuses_bad_input_in_one_line(
 
 
 def test_a_state_directory_belongs_to_one_cluster(tmp_path: Path, secured: SecuredBroker) -> None:
-    """In another one the offsets of its checkpoints are other records."""
+    """The offsets of its checkpoints are invalid in another cluster."""
     (tmp_path / "spark-pipeline.yml").write_text("name: x\n")
     state = tmp_path / "elsewhere" / "state"
     state.mkdir(parents=True)
@@ -288,7 +288,7 @@ def test_a_state_directory_belongs_to_one_cluster(tmp_path: Path, secured: Secur
     done = headrace("run", str(tmp_path), "-F", str(broker.client_properties), "--state", str(state))
     assert (done.code, done.out) == (1, b"")
     assert f"(id another; this cluster is {broker.cluster_id}): choose another directory" in done.err
-    assert sorted(os.listdir(state)) == ["cluster", "run.lock"], "nothing was begun"
+    assert sorted(os.listdir(state)) == ["cluster", "run.lock"], "nothing was started"
 
 
 def test_a_pipeline_has_one_run_at_a_time(tmp_path: Path) -> None:
@@ -302,4 +302,4 @@ def test_a_pipeline_has_one_run_at_a_time(tmp_path: Path) -> None:
     lock.release()
     assert done.code == 1
     assert done.err.startswith("headrace: another run of this pipeline is in progress")
-    assert os.listdir(tmp_path / "state") == ["run.lock"]  # nothing was begun
+    assert os.listdir(tmp_path / "state") == ["run.lock"]  # nothing was started

@@ -1,4 +1,4 @@
-"""The command line as a process: pipes that close, Ctrl-C, stack traces."""
+"""The command line as a process: closed pipes, Ctrl-C, stack traces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.harness.shell import headrace
 COMMAND = [sys.executable, "-m", "headrace"]
 
 
-# As a script starts its background commands: with SIGINT ignored.
+# Like a background command of a script, with SIGINT ignored.
 IN_A_SCRIPT = ["bash", "-c", "trap '' INT; exec \"$@\"", "bash"]
 
 
@@ -31,10 +31,10 @@ def start(*args: str, by: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes
         try:
             yield process
         finally:
-            process.kill()  # one that has not ended by itself: nothing would wait for it with a deadline
+            process.kill()  # a process that has not ended by itself would be waited for without a deadline
 
 
-@pytest.mark.parametrize("count", [20_000, 1], ids=["more than a pipe holds", "and nothing to follow"])
+@pytest.mark.parametrize("count", [20_000, 1], ids=["more than a pipe holds", "a single record"])
 def test_tail_ends_when_its_reader_has_had_enough(servers: str, admin: Admin, count: int) -> None:
     topic = admin.create("pipe")
     write(servers, topic, numbered(count, size=100))
@@ -61,7 +61,7 @@ def test_a_command_whose_output_nobody_reads_ends_quietly(
 
 
 def test_a_member_whose_reader_has_had_enough_commits_what_was_shown(servers: str, admin: Admin) -> None:
-    """What nobody got to see is not committed."""
+    """Records that were not shown are not committed."""
     topic = admin.create("pipe")
     write(servers, topic, numbered(10))
     with start("tail", "-b", servers, "-t", topic, "-g", f"{topic}-group", "-o", "beginning") as process:
@@ -82,7 +82,7 @@ def test_ctrl_c_ends_tail_while_it_follows(servers: str, admin: Admin, by: list[
             assert process.stdout.readline() == b"%d\n" % number
         process.send_signal(signal.SIGINT)
         rest, said = process.communicate(timeout=60)
-    assert (process.returncode, rest, said) == (130, b"", b"\n")  # what the terminal shows as ^C ends its line
+    assert (process.returncode, rest, said) == (130, b"", b"\n")  # ends the line where the terminal shows ^C
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -96,7 +96,7 @@ def test_a_member_that_is_signalled_commits_and_leaves(servers: str, admin: Admi
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(3)] == [b"0\n", b"1\n", b"2\n"]
         write(servers, topic, numbered(1, start=3))
-        assert process.stdout.readline() == b"3\n"  # so the others are done; this one may be about to be
+        assert process.stdout.readline() == b"3\n"  # the earlier records are done; this one may not be yet
         process.send_signal(number)
         process.communicate(timeout=60)
     assert process.returncode == 128 + number

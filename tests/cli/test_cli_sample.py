@@ -1,4 +1,4 @@
-"""The sample of a pipeline: every record once, whatever happens while it is written."""
+"""The sample of a pipeline: every record is written once, also after interrupts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTITIONS = 3
 
 
 class Sample(ModuleType):
-    """Records that are their numbers. `breaks_at` is the one at which the user presses Ctrl-C."""
+    """Numbered records. The user presses Ctrl-C at record `breaks_at`."""
 
     def __init__(self, servers: str) -> None:
         super().__init__("sample")
@@ -58,7 +58,7 @@ def numbers(count: int) -> Counter[bytes | None]:
 def test_a_write_that_is_interrupted_is_brought_to_its_end(
     servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.cli.sample._END_WITHIN", 60.0)  # whatever the broker is doing
+    monkeypatch.setattr("headrace.cli.sample._END_WITHIN", 60.0)  # enough for a slow broker
     sample = Sample(servers)
 
     def write(count: int | None) -> None:

@@ -1,4 +1,4 @@
-"""`headrace produce` and `headrace tail`, against the real broker."""
+"""`headrace produce` and `headrace tail` with a real broker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_produce_reads_lines_of_standard_input(servers: str, admin: Admin) -> No
 
 
 def test_produce_to_a_topic_that_does_not_exist_is_refused_without_create(servers: str) -> None:
-    """The broker of the tests creates topics that a producer asks about: the command must not ask so."""
+    """The broker of the tests creates topics on metadata requests of a producer, so the command must not send one."""
     topic = unique("misspelled")
     done = headrace("produce", "-b", servers, "-t", topic, stdin=b"hello\n")
     assert (done.code, done.out) == (1, b"")
@@ -157,7 +157,7 @@ def test_what_came_before_a_bad_line_is_written(servers: str, admin: Admin) -> N
 
 @pytest.fixture(scope="module")
 def hundred(servers: str, admin: Admin) -> str:
-    """Numbers from 0 on, fifty in each of two partitions, a second apart."""
+    """Two partitions with 50 numbered records each, one second apart."""
     topic = admin.create("hundred", 2, retention_ms=-1)
     for partition in (0, 1):
         records = [
@@ -243,7 +243,7 @@ def test_tail_ends_behind_the_marker_of_a_transaction(servers: str, admin: Admin
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_tail_as_a_member_commits_what_it_shows(servers: str, admin: Admin, protocol: str) -> None:
-    """And not what its polls brought: whoever comes next gets the rest."""
+    """It does not commit other records of its polls: the next member gets them."""
     topic, group = admin.create("member", 2), unique("tail")
     write(servers, topic, numbered(20, 1))
     args = ("-g", group, "-o", "beginning", "-C", f"group.protocol={protocol}")

@@ -1,4 +1,4 @@
-"""`headrace topics` and `headrace groups`, against the real broker."""
+"""`headrace topics` and `headrace groups` with a real broker."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_a_topic_is_made_shown_and_deleted(servers: str) -> None:
     assert again.err.startswith(f"headrace: CreateTopics of {name}: TOPIC_ALREADY_EXISTS")
     gone = headrace("topics", "-b", servers, "--delete", "-t", name)
     assert (gone.code, gone.text) == (0, f"deleted {name}\n")
-    # The controller has deleted it; the broker hears of it a moment later.
-    wait_for("it to be gone", lambda: headrace("topics", "-b", servers, "-t", name).code)
+    # The broker learns about the deletion a moment after the controller.
+    wait_for("the topic to be gone", lambda: headrace("topics", "-b", servers, "-t", name).code)
     missing = headrace("topics", "-b", servers, "-t", name)
     assert (missing.code, missing.out) == (1, b"")
     assert missing.err == f"headrace: there is no topic {name!r}: `headrace topics` lists those that exist\n"
