@@ -1,6 +1,6 @@
-"""The long form: many seeds of every kind, then groups of a thousand members.
+"""The long form of the simulation: many seeds of every kind, then groups of a thousand members.
 
-All of it: `PYTHONPATH=tests python -m simulation --crowds 3`. A run that failed says how to see it again.
+Run everything with `PYTHONPATH=tests python -m simulation --crowds 3`. A failed run prints the command to repeat it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ KINDS = ("eager", "cooperative", "epoch")
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__.splitlines()[0])
-    parser.add_argument("kinds", nargs="*", metavar="kind", help=f"{', '.join(KINDS)}: all, unless some are named")
+    parser.add_argument("kinds", nargs="*", metavar="kind", help=f"{', '.join(KINDS)} (default: all)")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--seeds", type=int, default=1000, help="how many, of each kind")
-    parser.add_argument("--members", type=int, default=6, help="how many members at most")
+    parser.add_argument("--seeds", type=int, default=1000, help="number of seeds per kind")
+    parser.add_argument("--members", type=int, default=6, help="maximum number of members")
     parser.add_argument("--disturbances", type=int, default=25)
-    parser.add_argument("--through-bytes", action="store_true", help="write and read every message")
-    parser.add_argument("--crowds", type=int, default=0, help="then so many runs with a thousand members, of each kind")
+    parser.add_argument("--through-bytes", action="store_true", help="encode and decode every message")
+    parser.add_argument("--crowds", type=int, default=0, help="number of runs per kind with a thousand members")
     options = parser.parse_args()
     kinds = options.kinds or KINDS
     if strange := set(kinds) - set(KINDS):
@@ -65,7 +65,7 @@ def _sweep(scenarios: list[Scenario]) -> int:
     print(
         f"{kind:12} {members:5} members  {len(scenarios):6} seeds  {failed} failed  {events:,} events"
         f"  {rebalances:,} rebalances  {takes:,} partitions taken  {seconds / 3600:.1f} virtual hours"
-        f"  at rest after {rest:.0f} s at most  {took:.1f} s",
+        f"  stable after at most {rest:.0f} s  {took:.1f} s",
         flush=True,
     )
     return failed

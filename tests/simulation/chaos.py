@@ -1,4 +1,5 @@
-"""What is done to a group: members come, go, die, freeze and dawdle; topics grow; the coordinator moves; nets break."""
+"""Disturbances of a group: members join, leave, die, freeze and are slow; topics grow; the coordinator moves;
+connections break."""
 
 from __future__ import annotations
 
@@ -10,26 +11,26 @@ from .process import Process
 from .world import Scenario, World
 
 _MOST_TOPICS = 4
-_AT_ONCE = 30  # of a thousand
+_AT_ONCE = 30  # disturbed members in a group of a thousand
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run was like."""
+    """The figures of a run."""
 
     events: int
     requests: int
     takes: int
     rebalances: int
     seconds: float
-    """Virtual ones."""
+    """Virtual seconds."""
     settled_in: float
 
 
 def run(scenario: Scenario) -> Outcome:
-    """Raises Violation if something did not hold."""
+    """Run a scenario. Raises Violation if an invariant is broken."""
     collects = gc.isenabled()
-    gc.disable()  # a third of the time with a thousand members, and nothing to find before the end
+    gc.disable()  # it takes a third of the time with a thousand members, and there is no garbage before the end
     try:
         return Chaos(scenario).run()
     finally:
@@ -43,18 +44,26 @@ class Chaos:
         self._scenario = scenario
         self._dice = self.world.dice
         self._places = [f"place-{n}" for n in range(3)] if self._dice.random() < 0.5 else []
-        self._for_many = (self._come, self._go, self._die, self._freeze, self._dawdle, self._subscribe, self._cut_off)
+        self._for_many = (
+            self._come,
+            self._go,
+            self._die,
+            self._freeze,
+            self._slow_down,
+            self._subscribe,
+            self._cut_off,
+        )
         self._acts = [
             (self._come, 4),
             (self._go, 3),
             (self._die, 3),
             (self._freeze, 2),
-            (self._dawdle, 2),
+            (self._slow_down, 2),
             (self._subscribe, 3),
             (self._enforce, 1),
             (self._grow, 2),
             (self._make_topic, 1),
-            (self._make_again, 1),
+            (self._recreate, 1),
             (self._move, 2),
             (self._cut_off, 2),
             (self._break, 3),
@@ -92,7 +101,7 @@ class Chaos:
         )
 
     def _calm(self) -> None:
-        """The last disturbances are over when their time is."""
+        """Stop new disturbances. Running ones end at their time."""
         world = self.world
         world.network.weather = Weather()
         world.slow_callbacks = 0.0
@@ -118,7 +127,7 @@ class Chaos:
         world.start(self._dice.choice(free) if free and self._dice.random() < 0.5 else None)
 
     def _come_back(self) -> None:
-        """A static member is stopped, or killed, and started again."""
+        """Stop or kill a static member and restart it."""
         if not self._places:
             return
         here = [each for each in self.world.live() if each.instance_id is not None]
@@ -126,8 +135,8 @@ class Chaos:
             return
         old = self._dice.choice(here)
         if self._scenario.kind != "epoch" and self._dice.random() < 0.5:
-            old.die()  # a KIP-848 group would refuse its successor until the session is over
-            self.world.note(old, "dies, for a successor")
+            old.die()  # a KIP-848 group would reject its successor until the session expires
+            self.world.note(old, "dies, to be restarted")
             self._wait(self._dice.uniform(0, 3))
             self.world.start(old.instance_id)
             return
@@ -157,11 +166,11 @@ class Chaos:
             self.world.note(process, "is frozen for", seconds)
             process.freeze(seconds)
 
-    def _dawdle(self) -> None:
+    def _slow_down(self) -> None:
         if process := self._somebody():
             seconds = self._dice.uniform(10, 50)
-            self.world.note(process, "will dawdle for", seconds)
-            process.dawdle(seconds)
+            self.world.note(process, "will be slow for", seconds)
+            process.slow_down(seconds)
 
     def _subscribe(self) -> None:
         if process := self._somebody():
@@ -182,10 +191,10 @@ class Chaos:
         if len(self.world.topics) < _MOST_TOPICS:
             self.world.make_topic(f"t{len(self.world.topics)}", self._dice.randint(1, 4))
 
-    def _make_again(self) -> None:
-        """Deleted and made anew, with as many partitions or more: classic members go by names."""
+    def _recreate(self) -> None:
+        """Delete and recreate a topic with at least as many partitions, since classic members only know names."""
         name = self._dice.choice(sorted(self.world.topics))
-        self.world.note(None, "made again", name)
+        self.world.note(None, "recreated", name)
         self.world.make_topic(name, self.world.topics[name][1] + self._dice.randint(0, 2))
 
     def _move(self) -> None:

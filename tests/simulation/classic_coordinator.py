@@ -1,13 +1,13 @@
-"""A model of the coordinator of one classic group, as Kafka 4.3 has it.
+"""A model of the coordinator of one classic group, as in Kafka 4.3.
 
     state        leaves it when
-    EMPTY        a member joins: PREPARING, for the initial delay at least
+    EMPTY        a member joins: PREPARING, for at least the initial delay
     PREPARING    every member has joined, or the rebalance timeout has passed: COMPLETING (EMPTY if nobody is left)
     COMPLETING   the leader's SyncGroup: STABLE. A change of members: PREPARING
     STABLE       a change of members, of a member's metadata, or the leader joining: PREPARING
 
-- The log has the group as it was when it became STABLE or EMPTY last, and that is what another broker goes on with.
-- A static member is replaced by whoever joins with its instance id. In a STABLE group that changes nothing else.
+- The log has the group as it last became STABLE or EMPTY. Another broker resumes from that.
+- A static member is replaced by the next member with its instance id. In a STABLE group that changes nothing else.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Member:
     protocols: dict[str, bytes]
     alarm: Alarm
     assignment: bytes = b""
-    joined: int = -1  # the generation that it took part in last
+    joined: int = -1  # its last generation
     is_new: bool = True
     join: Reply | None = None
     sync: Reply | None = None
@@ -67,7 +67,7 @@ class ClassicCoordinator:
         self.rebalances = 0
         self.members: dict[str, _Member] = {}
         self.kept_assignment = False
-        """A static member has come back since the last assignment."""
+        """Whether a static member has rejoined since the last assignment."""
         self._clock = clock
         self._initial_delay = initial_delay
         self._pending: dict[str, Alarm] = {}
@@ -321,7 +321,7 @@ class ClassicCoordinator:
 
     def _sync_timeout(self) -> None:
         if self._unsynced:
-            for id in sorted(self._unsynced & self.members.keys()):  # a static one may have been replaced
+            for id in sorted(self._unsynced & self.members.keys()):  # a static member may have been replaced
                 self._remove(id)
             self._prepare()
 
@@ -352,7 +352,7 @@ class ClassicCoordinator:
         member.rebalance = fields["rebalance_timeout"] / 1000
         if member.join is None:
             self._joining += 1
-        member.join = reply  # an earlier request of this member is never answered
+        member.join = reply  # an earlier request of this member gets no response
 
     def _remove(self, id: str) -> None:
         member = self.members.pop(id)
@@ -405,7 +405,7 @@ class ClassicCoordinator:
         return self.state is GroupState.EMPTY or any(self._supported[each["name"]] == count for each in protocols)
 
     def _choice(self) -> str:
-        """Everybody votes for the first of its own that all know."""
+        """Each member votes for the first of its protocols that all members support."""
         count = len(self.members)
         votes = Counter(
             next(name for name in each.protocols if self._supported[name] == count) for each in self.members.values()
@@ -422,7 +422,7 @@ class ClassicCoordinator:
         self._persisted = (self.generation, self.protocol, self.leader, kept)
 
     def unload(self) -> None:
-        """This broker no longer has the group: whoever waits is told."""
+        """This broker loses the group; all waiting requests get an error."""
         for each in self.members.values():
             each.alarm.clear()
             self._answer_join(each, {"error_code": ErrorCode.not_coordinator, "member_id": each.id})
@@ -432,7 +432,7 @@ class ClassicCoordinator:
             alarm.clear()
 
     def load(self) -> None:
-        """Another one has read it from the log."""
+        """Another broker loads the group from the log."""
         self.generation, self.protocol, self.leader, kept = self._persisted
         self._pending, self._unsynced, self._static, self._supported = {}, set(), {}, Counter()
         self.members, self._joining, self._was_empty = {}, 0, False
@@ -446,21 +446,21 @@ class ClassicCoordinator:
             alarm.set(session)
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
 
-    # -- questions of the simulation ---------------------------------------------------------------------------
+    # -- queries of the simulation -----------------------------------------------------------------------------
 
     def counts(self, sent: MemberIdentity, partition: Any) -> bool:
-        """Whether the group takes this member for the owner of what it was given: it is in the group's generation,
-        or has joined the next one and not heard of it yet."""
+        """Whether the group considers this member the owner of its partitions: it is in the group's generation, or has
+        joined the next one without knowing it yet."""
         member = self.members.get(sent.member_id)
         return sent.generation >= 0 and member is not None and member.joined == self.generation
 
     def given_away(self) -> set[TopicPartition]:
-        """What the leader has shared out."""
+        """The partitions that the leader has assigned."""
         return {tp for each in self.members.values() for tp in read_assignment(each.assignment)[0]}
 
     @property
     def position(self) -> int:
-        """Grows with every rebalance that is completed."""
+        """Increases with every completed rebalance."""
         return self.generation
 
 

@@ -1,4 +1,4 @@
-"""A classic member under test: polls carry out poll actions at once, and a coordinator answers as the test says."""
+"""A classic member under test. Polls perform their actions at once; the test plays the coordinator."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .member_driver import MemberDriver
 
 TOPICS = frozenset({"t", "u"})
 T0, T1, T2, U0 = (TopicPartition(*each) for each in [("t", 0), ("t", 1), ("t", 2), ("u", 0)])
-PAUSE = 0.1  # the first pause, with the dice in the middle
+PAUSE = 0.1  # the first pause, without jitter
 
 
 class ClassicMemberDriver(MemberDriver[ClassicMember]):
-    """The member and the time."""
+    """A member with a virtual clock."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class ClassicMemberDriver(MemberDriver[ClassicMember]):
     def fail(self, action: Send | ComputeAssignment, error: Any = None) -> None:
         self.member.failed(action, error or NetworkError("it broke"), self.now)
 
-    # -- on the way ----------------------------------------------------------------------------------------------
+    # -- steps of a join -----------------------------------------------------------------------------------------
 
     def joining(self) -> Send:
-        """The JoinGroup that has a member id."""
+        """The JoinGroup request with a member id."""
         self.poll()
         request = self.request(JOIN_GROUP)
         if not request.fields["member_id"] and request.fields["group_instance_id"] is None:
@@ -83,7 +83,7 @@ def subscription_in(request: Send) -> MemberSubscription:
 
 
 def leads(driver: ClassicMemberDriver, generation: int = 1, **more: Any) -> Any:
-    """Has joined as the leader of itself and of another member."""
+    """Join as the leader of a group with one other member; return the next actions."""
     blob = write_subscription(MemberSubscription(frozenset({"t", "v"})))
     other = {"member_id": "n", "group_instance_id": "i", "metadata": blob}
     self = {"member_id": "m", "group_instance_id": None, "metadata": write_subscription(MemberSubscription(TOPICS))}

@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in order. Nothing waits; the next event makes the time."""
+"""Virtual time: scheduled events in order. Nothing waits; each event sets the time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Timer:
-    """Something that will happen, unless it is cancelled."""
+    """A scheduled call that can be cancelled."""
 
     __slots__ = ("args", "do")
 
@@ -23,7 +23,7 @@ class Timer:
 
 
 class VirtualClock:
-    """Events of one time happen in the order in which they were asked for."""
+    """Runs events in the order of their time, then of their scheduling."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -51,7 +51,7 @@ class VirtualClock:
 
 
 class Alarm:
-    """A deadline that is put off again and again: it costs an event only when it may have come."""
+    """A deadline that is often postponed. It needs an event only when it may have passed."""
 
     __slots__ = ("_clock", "_do", "_due", "_waits_until")
 

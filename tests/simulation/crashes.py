@@ -1,13 +1,11 @@
 """KIP-333 without a broker: a log, two commit logs, and a consumer that crashes at any moment.
 
-The lanes' machine and the texts of the commits are the real ones; everything else is a model. What must hold after
-every step: whatever the two commit logs together call done was delivered before (or retention has deleted it). Within
-one life of a consumer no record is delivered twice, and none that was committed when it began. At the end, a consumer
-that is left alone delivers what is missing.
+The lanes' machine and the commit texts are real; everything else is a model. After every step, each offset that the two
+commit logs mark as done was delivered (or deleted by retention). Within one life of a consumer, no record is delivered
+twice, and none that was committed before. At the end, an undisturbed consumer delivers all missing records.
 
-The log can be truncated, too, by an unclean election, and grow again: then other records lie at the old offsets. Each
-lane notices in its own time. A commit names the epoch of the log that it speaks of (KIP-320), and counts as far as that
-one is still there.
+An unclean election can truncate the log. When it grows again, other records are at the old offsets. Each lane notices
+at its own time. A commit has the leader epoch of its log (KIP-320) and is valid as far as that epoch still exists.
 
     python -m simulation.crashes --seeds 100000
 """
@@ -27,7 +25,7 @@ from headrace.types import OffsetAndMetadata
 
 
 class World:
-    """What outlives a crash. Commits to the first log are fenced by a generation, those to the second are not."""
+    """The state that survives a crash. A generation fences commits to the first log, but not those to the second."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -37,8 +35,8 @@ class World:
         self.second: OffsetAndMetadata | None = None
         self.generation = 0
         self.epoch = 0
-        self.cuts: list[int] = []  # where the epochs before ended
-        self.delivered: list[int] = []  # how often, by offset
+        self.cuts: list[int] = []  # the ends of earlier epochs
+        self.delivered: list[int] = []  # delivery count by offset
         self.longest_text = 0
 
     def commit_first(self, mark: CommitMark, generation: int) -> bool:
@@ -57,15 +55,15 @@ class World:
         return CommitMark.read(self.first), None if self.second is None else CommitMark.read(self.second)
 
     def still_true(self, first: CommitMark) -> CommitMark:
-        """What of it is about the log as it is now."""
+        """The part of the mark that is valid for the current log."""
         return first if first.leader_epoch is None else first.below(self.same_until(first.leader_epoch))
 
     def same_until(self, epoch: int) -> int:
-        """Up to where the log is still that of the epoch."""
+        """The offset up to which the log still has the records of the epoch."""
         return min(self.cuts[epoch:], default=LAST_OFFSET)
 
     def truncate(self, offset: int) -> None:
-        """What is written from there on, from now on, was delivered to nobody."""
+        """Truncate the log. Later records at these offsets count as undelivered."""
         self.end = offset
         self.cuts.append(offset)
         self.epoch += 1
@@ -73,7 +71,7 @@ class World:
 
     @property
     def has_epoch(self) -> bool:
-        """Without one in its commits, a group cannot know of a truncation."""
+        """Whether commits have an epoch. Without one, a group cannot detect a truncation."""
         return self.first is None or self.first.leader_epoch is not None
 
     def done(self) -> OffsetSet:
@@ -86,7 +84,7 @@ class World:
         self.delivered[offset] += 1
 
     def reset(self, offset: int) -> None:
-        """Somebody sets the group's offset by hand, with nobody in the group: from there on all is wanted again."""
+        """Set the offset of an empty group by hand. All records from there on must be delivered again."""
         self.generation += 1
         self.first = OffsetAndMetadata(offset)
         self.delivered[offset:] = [0] * len(self.delivered[offset:])
@@ -105,7 +103,7 @@ class World:
 
 
 class LanedConsumer:
-    """Two lanes, as `enable.parallel.rebalance` makes them."""
+    """A consumer with two lanes, as with `enable.parallel.rebalance`."""
 
     def __init__(self, world: World, min_lag: int) -> None:
         self.world = world
@@ -118,14 +116,14 @@ class LanedConsumer:
         self.beyond = OffsetSet(0)
         self.seen: set[int] = set()  # in this life
         self.before = OffsetSet(0)  # committed before it
-        self.epoch = world.epoch  # of the log that the live lane reads
+        self.epoch = world.epoch  # epoch of the log that the live lane reads
 
     def begin(self) -> Iterator[str]:
-        """Yields where a crash can come."""
+        """Start the consumer. Yields at each point where it can crash."""
         found, before, then = self.world.read(), self.world.done(), self.world.epoch
         yield "read"
         end, self.epoch = self.world.end, self.world.epoch
-        yield "where the log ends"
+        yield "log end"
         self.before = before & OffsetSet(self.world.same_until(then))
         if found is None:
             self.live = self.world.start
@@ -137,10 +135,10 @@ class LanedConsumer:
             return
         epoch = self.epoch if start.live <= end else first.leader_epoch
         lanes = Lanes(f"t{self.world.chance.getrandbits(32)}", start, epoch)
-        yield "token is made"
+        yield "token created"
         if not self.world.commit_first(lanes.first, self.generation):
             return
-        yield "token is committed"
+        yield "token committed"
         self.lanes, self.live, self.beyond = lanes, lanes.live_start, lanes.beyond
         self.beside = lanes.within.low
 
@@ -159,7 +157,7 @@ class LanedConsumer:
                     self.live = at + 1
 
     def _validate(self) -> None:
-        """Goes back to where the log is another one."""
+        """Go back to the offset where the log diverges."""
         same = self.world.same_until(self.epoch)
         self.epoch = self.world.epoch
         if same < LAST_OFFSET:
@@ -171,7 +169,7 @@ class LanedConsumer:
                     self.lanes.cut(same)
 
     def _forget(self, offset: int) -> None:
-        """From there on other records lie at the old offsets."""
+        """Forget offsets from here on, since the log has other records there now."""
         self.seen = {each for each in self.seen if each < offset}
         self.before &= OffsetSet(offset)
 
@@ -228,7 +226,7 @@ class LanedConsumer:
 
 
 class PlainConsumer:
-    """One lane: headrace without the mode, or (`is_foreign`) a client that knows offsets only."""
+    """A consumer with one lane: headrace, or (`is_foreign`) a client that only knows offsets."""
 
     def __init__(self, world: World, *, is_foreign: bool) -> None:
         self.world = world
@@ -271,11 +269,11 @@ class PlainConsumer:
 
 
 def run(seed: int, steps: int = 60) -> World:
-    """One world. Raises AssertionError when a promise is broken."""
+    """Run one simulation. Raises AssertionError if an invariant is broken."""
     chance = random.Random(seed)
     world = World(chance)
     zombies: list[LanedConsumer] = []
-    was_closed = True  # nobody else may come between a crash of a laned consumer and the next one
+    was_closed = True  # a foreign client must not follow the crash of a consumer with two lanes
     consumer: Any = _new(world, chance, was_closed)
     under_way: Iterator[str] | None = consumer.begin()
     for _ in range(steps):
@@ -286,7 +284,7 @@ def run(seed: int, steps: int = 60) -> World:
             world.start = min(world.end, world.start + chance.randrange(12))
         elif event < 0.33 and world.has_epoch:
             world.truncate(chance.randrange(max(world.start, world.end - 20), world.end + 1))
-        elif event < 0.40:  # a crash, wherever it is
+        elif event < 0.40:  # a crash at the current point
             if isinstance(consumer, LanedConsumer):
                 zombies.append(consumer)
                 was_closed = False
@@ -356,7 +354,7 @@ def main() -> int:
         except AssertionError as error:
             failed += 1
             print(f"seed {seed}: {error}", file=sys.stderr)
-    print(f"{options.seeds} worlds with crashes, {failed} failed; the longest commit's text had {longest} characters")
+    print(f"{options.seeds} simulations with crashes, {failed} failed; longest commit text: {longest} characters")
     return 1 if failed else 0
 
 

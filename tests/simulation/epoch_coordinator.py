@@ -1,16 +1,16 @@
-"""A model of the coordinator of one KIP-848 group, as Kafka 4.3 has it.
+"""A model of the coordinator of one KIP-848 group, as in Kafka 4.3.
 
-    group epoch      grows with every change of members, subscriptions and topics
-    target epoch     the group epoch that the target assignment was made for; made at most once in an interval
-    member epoch     the target epoch that the member has come to
+    group epoch      increases with every change of members, subscriptions and topics
+    target epoch     the group epoch of the target assignment, which is computed at most once per interval
+    member epoch     the target epoch that the member has reached
 
     member state     what it waits for
     STABLE           nothing
-    UNREVOKED        a heartbeat of the member that no longer lists what it has to give up, for the rebalance timeout
-    UNRELEASED       others, to give up what it shall have
+    UNREVOKED        its heartbeat without the partitions that it must revoke, for the rebalance timeout
+    UNRELEASED       other members, to revoke partitions of its target
 
-- A partition belongs to a member from the answer that gives it to the heartbeat that no longer lists it.
-- Everything is in the log before it is answered, so a broker that takes over goes on where the last one was.
+- A member owns a partition from the response that assigns it to the first heartbeat that does not list it.
+- Everything is in the log before the response is sent, so a new coordinator resumes where the last one was.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class _Member:
     names: frozenset[str] = frozenset()
     pattern: str = ""
     rebalance: float = 0.0
-    assigned: dict[TopicIdPartition, int] = dataclasses.field(default_factory=dict)  # with the epoch since which
-    leaving: dict[TopicIdPartition, int] = dataclasses.field(default_factory=dict)  # what it has to give up
+    assigned: dict[TopicIdPartition, int] = dataclasses.field(default_factory=dict)  # since which epoch
+    leaving: dict[TopicIdPartition, int] = dataclasses.field(default_factory=dict)  # must be revoked
 
 
 class EpochCoordinator:
@@ -236,7 +236,7 @@ class EpochCoordinator:
             self.group_epoch += 1
 
     def _update_target(self) -> None:
-        """Who has a partition keeps it, as far as everybody gets its share of every topic."""
+        """Owners keep their partitions as long as the partitions of every topic are balanced."""
         if self.target_epoch == self.group_epoch or self._clock.now < self._target_at + self._assignment_interval:
             return
         self.target_epoch, self._target_at = self.group_epoch, self._clock.now
@@ -261,7 +261,7 @@ class EpochCoordinator:
     ) -> None:
         if not ids:
             return
-        turn %= len(ids)  # so that not the same members get the odd partition of every topic
+        turn %= len(ids)  # so that the remainders of topics go to different members
         ids = ids[turn:] + ids[:turn]
         room = {id: count // len(ids) + (place < count % len(ids)) for place, id in enumerate(ids)}
         free = []
@@ -276,7 +276,7 @@ class EpochCoordinator:
         for tip, id in zip(free, takers, strict=True):
             targets[id].append(tip)
 
-    # -- from what a member has to what it shall have ----------------------------------------------------------
+    # -- reconciliation ----------------------------------------------------------------------------------------
 
     def _reconcile(self, member: _Member, changed: bool, owned: Collection[TopicIdPartition] | None) -> None:
         if member.state is MemberState.STABLE and member.epoch == self.target_epoch:
@@ -295,7 +295,7 @@ class EpochCoordinator:
             self._move(member, member.epoch, MemberState.UNREVOKED, kept, leaving)
             return
         free = {tip for tip in target if tip not in kept and self._holder.get(tip, member.id) == member.id}
-        # What this heartbeat gives up is still its own, and may be given back at once.
+        # Partitions revoked by this heartbeat are still its own and may be assigned again at once.
         state = MemberState.STABLE if len(kept) + len(free) == len(target) else MemberState.UNRELEASED
         given = dict.fromkeys(sorted(free), self.target_epoch)
         self._move(member, self.target_epoch, state, kept | given, {})
@@ -340,7 +340,7 @@ class EpochCoordinator:
             self._holder.pop(tip, None)
         for tip in (*member.assigned, *member.leaving):
             holder = self._holder.setdefault(tip, member.id)
-            assert holder == member.id, f"the model gives {tip} of {holder} to {member.id}"
+            assert holder == member.id, f"the model assigns {tip} of {holder} to {member.id}"
 
     # -- members -----------------------------------------------------------------------------------------------
 
@@ -380,10 +380,10 @@ class EpochCoordinator:
             if each.state is MemberState.UNREVOKED:
                 each.revocation.set(each.rebalance)
 
-    # -- questions of the simulation ---------------------------------------------------------------------------
+    # -- queries of the simulation -----------------------------------------------------------------------------
 
     def counts(self, sent: MemberIdentity, tip: Any) -> bool:
-        """Whether the group takes this member for the owner of the partition."""
+        """Whether the group considers this member the owner of the partition."""
         member = self.members.get(sent.member_id)
         if member is None or sent.generation < 0 or sent.generation > member.epoch:
             return False
@@ -392,7 +392,7 @@ class EpochCoordinator:
 
     @property
     def position(self) -> int:
-        """Grows with every rebalance that is begun."""
+        """Increases with every rebalance that is started."""
         return self.group_epoch
 
 
@@ -406,9 +406,12 @@ def _check(fields: Fields) -> None:
     epoch = fields["member_epoch"]
     if epoch == 0:
         demand(fields["rebalance_timeout"] != -1, "the rebalance timeout must be in the first request")
-        demand(fields["topic_partitions"] is not None and not fields["topic_partitions"], "who joins owns nothing")
+        demand(
+            fields["topic_partitions"] is not None and not fields["topic_partitions"],
+            "a joining member owns no partitions",
+        )
         names, pattern = fields["subscribed_topic_names"], fields["subscribed_topic_regex"]
-        demand(names is not None or pattern is not None, "who joins subscribes to something")
+        demand(names is not None or pattern is not None, "a joining member must have a subscription")
     demand(epoch >= _LEAVE_FOR_A_WHILE, "no such epoch")
     demand(epoch != _LEAVE_FOR_A_WHILE or fields["instance_id"] is not None, "-2 is for static members")
     if fields.get("server_assignor") not in (None, *_ASSIGNORS):

@@ -1,4 +1,4 @@
-"""A member of either group protocol under test, and the time."""
+"""A member of either group protocol under test, with a virtual clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ M = TypeVar("M", ClassicMember, ConsumerProtocolMember)
 
 
 class MemberDriver(Generic[M]):
-    """Polls carry out their poll actions at once."""
+    """A driver whose polls perform their actions at once."""
 
     def __init__(self, member: M) -> None:
         self.member = member

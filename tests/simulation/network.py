@@ -1,10 +1,9 @@
-"""The way between the members and their coordinator: it takes time, breaks, and the coordinator moves.
+"""The network between members and their coordinator: it has delays, connections break, and the coordinator moves.
 
-- A member has two connections, one of them for requests that park. On a connection everything arrives in order.
-- When a connection breaks, all that is in flight on it fails at once. What had not arrived may still do so, later
-  than what the member does next; an answer never does.
-- While the coordinator moves, requests are refused or fail; then the new one loads; then it goes on with what its
-  log has.
+- A member has two connections, one of them for requests that wait at the coordinator. Each connection keeps the order.
+- When a connection breaks, all calls in flight on it fail at once. Their requests may still arrive, even after later
+  ones; their responses never do.
+- While the coordinator moves, requests are rejected or fail. Then the new coordinator loads and resumes from its log.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ class Coordinator(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class Weather:
-    """How bad it is: chances per request, and how long things take."""
+    """The faults of the network: probabilities per request, and delays."""
 
     breaks: float = 0.0
     arrives_late: float = 0.0
     slow: float = 0.0
     fastest: float = 0.0005
     slowest: float = 0.02
-    """Of the fast ones; the slow ones take up to a second."""
+    """The longest delay of normal requests. Slow ones take up to a second."""
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -104,7 +103,7 @@ class Network:
                 reply(self._answer(action.api, {"error_code": code}))
 
         link = process.parking_link if action.parks else process.link
-        # Kafka takes a JoinGroup that comes late for one of now, with what the member owned then: nobody can help it.
+        # Kafka treats a late JoinGroup as current, with the old owned partitions. No client can prevent that.
         may_arrive_late = process.may_arrive_late and not action.parks
         self._call(process, link, _Call(do, answered, failed, may_arrive_late), action.timeout)
 
@@ -137,7 +136,7 @@ class Network:
         if process.is_cut_off:
             return
         if self.weather.breaks and self._dice.random() < self.weather.breaks:
-            # Before it arrives, after that, or (if it parks) while it waits there.
+            # Before it arrives, afterwards, or while it waits at the coordinator.
             self._clock.after(self._dice.choice([0.0, 0.01, 0.5, 5.0]) * self._dice.random(), self.break_link, link)
         arrival = max(self._clock.now + self._delay(), link.last_arrival)
         link.last_arrival = arrival
@@ -188,7 +187,7 @@ class Network:
     # -- the coordinator ---------------------------------------------------------------------------------------
 
     def move_coordinator(self, away: float, loading: float) -> None:
-        """To another broker: nobody knows where for a while, then it reads the log."""
+        """Move to another broker: it is unknown for a while, and then loads the log."""
         if not self.is_there:
             return
         self.is_there = False
@@ -208,4 +207,4 @@ class Network:
 
 
 def _nobody(answer: Any) -> None:
-    """Hears an answer on a connection that is gone."""
+    """Ignores a response on a broken connection."""

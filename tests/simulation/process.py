@@ -1,9 +1,9 @@
-"""One member's process: the user's poll loop, its listeners and commits, and the background that serves the machine.
+"""One member's process: the user's poll loop, its listeners and commits, and the background task of the machine.
 
-WORKING   between two polls: records are worked on; the background goes on
-WAITING   inside of poll(), for something to happen
-BUSY      inside of poll(), carrying out a poll action: commit, listener
-ENDED     closed, died, or failed for good
+WORKING   between two polls: records are processed, and the background runs
+WAITING   inside poll(), waiting for an event
+BUSY      inside poll(), performing a poll action: commit, listener
+ENDED     closed, dead, or failed for good
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .network import Link
 if TYPE_CHECKING:
     from .world import World
 
-_BURST, _BURST_SECONDS = 24, 1.0  # more requests in a second than a healthy member has reason for
+_BURST, _BURST_SECONDS = 24, 1.0  # more requests per second than a healthy member sends
 FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID = 82, 111
 
 
@@ -55,17 +55,17 @@ class Process:
         self.phase = Phase.WORKING
         self.is_closed = False
         self.is_cut_off = False
-        # A static member whose old JoinGroup is applied late is fenced by itself; nothing can be done about that.
+        # A static member is fenced by its own late JoinGroup. No client can prevent that.
         self.may_arrive_late = instance_id is None
         self.link = Link()
         self.parking_link = Link()
         self.holding: dict[TopicPartition, Any] = {}
-        """What the user has, from the beginning of AssignPartitions to the end of Revoke or Lose, by its group name."""
+        """The user's partitions, from the start of AssignPartitions to the end of Revoke or Lose, by group key."""
         self.failure: HeadraceError | None = None
         self._assignors = assignors
         self._clock = world.clock
         self._dice = world.dice
-        self._duty: PollAction | None = None
+        self._action: PollAction | None = None
         self._wake_up: Timer | None = None
         self._wake_at = math.inf
         self._poll_ends_at = math.inf
@@ -79,7 +79,7 @@ class Process:
         self._identity = machine.identity
         self._held_until: dict[TopicPartition, float] = {}
 
-    # -- what the world does to it -----------------------------------------------------------------------------
+    # -- disturbances ------------------------------------------------------------------------------------------
 
     def start(self, subscription: Subscription) -> None:
         self.machine.subscribe(subscription)
@@ -91,21 +91,21 @@ class Process:
             self._reconcile()
 
     def close(self) -> None:
-        """When the poll it is in ends."""
+        """Close after the current poll."""
         self._wants_to_close = True
 
     def die(self) -> None:
-        """SIGKILL: nobody is told."""
+        """SIGKILL, without leaving the group."""
         self.phase = Phase.ENDED
         self._let_go(list(self.holding))
         self.link, self.parking_link = Link(), Link()
 
     def freeze(self, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT later: nothing runs, what arrives is seen afterwards."""
+        """SIGSTOP, and SIGCONT later: nothing runs in between, and responses are handled afterwards."""
         self._frozen_until = self._clock.now + seconds
 
-    def dawdle(self, seconds: float) -> None:
-        """The next record takes that long; the background goes on."""
+    def slow_down(self, seconds: float) -> None:
+        """Process the next record for this long; the background keeps running."""
         self._pause = seconds
 
     def topics_changed(self) -> None:
@@ -119,7 +119,7 @@ class Process:
         return self.phase is not Phase.ENDED
 
     def _run(self, do: Callable[..., None], *args: Any) -> None:
-        """Unless it is dead; later if it is frozen."""
+        """Do it unless the process is dead, or later if it is frozen."""
         if self.phase is Phase.ENDED:
             return
         if self._clock.now < self._frozen_until:
@@ -149,8 +149,8 @@ class Process:
             self._clock.after(seconds, self._run, self._poll)
             self._reconcile()
 
-    def _carry_out_duties(self) -> None:
-        """Poll looks after every event whether there is something to do."""
+    def _perform_action(self) -> None:
+        """Perform the next poll action, if any. Called after every event inside poll()."""
         machine = self.machine
         if machine.failure is not None:
             poll_action = machine.final_revoke()
@@ -160,27 +160,27 @@ class Process:
         else:
             machine.pending_error = None
             poll_action = machine.poll_action(self._held())
-            while isinstance(poll_action, Revoke) and self._puts_off(poll_action):
+            while isinstance(poll_action, Revoke) and self._delays_revoke(poll_action):
                 poll_action = machine.poll_action(self._held())
         if poll_action is None:
             return
         self.phase = Phase.BUSY
-        self._duty = poll_action
+        self._action = poll_action
         self.world.note(self, "begins", poll_action)
         if isinstance(poll_action, AssignPartitions):
             self._take(poll_action)
-        self._after_commits = lambda: self._clock.after(self.world.callback_time(), self._run, self._duty_done)
+        self._after_commits = lambda: self._clock.after(self.world.callback_time(), self._run, self._action_done)
         if isinstance(poll_action, Revoke) and self._dice.random() < 0.7:
             self._commit(poll_action.partitions)
         self._commits_are_over()
 
     def _held(self) -> frozenset[TopicPartition]:
-        """What the user does not want to give up yet (KIP-983)."""
+        """Partitions whose revoke the user delays (KIP-983)."""
         unwanted, now = self.machine.to_revoke, self._clock.now
         self._held_until = {each: until for each, until in self._held_until.items() if each in unwanted}
         return frozenset(each for each, until in self._held_until.items() if until > now)
 
-    def _puts_off(self, poll_action: Revoke) -> bool:
+    def _delays_revoke(self, poll_action: Revoke) -> bool:
         before = len(self._held_until)
         for each in sorted(poll_action.partitions - self._held_until.keys()):
             if self._dice.random() < self.world.delays:
@@ -201,11 +201,11 @@ class Process:
         for each in partitions:
             self.world.holds_no_longer(self, self.holding.pop(each))
 
-    def _duty_done(self) -> None:
-        poll_action = self._duty
+    def _action_done(self) -> None:
+        poll_action = self._action
         if poll_action is None:
             return
-        self._duty = None
+        self._action = None
         if not isinstance(poll_action, AssignPartitions):
             self._let_go(sorted(poll_action.partitions))
         self.world.note(self, "has done", poll_action)
@@ -227,13 +227,13 @@ class Process:
         self.phase = Phase.ENDED
 
     def _close(self) -> None:
-        """The end: what it has is given up in order, then it leaves."""
+        """Revoke all partitions, then leave the group."""
         self.is_closed = True
         poll_action = self.machine.final_revoke()
         if poll_action is not None:
             self.phase = Phase.BUSY
-            self._duty = poll_action
-            self._after_commits = lambda: self._clock.after(self.world.callback_time(), self._run, self._duty_done)
+            self._action = poll_action
+            self._after_commits = lambda: self._clock.after(self.world.callback_time(), self._run, self._action_done)
             if isinstance(poll_action, Revoke):
                 self._commit(poll_action.partitions)
             self._commits_are_over()
@@ -244,15 +244,15 @@ class Process:
             assert isinstance(action, Send)
             self.world.network.send(self, action, _ignore, _ignore)
         if self.machine.tick(self._clock.now + 1e6) or self.machine.next_tick() != math.inf:
-            self.world.violated(f"{self.name} has left and goes on")
+            self.world.violated(f"{self.name} has left but stays active")
         self.phase = Phase.ENDED
 
     # -- the background ----------------------------------------------------------------------------------------
 
     def _reconcile(self) -> None:
-        """After every event."""
+        """Run the machine. Called after every event."""
         if self.phase is Phase.WAITING:
-            self._carry_out_duties()
+            self._perform_action()
         if self.phase is Phase.ENDED:
             return
         if (identity := self.machine.identity) != self._identity:
@@ -270,7 +270,7 @@ class Process:
             self._clock.after(self._dice.uniform(0, 0.5), self._run, self._resolve)
         due = self.machine.next_tick()
         if due <= now:
-            self.world.violated(f"{self.name} has nothing to send and wants to be asked again at once")
+            self.world.violated(f"{self.name} has nothing to send but wants to run again at once")
         if due != self._wake_at:
             if self._wake_up is not None:
                 self._wake_up.cancel()
@@ -289,7 +289,7 @@ class Process:
         self.world.note(self, "sends", action)
 
         def answered(body: Any) -> None:
-            self.world.note(self, "hears", action.api, body)
+            self.world.note(self, "receives", action.api, body)
             self.machine.answered(action, body, self._clock.now)
             self._reconcile()
 
@@ -299,7 +299,7 @@ class Process:
         self.world.network.send(self, action, answered, failed)
 
     def _failed(self, action: Send, error: HeadraceError) -> None:
-        self.world.note(self, "fails to hear", action.api, error)
+        self.world.note(self, "gets no response to", action.api, error)
         self.machine.failed(action, error, self._clock.now)
         self._reconcile()
 
@@ -353,16 +353,16 @@ class Process:
         self.world.network.commit(self, sent, chosen, answered, failed)
 
     def _commits_are_over(self) -> None:
-        """A poll action does not end while a commit is in flight: it would count for the next owner."""
+        """A poll action does not end while a commit is in flight, which could overwrite a commit of the next owner."""
         if self._commits == 0 and self._after_commits is not None:
             proceed, self._after_commits = self._after_commits, None
             proceed()
 
 
 def is_expected(error: HeadraceError, static: bool) -> bool:
-    """Whether a member may end like this: only a static one, when another has come in its place."""
+    """Whether a member may fail with this error: only a static member that was replaced."""
     return static and isinstance(error, KafkaError) and error.code in (FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID)
 
 
 def _ignore(*_: Any) -> None:
-    """A leave request is sent once; nobody waits for its answer."""
+    """A leave request is sent once, and its response is ignored."""

@@ -1,6 +1,6 @@
-"""Requests and answers as they look on the other side: plain fields to the coordinator, kio's entities to the member.
+"""Requests and responses as the receiver sees them: plain fields for the coordinator, kio entities for the member.
 
-With `through_bytes` both are really written and read, by headrace on the member's side and by kio on the other.
+With `through_bytes` both are really encoded and decoded, by headrace for the member and by kio for the coordinator.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _DEFAULTS: dict[Api, Fields] = {
 
 
 def request(api: Api, fields: Fields, through_bytes: bool) -> Fields:
-    """What the coordinator reads."""
+    """The request as the coordinator sees it."""
     return _plain(_read_request(api, fields)) if through_bytes else fields
 
 
 def answer(api: Api, fields: Fields, through_bytes: bool = False) -> Any:
-    """What the member reads."""
+    """The response as the member sees it."""
     entity = build(_response(api), {**_DEFAULTS[api], **fields})
     return decode_response(api, api.highest, memoryview(frame(1, entity))[4:]) if through_bytes else entity
 

@@ -1,17 +1,17 @@
-"""One group in virtual time: its topics, its processes, what is done to them, and what must hold.
+"""One group in virtual time: its topics, its processes, and the invariants.
 
 At every moment
-- two members never hold a partition of which the group takes both for the owner: AssignPartitions begins only when the
-  Revoke (or Lose) of whoever had it is over, unless the group has thrown that one out;
-- a commit that is accepted is not for a partition that another member holds in the eyes of the group;
-- no member sends requests in a burst, asks for attention that it does not need, or goes on after it has left;
-- only a static member ends with an error, and only when its place was taken.
+- no two members hold a partition whose owner both are according to the group: AssignPartitions starts only after the
+  Revoke (or Lose) of the previous owner has ended, unless the group has removed that member;
+- no commit is accepted for a partition that another member holds according to the group;
+- no member sends bursts of requests, wakes up without need, or stays active after it has left;
+- only a static member fails, and only when it was replaced.
 
-At rest, some time after the last disturbance
-- every partition that somebody subscribes to is held exactly once, by one that does; nobody holds anything else;
-- the coordinator has all live members and no other, and each agrees with it on the generation or epoch;
+In the stable state, some time after the last disturbance
+- every subscribed partition is held by exactly one of its subscribers, and no other partition is held;
+- the coordinator has exactly the live members, and each agrees with it on the generation or epoch;
 - every owner's commit is accepted;
-- it took no more rebalances than a few for each member to get there.
+- it took at most a few rebalances per member to get there.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from .network import Network
 from .process import Process, is_expected
 
 _BACKOFF = Backoff(100, 1000)
-_LONGEST_REST = 600.0
-_LOOKS = 20.0  # seconds between two looks whether all is at rest
+_STABLE_WITHIN = 600.0
+_CHECK_EVERY = 20.0  # seconds between two checks whether the group is stable
 
 STRATEGIES = {
     "eager": ("range", "roundrobin,range", "sticky,range", "range,roundrobin,sticky", "sticky,roundrobin,range"),
-    # The second kind is eager itself, and there while an application moves from eager to cooperative.
+    # The last one is eager. Applications use it while they migrate from eager to cooperative.
     "cooperative": ("cooperative-sticky", "cooperative-sticky", "cooperative-sticky", "cooperative-sticky,range"),
 }
 
 
 class Violation(AssertionError):
-    """What must hold did not. The message says how to see it again."""
+    """A broken invariant. The message has the command to reproduce it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
-    """A run is a function of this."""
+    """The parameters of a run, which determine it completely."""
 
     kind: str
     """eager, cooperative or epoch (KIP-848)."""
@@ -86,7 +86,7 @@ class World:
         self.work_times = (1.0, 5.0) if scenario.is_crowd else (0.0, 1.0)
         self.slow_callbacks = 0.0
         self.delays = 0.0
-        """How likely it is that the user puts off giving up a partition (KIP-983)."""
+        """The probability that the user delays a revoke (KIP-983)."""
         self.commits = 0.2
         self.topics: dict[str, tuple[uuid.UUID, int]] = {}
         self.processes: list[Process] = []
@@ -98,21 +98,21 @@ class World:
         self.network = Network(self.clock, self.dice, self.coordinator, scenario.through_bytes)
         self.takes = 0
         self._holders: collections.defaultdict[Any, list[Process]] = collections.defaultdict(list)
-        self._diary: collections.deque[tuple[float, str, tuple[Any, ...]]] = collections.deque(maxlen=120)
+        self._events: collections.deque[tuple[float, str, tuple[Any, ...]]] = collections.deque(maxlen=120)
         self._names = 0
 
-    # -- what there is -----------------------------------------------------------------------------------------
+    # -- topics and processes ----------------------------------------------------------------------------------
 
     def make_topic(self, name: str, partitions: int) -> None:
         self.topics[name] = (uuid.UUID(int=self.dice.getrandbits(128)), partitions)
-        self._tell_of_topics()
+        self._announce_topics()
 
     def add_partitions(self, name: str, more: int) -> None:
         id, partitions = self.topics[name]
         self.topics[name] = (id, partitions + more)
-        self._tell_of_topics()
+        self._announce_topics()
 
-    def _tell_of_topics(self) -> None:
+    def _announce_topics(self) -> None:
         for each in self.live():
             self.clock.after(self.dice.uniform(0, 3), each.topics_changed)
 
@@ -164,7 +164,7 @@ class World:
             return self.dice.uniform(0, 40)
         return self.dice.uniform(0, 0.2)
 
-    # -- at every moment ---------------------------------------------------------------------------------------
+    # -- invariants at every moment ----------------------------------------------------------------------------
 
     def begins_to_hold(self, process: Process, partition: TopicPartition, slot: Any) -> None:
         self.takes += 1
@@ -197,33 +197,33 @@ class World:
             self.violated(f"{process.name} failed: {error!r}")
 
     def _may_be_replaced(self, process: Process) -> bool:
-        """Another has come in its place; or the member id that it was given last was not in the log when another
-        broker took over, so that its own old one has the place."""
+        """Another process has its instance id; or its last member id was not in the log when the coordinator moved, so
+        that its own old member id has the instance id."""
         same = [each for each in self.processes if each.instance_id == process.instance_id]
         return len(same) > 1 or (self.network.moves > 0 and isinstance(self.coordinator, ClassicCoordinator))
 
-    # -- at rest -----------------------------------------------------------------------------------------------
+    # -- the stable state --------------------------------------------------------------------------------------
 
     def settle(self) -> float:
-        """Runs until all is at rest, for two looks in a row. How long that took."""
+        """Run until the group is stable in two consecutive checks. Return the time it took."""
         began, before = self.clock.now, self.coordinator.position
         seen: tuple[Any, ...] | None = None
         while True:
-            self.clock.run_until(self.clock.now + _LOOKS)
-            trouble = self._unrest()
+            self.clock.run_until(self.clock.now + _CHECK_EVERY)
+            trouble = self._instability()
             now = (self.coordinator.position, self.takes)
             if not trouble and now == seen:
                 break
             seen = None if trouble else now
-            if self.clock.now - began > _LONGEST_REST:
-                self.violated(f"no rest after {_LONGEST_REST:.0f} s: {trouble or 'rebalances go on'}")
+            if self.clock.now - began > _STABLE_WITHIN:
+                self.violated(f"not stable after {_STABLE_WITHIN:.0f} s: {trouble or 'rebalances continue'}")
         self._check_commits()
         rebalances = self.coordinator.position - before
         if rebalances > 10 + 4 * len(self.processes):
             self.violated(f"{rebalances} rebalances after the last disturbance")
         return self.clock.now - began
 
-    def _unrest(self) -> str | None:
+    def _instability(self) -> str | None:
         live = self.live()
         return self._disagreement(live) or self._gaps(live)
 
@@ -243,7 +243,7 @@ class World:
                     return f"{each.name} is {each.machine.state} in {generation}, not {self.coordinator.generation}"
             return None
         if live and self.coordinator.target_epoch != self.coordinator.group_epoch:
-            return "the target is not up to date"
+            return "the target assignment is not up to date"
         for id, each in identities.items():
             member = self.coordinator.members[id]
             epochs = each.machine.identity.generation, member.epoch, self.coordinator.target_epoch
@@ -261,7 +261,7 @@ class World:
             wanted |= topics
             holders.update(list(each.machine.owned))
             if strange := sorted(tp for tp in each.machine.owned if tp.topic not in topics):
-                return f"{each.name} has {strange} and does not want that"
+                return f"{each.name} has {strange} without subscribing to them"
         every = {TopicPartition(name, n) for name in wanted for n in range(self.topics[name][1])}
         if twice := sorted(tp for tp, count in holders.items() if count > 1):
             return f"{twice} are held more than once"
@@ -272,9 +272,9 @@ class World:
         return None
 
     def _is_excused(self, missing: list[TopicPartition]) -> bool:
-        """A static member comes back without a rebalance, and cannot tell what the assignment was made for: if its
-        predecessor had fewer topics, led while topics grew, or had just given up what a second round was to hand
-        over, nobody notices until the next rebalance. Java's does not either."""
+        """A static member rejoins without a rebalance and cannot know for which subscription its assignment was made.
+        If its predecessor had fewer topics, led the group while topics grew, or had just revoked partitions for a
+        second rebalance, no member notices until the next rebalance. The same happens with Java's client."""
         group = self.coordinator
         return isinstance(group, ClassicCoordinator) and group.kept_assignment and not group.given_away() & {*missing}
 
@@ -288,19 +288,19 @@ class World:
         for each in self.live():
             sent = each.machine.identity
             if code := self.coordinator.commit(sent, sorted(each.machine.owned)):
-                self.violated(f"{each.name} is at rest as {sent} and its commit is refused with {code}")
+                self.violated(f"{each.name} is stable as {sent}, but its commit is rejected with {code}")
 
-    # -- the diary ---------------------------------------------------------------------------------------------
+    # -- the event log -----------------------------------------------------------------------------------------
 
     def note(self, process: Process | None, *what: Any) -> None:
-        self._diary.append((self.clock.now, process.name if process else "", what))
+        self._events.append((self.clock.now, process.name if process else "", what))
 
     def violated(self, what: str) -> None:
-        raise Violation(f"{what}\n\n{self._story()}\n\n{what}\nagain: {self.scenario}")
+        raise Violation(f"{what}\n\n{self._event_lines()}\n\n{what}\nagain: {self.scenario}")
 
-    def _story(self) -> str:
+    def _event_lines(self) -> str:
         return "\n".join(
-            f"{time:9.3f} {name:5} " + " ".join(_brief(part) for part in what) for time, name, what in self._diary
+            f"{time:9.3f} {name:5} " + " ".join(_brief(part) for part in what) for time, name, what in self._events
         )
 
 
