@@ -44,8 +44,10 @@ def partitions(topic: str) -> list[TopicAndPartition]:
 
 def wait_all_read(peers: Peers, topic: str, end: int) -> None:
     ledger = peers.ledger
-    peers.wait("all is read", lambda: not ledger.unread(dict.fromkeys(partitions(topic), end)))
-    peers.wait("all is committed", lambda: not any(stint.uncommitted for stint in ledger.open_stints()))
+    peers.wait("all records read", lambda: not ledger.unread(dict.fromkeys(partitions(topic), end)))
+    peers.wait(
+        "all records committed", lambda: not any(ownership.uncommitted for ownership in ledger.open_ownerships())
+    )
 
 
 def alike(description: GroupDescription) -> object:

@@ -49,7 +49,11 @@ def test_nothing_is_lost_by_members_that_close_die_or_are_paused(admin: Admin) -
             peers.stop(closing)
             (closed,) = (each.at for each in closing.events if isinstance(each, Closed))
             trial.wait_flowing([killed, paused, last])
-            moved = [stint.begun for stint in ledger.stints if stint.tp in had and stint.member != "closing"]
+            moved = [
+                ownership.begun
+                for ownership in ledger.ownerships
+                if ownership.tp in had and ownership.member != "closing"
+            ]
             assert seconds_since(closed, max(moved)) < haste
 
             had = ledger.owned("killed")

@@ -26,7 +26,7 @@ from support.harness.waiting import wait_for
 PARTITIONS = 3
 COUNT = 20
 TOTAL = PARTITIONS * COUNT
-BAD = (1, 4)  # a partition, and an offset in it
+BAD = (1, 4)  # partition and offset
 PartitionAndOffset = tuple[int, int]
 
 
@@ -55,7 +55,7 @@ class Handling:
         self.calls: Counter[PartitionAndOffset] = Counter()
         self.handled: Counter[PartitionAndOffset] = Counter()
         self.came_late: list[PartitionAndOffset] = []
-        self.at_once = 0  # of one record
+        self.at_once = 0  # concurrent calls with one record
 
     @property
     def handler(self) -> Any:

@@ -85,7 +85,7 @@ def describe(bootstrap_servers: str, *groups: str) -> dict[str, GroupDescription
 
 
 def reset_offsets(bootstrap_servers: str, group: str, topics: str, *how: str) -> dict[TopicAndPartition, int]:
-    """`--reset-offsets --execute` for topics such as `t` or `t:0,1`; `how` is `--to-earliest`, say."""
+    """`--reset-offsets --execute` for topics such as `t` or `t:0,1`. `how` is for example `--to-earliest`."""
     options = ("--reset-offsets", "--group", group, "--topic", topics, *how, "--execute")
     (output,) = _finish(_start(bootstrap_servers, *options))
     return {(row["TOPIC"], int(row["PARTITION"])): int(row["NEW-OFFSET"]) for row in _rows(output)[group]}
@@ -176,7 +176,7 @@ def _state(row: Row) -> StateRow:
 
 
 def _assignment(text: str) -> frozenset[TopicAndPartition]:
-    """`topic:0,1;other:3`"""
+    """Parse `topic:0,1;other:3`."""
     topics = [part.rpartition(":") for part in text.split(";")] if _text(text) else []
     return frozenset((topic, int(number)) for topic, _, numbers in topics for number in numbers.split(","))
 

@@ -64,7 +64,7 @@ class SteadyWriter:
             self._failure = problem
 
     def finish(self) -> dict[TopicAndPartition, int]:
-        """Stops. Returns where each log ends: all before it is written.
+        """Stop writing; return the end of each log.
 
         The ends come from the logs: on a busy machine, librdkafka's idempotent producer was seen to lose a record or
         two that it had reported as delivered (a log of 990 records with the last value 991).

@@ -29,7 +29,7 @@ _FLEXIBLE = 4
 @dataclass(frozen=True, slots=True)
 class Commit:
     at: int
-    """By the coordinator's clock, which on one machine is everybody's; milliseconds."""
+    """Milliseconds of the coordinator's clock, which all processes on one machine share."""
     tp: TopicAndPartition
     offset: int
     metadata: str = ""

@@ -97,9 +97,9 @@ class Ledger:
         """Members that have started and not ended."""
         self.strays: list[tuple[str, TopicAndPartition, tuple[int, int]]] = []
         self.refused: list[tuple[str, str]] = []
-        """Commits that failed: the member, and why."""
-        self._open: dict[tuple[str, TopicAndPartition], Stint] = {}
-        self._last: dict[tuple[str, TopicAndPartition], Stint] = {}
+        """Failed commits as (member, error)."""
+        self._open: dict[tuple[str, TopicAndPartition], Ownership] = {}
+        self._last: dict[tuple[str, TopicAndPartition], Ownership] = {}
 
     # -- in ------------------------------------------------------------------------------------------------------
 
@@ -127,22 +127,22 @@ class Ledger:
 
     def _begin(self, member: str, tp: TopicAndPartition, at: int) -> None:
         if (member, tp) not in self._open:
-            stint = Stint(member, tp, at)
-            self.stints.append(stint)
-            self._open[member, tp] = self._last[member, tp] = stint
+            ownership = Ownership(member, tp, at)
+            self.ownerships.append(ownership)
+            self._open[member, tp] = self._last[member, tp] = ownership
 
     def _end(self, member: str, partitions: Iterable[TopicAndPartition], at: int, ending: Ending) -> None:
         for tp in partitions:
-            if stint := self._open.pop((member, tp), None):
-                stint.over, stint.ending = at, ending
+            if ownership := self._open.pop((member, tp), None):
+                ownership.over, ownership.ending = at, ending
 
     def _read(self, member: str, ranges: Mapping[TopicAndPartition, tuple[int, int]]) -> None:
         for tp, span in ranges.items():
-            stint = self._open.get((member, tp))
-            if stint is None:
+            ownership = self._open.get((member, tp))
+            if ownership is None:
                 self.strays.append((member, tp, span))
-            elif stint.ranges and stint.ranges[-1][1] == span[0]:
-                stint.ranges[-1] = (stint.ranges[-1][0], span[1])
+            elif ownership.ranges and ownership.ranges[-1][1] == span[0]:
+                ownership.ranges[-1] = (ownership.ranges[-1][0], span[1])
             else:
                 ownership.ranges.append(span)
 
@@ -151,9 +151,9 @@ class Ledger:
             self.refused.append((member, error))
             return
         for tp, offset in offsets.items():
-            # The answer may be told of after the partition was given up: then it was the end of that stint.
-            if stint := self._last.get((member, tp)):
-                stint.committed = offset
+            # The event may come after the partition was revoked: it then belongs to the last ownership.
+            if ownership := self._last.get((member, tp)):
+                ownership.committed = offset
 
     # -- owners --------------------------------------------------------------------------------------------------
 
@@ -174,9 +174,9 @@ class Ledger:
     def overlaps(self) -> list[tuple[Ownership, Ownership]]:
         """All times are of one clock, and a member reports a revoke before another member can own the partition."""
         found = []
-        for stints in self._by_partition().values():
-            stints.sort(key=lambda stint: (stint.begun, stint.over is None, stint.over or 0))
-            for earlier, later in pairwise(stints):
+        for ownerships in self._by_partition().values():
+            ownerships.sort(key=lambda ownership: (ownership.begun, ownership.over is None, ownership.over or 0))
+            for earlier, later in pairwise(ownerships):
                 if earlier.over is None or earlier.over > later.begun:
                     found.append((earlier, later))
         return found
@@ -188,7 +188,7 @@ class Ledger:
         return sum(end - start for ownership in self.ownerships for start, end in ownership.ranges)
 
     def unread(self, ends: Mapping[TopicAndPartition, int]) -> list[tuple[TopicAndPartition, int, int]]:
-        """Ranges below the ends of the logs, which start at 0, that nobody read."""
+        """Ranges from 0 to the log ends that no member read."""
         by_partition = self._by_partition()
         missing = []
         for tp, end in sorted(ends.items()):
@@ -203,14 +203,14 @@ class Ledger:
 
     def repeats(self) -> list[Repeat]:
         found = []
-        for tp, stints in self._by_partition().items():
-            running: list[tuple[int, int, Stint]] = []
-            for start, end, stint in _in_order(stints):
+        for tp, ownerships in self._by_partition().items():
+            running: list[tuple[int, int, Ownership]] = []
+            for start, end, ownership in _in_order(ownerships):
                 running = [each for each in running if each[1] > start]
                 for _, other_end, other in running:
-                    first, second = sorted((other, stint), key=lambda each: each.begun)
+                    first, second = sorted((other, ownership), key=lambda each: each.begun)
                     found.append(Repeat(tp, start, min(end, other_end), first, second))
-                running.append((start, end, stint))
+                running.append((start, end, ownership))
         return found
 
     def stutters(self) -> list[Repeat]:
@@ -219,10 +219,10 @@ class Ledger:
     def broken(self) -> list[Repeat]:
         return [repeat for repeat in self.repeats() if repeat.broken]
 
-    def _by_partition(self) -> dict[TopicAndPartition, list[Stint]]:
-        grouped: dict[TopicAndPartition, list[Stint]] = defaultdict(list)
-        for stint in self.stints:
-            grouped[stint.tp].append(stint)
+    def _by_partition(self) -> dict[TopicAndPartition, list[Ownership]]:
+        grouped: dict[TopicAndPartition, list[Ownership]] = defaultdict(list)
+        for ownership in self.ownerships:
+            grouped[ownership.tp].append(ownership)
         return grouped
 
 

@@ -27,7 +27,7 @@ class EventWriter:
         _say("shutdown_complete")
 
     def read(self, offsets: Mapping[TopicAndPartition, Sequence[int]]) -> None:
-        """The offsets that were read, ascending in each partition."""
+        """Report the offsets that were read, ascending in each partition."""
         if offsets:
             summaries = [
                 _fields_of(tp) | {"count": len(read), "minOffset": read[0], "maxOffset": read[-1]}
@@ -49,11 +49,11 @@ class EventWriter:
 
     @property
     def due(self) -> Mapping[TopicAndPartition, int]:
-        """What has yet to be committed, for those who do it themselves and then say `settled`."""
+        """Uncommitted offsets, for members that commit themselves and then call `settled`."""
         return self._due
 
     def settled(self, problem: Exception | None = None) -> None:
-        """All that was due is committed, or was refused."""
+        """Report that all due offsets were committed, or that the commit failed."""
         said = [_fields_of(tp) | {"offset": offset} for tp, offset in self._due.items()]
         if problem is not None:
             _say("offsets_committed", offsets=said, success=False, error=str(problem))
@@ -69,7 +69,7 @@ class EventWriter:
         self.gave_up(partitions)
 
     def gave_up(self, partitions: Iterable[TopicAndPartition]) -> None:
-        """Revoked, with all that could be committed."""
+        """Report a revoke after the last commit."""
         self._give_up("partitions_revoked", partitions)
 
     def lost(self, partitions: Iterable[TopicAndPartition]) -> None:

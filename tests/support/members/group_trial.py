@@ -166,11 +166,11 @@ class GroupTrial:
 
     # -- events --------------------------------------------------------------------------------------------------
 
-    def stints_since(self, at: int, partitions: Collection[TopicAndPartition] | None = None) -> list[Stint]:
+    def ownerships_since(self, at: int, partitions: Collection[TopicAndPartition] | None = None) -> list[Ownership]:
         return [
-            stint
-            for stint in self.ledger.stints
-            if stint.begun >= at and (partitions is None or stint.tp in partitions)
+            ownership
+            for ownership in self.ledger.ownerships
+            if ownership.begun >= at and (partitions is None or ownership.tp in partitions)
         ]
 
     def changes_since(self, at: int) -> list[tuple[str, Assigned | Revoked | Lost]]:
@@ -232,11 +232,11 @@ class GroupTrial:
         committed: dict[TopicAndPartition, int] = {}
         for commit in commits:
             before = committed.get(commit.tp, 0)
-            assert commit.offset >= before, f"{commit} goes back from {before}"
+            assert commit.offset >= before, f"{commit} is below the commit of {before}"
             committed[commit.tp] = commit.offset
             done = progress[commit.tp].at(commit.at)
-            assert commit.offset <= done, f"{commit} when all was read to {done}"
-        assert committed.keys() == self.ledger.partitions, "this group has committed elsewhere"
+            assert commit.offset <= done, f"{commit} when records were read up to {done}"
+        assert committed.keys() == self.ledger.partitions, "the group has committed other partitions than these"
 
 
 def _is_held_again(member: Peer, times: int) -> bool:

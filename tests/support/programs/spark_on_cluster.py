@@ -1,4 +1,4 @@
-"""A driver that writes a topic to Parquet on a cluster, with a gate in the middle of a batch."""
+"""A driver that writes a topic to Parquet on a cluster, with a breakpoint in the middle of a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 
 from support.spark.breakpoint import BatchBreakpoint
-from support.spark.drivers import local_settings, tell
+from support.spark.drivers import local_settings, report
 from support.spark.streams import started
 
 

@@ -63,7 +63,7 @@ class Batches:
         return query
 
     def places(self) -> list[PartitionAndOffset]:
-        """Of all that is in the sink."""
+        """(partition, offset) of all rows in the sink."""
         return sorted((row.partition, row.offset) for rows in list(self.rows.values()) for row in rows)
 
     def ends(self) -> dict[int, dict[str, Any]]:

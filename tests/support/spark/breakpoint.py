@@ -1,4 +1,4 @@
-"""A gate in the middle of a batch, where a query waits until the test opens it.
+"""A breakpoint in the middle of a batch, where a query waits until the test releases it.
 
 The rows pass through a Python function that blocks at one of them. Spark reads some megabytes ahead of it, as much as
 fits into the sockets between its processes, so the topic must be larger.
@@ -22,11 +22,11 @@ _PATIENCE = 150.0
 
 
 class BatchBreakpoint:
-    """At offset 100 of partition 0."""
+    """A breakpoint at offset 100 of partition 0."""
 
     def __init__(self, directory: Path) -> None:
-        self._reached = directory / "gate-reached"
-        self._open = directory / "gate-open"
+        self._reached = directory / "breakpoint-reached"
+        self._open = directory / "breakpoint-open"
 
     def before(self, frame: DataFrame) -> DataFrame:
         reached, opened, patience = str(self._reached), str(self._open), _PATIENCE
@@ -43,15 +43,15 @@ class BatchBreakpoint:
                 deadline = time.monotonic() + patience
                 while not os.path.exists(opened):
                     if time.monotonic() > deadline:
-                        raise TimeoutError("the gate was not opened in time")
+                        raise TimeoutError("the breakpoint was not released in time")
                     time.sleep(0.02)  # polling for a file of the test process
             return True
 
         return frame.where(F.udf(passes, "boolean", useArrow=False)("partition", "offset", "value"))
 
     def wait(self) -> int:
-        """Wait until the query reaches the gate; return the pid of the waiting worker."""
-        wait_for("a task at the gate", self._reached.exists, _PATIENCE)
+        """Wait until the query reaches the breakpoint; return the pid of the waiting worker."""
+        wait_for("a task at the breakpoint", self._reached.exists, _PATIENCE)
         return int(self._reached.read_text())
 
     def executor(self) -> psutil.Process:

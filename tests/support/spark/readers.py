@@ -49,7 +49,7 @@ class Run:
         return list(self.reader.partitions(self.at, end))
 
     def trigger(self) -> list[PartitionAndOffset] | None:
-        """What the next batch reads; None if there is none."""
+        """Run the next batch; return (partition, offset) of its rows, or None if there is no batch."""
         end = self.plan()
         is_first, self._is_new = self._is_new, False
         if end == self.at and not is_first:
@@ -64,7 +64,7 @@ class Run:
         return sorted(rows)
 
     def to_the_end(self) -> list[PartitionAndOffset]:
-        """As AvailableNow."""
+        """Run to the end, as trigger AvailableNow does."""
         self.begin(available_now=True)
         found: list[PartitionAndOffset] = []
         while (rows := self.trigger()) is not None:
