@@ -1,4 +1,4 @@
-"""group.membership=true: a query that does not come back within max.poll.interval.ms, without a session."""
+"""group.membership=true: a query without a trigger for max.poll.interval.ms. No Spark session runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.spark.streams import grid
 pytestmark = pytest.mark.timeout(300)
 
 INTERVAL = 1.5
-"""Seconds: far below the default of session.timeout.ms, 45 s, which is no rule of a KIP-848 group."""
+"""Seconds, far below the default session.timeout.ms of 45 s, which does not apply to a KIP-848 group."""
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "classic": {"kafka.session.timeout.ms": 1000, "kafka.heartbeat.interval.ms": 100},
     "consumer": {"kafka.group.protocol": "consumer"},
@@ -42,7 +42,7 @@ def query(request: pytest.FixtureRequest, servers: str, topic: str) -> Iterator[
 
 
 def read_all(query: Run, count: int) -> list[tuple[int, int]]:
-    """Triggers until so many records have come."""
+    """Trigger until `count` records were read."""
     found: list[tuple[int, int]] = []
 
     def trigger() -> bool:
@@ -63,7 +63,7 @@ def test_a_query_past_max_poll_interval_resumes_behind_the_member_that_took_over
     query: Run, servers: str, topic: str
 ) -> None:
     query.begin()
-    assert read_all(query, 200) == grid(2, 100)  # and the query has not said yet that it is done with them
+    assert read_all(query, 200) == grid(2, 100)  # the query has not committed them yet
     group = query.reader._group_options.settings["group.id"]
     theirs: list[tuple[int, int]] = []
     with Consumer(bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest") as other:
@@ -73,11 +73,11 @@ def test_a_query_past_max_poll_interval_resumes_behind_the_member_that_took_over
             theirs.extend((record.partition, record.offset) for record in other.poll(0.1))
             return len(theirs)
 
-        wait_for("all of it, as the group knows of nothing", lambda: read() == 200, 30)
+        wait_for("all records, since nothing is committed", lambda: read() == 200, 30)
         write(servers, topic, [*numbered(5, 0), *numbered(5, 1)])
-        wait_for("what is new", lambda: read() == 210, 30)
+        wait_for("new records", lambda: read() == 210, 30)
     write(servers, topic, numbered(5, 0))
-    assert read_all(query, 5) == [(0, offset) for offset in range(105, 110)], "it goes on behind the other member"
+    assert read_all(query, 5) == [(0, offset) for offset in range(105, 110)], "the query resumes after the other member"
     shown = query.reader.reportLatestOffset()
     assert shown is not None
     assert shown["headrace:metrics"]["partitionsLost"] == 2
@@ -85,7 +85,7 @@ def test_a_query_past_max_poll_interval_resumes_behind_the_member_that_took_over
 
 
 def test_a_trigger_while_a_query_leaves_its_group_makes_it_rejoin(query: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the next trigger: there may not be another one for hours."""
+    """The next trigger must rejoin, since there may be no other one for hours."""
     query.begin()
     read_all(query, 200)
     query.trigger()
@@ -96,7 +96,7 @@ def test_a_trigger_while_a_query_leaves_its_group_makes_it_rejoin(query: Run, mo
     def unsubscribe_slowly() -> None:
         snapshot = member.take_snapshot()
         left.append(time.monotonic())
-        assert not snapshot.has_joined, "there is nothing to plan for a member that leaves"
+        assert not snapshot.has_joined, "a leaving member has nothing to plan"
         assert not snapshot.assigned
         unsubscribe()
 
@@ -104,10 +104,10 @@ def test_a_trigger_while_a_query_leaves_its_group_makes_it_rejoin(query: Run, mo
     wait_for("it leaves", lambda: left, 30)
 
     def is_back() -> bool:
-        with member._changed:  # nobody asks it: that would be another call
+        with member._changed:  # without a call of the member, which would be another trigger
             return len(member._assigned) == 2
 
-    wait_for("it is back", is_back, 30)
+    wait_for("the member to rejoin", is_back, 30)
 
 
 def test_a_query_can_end_after_it_has_left_its_group(query: Run, caplog: pytest.LogCaptureFixture) -> None:

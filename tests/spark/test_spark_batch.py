@@ -1,4 +1,4 @@
-"""spark.read.format("headrace") on a real local session, against the real broker."""
+"""spark.read.format("headrace") with a real local session and a real broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def topic(admin: Admin, servers: str) -> str:
     return topic
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])  # all of them are in test_spark_beside_jvm.py
+@pytest.mark.parametrize("codec", ["none", "zstd"])  # test_spark_beside_jvm.py has all codecs
 def test_every_column_of_a_batch_has_the_written_values(
     spark: SparkSession, admin: Admin, servers: str, codec: str
 ) -> None:
@@ -168,7 +168,7 @@ class TestRefusals:
         began = time.monotonic()
         with pytest.raises(PySparkException, match=r"127\.0\.0\.1:9"):
             kafka(spark, "127.0.0.1:9", topic, kafka__default__api__timeout__ms=1000).count()
-        assert time.monotonic() - began < 55, "less than the default"
+        assert time.monotonic() - began < 55, "less than the default timeout"
 
 
 class TestDeletedRecords:

@@ -1,4 +1,4 @@
-"""The same topics read by Spark's own connector and by this one, in one session of PySpark 4.2."""
+"""The same topics, read by Spark's own connector and by headrace in one session of PySpark 4.2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.brokers.topic_contents import oracle_rows
 from support.harness.waiting import wait_for
 from support.programs import spark_compare
 
-# The environment is made once, which takes a minute or two.
+# The environment is created once, which takes a minute or two.
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -53,7 +53,7 @@ REFUSED_BY_BOTH: dict[str, dict[str, str]] = {
 
 @pytest.fixture(scope="module")
 def topics(admin: Admin, servers: str) -> dict[str, str]:
-    """By what they are for."""
+    """Topics by purpose."""
     made = {codec: _with_everything(admin, servers, codec) for codec in CODECS}
     made["appended"] = admin.create("appended", 1, message_timestamp_type="LogAppendTime")
     write(servers, made["appended"], numbered(50))
@@ -102,7 +102,7 @@ def _compacted(admin: Admin, servers: str) -> str:
         return len(oracle_rows(servers, topic)) < wrote * 2 // 3
 
     wait_for("compaction", compacted, 120.0, every=0.3)
-    admin.configure(topic, cleanup_policy="delete", retention_ms=-1)  # it shall stay as it is now
+    admin.configure(topic, cleanup_policy="delete", retention_ms=-1)  # so that the topic does not change any more
     return topic
 
 
@@ -158,7 +158,7 @@ def found(topics: dict[str, str], admin: Admin, servers: str, tmp_path_factory: 
     try:
         peer = spark_peer.prepare(print)
     except spark_peer.Unavailable as reason:
-        pytest.skip(f"Spark's connector cannot be had: {reason}")
+        pytest.skip(f"Spark's connector is not available: {reason}")
     refusals = json.dumps(REFUSED_BY_BOTH).replace("TOPIC", topics["uneven"])
     job = {
         "servers": servers,

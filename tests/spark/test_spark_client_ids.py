@@ -1,4 +1,4 @@
-"""Queries of one group are told apart by the client.id of their members, without a session."""
+"""Queries of one group have distinct client ids. No Spark session runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_queries_of_one_group_have_distinct_client_ids(servers: str, admin: Admin, protocol: str) -> None:
-    """`headrace lag` and `kafka-consumer-groups` show it beside each partition, and the query's progress has it."""
+    """`headrace lag` and `kafka-consumer-groups` show it for each partition, and the query's progress contains it."""
     topic, group = admin.create("told-apart", 2), unique("told-apart")
     given = {"subscribe": topic, "group.membership": "true", "kafka.group.id": group, "kafka.group.protocol": protocol}
     queries = [Run(servers, given), Run(servers, given), Run(servers, {**given, "kafka.client.id": "billing"})]

@@ -1,4 +1,4 @@
-"""commitOffsets=true: what a query has done is seen by those who watch its group."""
+"""commitOffsets=true: the progress of a query is visible in its group."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def topic(admin: Admin, servers: str) -> str:
 def stream(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Stream:
     stream = Stream(spark, servers, topic, tmp_path)
     stream.options |= {"kafka.group.id": unique("query"), "commitOffsets": "true"}
-    # A broker's first group waits for the topic of all groups to be made; a query's last commit does not wait long.
+    # The first group of a broker waits for __consumer_offsets to be created; the last commit of a query does not wait.
     committed(servers, stream.options["kafka.group.id"], topic)
     return stream
 
@@ -42,12 +42,12 @@ def committed(servers: str, group: str, topic: str) -> list[int | None]:
 def test_kafka_consumer_groups_shows_the_lag_of_a_query(stream: Stream, servers: str, topic: str) -> None:
     group = stream.options["kafka.group.id"]
     stream.run()
-    # Spark does not wait for the process of the reader, which may be about to commit when the query has ended.
+    # Spark does not wait for the reader's process, which may commit after the query has ended.
     wait_for("the commit", lambda: committed(servers, group, topic) == [100, 100], DEADLINE)
     write(servers, topic, numbered(7, 1))
     seen = describe(servers, group)[group]
     assert [(row.current_offset, row.lag) for _, row in sorted(seen.partitions.items())] == [(100, 0), (100, 7)]
-    assert seen.state.members == 0, "it commits, and is no member"
+    assert seen.state.members == 0, "the query commits without being a member"
 
 
 @pytest.mark.soak
@@ -68,7 +68,7 @@ def test_the_last_batch_of_a_query_that_waits_for_records_is_committed(
 
 
 def test_a_query_continues_while_its_commits_fail_and_retries_them(stream: Stream, servers: str, topic: str) -> None:
-    """A member of the group keeps others from committing to it."""
+    """While a group has members, the broker rejects commits of others."""
     group = stream.options["kafka.group.id"]
     query = None
     try:
@@ -104,7 +104,7 @@ def test_offsets_of_a_failed_batch_are_not_committed(stream: Stream, servers: st
 
 
 def test_wrong_commit_options_are_refused_at_the_start(spark: SparkSession, servers: str) -> None:
-    """At the start. (All of them are in tests/unit/spark/test_spark_lanes_options.py.)"""
+    """One example; tests/unit/spark/test_spark_lanes_options.py has all of them."""
     given = {"kafka.bootstrap.servers": servers, "subscribe": "t", "commitOffsets": "true"}
     query = started(spark.readStream.format("headrace").options(**given).load().writeStream.format("noop").start)
     with pytest.raises(PySparkException, match="commitOffsets=true needs the option"):
@@ -119,11 +119,11 @@ def test_a_batch_query_refuses_commit_offsets(spark: SparkSession, servers: str,
 
 @pytest.mark.soak
 def test_a_first_batch_from_latest_reads_the_same_when_it_is_rerun(stream: Stream, servers: str, topic: str) -> None:
-    """The end of a log moves, and Spark keeps only where a batch ends: so the first one only says where it starts."""
+    """Log ends move, and Spark stores only the end of a batch, so the first batch only records the start."""
     stream.options["startingOffsets"] = "latest"
     stream.run()
     write(servers, topic, numbered(5, 0))
-    # As if the driver had been killed in the first batch, before it was complete.
+    # As if the driver had been killed during the first batch.
     (stream.where / "checkpoint" / "commits" / "0").unlink()
     (stream.where / "checkpoint" / "commits" / ".0.crc").unlink(missing_ok=True)
     stream.run()

@@ -1,4 +1,4 @@
-"""Spark Connect and Declarative Pipelines, with the source as it is installed."""
+"""Spark Connect and Declarative Pipelines, with the installed source."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_topic_is_read_and_written_through_spark_connect(
         assert "did you mean startingOffsets" in driver.reported("refusal")
     for written in (plain, once):
         values = [int(row.value or b"") for row in oracle_rows(servers, written, 2, "read_committed")]
-        assert sorted(values) == sorted(3 * list(range(50))), "a job, and a stream of two partitions"
+        assert sorted(values) == sorted(3 * list(range(50))), "a batch job, and two streams"
 
 
 def test_a_declarative_pipeline_resumes_where_it_stopped(
@@ -88,13 +88,13 @@ def test_a_declarative_pipeline_resumes_where_it_stopped(
     write(servers, topic, numbered(7, 1))
     _run(tmp_path)
     assert _places(spark, rows) == sorted(grid(2, 50) + [(1, offset) for offset in range(50, 57)])
-    assert first < set(rows.glob("*.parquet")), "what was read before was not read again"
+    assert first < set(rows.glob("*.parquet")), "old records must not be read again"
 
 
 def _run(project: Path) -> None:
     command = Path(pyspark.__file__).parent / "bin" / "spark-pipelines"
-    # Tables outlive a run in a catalog that does: Hive's, in the project's directory. Few settings, since of many
-    # PySpark 4.3 loses some on their way to a session with Connect: it takes them in portions, and keeps the last.
+    # Tables survive a run only in a persistent catalog: Hive's, in the project's directory. The settings are few, since
+    # PySpark 4.3 passes them to a Connect session in portions and keeps only the last portion.
     given = [
         "ui.enabled=false",
         "driver.host=127.0.0.1",

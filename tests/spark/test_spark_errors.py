@@ -1,4 +1,4 @@
-"""What users see of an error, on a real session: the cause, in the first lines. And what they see in the log."""
+"""Errors in a real session show their cause in the first lines; and log lines that users see."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def shown(action: Callable[[], Any]) -> str:
-    """The first lines of the error."""
+    """The first lines of the error that the action raises."""
     with pytest.raises(PySparkException) as caught:
         action()
     said = str(caught.value)
@@ -40,7 +40,7 @@ def streamed(spark: SparkSession, directory: Path, **options: str) -> None:
     frame = spark.readStream.format("headrace").options(**options).load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(directory / unique("checkpoint")))
     query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(120), "it does not end"
+    assert query.awaitTermination(120), "the query does not end"
 
 
 class TestOptions:

@@ -1,4 +1,4 @@
-"""Every record once in Parquet, whenever the driver is killed. `ROUNDS=20` kills it twenty times."""
+"""Every record is in Parquet once, whenever the driver is killed. `ROUNDS=20` kills it twenty times."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_record_is_written_once_when_drivers_are_killed(
     with SteadyWriter(servers, topic, PARTITIONS, limit=2_000_000) as writer:
         for number in range(ROUNDS):
             with Driver("spark_exactly_once.py", job, tmp_path / f"driver-{number}.log") as driver:
-                # Somewhere in the first batches, or while it finds out where it was.
+                # During the first batches, or while it restores its position.
                 if _is_running(driver, "batch" if number == 0 or chance.random() < 0.6 else "running"):
                     time.sleep(chance.uniform(0, 2))  # killed at a random moment
                     driver.kill()
@@ -57,7 +57,7 @@ def test_every_record_is_written_once_when_drivers_are_killed(
 
 
 def _is_running(driver: Driver, sign: str) -> bool:
-    """Whether it is there to be killed. It can have died by itself, which is as good."""
+    """Whether the driver runs and can be killed. It may have died by itself, which is just as good."""
     try:
         return driver.reported(sign) is not None
     except AssertionError:

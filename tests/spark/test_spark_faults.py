@@ -1,4 +1,4 @@
-"""What happens in the middle of a batch: brokers and executors die, retention is faster, topics grow."""
+"""Faults during a batch: brokers and executors die, retention overtakes the task, topics grow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(400)
 
 
 class Counting:
-    """A query that counts its rows, on a thread of its own."""
+    """Counts the rows of a query on another thread."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
@@ -40,7 +40,7 @@ class Counting:
 
     def rows(self) -> int | None:
         self._thread.join(DEADLINE)
-        assert not self._thread.is_alive(), "it does not end"
+        assert not self._thread.is_alive(), "the query does not end"
         if self._failure is not None:
             raise self._failure
         return self._rows
@@ -97,14 +97,14 @@ class TestRetentionOvertakesATask:
         stop.open()
         rows = query.rows()
         assert rows is not None
-        assert 200 <= rows < RECORDS, "what was read before, and the last hundred"
+        assert 200 <= rows < RECORDS, "the records read before, and the last hundred"
 
 
 @pytest.mark.soak
 def test_a_task_fails_when_no_records_arrive_within_the_poll_timeout(
     spark: SparkSession, whole_cluster: LocalBroker, cluster_admin: Admin, stop: BatchBreakpoint
 ) -> None:
-    """The only broker that has the partition is gone: the task says so after kafkaConsumer.pollTimeoutMs."""
+    """The only broker of the partition is down: the task fails after kafkaConsumer.pollTimeoutMs."""
     servers = whole_cluster.bootstrap_servers
     topic = long_topic(servers, cluster_admin.create, replicas=[[3]])
     query = slowly(spark, servers, topic, stop, **{"kafkaConsumer.pollTimeoutMs": "1500"})

@@ -1,4 +1,4 @@
-"""enable.parallel.rebalance=true: a query that comes back reads the newest records first, the backlog beside them."""
+"""enable.parallel.rebalance=true: a restarted query reads the newest records first, along with its backlog."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def topic(admin: Admin, servers: str) -> str:
 
 @pytest.fixture
 def query(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Batches:
-    """It has read 50 records of each partition, in batch 0, and comes back when there are 500."""
+    """A query that has read 50 records of each partition in batch 0 and restarts when there are 500."""
     stream = Stream(spark, servers, topic, tmp_path)
     stream.options |= {"enable.parallel.rebalance": "true", "maxOffsetsPerTrigger": 200, "includeLane": "true"}
     query = Batches(stream)
     query.run()
-    assert query.ends() == {0: {topic: {"0": 50, "1": 50}}}, "a new query simply starts"
+    assert query.ends() == {0: {topic: {"0": 50, "1": 50}}}, "a new query has no backlog"
     for number in range(2):
         write(servers, topic, numbered(450, number))
     return query
@@ -42,7 +42,7 @@ def test_a_restarted_query_with_lanes_reads_the_newest_records_first(query: Batc
     ends = query.ends()
     assert ends[1] == {topic: {str(number): {"frontier": 500, "holes": {"75": 425}} for number in range(2)}}
     assert ends[2] == {topic: {str(number): {"frontier": 500, "holes": {"175": 425}} for number in range(2)}}
-    assert ends[5] == {topic: {"0": 500, "1": 500}}, "it ends with nothing open, in Spark's own form"
+    assert ends[5] == {topic: {"0": 500, "1": 500}}, "no open ranges at the end, in Spark's own format"
     assert sizes(run) == [200, 200, 200, 200, 100]
     assert [each["backlogOpen"] for each in metrics(run)] == [700, 500, 300, 100, 0]
     assert {each["liveLag"] for each in metrics(run)} == {0}
@@ -55,7 +55,7 @@ def test_a_restarted_query_with_lanes_reads_the_newest_records_first(query: Batc
 
 
 def test_a_query_stopped_in_the_middle_of_its_backlog_resumes_it(query: Batches, servers: str, topic: str) -> None:
-    """The batch that was interrupted is the same again; then it comes back live once more."""
+    """The interrupted batch is repeated unchanged. Then the query reads the newest records first again."""
     query.break_off(after=2)
     write(servers, topic, numbered(300, 0))
     query.run()
@@ -94,7 +94,7 @@ def test_a_backlog_that_retention_shortens_is_worked_off(query: Batches, admin: 
 
 
 def test_commits_of_a_query_contain_the_open_ranges_of_its_backlog(query: Batches, servers: str, topic: str) -> None:
-    """The lowest open offset, with what is done beyond it beside it: whoever goes on from there misses nothing."""
+    """A commit has the lowest open offset and the done offsets beyond it, so the next owner misses nothing."""
     group = unique("laned")
     query.stream.options |= {"commitOffsets": "true", "kafka.group.id": group}
     tp = TopicPartition(topic, 0)
@@ -105,7 +105,7 @@ def test_commits_of_a_query_contain_the_open_ranges_of_its_backlog(query: Batche
             return found and OffsetSet.from_text(found.metadata, found.offset)
 
         def see_the_one_before(batch: DataFrame, number: int) -> None:
-            """A query does not wait long for a commit; but it has until its batch breaks off."""
+            """Wait for the previous batch's commit, since a query does not wait long for it."""
             if number == 2:
                 wait_for("the commit", lambda: committed() == OffsetSet(500, [(75, 425)]), LONG)
 

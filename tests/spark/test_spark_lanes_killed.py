@@ -1,7 +1,7 @@
-"""Queries of all four kinds, whose driver is killed at random under a running producer. `ROUNDS=20` kills it so often.
+"""Queries of all four kinds, whose driver is killed at random while records are written. `ROUNDS` sets the kills.
 
-Nothing is lost. With commitOffsets and enable.parallel.rebalance an exactly-once sink has every record once. Members of
-a group and of a share group have twice only what a query had begun when it was killed, or completed and not yet told.
+No record is lost. With commitOffsets and enable.parallel.rebalance, an exactly-once sink has every record once. Members
+of a group and of a share group repeat only the batch that ran when the query was killed, or was not committed yet.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_lane_member_and_share_queries_lose_nothing_when_drivers_are_killed(
                 driver.kill()
             untold |= _last_batches(tmp_path / "checkpoint-member")
         ends = writer.finish()
-    for query in queries.values():  # how long it takes depends on how slow the machine is
+    for query in queries.values():  # large batches, since the machine may be slow
         query["options"]["maxOffsetsPerTrigger"] = "5000"
     with Driver("spark_killed.py", {**job, "ends": True}, tmp_path / "driver-last.log") as driver:
         assert driver.end(within=STARTS_WITHIN) == 0, driver.said[-6000:]
@@ -72,21 +72,21 @@ def test_lane_member_and_share_queries_lose_nothing_when_drivers_are_killed(
     assert sorted({*rows["member"], *other.read}) == expected, f"seed {seed}"
     assert sorted(set(rows["shared"])) == expected, f"seed {seed}"
     holes = [path for path in tmp_path.glob("checkpoint-laned/offsets/[0-9]*") if "holes" in path.read_text()]
-    assert holes, "no batch had a backlog beside it"
+    assert holes, "no batch had a backlog"
     with Consumer(bootstrap_servers=servers, group_id=groups["committed"]) as consumer:
         found = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)])
     assert {tp.partition: at and at.offset for tp, at in found.items()} == {tp[1]: end for tp, end in ends.items()}
     again = {name: len(found) - len(set(found)) for name, found in rows.items()}
     twice = {*rows["member"]} & {*other.read}
     again["both members"] = len(twice)
-    assert again["member"] == 0, "a sink that is exactly-once has its own batches once"
-    assert twice <= untold, f"seed {seed}: read by both, and not of a last batch: {sorted(twice - untold)[:10]}"
-    assert again["shared"] <= ROUNDS * SHARED, "more than a batch for each time"
+    assert again["member"] == 0, "an exactly-once sink has each of its batches once"
+    assert twice <= untold, f"seed {seed}: read by both members, but not in a last batch: {sorted(twice - untold)[:10]}"
+    assert again["shared"] <= ROUNDS * SHARED, "more than one batch per kill"
     print(f"seed {seed}: {len(expected)} records, {len(other.read)} of them by the other member; read again: {again}")
 
 
 class OtherMember:
-    """Reads and commits, in the same group as a query, until it is told to leave."""
+    """A member of the query's group that reads and commits until the block ends."""
 
     def __init__(self, servers: str, topic: str, group: str) -> None:
         self.read: list[tuple[int, int]] = []
@@ -101,7 +101,7 @@ class OtherMember:
             while not self._over.is_set():
                 records = consumer.poll(0.2)
                 self.read += [(record.partition, record.offset) for record in records]
-                with contextlib.suppress(CommitFailedError):  # somebody else reads it again
+                with contextlib.suppress(CommitFailedError):  # another member reads the records again
                     consumer.commit()
 
     def __enter__(self) -> Self:
@@ -137,7 +137,7 @@ def _queries(servers: str, topic: str, groups: dict[str, str]) -> dict[str, dict
 
 
 def _last_batches(checkpoint: Path) -> set[tuple[int, int]]:
-    """What the last batch read that was planned, and the one before, which may not have been committed to the group."""
+    """The records of the last two planned batches, which may not have been committed to the group."""
     files = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))[-3:]
     ends = [Checkpoint.from_json(json.loads(file.read_text().splitlines()[2])) for file in files]
     return {
@@ -149,7 +149,7 @@ def _last_batches(checkpoint: Path) -> set[tuple[int, int]]:
 
 
 def _rows(spark: SparkSession, where: Path) -> list[tuple[int, int]]:
-    """One that was given nothing has nothing."""
+    """The rows of a query; none if it never got a partition."""
     if not list(where.glob("**/*.parquet")):
         return []
     frame = spark.read.parquet(str(where))

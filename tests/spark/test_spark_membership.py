@@ -1,4 +1,4 @@
-"""group.membership=true: a query among other members of its group."""
+"""group.membership=true: a query as one of several members of its group."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ pytestmark = pytest.mark.timeout(600)
 FAST = {"kafka.heartbeat.interval.ms": 100, "kafka.session.timeout.ms": 30_000}
 SHORT = {"kafka.heartbeat.interval.ms": 100, "kafka.session.timeout.ms": 1500}
 SESSION = 6.0
-"""Seconds: longer than a busy machine stops for."""
+"""Seconds, longer than the pauses of a busy machine."""
 MODERN = {"kafka.group.protocol": "consumer"}
 
 
 class Queries:
-    """Members of one group that are queries, ended with the test."""
+    """Queries that are members of one group. They are stopped with the test."""
 
     def __init__(self, spark: SparkSession, servers: str, where: Path) -> None:
         self._spark, self._servers, self._where = spark, servers, where
@@ -61,7 +61,7 @@ class Queries:
             assert query.awaitTermination(LONG)
 
     def wait_gone(self) -> None:
-        """Spark does not wait for the process of a reader, which leaves the group when the query has ended."""
+        """Wait until the group is empty. Spark does not wait for a reader's process, which leaves it later."""
         wait_for("the group to be empty", lambda: not asyncio.run(self._members()), LONG)
 
     async def _members(self) -> Sequence[object]:
@@ -101,7 +101,7 @@ def all_before(ends: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
 def test_a_query_alone_resumes_commits_and_leaves_its_group(
     queries: Queries, servers: str, topic: str, protocol: dict[str, Any]
 ) -> None:
-    """It goes on where the group is, commits, and leaves when it ends: the next one need not wait."""
+    """It resumes at the group's offsets, commits, and leaves at its end, so that the next query need not wait."""
     with Consumer(bootstrap_servers=servers, group_id=queries.group) as consumer:
         consumer.commit({TopicPartition(topic, 0): 30})
     batches = queries.new(topic, startingOffsets="latest", maxOffsetsPerTrigger=50, **protocol)
@@ -109,7 +109,7 @@ def test_a_query_alone_resumes_commits_and_leaves_its_group(
     assert batches.places() == [(0, offset) for offset in range(30, 100)]
     queries.wait_gone()
     assert committed(servers, queries.group, topic) == [100, 100]
-    assert describe(servers, queries.group)[queries.group].state.members == 0, "it has left"
+    assert describe(servers, queries.group)[queries.group].state.members == 0, "the query has left"
     write(servers, topic, numbered(10, 1))
     run = batches.run()
     assert batches.places()[70:] == [(1, offset) for offset in range(100, 110)]
@@ -123,7 +123,7 @@ def test_a_query_alone_resumes_commits_and_leaves_its_group(
     }
     queries.wait_gone()
     assert committed(servers, queries.group, topic) == [100, 110]
-    # Others have read on, while it was away.
+    # Meanwhile another member has committed.
     with Consumer(bootstrap_servers=servers, group_id=queries.group) as consumer:
         write(servers, topic, numbered(20, 0))
         consumer.commit({TopicPartition(topic, 0): 115})
@@ -137,7 +137,7 @@ def test_a_query_alone_resumes_commits_and_leaves_its_group(
 def test_two_queries_and_a_java_member_share_a_group(
     queries: Queries, servers: str, admin: Admin, strategy: str | None
 ) -> None:
-    """One joins and leaves. Every record lands once."""
+    """One query joins and leaves. Every record is read once."""
     topic = admin.create("mixed", 6)
     membership = Membership(servers, queries.group, topic, strategy)
     options = MODERN if strategy is None else {**FAST, "kafka.partition.assignment.strategy": strategy}
@@ -150,9 +150,9 @@ def test_two_queries_and_a_java_member_share_a_group(
         wait_for("the first query", lambda: {place[0] for place in first.places()} == set(range(6)), LONG)
         java = peers.start("java", java_command(membership, "java", peers.directory))
         peers.wait("Java's records", lambda: any(isinstance(each, Read) for each in java.events), LONG)
-        second.run()  # to the end of what is there when it has joined; then it leaves
+        second.run()  # to the log ends at its start; then it leaves
         count = len(first.places())
-        wait_for("more of the first", lambda: len(first.places()) > count + 50, LONG)
+        wait_for("more records of the first query", lambda: len(first.places()) > count + 50, LONG)
         peers.stop(java)
         ends = writer.finish()
         expected = all_before(ends)
@@ -173,7 +173,7 @@ def test_two_queries_and_a_java_member_share_a_group(
 def test_a_batch_longer_than_the_session_timeout_keeps_its_partitions(
     queries: Queries, servers: str, topic: str
 ) -> None:
-    """It takes longer than the session timeout. What another member asks for meanwhile it gets when it is complete."""
+    """Another member gets its partitions when the batch is complete."""
     short = FAST | {"kafka.session.timeout.ms": int(1000 * SESSION)}
     batches = queries.new(topic, **short, **{"kafka.partition.assignment.strategy": "cooperative-sticky"})
     begun, may_end = threading.Event(), threading.Event()
@@ -214,7 +214,7 @@ def test_a_batch_longer_than_the_session_timeout_keeps_its_partitions(
 def test_a_batch_longer_than_max_poll_interval_loses_its_partitions(
     queries: Queries, servers: str, topic: str, protocol: dict[str, Any]
 ) -> None:
-    """Within max.poll.interval.ms, and not only within the session timeout of Kafka's defaults, 45 s."""
+    """They are lost after max.poll.interval.ms, not only after Kafka's default session timeout of 45 s."""
     batches = queries.new(topic, **protocol, **{"kafka.max.poll.interval.ms": 2000})
     begun, may_end = threading.Event(), threading.Event()
 
@@ -234,11 +234,13 @@ def test_a_batch_longer_than_max_poll_interval_loses_its_partitions(
             found.update((record.partition, record.offset) for record in other.poll(0.2))
             return len(found) == 200
 
-        wait_for("what the query has lost", read_on, 30)
+        wait_for("the records of the lost partitions", read_on, 30)
     may_end.set()
     write(servers, topic, numbered(10, 0))
-    wait_for("it goes on", lambda: (0, 109) in batches.places(), LONG)
-    assert len(batches.places()) == 210, "it goes on after what the other has read"
-    seen = wait_for("it says so", lambda: [each for each in metrics(query) if each["partitionsLost"]], LONG)
+    wait_for("new records", lambda: (0, 109) in batches.places(), LONG)
+    assert len(batches.places()) == 210, "the query resumes after the other member"
+    seen = wait_for(
+        "the loss in the progress", lambda: [each for each in metrics(query) if each["partitionsLost"]], LONG
+    )
     assert seen[-1]["partitionsLost"] == 2
     assert seen[-1]["readOfLost"] == 200

@@ -1,4 +1,4 @@
-"""What readers decide, against the real broker and without a session: that is quick, so the odd cases are here."""
+"""Decisions of readers, with a real broker and without a Spark session, which is fast. Rare cases are here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.spark.streams import grid
 
 pytestmark = pytest.mark.timeout(300)
 
-# All leave in order: nobody waits for a session to end.
+# All members leave properly, so no test waits for a session timeout.
 FAST = {"kafka.heartbeat.interval.ms": 100, "kafka.session.timeout.ms": 30_000}
 COOPERATIVE = {"kafka.partition.assignment.strategy": "cooperative-sticky"}
 
@@ -59,7 +59,7 @@ def run(servers: str, topic: str) -> Iterator[Runs]:
 
 @pytest.fixture
 def member(run: Runs) -> Runs:
-    """A run of a query that is a member of one group."""
+    """Creates runs of queries that are members of one group."""
     group = unique("readers")
     return lambda checkpoint=None, **more: run(
         checkpoint, **{"group.membership": "true", "kafka.group.id": group, **FAST, **more}
@@ -67,7 +67,7 @@ def member(run: Runs) -> Runs:
 
 
 def deleted(admin: Admin, topic: str, again: int | None = None) -> None:
-    """The topic is gone, or recreated with so many partitions."""
+    """Delete the topic, and recreate it with `again` partitions if given."""
     admin.delete(topic)
     wait_for("the topic to be gone", lambda: not admin.is_there(topic))
     if again is not None:
@@ -81,7 +81,7 @@ class TestLogsThatEndBeforeTheQuery:
             run(ahead).to_the_end()
         query = run(ahead, failOnDataLoss="false")
         assert query.to_the_end() == []
-        assert query.at == {topic: {"0": 100, "1": 100}}, "it goes on at the end of the log, in Spark's own form"
+        assert query.at == {topic: {"0": 100, "1": 100}}, "it resumes at the log end, in Spark's own format"
 
     def test_an_open_transaction_at_the_end_of_a_log_is_no_data_loss(
         self, run: Runs, servers: str, admin: Admin, topic: str
@@ -108,8 +108,8 @@ class TestLogsThatEndBeforeTheQuery:
             run(before).to_the_end()
         query = run(before, failOnDataLoss="false")
         query.begin()
-        assert query.trigger() == [], "where it begins is written down first"
-        again = run(query.at, failOnDataLoss="false")  # the query is started again here
+        assert query.trigger() == [], "the first batch only records the start"
+        again = run(query.at, failOnDataLoss="false")  # the query is restarted
         assert again.to_the_end() == [(0, offset) for offset in range(5)]
         assert again.at == {topic: {"0": 5, "1": 0}}
 
@@ -149,26 +149,26 @@ class TestMembersAndDataLoss:
     def test_a_deleted_topic_is_data_loss_for_a_member(
         self, member: Runs, servers: str, admin: Admin, topic: str
     ) -> None:
-        """While the query is a member, and still has its partitions. The other topic is read on."""
+        """The query is a member and still owns the partitions. The other topic keeps being consumed."""
         other = admin.create("stays")
         write(servers, other, numbered(5))
-        fails, goes_on = (
+        fails, continues = (
             member(subscribe=f"{topic},{other}", failOnDataLoss=fails, kafka__group__id=unique("gone"))
             for fails in (True, False)
         )
-        for each in (fails, goes_on):
+        for each in (fails, continues):
             each.begin()
             _until_read(each, 205)
         deleted(admin, topic)
         with pytest.raises(DataLossError, match="was deleted"):
             fails.trigger()
         write(servers, other, numbered(3))
-        assert goes_on.trigger() == [(0, offset) for offset in range(5, 8)]
+        assert continues.trigger() == [(0, offset) for offset in range(5, 8)]
 
     def test_a_member_without_new_records_commits_the_offsets_of_its_checkpoint(
         self, member: Runs, servers: str, topic: str
     ) -> None:
-        """A query that was killed before it could commit, and that finds nothing new."""
+        """The query was killed before it could commit, and there are no new records."""
         query = member({topic: {"0": 100, "1": 100}})
         assert query.to_the_end() == []
         settings = query.reader._group_options.settings
@@ -197,16 +197,18 @@ class TestMembers:
             consumer.commit({TopicPartition(topic, number): 30 + number for number in range(2)})
         query.begin()
         query.reader._group.wait_for_assignment()
-        query.reader._last_batch_at = query.reader._clock()  # as if a batch had just been
+        query.reader._last_batch_at = query.reader._clock()  # as if a batch had just run
         for _ in range(3):
             query.trigger()
         assert query.at is not None
-        assert [query.at[topic][number]["frontier"] for number in "01"] == [30, 31], "they have arrived"
+        assert [query.at[topic][number]["frontier"] for number in "01"] == [30, 31], (
+            "the assigned partitions are in the checkpoint"
+        )
 
     def test_available_now_waits_for_the_partitions_of_a_cooperative_group(
         self, member: Runs, servers: str, topic: str
     ) -> None:
-        """A newcomer's first assignment is empty, until others have given up what it gets."""
+        """The first assignment of a new member is empty until others have revoked partitions."""
         query = member(**COOPERATIVE)
         settings = {name.removeprefix("kafka."): value for name, value in (FAST | COOPERATIVE).items()}
         group = query.reader._group_options.settings["group.id"]
@@ -237,7 +239,7 @@ class TestMembers:
         assert member(subscribePattern=f"(?i){change(topic)}$").to_the_end() == grid(2, 100)
 
     def test_a_member_with_lanes_reads_the_newest_records_first(self, member: Runs, servers: str, topic: str) -> None:
-        """group.membership and enable.parallel.rebalance: the group gives the partitions, both lanes are read."""
+        """group.membership with enable.parallel.rebalance: the group assigns the partitions, both lanes are read."""
         lanes = {"enable.parallel.rebalance": "true", "maxOffsetsPerTrigger": 40}
         query = member({topic: {"0": 10, "1": 100}}, **lanes)
         query.begin(available_now=True)
@@ -259,7 +261,7 @@ class TestTheLeastOfABatch:
     def test_later_batches_wait_for_min_offsets_per_trigger_and_the_first_does_not(
         self, run: Runs, servers: str, topic: str
     ) -> None:
-        """As in Spark. And the progress shows how far behind it is while it waits."""
+        """As in Spark. The progress shows the latest offsets while the query waits."""
         query = run(minOffsetsPerTrigger=1000, maxTriggerDelay="2s")
         now = [100.0]
         query.reader._clock = lambda: now[0]
@@ -289,7 +291,7 @@ class TestPatterns:
         self, servers: str, admin: Admin, topic: str
     ) -> None:
         with Consumer(bootstrap_servers=servers, group_id=unique("any")) as consumer:
-            consumer.commit({TopicPartition(topic, 0): 1})  # so that there is a topic of Kafka's own
+            consumer.commit({TopicPartition(topic, 0): 1})  # so that __consumer_offsets exists
             assert "__consumer_offsets" in consumer.list_topics()
         for pattern in (topic[1:-1], f"consumer_offsets|{topic}"):
             given = {"kafka.bootstrap.servers": servers, "subscribePattern": pattern}
@@ -297,7 +299,7 @@ class TestPatterns:
             try:
                 assert topic in {tp.topic for tp in logs.existing_partitions()}
                 assert "__consumer_offsets" not in {tp.topic for tp in logs.existing_partitions()}
-                assert logs.existing_end_offsets() == logs.existing_end_offsets(), "also when it knows where to ask"
+                assert logs.existing_end_offsets() == logs.existing_end_offsets(), "also with known leaders"
             finally:
                 logs.close()
 
@@ -313,7 +315,7 @@ class TestRangesThatAreNotThere:
     def test_a_log_that_ends_inside_of_a_task_s_range_is_data_loss(
         self, servers: str, topic: str, fails: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As after an election that has lost records, since the batch was planned."""
+        """For example after an unclean election since the batch was planned."""
         options = options_of(servers, topic, failOnDataLoss=fails)
         clock = itertools.count(step=1000)
         found: list[int] = []
@@ -322,7 +324,7 @@ class TestRangesThatAreNotThere:
             wanted = OffsetRange(TopicPartition(topic, 0), 90, 120)
             for batch in reading.read_range(wanted, options, ["offset"]):
                 found.extend(batch["offset"].to_pylist())
-                if found[-1] == 99:  # that is all: what is waited for from now on has its time
+                if found[-1] == 99:  # all records are read: let time pass
                     monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 
         if fails:
@@ -361,7 +363,7 @@ def options_of(servers: str, topic: str, **given: Any) -> SourceOptions:
 
 
 def planned(servers: str, topic: str, **given: Any) -> list[tuple[int, int, int]]:
-    """The ranges of a batch query."""
+    """The ranges that a batch query plans."""
     source = HeadraceSource({"kafka.bootstrap.servers": servers, "subscribe": topic, **given})
     reader = source.reader(source.schema())
     assert isinstance(reader, BatchReader)
@@ -375,7 +377,7 @@ def rows(wanted: OffsetRange, options: SourceOptions) -> list[int]:
 
 
 class TestBatchTasks:
-    """Tasks that are planned once and run later: Spark keeps them for all actions of a DataFrame."""
+    """Tasks that are planned once and run later: Spark reuses them for all actions of a DataFrame."""
 
     def test_an_open_transaction_before_a_task_s_range_is_no_data_loss(
         self, servers: str, admin: Admin, topic: str
@@ -406,7 +408,7 @@ class TestBatchTasks:
 
 
 class BatchQuery:
-    """Planned once."""
+    """A batch query that is planned once."""
 
     def __init__(self, servers: str, topic: str, **given: str) -> None:
         source = HeadraceSource({"kafka.bootstrap.servers": servers, "subscribe": topic, **given})
@@ -414,7 +416,7 @@ class BatchQuery:
         self._tasks = self._reader.partitions()
 
     def offsets(self, partition: int) -> list[int]:
-        """What the tasks of a partition read now."""
+        """The offsets that the tasks of a partition read now."""
         return [
             offset
             for task in self._tasks
@@ -436,7 +438,7 @@ class TestConnections:
         for number in range(reading._MAX_IDLE_CONSUMERS):
             rows(wanted, options_of(servers, topic, **{"kafka.client.id": f"other-{number}"}))
         assert len(reading._idle_consumers) <= reading._MAX_IDLE_CONSUMERS
-        assert own not in reading._idle_consumers, "the one that was not used for the longest time is closed"
+        assert own not in reading._idle_consumers, "the least recently used consumer is closed"
         with pytest.raises(ClosedError):
             kept.poll(0.0)
 
@@ -444,5 +446,5 @@ class TestConnections:
         options = options_of(servers, topic)
         found = reading.read_range(OffsetRange(TopicPartition(topic, 0), 0, 100), options, ["offset"])
         next(found)
-        found.close()  # type: ignore[attr-defined]  # Spark does not read to the end, as with limit()
+        found.close()  # type: ignore[attr-defined]  # as Spark does with limit()
         assert reading._key(options.settings) not in reading._idle_consumers

@@ -1,7 +1,7 @@
-"""A batch DataFrame that is used more than once: in one query, in several, through a view.
+"""A batch DataFrame that is used more than once: in one query, in several queries, through a view.
 
-Spark keeps the tasks of a Python source for each DataFrame that load() returns, whatever the filters and however late
-the action. So tasks must be right for all of them.
+Spark keeps the tasks of a Python source for each DataFrame that load() returns, for all filters and later actions. So
+the tasks must be correct for all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def pushdown(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[st
 
 @pytest.fixture(scope="module")
 def two(admin: Admin, servers: str) -> tuple[str, str]:
-    """Two topics of two partitions, with 60 and 40 records in each."""
+    """Two topics of two partitions, with 60 and 40 records per partition."""
     found = admin.create("reuse-a", 2), admin.create("reuse-b", 2)
     for topic, count in zip(found, (60, 40), strict=True):
         write(servers, topic, [*numbered(count, 0), *numbered(count, 1)])
@@ -44,7 +44,7 @@ def two(admin: Admin, servers: str) -> tuple[str, str]:
 
 @pytest.mark.usefixtures("pushdown")
 class TestFilters:
-    """Filters are of one scan, and the tasks are those of all scans: so filters make no range smaller."""
+    """Filters belong to one scan and tasks to all scans, so filters must not reduce the ranges."""
 
     def test_a_union_of_two_filters_has_the_rows_of_both(
         self, spark: SparkSession, servers: str, two: tuple[str, str]
@@ -114,7 +114,7 @@ class TestFilters:
 
 
 class TestLaterActions:
-    """As with Spark's own source, each action reads what there is then (test_spark_beside_jvm.py has both)."""
+    """Each action reads the current records, as with Spark's own source (test_spark_beside_jvm.py compares both)."""
 
     def test_later_actions_read_new_records(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         topic = admin.create("grows", 2)
@@ -146,7 +146,7 @@ class TestLaterActions:
         frame = loaded(spark, servers, topic)
         assert frame.count() == 100
         admin.delete_records(topic, 40)
-        assert frame.count() == 60, "earliest is where the log begins by now: nothing that was asked for is lost"
+        assert frame.count() == 60, "earliest is the current log start, so no requested record is lost"
 
     def test_later_actions_read_new_partitions_and_topics(
         self, spark: SparkSession, servers: str, admin: Admin
@@ -172,7 +172,7 @@ class TestLaterActions:
         frame = reader.options(subscribe=topic, endingOffsets=ends).load()
         assert frame.count() == 150
         write(servers, topic, [*numbered(10, 0), *numbered(10, 1)])
-        assert frame.count() == 160, "one partition has an end, the other one has not"
+        assert frame.count() == 160, "only one partition has a fixed end"
 
     def test_later_actions_keep_given_timestamps(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         topic = admin.create("times", retention_ms=-1)

@@ -1,4 +1,4 @@
-"""The source over SASL_SSL, with Java's options as Spark's own connector takes them; no secret in what Spark keeps."""
+"""The source with SASL_SSL and the Java options of Spark's own connector. Spark stores no secret."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def topic(secured: SecuredBroker) -> str:
 
 @pytest.fixture(scope="module")
 def options(secured: SecuredBroker, topic: str) -> dict[str, str]:
-    """As for `format("kafka")`."""
+    """The same options as for `format("kafka")`."""
     lines = secured.broker.client_properties.read_text().splitlines()
     settings = dict(line.split("=", 1) for line in lines)
     return {"subscribe": topic, **{f"kafka.{name}": value for name, value in settings.items()}}
@@ -70,7 +70,7 @@ def test_a_batch_authenticates_with_librdkafka_s_settings_and_a_certificate(
 
 @pytest.fixture
 def event_log(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
-    """What spark.eventLog.enabled=true would write, for the time of a test."""
+    """The event log that spark.eventLog.enabled=true would write during a test."""
     where = tmp_path / "events"
     where.mkdir()
     context: Any = spark.sparkContext
@@ -118,7 +118,7 @@ def test_plans_event_logs_and_checkpoints_contain_no_secret(
     ]
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(100_000)  # type: ignore[union-attr]
     events = [path.read_text(errors="replace") for path in event_log.rglob("*") if path.is_file()]
-    assert any("SparkListenerSQLExecutionStart" in text for text in events), "the event log is there"
+    assert any("SparkListenerSQLExecutionStart" in text for text in events), "the event log must exist"
     for text in (*shown, *events):
         assert password not in text
 

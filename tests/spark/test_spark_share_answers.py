@@ -1,4 +1,4 @@
-"""share.group.id=…: answers of a broker that outlast the poll that asked for them, without a session."""
+"""share.group.id=…: broker responses that arrive after their poll. No Spark session runs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from support.harness.waiting import wait_for
 pytestmark = pytest.mark.timeout(300)
 
 LATE = 0.3
-"""Seconds: longer than a reader waits for more records."""
+"""Seconds, longer than a reader waits for more records."""
 
 
 class SlowFetches:
-    """Fetches for records whose answers come late. `before` is called with how many there were before it."""
+    """Delays the responses of fetches. `before` is called with the number of earlier fetches."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -40,7 +40,7 @@ class SlowFetches:
             self.before(self.count)
             self.count += 1
             reply = await start(connection, api, fields, *args, **options)
-            await asyncio.sleep(self.seconds)  # the answer outlasts the poll that asked for it
+            await asyncio.sleep(self.seconds)  # the response arrives after its poll
             return reply
 
         monkeypatch.setattr(Connection, "start", start_slowly)
@@ -83,7 +83,7 @@ def locks_held(reader: ShareReader) -> int:
 
 
 def next_batch(reader: ShareReader, start: dict[str, Any]) -> dict[str, Any]:
-    """A new group takes a while to give anything."""
+    """Plan the next batch. A new group takes a while to deliver records."""
     limit = reader.getDefaultReadLimit()
 
     def plan() -> dict[str, Any] | None:
@@ -105,13 +105,13 @@ def test_share_records_that_arrive_late_belong_to_the_same_batch(
     is_first: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing is acquired ahead, and others get what is not of the batch. Late is the first answer that has records,
-    or one that brings more of them."""
+    """Nothing is prefetched, and other consumers get all records outside of the batch. Either the first response with
+    records is late, or a later one."""
     if is_first:
         put(servers, topic, numbered(30))
         fetches.seconds = LATE
     else:
-        monkeypatch.setattr(shares, "_FIRST_POLL_TIMEOUT", 10.0)  # the first answer comes in time
+        monkeypatch.setattr(shares, "_FIRST_POLL_TIMEOUT", 10.0)  # the first response is in time
 
         def write_more(count: int) -> None:
             if count == 1:
@@ -134,9 +134,9 @@ def test_share_records_that_arrive_late_belong_to_the_same_batch(
         while len(found) < 10:
             found += offsets(poll_some(other))
             other.commit()
-        assert found == list(range(len(expected), len(expected) + 10)), "none of them was locked"
+        assert found == list(range(len(expected), len(expected) + 10)), "none of these records was locked"
         fetches.seconds = 0.0
-        assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end, "all that there was is accepted"
+        assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end, "all records are accepted"
         poll_nothing(other, 0.5)
     assert locks_held(reader) == 0
 
@@ -144,7 +144,7 @@ def test_share_records_that_arrive_late_belong_to_the_same_batch(
 def test_a_share_batch_never_exceeds_max_offsets_per_trigger(
     reader: ShareReader, fetches: SlowFetches, servers: str, topic: str
 ) -> None:
-    """Also if every answer is late."""
+    """Also if every response is late."""
     put(servers, topic, numbered(120))
     fetches.seconds = LATE
     at, seen = reader.initialOffset(), []
@@ -158,7 +158,7 @@ def test_a_share_batch_never_exceeds_max_offsets_per_trigger(
 
 
 def test_locks_held_includes_records_that_no_batch_has_yet(reader: ShareReader, servers: str, topic: str) -> None:
-    """Also of records that the member has and no batch."""
+    """Also of records that the member has prefetched."""
     put(servers, topic, numbered(30))
     start = reader.initialOffset()
     end = next_batch(reader, start)

@@ -1,4 +1,4 @@
-"""share.group.id=…: micro-batches of records that a share group gives."""
+"""share.group.id=…: micro-batches of records from a share group."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from support.spark.streams import Stream, grid
 pytestmark = pytest.mark.timeout(400)
 
 LOCK = 3
-"""Seconds, where a lock shall end. Elsewhere they are Kafka's thirty: a machine may stop for a while."""
+"""Seconds of a lock that a test outlasts. Other tests use Kafka's default of 30 s, since a machine may pause."""
 
 
 class Shared:
-    """A query of a share group, and the group."""
+    """A share group and its query."""
 
     def __init__(self, spark: SparkSession, servers: str, topic: str, where: Path, **settings: Any) -> None:
         self.group = share_group(servers, **settings)
@@ -45,8 +45,8 @@ class Shared:
         return self.query
 
     def run(self, count: int) -> list[StreamingQuery]:
-        """To the end, and until so many records have come. A query that takes what is available now ends when nothing
-        comes for two seconds, which is for the brokers to keep; usually it is one run."""
+        """Run to the end until `count` records were read. An AvailableNow query ends when no records come for two
+        seconds, so a slow broker may need several runs."""
         runs = [self.batches.run()]
         deadline = time.monotonic() + LONG
         while len(self.batches.places()) < count and time.monotonic() < deadline:
@@ -91,11 +91,13 @@ def test_batches_of_a_share_group_stay_within_the_limit(shared: Shared, servers:
     assert shared.batches.ends()[0] == {"share:group": shared.group, "share:batch": 1}
     put(servers, topic, numbered(5, 1))
     shared.run(205)
-    assert shared.batches.places()[200:] == [(1, offset) for offset in range(100, 105)], "the rest was accepted"
+    assert shared.batches.places()[200:] == [(1, offset) for offset in range(100, 105)], (
+        "all earlier records were accepted"
+    )
 
 
 def test_records_of_a_failed_share_batch_are_read_by_a_later_batch(shared: Shared) -> None:
-    """What it had comes again, in the batch that follows: at least once. Its number is run again, empty."""
+    """Its records come again in the next batch (at least once). The failed batch number is run again, empty."""
     shared.options["maxOffsetsPerTrigger"] = 50
     shared.batches.break_off(after=1, processingTime="50 milliseconds")
     broken = max(shared.batches.rows)
@@ -108,7 +110,7 @@ def test_records_of_a_failed_share_batch_are_read_by_a_later_batch(shared: Share
 
 @pytest.mark.soak
 def test_a_share_batch_longer_than_a_lock_keeps_its_records(shortly_shared: Shared, servers: str, topic: str) -> None:
-    """Its records are not given to anybody else, and are accepted when it is complete."""
+    """Its records are not delivered to another consumer, and are accepted when it is complete."""
     shared = shortly_shared
     begun, may_end = threading.Event(), threading.Event()
 
@@ -131,7 +133,7 @@ def test_a_share_batch_longer_than_a_lock_keeps_its_records(shortly_shared: Shar
         shared.stop()
         until = time.monotonic() + LOCK
         while time.monotonic() < until:
-            assert not offsets(other), "not all were accepted"
+            assert not offsets(other), "not all records were accepted"
     finally:
         other.close()
     assert shared.batches.places() == grid(2, 100)
@@ -143,7 +145,7 @@ def offsets(consumer: ShareConsumer) -> list[tuple[int, int]]:
 
 @pytest.mark.soak
 def test_a_query_shares_records_with_another_share_consumer(shared: Shared, servers: str, topic: str) -> None:
-    """A query and confluent-kafka's ShareConsumer share the work: every record once, with one or the other."""
+    """A query and confluent-kafka's ShareConsumer are in one group: each record goes to one of them, once."""
     shared.options["maxOffsetsPerTrigger"] = 40
     query = shared.start()
     other = ShareConsumer({**client_settings(servers), "group.id": shared.group})

@@ -1,4 +1,4 @@
-"""The sink on a real session: what is written, what is refused, and what errors say."""
+"""The sink in a real session: written records, rejected data, and error messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def save(data: DataFrame, servers: str, **options: str) -> None:
 
 
 def shown(action: Callable[[], Any]) -> str:
-    """The first lines of the error."""
+    """The first lines of the error that the action raises."""
     with pytest.raises(PySparkException) as caught:
         action()
     return "\n".join(str(caught.value).splitlines()[:FIRST_LINES])

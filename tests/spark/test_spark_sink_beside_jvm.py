@@ -1,4 +1,4 @@
-"""The same rows written by Spark's own sink and by this one, in one session of PySpark 4.2."""
+"""The same rows, written by Spark's own sink and by headrace in one session of PySpark 4.2."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def found(topics: dict[str, str], admin: Admin, servers: str, tmp_path_factory: 
     try:
         peer = spark_peer.prepare(print)
     except spark_peer.Unavailable as reason:
-        pytest.skip(f"Spark's connector cannot be had: {reason}")
+        pytest.skip(f"Spark's connector is not available: {reason}")
     source = admin.create("written-twice", PARTITIONS)
     records = [Outgoing(b"%d" % n, b"key", n % PARTITIONS, 0, [("n", b"%d" % n), ("", None)]) for n in range(300)]
     write(servers, source, records)

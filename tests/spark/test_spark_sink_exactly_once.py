@@ -1,4 +1,4 @@
-"""`exactlyOnce=true` on a real session and a real broker, without faults; and the faults that one session can make."""
+"""`exactlyOnce=true` with a real session and broker: without faults, and with faults inside one session."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Copy:
         self.sink = {"kafka.bootstrap.servers": servers, "topic": topic, "exactlyOnce": "true", **options}
 
     def run(self, per_batch: int = 50) -> int:
-        """Runs to the end of the topic. Returns the number of batches that had records."""
+        """Run to the end of the topic; return the number of batches with records."""
         reader = self.spark.readStream.format("headrace").options(**self.source)
         loaded = reader.option("maxOffsetsPerTrigger", str(per_batch)).load().select("key", "value")
         writer = loaded.writeStream.format("headrace").options(**self.sink)
         writer = writer.option("checkpointLocation", str(self.where / "checkpoint")).trigger(availableNow=True)
         query = started(writer.start)
-        assert query.awaitTermination(150), "it does not end"
+        assert query.awaitTermination(150), "the query does not end"
         return sum(1 for progress in query.recentProgress if progress["numInputRows"])
 
 
@@ -63,7 +63,7 @@ class TestBatches:
         save(data, servers, topic, sink)
         assert values(servers, topic) == expected(100)
         save(data, servers, topic, sink)
-        assert values(servers, topic) == sorted(expected(100) * 2), "another job writes its rows, too"
+        assert values(servers, topic) == sorted(expected(100) * 2), "a second job writes its rows again"
 
     def test_a_job_that_fails_leaves_nothing(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         topic, sink = admin.create("once", PARTITIONS), unique("sink")
@@ -71,7 +71,7 @@ class TestBatches:
         with pytest.raises(PySparkException, match="failed on purpose"):
             save(spark.range(0, 100, 1, 3).selectExpr(rows), servers, topic, sink)
         save(spark.range(5).selectExpr("cast(id as string) as value"), servers, topic, sink)
-        assert values(servers, topic) == expected(5), "no open transaction hides them"
+        assert values(servers, topic) == expected(5), "no open transaction may hide the rows"
 
 
 def test_transactions_without_timeouts_are_used_where_brokers_allow_them(spark: SparkSession) -> None:

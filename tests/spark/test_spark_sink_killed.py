@@ -1,4 +1,4 @@
-"""The sink when processes are killed: drivers at chosen points and at random, executors, tasks. `ROUNDS=20` kills the
+"""The sink with killed processes: drivers at chosen points and at random, executors, tasks. `ROUNDS=20` kills the
 driver twenty times."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(300 + 60 * ROUNDS)]
 
 
 class Copy:
-    """A job of `spark_sink.py`, and what it has to copy."""
+    """A job of `spark_sink.py`, its source and its target topic."""
 
     def __init__(self, admin: Admin, servers: str, where: Path, *, exactly_once: bool = True) -> None:
         self.servers = servers
@@ -93,7 +93,7 @@ def test_a_driver_that_stays_away_for_too_long_lists_what_is_missing(
         driver.end()
         assert (tmp_path / "crashed").exists(), driver.said[-6000:]
     before = copy.found("read_uncommitted")
-    time.sleep(8 + 10 + 2)  # the timeout, and the interval of the broker's check
+    time.sleep(8 + 10 + 2)  # the timeout plus the interval of the broker's check
     for _ in range(2):
         with copy.driver() as driver:
             assert driver.end() == 1, driver.said[-6000:]
@@ -125,7 +125,7 @@ def test_drivers_killed_at_random(admin: Admin, servers: str, tmp_path: Path, ex
         writer.finish()
     copy.job["source"].pop("maxOffsetsPerTrigger")
     copy.finish()
-    # Values are offsets: the same in each partition.
+    # Values are offsets, so each value occurs once per partition.
     found, wanted = copy.found(), copy.wanted()
     if exactly_once:
         assert found == wanted, f"seed {seed}"
@@ -157,7 +157,7 @@ def test_executors_killed_with_speculation(admin: Admin, servers: str, tmp_path:
         for _ in range(2):
             executors = wait_for("an executor", lambda: _executors(tmp_path), 60)
             executors[0].kill()
-            time.sleep(3)  # Spark starts another one
+            time.sleep(3)  # Spark starts another executor
         assert driver.end() == 0, driver.said[-6000:]
     found = copy.found()
     assert found == copy.wanted()
@@ -166,7 +166,7 @@ def test_executors_killed_with_speculation(admin: Admin, servers: str, tmp_path:
 
 
 def _executors(directory: Path) -> list[psutil.Process]:
-    """The JVMs of the executors of this cluster: they run in the directories of its workers."""
+    """The executor JVMs of this cluster, which run in the directories of its workers."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""spark.readStream.format("headrace") on a real local session, against the real broker."""
+"""spark.readStream.format("headrace") with a real local session and a real broker."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_running_query_reads_new_records(stream: Stream, servers: str, topic: 
 
 
 def test_a_later_batch_waits_for_min_offsets_per_trigger(stream: Stream, servers: str, topic: str) -> None:
-    """But the first does not, as in Spark. (What comes after the delay is in test_spark_readers.py.)"""
+    """The first batch does not wait, as in Spark. (test_spark_readers.py tests the maximum delay.)"""
     stream.options |= {"minOffsetsPerTrigger": 250, "maxTriggerDelay": "10m"}
     query = stream.start(processingTime="100 milliseconds")
     try:

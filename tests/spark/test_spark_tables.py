@@ -1,4 +1,4 @@
-"""Tables and views in SQL. Spark hands no options to a Python source when a table is read."""
+"""Tables and views in SQL. Spark passes no options to a Python source when a table is read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_table_is_read_by_sql(spark: SparkSession, servers: str, admin: Admin)
     assert count() == 150
     assert "headers" in spark.table(name).columns
     ends = f'{{"{topic}":{{"0":10,"1":0}}}}'
-    assert spark.read.option("endingOffsets", ends).table(name).count() == 10, "options of the read go first"
+    assert spark.read.option("endingOffsets", ends).table(name).count() == 10, "options of the read take precedence"
     assert count(f"WITH ('endingOffsets' = '{ends}')") == 10
     query = spark.readStream.option("startingOffsets", "earliest").table(name).writeStream.format("memory")
     query = query.queryName(f"{name}_rows").trigger(availableNow=True)

@@ -1,4 +1,4 @@
-"""When batches are made, and of what: triggers and the options that go with them, against the real broker."""
+"""Triggers and their options, with a real broker: when batches run, and which records they have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stream(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Str
 
 
 def ends(query: Any) -> list[dict[str, int]]:
-    """Where the batches that read something ended."""
+    """The end offsets of batches with records."""
     done = [each["sources"][0] for each in query.recentProgress if each["numInputRows"]]
     return [next(iter(json.loads(each["endOffset"]).values())) for each in done]
 
@@ -46,18 +46,18 @@ def test_available_now_ends_at_the_end_offsets_of_its_start(stream: Stream, serv
         read.clear()
         writer = stream.load().writeStream.foreachBatch(batch).trigger(availableNow=True)
         query = started(writer.option("checkpointLocation", str(stream.where / "checkpoint")).start)
-        assert query.awaitTermination(DEADLINE), "it does not end"
+        assert query.awaitTermination(DEADLINE), "the query does not end"
         return sorted(read)
 
     assert run() == grid(2, 100)
-    # In four batches ten records each were written meanwhile.
+    # The four batches of the first run each wrote ten records.
     assert run() == [(0, offset) for offset in range(100, 140)]
 
 
 def test_trigger_once_reads_everything_in_one_batch(stream: Stream) -> None:
     stream.options["maxOffsetsPerTrigger"] = 50
     query = stream.run(once=True)
-    assert stream.places() == grid(2, 100), "once is everything, whatever the cap"
+    assert stream.places() == grid(2, 100), "trigger(once) reads everything, despite the limit"
     assert len(ends(query)) == 1
 
 

@@ -1,4 +1,4 @@
-"""watermarkDelay=…: the progress counts what a watermark drops of a backlog."""
+"""watermarkDelay=…: the progress counts the backlog records that a watermark drops."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from support.spark.streams import DEADLINE, Stream, started
 
 pytestmark = pytest.mark.timeout(400)
 
-BEGAN = round(1000 * time.time()) - 3_600_000  # not longer ago than retention allows
+BEGAN = round(1000 * time.time()) - 3_600_000  # within retention
 LANES = {"enable.parallel.rebalance": "true", "maxOffsetsPerTrigger": 200, "watermarkDelay": "5 seconds"}
 
 
 def each_second(partition: int, first: int, end: int) -> Iterator[Outgoing]:
-    """One record a second."""
+    """One record per second of event time."""
     for number in range(first, end):
         yield Outgoing(b"%d" % number, partition=partition, timestamp=BEGAN + 1000 * number)
 
@@ -40,7 +40,7 @@ def topic(admin: Admin, servers: str) -> str:
 def test_late_records_equals_the_number_that_the_watermark_drops(
     spark: SparkSession, servers: str, topic: str, tmp_path: Path
 ) -> None:
-    """1,800 records were written while the query was away."""
+    """1,800 records were written while the query was stopped."""
     stream = Stream(spark, servers, topic, tmp_path)
     stream.options |= LANES
 
@@ -64,7 +64,7 @@ def test_late_records_equals_the_number_that_the_watermark_drops(
     assert [late[number] for number in with_rows] == [dropped[number] for number in with_rows]
     lost = 1900 - stream.table().count()
     assert sum(dropped) == lost
-    assert lost == 1400, "all but the first two batches: Spark drops by the watermark that the batch before had"
+    assert lost == 1400, "all but the first two batches: Spark uses the watermark of the previous batch"
 
 
 def figures(query: StreamingQuery) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def late_records(query: Run) -> int:
 def test_late_records_are_counted_behind_a_transaction_marker(
     servers: str, topic: str, admin: Admin, caplog: pytest.LogCaptureFixture, is_member: bool
 ) -> None:
-    """The last offset of a log may be the end of a transaction, which has no timestamp that Spark sees."""
+    """The last offset of a log may be a transaction marker, whose timestamp Spark does not see."""
     writer = Writer(servers, transactional_id=f"late-{topic}")
     writer.producer.begin_transaction()
     writer.send(topic, each_second(0, 50, 500))
@@ -94,7 +94,7 @@ def test_late_records_are_counted_behind_a_transaction_marker(
         seen = []
         while query.trigger() is not None:
             seen.append(late_records(query))
-        assert seen == [0, 0, 51], "Spark drops by the watermark that the batch before had"
+        assert seen == [0, 0, 51], "Spark uses the watermark of the previous batch"
         assert caplog.text.count("older than the watermark") == 1
         assert query.trigger() is None
         assert late_records(query) == 0
@@ -109,7 +109,7 @@ def test_a_deleted_watermark_record_does_not_stop_the_query(servers: str, topic:
         query.begin()
         first = query.trigger()
         assert first
-        admin.delete_records(topic, 500)  # also the record that the watermark comes from
+        admin.delete_records(topic, 500)  # including the record that determines the watermark
         while (found := query.trigger()) is not None:
             assert found == []
             assert late_records(query) == 0

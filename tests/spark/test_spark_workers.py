@@ -1,4 +1,4 @@
-"""Python workers: without headrace, with another version of it, with small memory."""
+"""Python workers without headrace, with another version of it, and with little memory."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ HIDDEN = f"import sys; sys.path[:] = [path for path in sys.path if path != {str(
 
 @pytest.fixture
 def packed() -> bytes:
-    """A reader as Spark sends it."""
+    """A pickled reader, as Spark sends it."""
     reader = BatchReader(SourceOptions.parse(GIVEN, streaming=False), HeadraceSource(GIVEN).schema())
     return bytes(cloudpickle.dumps(reader))
 
 
 @pytest.fixture
 def other_python(tmp_path: Path) -> str:
-    """This Python, with all that is installed but headrace."""
+    """This Python with all installed packages except headrace."""
     (tmp_path / "sitecustomize.py").write_text(HIDDEN)
     script = tmp_path / "python"
     script.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
