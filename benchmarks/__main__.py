@@ -25,7 +25,7 @@ Named = TypeVar("Named", Contender, Writer)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    # So that what is under way is ended by the same finally clauses as after Ctrl-C.
+    # SIGTERM runs the same finally clauses as Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.parts == "tls":
         return _tls(options)
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command=_command(options),
         )
     except KeyboardInterrupt:
-        print("broken off", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 130
     except (LocalBrokerError, CommandFailed, NotEnoughRoom) as error:
         print(error, file=sys.stderr)
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tls(options: argparse.Namespace) -> int:
-    """Has a broker of its own, and so is no part of the others' run."""
+    """A separate run, since it needs its own broker."""
     try:
         rates = tls.measure(options.records, options.repeat, lambda line: print(line, file=sys.stderr, flush=True))
     except (LocalBrokerError, CommandFailed) as error:
@@ -70,32 +70,32 @@ def _tls(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Compare Kafka clients on this machine, against a broker of its own."
+        prog="python -m benchmarks", description="Compare Kafka clients on this machine, with a separate broker."
     )
     add = parser.add_argument
     add(
         "--records",
         type=_positive,
         default=DEFAULT_RECORDS,
-        help="of 100 bytes; of 1 KB a tenth as many (default: %(default)s)",
+        help="number of records of 100 bytes; a tenth as many of 1 KB (default: %(default)s)",
     )
     add("--repeat", type=_positive, default=5, help="rounds over all contenders (default: %(default)s)")
     add(
         "--only",
         metavar="NAME",
         action="append",
-        help="only contenders with this in their name; may be repeated; without --parts, measures reading only",
+        help="only contenders with this in their name; repeatable; without --parts, measures only reading",
     )
-    add("--parts", metavar="NAME,…", help=f"of {', '.join(PARTS)} (default: all); or tls, by itself")
-    add("--datasets", metavar="NAME,…", help=f"of {', '.join(d.name for d in datasets())} (default: all)")
-    add("--write", metavar="FILE", type=Path, help="write a page of Markdown with everything")
-    add("--json", metavar="FILE", type=Path, help="write every measurement")
-    add("--keep", metavar="DIR", type=Path, help="keep the topics there, and use those that are there")
+    add("--parts", metavar="NAME,…", help=f"some of {', '.join(PARTS)} (default: all); or tls alone")
+    add("--datasets", metavar="NAME,…", help=f"some of {', '.join(d.name for d in datasets())} (default: all)")
+    add("--write", metavar="FILE", type=Path, help="write all results as a Markdown page")
+    add("--json", metavar="FILE", type=Path, help="write every measurement as JSON")
+    add("--keep", metavar="DIR", type=Path, help="keep the topics in this directory, and reuse those in it")
     return parser
 
 
 def _command(options: argparse.Namespace) -> str:
-    """What somebody else would have to run for the same: without the files of this machine."""
+    """The command to reproduce the run, without files of this machine."""
     words = ["python -m benchmarks", f"--records {options.records}", f"--repeat {options.repeat}"]
     if options.datasets:
         words.append(f"--datasets {options.datasets}")

@@ -1,6 +1,6 @@
-"""What runs in a process of its own: `python -m benchmarks.child <what> <job as JSON>` prints JSON.
+"""The entry point of child processes: `python -m benchmarks.child <what> <job as JSON>` prints JSON.
 
-`what` is `<module>.<function>`; modules are imported only here, so each process holds one client library.
+`what` is `<module>.<function>`. Modules are imported only here, so each process loads one client library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def command(what: str, job: Job | WriteJob) -> list[str]:
 
 
 def find(what: str) -> Callable[..., Any]:
-    """The function of that name. Raises ImportError or AttributeError."""
+    """The function with this name. Raises ImportError or AttributeError."""
     module, _, function = what.rpartition(".")
     found: Callable[..., Any] = getattr(importlib.import_module(f"{__package__}.{module}"), function)
     return found
@@ -39,14 +39,14 @@ def perform(what: str, fields: dict[str, Any]) -> Any:
         return function(job)
     meter = Meter(job.records)
     function(job, meter)
-    assert meter.reading is not None, "a reader returns when the meter has seen the last record"
+    assert meter.reading is not None, "a reader must return when the meter has seen the last record"
     return dataclasses.asdict(meter.reading)
 
 
 def _write(function: Callable[[WriteJob, WriteMeter], None], job: WriteJob) -> Any:
     meter = WriteMeter()
     function(job, meter)
-    assert meter.writing is not None, "a writer stops the meter"
+    assert meter.writing is not None, "a writer must stop the meter"
     return dataclasses.asdict(meter.writing)
 
 

@@ -1,7 +1,7 @@
-"""headrace in a group beside headrace with `assign()`: the same loops over the same topic.
+"""headrace in a group compared with `assign()`: the same loops over the same topic.
 
-The clock starts when the first poll with records has returned, so that joining is not in it; what that poll brought
-is not counted. Rows take turns, so that drift hits all alike.
+The clock starts when the first poll with records returns, so it excludes joining. Records of that poll are not counted.
+The variants take turns, so that drift affects all equally.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ WAYS = {"": "assigned", "classic": "subscribed, classic", "consumer": "subscribe
 
 
 def columnar(job: Job) -> dict[str, Any]:
-    """All that is there at each poll, as an Arrow table."""
+    """All buffered records of each poll as an Arrow table."""
     return _read(job, _table, max_poll_records=-1)
 
 
 def by_record(job: Job) -> dict[str, Any]:
-    """Each record's value, 500 records a poll."""
+    """Each record's value, 500 records per poll."""
     return _read(job, _values)
 
 
 def consumer_for(job: Job, **settings: Any) -> Consumer:
-    """Assigned or subscribed, at the beginning of the topic either way."""
+    """A consumer by assignment or subscription, at the beginning of the topic."""
     from headrace import Consumer, TopicPartition
 
     if not job.protocol:
@@ -53,14 +53,14 @@ def consumer_for(job: Job, **settings: Any) -> Consumer:
 def _read(job: Job, use: Callable[[Records], tuple[int, int]], **settings: Any) -> dict[str, Any]:
     from headrace import Records
 
-    Records().to_arrow()  # imports pyarrow, which is not reading
+    Records().to_arrow()  # import pyarrow before the measurement
     with consumer_for(job, **settings) as consumer:
         waiting = Meter(job.records)
         waiting.start()
         while not (first := use(consumer.poll(1.0))[0]):
             waiting.add(0, 0)
         if first >= job.records:
-            raise ValueError(f"the first poll brought all {first:,} records: the topic is too small")
+            raise ValueError(f"the first poll returned all {first:,} records: the topic is too small")
         meter = Meter(job.records - first)
         meter.start()
         while not meter.add(*use(consumer.poll(1.0))):
@@ -77,5 +77,5 @@ def _table(records: Records) -> tuple[int, int]:
 def _values(records: Records) -> tuple[int, int]:
     nbytes = 0
     for record in records:
-        nbytes += len(record.value)  # type: ignore[arg-type]  # none is null
+        nbytes += len(record.value)  # type: ignore[arg-type]  # no value is null
     return len(records), nbytes

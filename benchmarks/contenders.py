@@ -1,4 +1,4 @@
-"""Who reads. Every contender is a command that prints what it read; `what` is the line about it in the report."""
+"""The readers. Every contender is a command that prints its result; `what` is its line in the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.local import java_command
 from .child import command as child_command
 from .readers import FETCH_MAX_BYTES, MAX_PARTITION_FETCH_BYTES, Job, Reading
 
-# What kafka-run-class.sh, and so kafka-consumer-perf-test.sh, gives to Java.
+# The flags that kafka-run-class.sh, and so kafka-consumer-perf-test.sh, passes to Java.
 JVM_FLAGS = (
     *("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
     *("-XX:+ExplicitGCInvokesConcurrent", "-Duser.language=en"),
@@ -27,7 +27,7 @@ class Contender:
     command: Callable[[Job], list[str]]
     parse: Callable[[str], Reading]
     share: float = 1.0
-    """How much of the topic it reads: slow ones less, since it is rates that are compared."""
+    """The share of the topic that it reads. Slow readers read less, since only rates are compared."""
 
     def records_of(self, records: int) -> int:
         return min(records, max(_FEWEST, math.ceil(records * self.share)))
@@ -51,8 +51,8 @@ def java_consumer_command(job: Job) -> list[str]:
 
 
 def reading_of_java(output: str) -> Reading:
-    """Its one line: start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec,
-    rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec. Joining the group is not in fetch.time."""
+    """Its output is one line: start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec,
+    rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec. fetch.time excludes joining the group."""
     rows = [line.split(", ") for line in output.splitlines()]
     fields = next((row for row in reversed(rows) if len(row) == 10), None)
     if fields is None:
@@ -63,19 +63,19 @@ def reading_of_java(output: str) -> Reading:
 COLUMNAR = _reader(
     "headrace columnar",
     "with_headrace.columnar",
-    "`poll()` with `max.poll.records=-1`, a table made of each by `to_arrow()`, its rows counted and the bytes of "
-    "its columns summed. All other settings are the defaults.",
+    "`poll()` with `max.poll.records=-1` and `to_arrow()` for each result; rows and bytes of all columns are "
+    "counted. All other settings are the defaults.",
 )
 COLUMNAR_500 = _reader(
     "headrace columnar, 500 a poll",
     "with_headrace.columnar_by_500",
-    "The same with default settings, so a table of 500 rows each.",
+    "The same with default settings: tables of 500 rows.",
     share=0.3,
 )
 BY_RECORD = _reader(
     "headrace by record",
     "with_headrace.by_record",
-    "`for r in records: len(r.value)`, default settings, so 500 records a poll.",
+    "`for r in records: len(r.value)` with default settings: 500 records per poll.",
 )
 BY_RECORD_ALL = _reader(
     "headrace by record, unlimited",
@@ -86,7 +86,7 @@ CONFLUENT = _reader(
     "confluent-kafka",
     "with_confluent.consume",
     "`consume(10000, timeout=1.0)`, `len(m.value())` of each, no check of `m.error()`, `enable.auto.commit=false`; "
-    "other settings as librdkafka has them (it does not check CRCs by default). It pauses fetching for a second "
+    "otherwise librdkafka's defaults (it does not check CRCs by default). It pauses fetching for a second "
     "(`fetch.queue.backoff.ms`) whenever 100,000 messages (`queued.min.messages`) are waiting to be consumed.",
     share=0.05,
 )
@@ -99,8 +99,8 @@ CONFLUENT_TUNED = _reader(
 JAVA = Contender(
     "Java",
     "`org.apache.kafka.tools.ConsumerPerformance` with the JVM flags of `kafka-consumer-perf-test.sh`. It checks no "
-    "CRCs, looks at the lengths of keys and values only, and asks for a receive buffer of 2 MiB. Records/s are its "
-    "records by its `fetch.time.ms`, which leaves the joining of the group out and the warming up of the JVM in. "
+    "CRCs, reads only the lengths of keys and values, and sets a receive buffer of 2 MiB. Records/s are its "
+    "records divided by `fetch.time.ms`, which excludes joining the group and includes the JVM's warm-up. "
     "CPU and memory are those of the JVM from start to end.",
     java_consumer_command,
     reading_of_java,
@@ -111,21 +111,21 @@ AIOKAFKA = _reader(
 KAFKA_PYTHON = _reader(
     "kafka-python",
     "with_kafka_python.poll",
-    "`poll(timeout_ms=1000)`, `len(r.value)` of each, default settings, so 500 records a poll.",
+    "`poll(timeout_ms=1000)`, `len(r.value)` of each, with default settings: 500 records per poll.",
     share=0.03,
 )
 LIMIT_IN_TURN = _reader(
     "limit, in turn",
     "raw_socket.in_turn",
-    "A blocking socket on which the same Fetch requests are sent "
-    f"(`fetch.max.bytes={FETCH_MAX_BYTES}`, `max.partition.fetch.bytes={MAX_PARTITION_FETCH_BYTES}`) and the answers "
-    "received into one buffer. Only batch headers are looked at, to know the next offsets; nothing is checked, "
-    "decompressed or decoded.",
+    "A blocking socket that sends the same Fetch requests "
+    f"(`fetch.max.bytes={FETCH_MAX_BYTES}`, `max.partition.fetch.bytes={MAX_PARTITION_FETCH_BYTES}`) and receives "
+    "the responses into one buffer. It reads only batch headers, to get the next offsets; it checks, decompresses "
+    "and decodes nothing.",
 )
 LIMIT_REPLAYED = _reader(
     "limit, replayed",
     "raw_socket.replayed",
-    "The same requests, all known beforehand and two of them always with the broker; nothing is looked at. No client "
+    "The same requests, prepared beforehand, with two of them always in flight; responses are not read. No client "
     "with one connection can be faster.",
 )
 

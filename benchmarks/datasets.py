@@ -1,6 +1,6 @@
-"""What is read: topics of JSON lines, all of one size, written by Kafka's own producer with its default batching.
+"""The datasets: topics of JSON lines of one size, written by Kafka's own producer with its default batching.
 
-Values have that size exactly and there are no keys, so the bytes delivered are records × size for every reader.
+Values have exactly that size and there are no keys, so every reader gets records × size bytes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headrace.local import java_command
 from .process import CommandFailed, run
 
 PARTITIONS = 6
-DEFAULT_RECORDS = 15_000_000  # a few seconds of reading: warming up must not decide
-BATCH_BYTES = 16_384  # Kafka's defaults, written out
+DEFAULT_RECORDS = 15_000_000  # a few seconds of reading, so that the warm-up does not dominate
+BATCH_BYTES = 16_384  # Kafka's defaults
 LINGER_MS = 5
 
 _TOOLS = "org.apache.kafka.tools"
@@ -53,18 +53,18 @@ class Dataset:
 
     @property
     def room(self) -> int:
-        """An upper bound of what it takes on disk."""
+        """An upper bound of its size on disk."""
         return self.records * (self.value_bytes + 30)
 
 
 def datasets(records: int = DEFAULT_RECORDS) -> list[Dataset]:
-    """`records` is the number of those of 100 bytes; of the others there are a tenth as many."""
+    """`records` is the number of records of 100 bytes. The other datasets have a tenth as many."""
     sizes = {100: records, 1024: math.ceil(records / 10)}
     return [Dataset(size, codec, count) for size, count in sizes.items() for codec in ("none", "zstd")]
 
 
 def lines(value_bytes: int, seed: int = 0) -> Iterator[bytes]:
-    """JSON objects of exactly that many bytes. They repeat names and shapes, not their values."""
+    """JSON objects of exactly this size. They repeat names and structure, but not values."""
     if value_bytes < _SMALLEST:
         raise ValueError(f"lines have at least {_SMALLEST} bytes, not {value_bytes}")
     chance = random.Random(seed)
@@ -95,12 +95,12 @@ def _compact(value: object) -> bytes:
 
 
 def write(dataset: Dataset, servers: str) -> bool:
-    """Make the topic, unless it is there with all its records from an earlier run. True when it was written."""
+    """Write the topic unless it exists with all its records from an earlier run. Return whether it was written."""
     there = records_in(dataset.topic, servers)
     if there == dataset.records:
         return False
     if there is not None:
-        raise CommandFailed(f"{dataset.topic} has {there:,} records of an earlier run that was broken off: remove it")
+        raise CommandFailed(f"{dataset.topic} has {there:,} records of an interrupted run: remove it")
     create_topic(dataset.topic, PARTITIONS, servers)
     with payload_file(dataset) as payload:
         run(producer_command(dataset, servers, payload), timeout=60 + dataset.records / 20_000)
@@ -122,7 +122,7 @@ def payload_file(dataset: Dataset) -> Iterator[Path]:
 
 
 def create_topic(topic: str, partitions: int, servers: str) -> None:
-    """Nothing happens when it is there already."""
+    """Create the topic unless it exists."""
     create = ("--create", "--if-not-exists", "--topic", topic, "--partitions", str(partitions))
     run(java_command(f"{_TOOLS}.TopicCommand", "--bootstrap-server", servers, *create), timeout=60)
 
@@ -133,7 +133,7 @@ def producer_command(dataset: Dataset, servers: str, payload: Path) -> list[str]
         "batch.size": BATCH_BYTES,
         "linger.ms": LINGER_MS,
         "compression.type": dataset.codec,
-        # All partitions alike: a reader does not end with one long partition.
+        # Partitions of equal size, so that no reader ends with one long partition.
         "partitioner.adaptive.partitioning.enable": "false",
     }
     return java_command(
@@ -145,12 +145,12 @@ def producer_command(dataset: Dataset, servers: str, payload: Path) -> list[str]
 
 
 def stored_bytes(dataset: Dataset, data_dir: Path) -> int:
-    """What the topic takes in the broker's log."""
+    """The size of the topic in the broker's log."""
     return sum(file.stat().st_size for file in data_dir.glob(f"broker-*/data/{dataset.topic}-*/*.log"))
 
 
 def records_in(topic: str, servers: str) -> int | None:
-    """None when there is no such topic."""
+    """The number of records in the topic; None if it does not exist."""
     command = java_command(f"{_TOOLS}.GetOffsetShell", "--bootstrap-server", servers, "--topic", topic)
     try:
         output = run(command, timeout=60).output

@@ -1,4 +1,4 @@
-"""Small topics: as many records in each partition as in any other, written by confluent-kafka's producer."""
+"""Small topics with the same number of records in each partition, written by confluent-kafka's producer."""
 
 from __future__ import annotations
 

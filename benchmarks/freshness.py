@@ -155,7 +155,7 @@ def measure(servers: str, backlogs: Sequence[int], repeat: int, say: Say) -> Res
             before[backlog, client] = freshness
         committed = {client: _committed(servers, topic, _group(topic, client)) for client in CLIENTS}
         writer.write_backlog(backlog, now())
-        say(f"{backlog:,} records of backlog are written")
+        say(f"a backlog of {backlog:,} records is written")
         writer.begin()
         try:
             for number in range(1, repeat + 1):

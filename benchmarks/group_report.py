@@ -1,4 +1,4 @@
-"""What is reported of groups."""
+"""The report about groups."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def _consumption(styles: Mapping[str, Mapping[str, Outcome]]) -> str:
     return "\n\n".join(
         [
             "## In a group and by assignment",
-            "headrace alone in a group, with `subscribe()`, default settings and auto-commit, beside `assign()`, from "
-            "the topic of the first table. Time runs from the return of the first poll with records, so joining is not "
-            "in it.",
+            "headrace as the only member of a group, with `subscribe()`, default settings and auto-commit, compared "
+            "with `assign()`, on the topic of the first table. Time starts when the first poll with records returns, "
+            "so it excludes joining.",
             markdown_table(head, rows),
             *(["\n".join(failures)] if failures else []),
             "\n".join(["Targets:", "", *(f"- {verdict(target)}" for target in targets)]),
@@ -51,12 +51,12 @@ def _first_records(clients: Mapping[str, Figures]) -> str:
     return "\n\n".join(
         [
             "## From subscribe() to the first record",
-            f"Milliseconds from `subscribe()` to the return of the poll with the first record: a new consumer in a "
-            f"group that nobody has been in, on a topic of {joining.PARTITIONS} partitions. *First* is the first "
-            f"consumer of a process, with all that is loaded or compiled once (starting Python or the JVM is not in "
-            f"it); *later* the median of {joining.SAMPLES - 1} more in the same process, then the slowest of them. The "
-            "broker has `group.initial.rebalance.delay.ms=0`: with Kafka's default the first member of a classic group "
-            "waits three seconds more, whichever client it is.",
+            f"Milliseconds from `subscribe()` until the poll with the first record returns, for a new consumer in a "
+            f"new group on a topic of {joining.PARTITIONS} partitions. *First* is the first consumer of a process, "
+            f"including imports and compilation that happen once, without the start of Python or the JVM. *Later* is "
+            f"the median of {joining.SAMPLES - 1} more in the same process, *slowest* the slowest of them. The broker "
+            "has `group.initial.rebalance.delay.ms=0`: with Kafka's default, the first member of a classic group "
+            "waits three more seconds with every client.",
             markdown_table(
                 ("client", *(f"{joining.PROTOCOLS[protocol]}, {key}" for protocol, key in columns)),
                 [[client, *_cells(figures, columns)] for client, figures in clients.items()],
@@ -75,13 +75,13 @@ def _rebalances(clients: Mapping[str, Figures]) -> str:
     ]
     return "\n\n".join(
         [
-            "## Until a group is at rest again",
+            "## Rebalance duration",
             f"Milliseconds from `subscribe()` of one more member, and from its `close()`, until all "
-            f"{rebalancing.PARTITIONS} partitions are owned once and evenly, as the members' listeners hear it: the "
-            f"median of {rebalancing.ROUNDS} times, for groups of so many members before the join and after the close. "
-            f"Members are threads of one process. Heartbeats go out every {rebalancing.HEARTBEAT_MS} ms in "
-            "all of them, and members learn of a rebalance by their next one: all members of a classic group must have "
-            "heard of it before any gets a partition, and what moves from one to another moves in a second rebalance.",
+            f"{rebalancing.PARTITIONS} partitions are owned once and evenly, according to the members' listeners: the "
+            f"median of {rebalancing.ROUNDS} rounds, by the number of members before the join and after the close. "
+            f"Members are threads of one process and send heartbeats every {rebalancing.HEARTBEAT_MS} ms. They learn "
+            "about a rebalance from their next heartbeat. In a classic group, all members must know about it before "
+            "any gets a partition, and partitions that change owners move in a second rebalance.",
             markdown_table(("client", *(f"{size}, {change}" for size, change in columns)), rows),
         ]
     )

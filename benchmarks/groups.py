@@ -1,4 +1,4 @@
-"""Runs what is measured of groups: each figure in a process of its own."""
+"""Runs the measurements of groups, each in a separate process."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _TIMEOUT = 120.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Groups:
-    """`consumption` by style and way; `first_records` by client, then protocol; `rebalances` by client, then protocol
-    and size. Times are milliseconds."""
+    """`consumption` by style and subscription; `first_records` by client, then protocol; `rebalances` by client, then
+    protocol and size. Times are milliseconds."""
 
     consumption: Mapping[str, Mapping[str, Outcome]]
     first_records: Mapping[str, Figures]
@@ -31,7 +31,7 @@ class Groups:
 
 
 def measure(job: Job, repeat: int, say: Say) -> Groups:
-    """`job` is the topic that is read."""
+    """`job` has the topic to read."""
     return Groups(_consumption(job, repeat, say), _first_records(job.servers, say), _rebalances(say))
 
 
@@ -65,7 +65,7 @@ def _first_records(servers: str, say: Say) -> Mapping[str, Figures]:
     job = Job(servers, "joining", joining.PARTITIONS, joining.PARTITIONS * 10)
     create_topic(job.topic, job.partitions, servers)
     run(child.command("filling.evenly", job), _TIMEOUT)
-    # The first group of a cluster waits for the topic of the committed offsets to be made.
+    # The first group of a cluster waits for __consumer_offsets to be created.
     run(child.command("joining.headrace", dataclasses.replace(job, protocol="classic")), _TIMEOUT)
     found: dict[str, Figures] = {}
     for client in (*joining.CLIENTS, JAVA):
@@ -106,7 +106,7 @@ def rebalances(servers: str, say: Say) -> Mapping[str, Figures]:
 
 
 def figures(command: Sequence[str], parse: Callable[[str], dict[str, float]], timeout: float = _TIMEOUT) -> Figure:
-    """What the command found, or why it did not."""
+    """The figures that the command prints, or its error."""
     try:
         return parse(run(command, timeout).output)
     except (CommandFailed, ValueError) as error:

@@ -1,7 +1,7 @@
-"""How long it takes from `subscribe()` to the first record, for a group that nobody has been in before.
+"""The time from `subscribe()` to the first record in a new group.
 
-Each sample is a new consumer in a new group, all of them in one process. The first is told apart: with it comes what
-a library loads, compiles or looks up once.
+Each sample is a new consumer in a new group, all in one process. The first one is reported separately, since it
+includes everything that a library loads, compiles or looks up once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def confluent(job: Job) -> dict[str, float]:
 
 
 def _first_record(poll: Callable[[], bool], started: float) -> float:
-    """Milliseconds."""
+    """Milliseconds until the first record."""
     while not poll():
         if time.perf_counter() - started > _TOO_LATE:
             raise TimeoutError(f"no record came in {_TOO_LATE:.0f} seconds")

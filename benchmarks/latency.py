@@ -1,7 +1,7 @@
-"""How long one record takes from `produce()` to the consumer's hands, when nothing else is under way.
+"""The latency of a single record from `produce()` to `poll()`, without other load.
 
-As Kafka's EndToEndLatency does it: send, wait for the acknowledgement (acks=all), poll, look at the clock. Both
-Python consumers get their records from the same confluent-kafka producer.
+As in Kafka's EndToEndLatency: send, wait for the acknowledgement (acks=all), poll, read the clock. Both Python
+consumers get their records from the same confluent-kafka producer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the benchmark ran on: facts for the report, read from the system."""
+"""Facts about the machine for the report, read from the system."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def facts() -> dict[str, str]:
 
 
 def load() -> float:
-    """How many processes want to run, over the last minute."""
+    """The load average of the last minute."""
     return os.getloadavg()[0]
 
 
@@ -61,7 +61,7 @@ def _version(library: str) -> str:
 
 
 def _commit() -> str:
-    """Of this checkout, if it is one."""
+    """The commit of this checkout; empty if it is none."""
     here = Path(__file__).parent
     try:
         git = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*"]

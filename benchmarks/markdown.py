@@ -1,4 +1,4 @@
-"""Numbers, verdicts and tables as Markdown that can be read as it is."""
+"""Numbers, verdicts and tables as Markdown that is readable as plain text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NONE = "–"
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """With columns aligned, so that it can be read as it is. Short rows are filled up."""
+    """A table with aligned columns. Short rows are padded."""
     cells = [list(head), *([*row, *[NONE] * (len(head) - len(row))] for row in rows)]
     cells = [[cell.replace("|", "\\|") for cell in row] for row in cells]
     widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(head))]

@@ -1,4 +1,4 @@
-"""KIP-41, KIP-62 and KIP-1206 in pictures, of what a real broker and real members did: see `scenes.py`.
+"""Charts of KIP-41, KIP-62 and KIP-1206, from measurements with a real broker and real members: see `scenes.py`.
 
     python -m benchmarks.pictures --write docs
 
@@ -21,8 +21,8 @@ from .scenes import Portion, SlowMemberTimeline
 _BLUE, _AMBER, _RED, _SHADE, _INK = "#1f6feb", "#f3d9a4", "#d1242f", "#e6e6e6", "#444444"
 _PARTITIONS = {"A": "#1f6feb", "B": "#d1242f", "C": "#e0a030"}
 _STYLE = {
-    "svg.fonttype": "none",  # text stays text: small, and searched by browsers
-    "svg.hashsalt": "headrace",  # the same picture is the same file
+    "svg.fonttype": "none",  # keep text as text: smaller, and searchable in browsers
+    "svg.hashsalt": "headrace",  # the same chart is the same file
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.edgecolor": _INK,
@@ -39,7 +39,7 @@ def _saved(path: Path, rows: int, columns: int, height: float, draw: Callable[[A
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]  # it takes names of settings, and these are some
+    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]  # these are names of settings
         figure, axes = pyplot.subplots(
             rows, columns, figsize=(9, height), layout="constrained", sharex=True, sharey=True
         )

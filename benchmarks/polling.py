@@ -1,9 +1,9 @@
-"""What one poll of 500 records costs when they are there already: the client's own time, without waiting.
+"""The cost of one poll of 500 buffered records: the client's own time, without waiting.
 
-A client is left alone until it has fetched ahead, then polled a few times in a row and timed, then left alone
-again. Polls that bring fewer records had to wait and do not count. `len(value)` of each record is in a second
-figure, since clients differ in when they make their objects. A poll of a member of a group has more to look at, as
-has one of many partitions, so there are rows for both.
+The benchmark pauses until the client has prefetched, then times a few polls in a row, then pauses again. Polls that
+return fewer records had to wait and do not count. A second figure includes `len(value)` of each record, since clients
+create their objects at different times. Polls of group members and of many partitions have more work, so there are
+rows for both.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ RECORDS = 500
 MANY_PARTITIONS = 1_000
 MANY_RECORDS = 600_000
 MOST = 50.0
-"""Microseconds that a poll of headrace may cost."""
+"""The maximum cost of a poll of headrace in microseconds."""
 _REST = 0.05
 
 CLIENTS = {"headrace": WAYS, "confluent": {"": "assigned"}}
-"""Each in these ways: with which group protocol, or none, and what that is called."""
+"""The group protocols of each client ("" for none), with their names in the report."""
 
 
 def headrace(job: Job) -> dict[str, float]:
@@ -59,7 +59,7 @@ def confluent(job: Job) -> dict[str, float]:
 
 
 def _costs(poll: Callable[[], Sized], uses: dict[str, Callable[[Any], object]], records: int) -> dict[str, float]:
-    """Microseconds: of a poll, and of a poll with each of the uses of what it returned."""
+    """Microseconds of a poll, and of a poll with each use of its records."""
     uses = {"poll": lambda _: None, **uses}
     rounds = min(ROUNDS, records // (len(uses) * RECORDS * IN_A_ROW))
     return {name: _median_cost(poll, use, rounds) for name, use in uses.items()}
@@ -77,5 +77,5 @@ def _median_cost(poll: Callable[[], Sized], use: Callable[[Any], object], rounds
             if len(records) == RECORDS:
                 samples.append(took * 1e6)
     if len(samples) < IN_A_ROW:
-        raise RuntimeError(f"only {len(samples)} polls brought {RECORDS} records: the topic is too small")
+        raise RuntimeError(f"only {len(samples)} polls returned {RECORDS} records: the topic is too small")
     return statistics.median(samples)

@@ -1,4 +1,4 @@
-"""A command in a process of its own: what it prints, the CPU time it takes, its peak memory."""
+"""A command as a child process: its output, CPU time and peak memory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class CommandFailed(Exception):
-    """The command ended with an error, or not in time; the message is the last line of what it said."""
+    """The command failed or did not end in time. The message is the last line of its output."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finished:
-    """`cpu_seconds` and `peak_bytes` are those of the whole life of the process, as the kernel counts them.
+    """`cpu_seconds` and `peak_bytes` are the kernel's figures for the whole life of the process.
 
-    A process is charged at least with the memory of the one that started it. So whoever calls `run` has to stay
-    smaller than what it measures: the benchmark itself imports no client library and no pyarrow.
+    The kernel counts at least the memory of the parent process. So the caller of `run` must be smaller than the
+    measured processes: the benchmark itself imports no client library and no pyarrow.
     """
 
     output: str
@@ -33,7 +33,7 @@ class Finished:
 
 
 def run(command: Sequence[str], timeout: float) -> Finished:
-    """Run it to its end. Raises CommandFailed. Whatever happens, it does not outlive the call."""
+    """Run the command to its end. Raises CommandFailed. The process never outlives the call."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=complaints)
         limit = threading.Timer(timeout, child.kill)

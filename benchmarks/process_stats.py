@@ -1,4 +1,4 @@
-"""The kernel's figures of running processes, from /proc. Other systems than Linux have none."""
+"""The kernel's figures of running processes, from /proc (Linux only)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Stat(NamedTuple):
 
 
 def stat(pid: int) -> Stat:
-    """What the kernel says of a process, and of its children that have ended. Zeros if it does not exist."""
+    """The figures of a process, including its ended children. Zeros if it does not exist."""
     try:
         fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,10 +1,11 @@
-"""How long a group takes until it is at rest again, when one member joins and when one closes.
+"""The duration of rebalances when a member joins and when it closes.
 
-Members are threads of one process, each with a consumer of its own, which polls all the time. They tell a ledger
-what their listeners hear. The group is at rest when every partition is owned once and no member has two partitions
-more than another. Time runs from the newcomer's `subscribe()`, and from the leaver's `close()`, until then.
+Members are threads of one process, each with a consumer that polls all the time. Their listeners report to a ledger.
+The group is stable when every partition is owned once and the members' counts differ by at most one. Time runs from
+the new member's `subscribe()`, and from its `close()`, until then.
 
-Members learn of a rebalance by their heartbeats. So the interval of those, the same for all, is most of it.
+Members learn about a rebalance from their heartbeats, so the heartbeat interval, which is the same for all clients,
+dominates the result.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ ROUNDS = 5
 HEARTBEAT_MS = 500
 CLIENTS = ("headrace", "confluent")
 STRATEGY = "cooperative-sticky"
-# The members of a KIP-848 group have their interval from the broker. By default it works out the members' shares at
-# most once a second, which would hide the clients where one rebalance follows another.
+# KIP-848 members get their heartbeat interval from the broker. By default the broker computes assignments at most once
+# a second, which would hide differences between clients when rebalances follow each other.
 BROKER = {
     "group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS,
     "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
@@ -41,7 +42,7 @@ _TOO_LATE = 60.0
 
 
 class Ledger:
-    """Who owns what. Members write, one thread waits."""
+    """The owners of partitions. Members write, one thread waits."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
@@ -74,16 +75,16 @@ class Ledger:
         )
 
     def wait(self, members: int) -> float:
-        """When the group of so many members came to rest."""
+        """Wait until a group of this many members is stable; return the time of its last change."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.is_stable(members), _TOO_LATE):
                 sizes = sorted(len(share) for share in self._owned.values())
-                raise TimeoutError(f"{members} members were not at rest after {_TOO_LATE:.0f} seconds: {sizes}")
+                raise TimeoutError(f"{members} members were not stable after {_TOO_LATE:.0f} seconds: {sizes}")
             return self._changed_at
 
 
 class Client(Protocol):
-    """What is asked of a consumer here. `subscribe` names its ledger, in which the client writes as itself."""
+    """The interface of a consumer in this benchmark. The client reports to `ledger` under its own identity."""
 
     def subscribe(self, topic: str, ledger: Ledger) -> None: ...
     def poll(self) -> object: ...
@@ -201,12 +202,12 @@ def _rebalance_times(job: Job, make: Callable[[], Client]) -> dict[str, float]:
 
 
 def _let_a_heartbeat_pass() -> None:
-    """So that all know of the rest; and then a part of the next one, for what follows may fall anywhere in it."""
+    """Wait for one heartbeat, so that all members are stable, plus a random part of the next interval."""
     time.sleep(HEARTBEAT_MS / 1000 * random.uniform(1, 2))
 
 
 def figures(joins: list[float], closes: list[float]) -> dict[str, float]:
-    """Milliseconds."""
+    """Median milliseconds."""
     return {"join": statistics.median(joins), "close": statistics.median(closes)}
 
 

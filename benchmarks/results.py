@@ -1,6 +1,6 @@
-"""From measurements to rows of a table: medians, ratios, and whether the targets are met.
+"""Rows of a table from measurements: medians, ratios, and whether targets are met.
 
-MB are 10^6 bytes, of memory too. Bytes are those of keys and values as delivered, whatever they were on the wire.
+MB are 10^6 bytes, also for memory. Bytes are those of delivered keys and values, not those on the wire.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from . import contenders as who
 from .datasets import Dataset
 
 Figure = Mapping[str, float] | str
-"""Numbers by their names, or why there are none."""
+"""Numbers by name, or the reason why there are none."""
 Figures = dict[str, Figure]
 
 
 def median_figure(found: Sequence[Figure]) -> Figure:
-    """Of the runs that did not fail; if all have failed, why the first one did."""
+    """The median of the successful runs, or the error of the first run if all failed."""
     good = [each for each in found if not isinstance(each, str)]
     if not good:
         return found[0]
@@ -27,7 +27,7 @@ def median_figure(found: Sequence[Figure]) -> Figure:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measurement:
-    """One run of one contender. `loop_cpu_seconds` is None where only the whole process can be seen."""
+    """One run of one contender. `loop_cpu_seconds` is None if only that of the whole process is known."""
 
     records: int
     seconds: float
@@ -47,7 +47,7 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """All runs of one contender on one dataset, and the last line of each that failed."""
+    """All runs of one contender on one dataset, and the last line of each failed run."""
 
     measurements: Sequence[Measurement] = ()
     failures: Sequence[str] = ()
@@ -61,7 +61,7 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summary:
-    """Medians over the runs; of the rate also the extremes, and of memory the highest peak."""
+    """Medians over the runs, the extremes of the rate, and the highest memory peak."""
 
     rate: float
     slowest: float
@@ -103,12 +103,12 @@ class Table:
 
     @property
     def limit(self) -> float | None:
-        """The higher of the two: what was reached can be reached."""
+        """The higher one of the two limits."""
         return self._fastest(who.LIMITS)
 
     @property
     def confluent(self) -> float | None:
-        """The higher of the two: beating a client that was left to pause would say little."""
+        """The higher rate of the two, since it would mean little to beat a client that pauses."""
         return self._fastest(who.CONFLUENTS)
 
     def _fastest(self, contenders: Sequence[who.Contender]) -> float | None:
@@ -121,7 +121,7 @@ def ratio(rate: float | None, base: float | None) -> float | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """`reached` is None where what it compares was not measured."""
+    """`reached` is None if it was not measured."""
 
     text: str
     reached: float | None
@@ -146,16 +146,16 @@ def targets(table: Table) -> list[Target]:
         Target("peak memory of headrace, MB", max(peaks, default=None), 200.0, at_most=True),
     ]
     if table.dataset.codec == "none":
-        # Compressed, the limit only moves the compressed bytes, and does not unpack them.
+        # With compression, the limit only moves the compressed bytes without decompressing them.
         share = ratio(columnar, table.limit)
         found.insert(2, Target("columnar, % of the limit", None if share is None else share * 100, 85.0))
     return found
 
 
 def poll_targets(costs: Mapping[str, Figure], most: float) -> list[Target]:
-    """For each row of headrace: a poll without any use of what it returned costs at most so many microseconds."""
+    """For each row of headrace: a poll alone costs at most this many microseconds."""
     return [
-        Target(f"{name}, µs a poll", None if isinstance(cost, str) else cost["poll"], most, at_most=True)
+        Target(f"{name}, µs per poll", None if isinstance(cost, str) else cost["poll"], most, at_most=True)
         for name, cost in costs.items()
         if name.startswith("headrace")
     ]

@@ -1,8 +1,8 @@
-"""KIP-983 in a picture: what a member reads while it gives partitions up, one of them with slow work in flight.
+"""A chart of KIP-983: the rate of a member while partitions are revoked, one of them with slow work in flight.
 
     python -m benchmarks.revoking --write docs/revoking.svg
 
-What is done and counted is in `headrace.cli.demo_rebalance`; `headrace demo rebalance` shows the same live.
+The measurement is in `headrace.cli.demo_rebalance`; `headrace demo rebalance` shows the same live.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from headrace import LocalBroker
 from headrace.cli.demo_rebalance import AFTER, BEFORE, Measurement, measure
 
-# -- the picture -----------------------------------------------------------------------------------------------------
+# -- the chart -----------------------------------------------------------------------------------------------------
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 720, 180, 60, 40, 60
 _INK, _LINE, _SHADE = "#444", "#1f6feb", "#f3d9a4"
 
 
 def picture(runs: Sequence[Measurement]) -> str:
-    """Both as SVG, one above the other, on the same scales."""
+    """Both runs as SVG, one above the other, with the same scales."""
     low = -BEFORE
     high = max(run.completed for run in runs) + AFTER
-    # What was not read while the listener waited comes at once afterwards: the peak would flatten everything else.
+    # Records that were not read while the listener waited come at once afterwards. The peak would flatten the rest.
     top = 2 * max(run.before for run in runs)
     height = len(runs) * (_HEIGHT + _GAP) + _TOP
     parts = [
@@ -52,7 +52,7 @@ def picture(runs: Sequence[Measurement]) -> str:
             f'<line x1="{_LEFT}" y1="{base}" x2="{_LEFT + _WIDTH}" y2="{base}" stroke="{_INK}"/>',
             f'<polyline points="{points}" fill="none" stroke="{_LINE}" stroke-width="1.5"/>',
             f'<text x="{_LEFT}" y="{base - _HEIGHT - 8}" font-weight="bold">{run.name}: {run.during / run.before:.0%} '
-            f"of the rate before, while partitions are given up (shaded)</text>",
+            f"of the rate before, while partitions are revoked (shaded)</text>",
             *(
                 f'<text x="{_LEFT - 8}" y="{y(rate) + 4:.1f}" text-anchor="end">{rate / 1000:.0f} k</text>'
                 for rate in (0.0, run.before, top)

@@ -1,4 +1,4 @@
-"""One run: a broker, and for each dataset rounds in which the contenders take turns, so that drift hits all alike."""
+"""One run: a broker, and rounds over the contenders for each dataset, so that drift affects all equally."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WRITING = {"writing", "writing_spark"}
 
 _WARM_UPS = 2
 _ONE_BY_ONE = 2_000
-# Slower than any client: it only bounds a run that hangs.
+# Slower than any client. It only limits a run that hangs.
 _RECORDS_PER_SECOND = 10_000
 
 
@@ -44,8 +44,8 @@ def benchmark(
     keep: Path | None,
     command: str,
 ) -> Results:
-    """Measure. `parts` are some of PARTS, of which polls and groups read the first of the datasets; `contenders` are
-    for reading, `writers` for writing; `keep` is where topics are kept for, and found by, another run."""
+    """Run the measurements. `parts` are some of PARTS; polls and groups read the first dataset. `contenders` read,
+    `writers` write. `keep` is a directory in which topics are kept for later runs."""
     _check_room(datasets, keep or Path(tempfile.gettempdir()))
     facts, load_before = machine.facts(), machine.load()
     _say("starting a broker")
@@ -96,13 +96,13 @@ def _table(dataset: Dataset, contenders: Sequence[Contender], repeat: int, broke
 def _write(dataset: Dataset, servers: str) -> None:
     _say(f"{dataset.name}: writing {dataset.title}")
     if not write(dataset, servers):
-        _say(f"{dataset.name}: it is there already")
+        _say(f"{dataset.name}: it exists already")
     for _ in range(_WARM_UPS):
         run(LIMIT_IN_TURN.command(_job(dataset, dataset.records, servers)), _timeout(dataset.records))
 
 
 def measure(contender: Contender, job: Job) -> Measurement:
-    """Raises CommandFailed, and ValueError for a result that cannot be right."""
+    """Run a contender. Raises CommandFailed, and ValueError for an impossible result."""
     finished = run(contender.command(job), _timeout(job.records))
     reading = contender.parse(finished.output)
     _check(reading, job)
@@ -133,7 +133,7 @@ def _poll_costs(few: Job) -> Figures:
         for client, ways in polling.CLIENTS.items():
             for protocol, way in ways.items():
                 name = f"{client}, {way}, {job.partitions:,} partitions"
-                _say(f"what a poll costs: {name}")
+                _say(f"cost of a poll: {name}")
                 found[name] = _figures(
                     child.command(f"polling.{client}", dataclasses.replace(job, protocol=protocol)), json.loads
                 )

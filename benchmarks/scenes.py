@@ -1,9 +1,9 @@
-"""What the pictures of `pictures.py` show, run against a real broker and noted as it happens.
+"""The measurements for the charts of `pictures.py`, with a real broker.
 
 polls        records of each partition in successive polls, fair and greedy
-heartbeats   a member that works for longer than its session, and for longer than it may between two polls; what
-             the group says of it is asked from outside
-shares       records that a poll of a share group returns, and that are locked for its member
+heartbeats   a member that works for longer than its session timeout, and for longer than max.poll.interval.ms; the
+             state of the group is read from outside
+shares       records that a poll of a share group returns, and those that are also locked for its member
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LIMIT = 300
 WAITING = {"A": 2000, "B": 400, "C": 1000}  # records in each partition
 
 SESSION, INTERVAL = 1.5, 5.0  # seconds
-WORK = (0.5, 4.0, 0.5, 8.0, 0.5, 0.5, 0.5, 0.5, 0.5)  # seconds between polls that return something
+WORK = (0.5, 4.0, 0.5, 8.0, 0.5, 0.5, 0.5, 0.5, 0.5)  # seconds between polls that return records
 SLOW, OTHER = "slow", "other"
 PARTITIONS = 4
 LEAST_SESSION = {"group.min.session.timeout.ms": 1000}
-"""The broker has to allow so short a session."""
+"""The broker must allow such a short session timeout."""
 
 SHARE_LIMIT, BATCH, SHARE_POLLS = 20, 100, 12
 
@@ -40,7 +40,7 @@ _DEADLINE = 60.0
 
 
 def make_topics(servers: str, topics: Mapping[str, int]) -> None:
-    """By their names and how many partitions they have."""
+    """Create topics with these numbers of partitions."""
 
     async def make() -> None:
         async with AsyncAdmin(bootstrap_servers=servers) as admin:
@@ -54,7 +54,7 @@ def make_topics(servers: str, topics: Mapping[str, int]) -> None:
 
 
 def polls(servers: str) -> dict[str, list[dict[str, int]]]:
-    """By strategy, what each poll returned, by partition."""
+    """By strategy, the number of records of each partition in each poll."""
     make_topics(servers, dict.fromkeys(WAITING, 1))
     for topic, records in WAITING.items():
         share.fill(Job(servers, topic, 1, records, members=records))
@@ -81,7 +81,7 @@ def _drained(servers: str, strategy: str) -> list[dict[str, int]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Look:
-    """What the group says: how many partitions each of its members has, None while they are shared out anew."""
+    """The state of the group: the number of partitions of each member, None during a rebalance."""
 
     at: float
     members: Mapping[str, int | None]
@@ -89,8 +89,8 @@ class Look:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlowMemberTimeline:
-    """All times are in seconds since the first of the polls. `work` and `polls` are the slow member's: when they began
-    and ended."""
+    """All times are in seconds since the first poll. `work` and `polls` have the starts and ends of the slow member's
+    work and polls."""
 
     polls: Sequence[tuple[float, float]]
     work: Sequence[tuple[float, float]]
@@ -98,7 +98,7 @@ class SlowMemberTimeline:
 
 
 def heartbeats(servers: str) -> SlowMemberTimeline:
-    """Raises TimeoutError if the members do not come to their shares."""
+    """Raises TimeoutError if the members do not get their partitions."""
     topic = group = "heartbeats"
     make_topics(servers, {topic: PARTITIONS})
     share.fill(Job(servers, topic, PARTITIONS, 1000 * PARTITIONS, members=10))
@@ -147,9 +147,9 @@ def _divide_partitions(*members: Consumer) -> None:
     deadline = time.monotonic() + _DEADLINE
     while any(len(member.assignment()) != PARTITIONS // len(members) for member in members):
         if time.monotonic() > deadline:
-            raise TimeoutError("the partitions were not shared out")
+            raise TimeoutError("the partitions were not assigned")
         members[0].poll(_LOOK_EVERY)
-        time.sleep(_LOOK_EVERY)  # or it would have read all before the scene begins
+        time.sleep(_LOOK_EVERY)  # otherwise it would have read all records before the measurement
 
 
 def _work(consumer: Consumer) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
@@ -159,7 +159,7 @@ def _work(consumer: Consumer) -> tuple[list[tuple[float, float]], list[tuple[flo
         records = None
         while not records:
             if time.monotonic() > deadline:
-                raise TimeoutError("the slow member was given no record")
+                raise TimeoutError("the slow member got no record")
             asked = time.monotonic()
             records = consumer.poll(0.2)
             polled.append((asked, time.monotonic()))
@@ -182,7 +182,7 @@ async def _look(servers: str, group: str, over: threading.Event) -> list[Look]:
 
 
 def spans(looks: Sequence[Look], member: str) -> list[tuple[float, float, int | None]]:
-    """When the group had the member, and with how many partitions: each lasts until a look found something else."""
+    """The times in which the group had the member, with its number of partitions. Each lasts until the next change."""
     found = []
     ends = [look.at for look in (*looks[1:], *looks[-1:])]
     by_state = itertools.groupby(
@@ -200,14 +200,14 @@ def spans(looks: Sequence[Look], member: str) -> list[tuple[float, float, int | 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Portion:
-    """`ahead`: records that are locked for the member besides; None where the client does not tell."""
+    """`ahead`: other records that are locked for the member; None if the client does not report them."""
 
     returned: int
     ahead: int | None
 
 
 def shares(servers: str) -> dict[str, list[Portion]]:
-    """By client and mode, what each poll brought; those that returned nothing are left out."""
+    """By client and mode, the records of each poll, without empty polls."""
     topic = "shares"
     make_topics(servers, {topic: 1})
     share.fill(Job(servers, topic, 1, SHARE_POLLS * BATCH, members=BATCH))

@@ -1,8 +1,7 @@
-"""How fast a share consumer takes records, in both modes and at several limits; what runs in a process of its own.
+"""The rate of a share consumer in both modes with several limits. Runs in child processes.
 
-Each measurement is the only member of a new share group. It warms up for `WARM_UP` seconds, or a fifth of the
-records; then time runs until all are read or `SECONDS` have passed. Everything is accepted by the next poll (implicit
-mode).
+Each measurement is the only member of a new share group. After a warm-up of `WARM_UP` seconds or a fifth of the
+records, time runs until all are read or `SECONDS` have passed. The next poll accepts all records (implicit mode).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _TOO_LATE = 30.0
 
 
 def fill(job: Job) -> dict[str, int]:
-    """Writes batches of exactly `members` records each."""
+    """Write batches of exactly `members` records."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -49,7 +48,7 @@ def fill(job: Job) -> dict[str, int]:
 
 
 def words(mode: str, limit: int, group: str) -> str:
-    """What a reader is told besides the topic, as the job's protocol."""
+    """The other arguments of a reader, passed as the job's protocol."""
     return f"{mode} {limit} {group}"
 
 

@@ -1,4 +1,4 @@
-"""What is reported of share groups."""
+"""The report about share groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .results import Figure, Target, ratio
 from .share import RECORD_BYTES, SECONDS
 from .share_runs import BATCH, BYTES_LIMIT, Shares
 
-_FROM = 500  # the limit from which on the targets count
+_FROM = 500  # the lowest limit for which targets count
 _OURS = "headrace, batch_optimized"
 
 
@@ -29,11 +29,11 @@ def _rates(found: Shares) -> str:
     return "\n\n".join(
         [
             "## Share groups",
-            f"Records of {RECORD_BYTES} bytes a second for the only member of a share group, by `max.poll.records`: "
+            f"Records of {RECORD_BYTES} bytes per second for the only member of a share group, by `max.poll.records`: "
             f"{PARTITIONS} partitions, batches of {BATCH} records, implicit acknowledgement, {SECONDS:.0f} seconds "
             f"each after a warm-up; medians of {found.rounds}. In `batch_optimized` Java and "
-            "confluent-kafka return whole batches, so more than the limit at small ones; headrace never does. Brokers "
-            "lock at most 2,000 records of a partition, and write acknowledgements down before they answer.",
+            "confluent-kafka return whole batches, which exceeds small limits; headrace never does. Brokers lock at "
+            "most 2,000 records of a partition, and persist acknowledgements before they respond.",
             markdown_table(("reader", *(f"{limit:,}" for limit in limits)), rows),
             *(["\n".join(failures)] if failures else []),
             "\n".join(["Targets:", "", *(f"- {line}" for line in targets)]),
@@ -65,10 +65,10 @@ def _bytes(found: Shares) -> str:
     rows = [[mode, *(_ratio(figures.get(batch)) for batch in batches)] for mode, figures in found.bytes.items()]
     return "\n\n".join(
         [
-            "## What the record limit costs",
-            f"Bytes fetched for each byte of a record that was returned, with `max.poll.records={BYTES_LIMIT}`, by the "
-            "number of records in a batch of the producer. A broker sends whole batches; in `record_limit` it sends "
-            "one again for each part of it.",
+            "## Cost of the record limit",
+            f"Bytes fetched per returned byte, with `max.poll.records={BYTES_LIMIT}`, by the number of records in a "
+            "batch of the producer. A broker sends whole batches; with `record_limit` it sends a batch again for each "
+            "part of it.",
             markdown_table(("mode", *(f"{batch:,}" for batch in batches)), rows),
         ]
     )

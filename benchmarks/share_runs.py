@@ -1,4 +1,4 @@
-"""Runs what is measured of share groups: each figure in a process of its own, the clients taking turns."""
+"""Runs the measurements of share groups, each in a separate process, with the clients in turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .results import Figure, median_figure
 LIMITS = (1, 10, 100, 500, 1_000, 10_000)
 RECORDS = 2_000_000
 BATCH = 100
-"""Records in a batch of the topic that rates are measured on."""
+"""Records per batch of the topic for rates."""
 BATCHES = (10, 100, 1_000, 5_000)
 BYTES_LIMIT = 100
 _FEW = 40_000
@@ -33,8 +33,8 @@ READERS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shares:
-    """`rates` by reader and mode, then limit; `bytes` by mode, then records in a batch: bytes fetched for each byte
-    of a record."""
+    """`rates` by reader and mode, then limit. `bytes` by mode, then records per batch: bytes fetched per byte of a
+    record."""
 
     rounds: int
     rates: Mapping[str, Mapping[int, Figure]]
@@ -45,7 +45,7 @@ def measure(servers: str, repeat: int, say: Callable[[str], None], limits: tuple
     rounds = min(repeat, _MOST_ROUNDS)
     job = Job(servers, "share", PARTITIONS, RECORDS, members=BATCH)
     _fill(job, say)
-    # The first share group of a cluster waits for the topic of the groups' state to be made.
+    # The first share group of a cluster waits for the topic __share_group_state to be created.
     _figure("headrace", "batch_optimized", 500, dataclasses.replace(job, records=1000))
     runs: dict[str, dict[int, list[Figure]]] = {}
     for number in range(1, rounds + 1):

@@ -1,6 +1,6 @@
-"""The Spark source beside Spark's own connector: both in one session of PySpark 4.2, taking turns.
+"""The Spark source compared with Spark's own connector: both in one session of PySpark 4.2, in turns.
 
-Everything runs in `spark_session`, in an environment of its own (`spark_peer`); here is what it is told to do.
+Everything runs in `spark_session`, in a separate environment (`spark_peer`). This module creates its jobs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 SOURCES = ("kafka", "headrace")
 SINKS = ("agg", "noop")
 PARTITIONS = (1, 4, 16, 64)
-_SCALING_SHARE = 6  # of the first dataset: one part of so many
+_SCALING_SHARE = 6  # divisor of the first dataset's records
 LATENCY_RECORDS = 10_000
 LATENCY_RATE = 500
 _TIMEOUT = 4 * 3600.0
@@ -31,8 +31,8 @@ _TIMEOUT = 4 * 3600.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sparks:
-    """Medians by source: of batches by dataset and sink, of streams by dataset, of topics by their partitions; and of
-    latencies in milliseconds. A string says why there is none."""
+    """Medians by source: batches by dataset and sink, streams by dataset, topics by their partitions, and latencies in
+    milliseconds. A string is the reason why there is none."""
 
     rounds: int
     batches: Mapping[str, Mapping[str, Figure]]
@@ -119,7 +119,7 @@ def _median(found: Sequence[Mapping[str, float]]) -> Figure:
 
 
 def steadily(job: Job) -> dict[str, int]:
-    """Writes records one after the other, at an even pace."""
+    """Write single records at an even rate."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": job.servers, "linger.ms": 0})

@@ -1,13 +1,13 @@
-"""KIP-333 in Structured Streaming, as a picture: how fresh a query's records are after a while of downtime.
+"""A chart of KIP-333 in Structured Streaming: the freshness of a query's records after downtime.
 
     python -m benchmarks.spark_freshness --write docs/spark-freshness.png
 
 A query reads a topic and is stopped. Two million records are written, with the timestamps that they would have at the
-steady rate. Then records come at that rate, the query is started from its checkpoint, and freshness is watched: now
-minus the timestamp of the newest record that is in the sink. With `enable.parallel.rebalance=true`, and without.
+steady rate. Then records are written at that rate, the query is restarted from its checkpoint, and its freshness is
+measured: now minus the timestamp of the newest record in the sink. With and without `enable.parallel.rebalance=true`.
 
-Ends with 1 if the query with two lanes has no live record within two micro-batches: one that was written after it came
-back.
+The exit code is 1 if the query with two lanes has no live record, one written after its restart, within two
+micro-batches.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _TOO_LATE = 300.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
-    """When it was in the sink, in milliseconds, and the newest record in it. `live` were written since the restart."""
+    """The time at which it was in the sink, and its newest timestamp, in milliseconds. `live` rows were written since
+    the restart."""
 
     at: float
     newest: float
@@ -53,7 +54,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """One query's return. Times are seconds since it was started."""
+    """One restart of a query. Times are seconds since its start."""
 
     way: str
     backlog: int
@@ -62,24 +63,24 @@ class Run:
 
     @property
     def first_live(self) -> tuple[int, float]:
-        """In which batch, and after how many seconds."""
+        """The number of the first batch with a live record, and its seconds."""
         return next(
             (number, (batch.at - self.began) / 1000) for number, batch in enumerate(self.batches, 1) if batch.live
         )
 
     @property
     def done(self) -> float:
-        """When as many records were read as were missed."""
+        """Seconds until the backlog is done."""
         read = 0
         for batch in self.batches:
             read += batch.rows - batch.live
             if read >= self.backlog:
                 return (batch.at - self.began) / 1000
-        raise AssertionError("the backlog was not worked off")
+        raise AssertionError("the backlog is not done")
 
     @property
     def series(self) -> list[tuple[float, float]]:
-        """Seconds behind, when each batch was in the sink and just before."""
+        """Seconds behind, just before each batch was in the sink and just after."""
         found = []
         newest = self.began - self.backlog * 1000 / RATE
         for batch in self.batches:
@@ -90,7 +91,7 @@ class Run:
 
 
 class Query:
-    """One way, with its checkpoint."""
+    """A query with one set of options, and its checkpoint."""
 
     def __init__(self, spark: Any, servers: str, topic: str, way: str, where: Path) -> None:
         self._spark, self._where, self.way = spark, where / str(list(WAYS).index(way)), way
@@ -125,7 +126,7 @@ class Query:
             deadline = time.monotonic() + _TOO_LATE
             while not self._is_over(backlog):
                 assert query.isActive, query.exception()
-                assert time.monotonic() < deadline, "it took too long"
+                assert time.monotonic() < deadline, "the query took too long"
                 time.sleep(0.1)
         finally:
             query.stop()
@@ -133,7 +134,7 @@ class Query:
         return Run(self.way, backlog, tuple(self._batches), self._began)
 
     def _is_over(self, backlog: int) -> bool:
-        """The backlog is worked off, and live records come."""
+        """Whether the backlog is done and live records arrive."""
         batches = list(self._batches)
         return sum(batch.rows - batch.live for batch in batches) >= backlog and bool(batches[-1].live)
 
@@ -153,7 +154,7 @@ def measure(repeat: int) -> tuple[list[Run], float]:
     runs, loads = [], []
     try:
         with LocalBroker() as broker, tempfile.TemporaryDirectory() as scratch:
-            for way in WAYS:  # to warm up: the JVM gets faster by and by
+            for way in WAYS:  # warm-up: the JVM gets faster over time
                 _one(spark, broker.bootstrap_servers, f"warm-up-{list(WAYS).index(way)}", way, Path(scratch), MOST)
         for number in range(repeat):
             with LocalBroker() as broker, tempfile.TemporaryDirectory() as scratch:
@@ -176,7 +177,7 @@ def _one(spark: Any, servers: str, topic: str, way: str, where: Path, backlog: i
     query = Query(spark, servers, topic, way, where)
     query.first_life()
     writer.write_backlog(backlog, now())
-    _say(f"{backlog:,} records of backlog are written")
+    _say(f"a backlog of {backlog:,} records is written")
     writer.begin()
     try:
         return query.second_life(backlog)
@@ -185,7 +186,7 @@ def _one(spark: Any, servers: str, topic: str, way: str, where: Path, backlog: i
 
 
 def draw(runs: Sequence[Run], path: Path) -> None:
-    """A PNG: freshness over time, of the first run of each way."""
+    """A PNG chart of freshness over time, for the first run of each set of options."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -200,7 +201,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     panel.set_yscale("log")
     panel.set_xlim(left=0)
     panel.set_title(f"{BACKLOG:,} records of backlog, {RATE:,} records/s written, batches of {MOST:,}", loc="left")
-    panel.set_xlabel("seconds since the query was started again; dotted: its backlog is done")
+    panel.set_xlabel("seconds since the query was restarted; dotted: its backlog is done")
     panel.set_ylabel("seconds behind")
     panel.grid(alpha=0.3)
     panel.legend(frameon=False)

@@ -1,12 +1,12 @@
-"""Spark's own Kafka connector, to be compared with: PySpark 4.2 in a virtual environment, and the connector's jars.
+"""Spark's own Kafka connector for comparisons: PySpark 4.2 in a virtual environment, and the connector's jars.
 
-    <cache>/spark-4.2.0/venv        PySpark, and what headrace needs; headrace itself comes from this checkout
-    <cache>/spark-4.2.0/jars        the connector, and what Spark does not ship of what it needs
-    <cache>/spark-4.2.0/ready.json  what was installed; written last
-    <cache>/spark-4.2.0.lock        held by the process that installs
+    <cache>/spark-4.2.0/venv        PySpark and headrace's dependencies; headrace itself comes from this checkout
+    <cache>/spark-4.2.0/jars        the connector and its dependencies that Spark does not ship
+    <cache>/spark-4.2.0/ready.json  the installed versions; written last
+    <cache>/spark-4.2.0.lock        held by the installing process
 
-The jars are listed one by one: the connector of 4.2.0 wants a spark-token-provider-kafka of its own version, which was
-never published, and works with the one of 4.0.0.
+The jars are listed explicitly: the connector of 4.2.0 depends on a spark-token-provider-kafka of its own version, which
+was never published, and works with that of 4.0.0.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _IVY_SETTINGS = """\
 
 
 class Unavailable(Exception):
-    """It cannot be had here; the message says why."""
+    """The connector is not available here. The message has the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class Peer:
 
     @property
     def jars(self) -> str:
-        """As `spark.jars` takes them."""
+        """The value of `spark.jars`."""
         return ",".join(str(jar) for jar in sorted((self.path / "jars").iterdir()))
 
     @property
     def own_environment(self) -> dict[str, str]:
-        """What a process with this Python needs. It reads with the headrace of this checkout."""
+        """Environment variables for a process with this Python and the headrace of this checkout."""
         return {"PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": self.python, "SPARK_LOCAL_IP": "127.0.0.1"}
 
     @property
@@ -76,7 +76,7 @@ class Peer:
 
 
 def prepare(say: Callable[[str], None]) -> Peer:
-    """Installed once, which takes a minute or two. Raises Unavailable."""
+    """Install it once, which takes a minute or two. Raises Unavailable."""
     peer = Peer(cache_dir() / f"spark-{VERSION}")
     wanted = {"packages": _requirements(), "jars": [":".join(jar) for jar in JARS]}
     if _installed(peer) == wanted:
@@ -100,7 +100,7 @@ def prepare(say: Callable[[str], None]) -> Peer:
 
 
 def _requirements() -> list[str]:
-    """Of headrace, as they are installed here."""
+    """The requirements of headrace, in the versions installed here."""
     return [f"pyspark=={VERSION}", *(f"{name}=={importlib.metadata.version(name)}" for name in ("kio", "pyarrow"))]
 
 
@@ -118,7 +118,7 @@ def _make_environment(peer: Peer) -> None:
 
 
 def _fetch_jars(peer: Peer) -> None:
-    """Through the Ivy that PySpark ships, without what they depend on."""
+    """Download the jars with PySpark's Ivy, without their dependencies."""
     scratch = peer.path / "scratch"
     scratch.mkdir()
     settings = os.environ.get("HEADRACE_IVY_SETTINGS")
@@ -161,6 +161,6 @@ def _run(command: list[str]) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"{command[0]} was not done in {_INSTALLED_WITHIN:g} s") from None
+        raise Unavailable(f"{command[0]} did not finish in {_INSTALLED_WITHIN:g} s") from None
     if done.returncode != 0:
         raise Unavailable("\n".join(done.stdout.strip().splitlines()[-3:]))

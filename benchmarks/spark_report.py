@@ -1,4 +1,4 @@
-"""What is reported of the Spark source."""
+"""The report about the Spark source."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def _rates(found: Sparks) -> str:
     return "\n\n".join(
         [
             "## Spark",
-            f'Rows a second of `format("kafka")` and `format("headrace")` in one session of PySpark {VERSION}, '
-            f"`local[2]`, taking turns; medians of {found.rounds}. *agg* counts the rows and adds up the lengths of "
-            "values, *noop* takes all columns and throws them away. A batch query is timed from the action to its end, "
-            "planning included, after one that warms up; a stream reads in five batches, of which the first is not "
-            "counted. CPU is that of the JVM and its Python workers, in seconds for a million rows. The JVM has 2 GB "
-            "of heap; it is headrace that has Python workers.",
+            f'Rows per second of `format("kafka")` and `format("headrace")` in one session of PySpark {VERSION}, '
+            f"`local[2]`, in turns; medians of {found.rounds}. *agg* counts the rows and sums the lengths of values, "
+            "*noop* reads all columns and drops them. A batch query is timed from the action to its end, including "
+            "planning, after a warm-up; a stream reads in five batches, the first of which is not counted. CPU is that "
+            "of the JVM and its Python workers, in seconds per million rows. The JVM has 2 GB of heap; only headrace "
+            "has Python workers.",
             markdown_table(head, rows),
             "\n".join(["Targets:", "", *(f"- {verdict(target)}" for target in targets)]),
         ]
@@ -85,7 +85,7 @@ def _latencies(found: Sparks) -> str:
         [
             "## Latency of a stream in Spark",
             f"Milliseconds from the timestamp of a record until `foreachBatch` has it in the driver; {LATENCY_RATE} "
-            "records a second, a batch as soon as the one before is done.",
+            "records per second, each batch as soon as the previous one is done.",
             markdown_table(("source", "p50", "p95"), rows),
             "\n".join(["Targets:", "", *(f"- {verdict(target)}" for target in targets)]),
         ]

@@ -1,7 +1,7 @@
-"""What runs in PySpark 4.2: one session, both sources in turns. `python -m benchmarks.spark_session <job as JSON>`.
+"""The program for PySpark 4.2: one session, both sources in turns. `python -m benchmarks.spark_session <job as JSON>`.
 
-The job is `{"servers", "jars", "repeat", "batch": […], "streams": […], "latency": {…}}`; what is found is printed as
-JSON lines `{"what", "source", …}`, one for each run. A run is timed from the action to its end, planning included.
+The job is `{"servers", "jars", "repeat", "batch": […], "streams": […], "latency": {…}}`. Results are printed as JSON
+lines `{"what", "source", …}`, one per run. A run is timed from the action to its end, including planning.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Session:
         return {"rate": what["records"] / seconds}
 
     def _stream(self, source: str, what: dict[str, Any]) -> dict[str, Any]:
-        """From the earliest offset to the end, in batches of a fifth of it. The first is not counted: it warms up."""
+        """Read the whole topic in five batches. The first is the warm-up and is not counted."""
         options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(what["records"] // 5)}
         frame = self.spark.readStream.format(source).options(**self._options(what), **options).load()
         with TemporaryDirectory() as checkpoint:
@@ -92,7 +92,7 @@ class Session:
         return {"rate": sum(each["numInputRows"] for each in counted) / seconds}
 
     def _latency(self, source: str, what: dict[str, Any]) -> dict[str, Any]:
-        """From a record's timestamp, which its producer has set, until the batch that brings it is in the driver."""
+        """The time from a record's timestamp, set by its producer, until its batch is in the driver."""
         found: list[float] = []
 
         def batch(frame: DataFrame, _number: int) -> None:
@@ -110,15 +110,15 @@ class Session:
                 _wait(lambda: len(found) >= what["records"], f"{what['records']:,} records")
             finally:
                 query.stop()
-        found = sorted(found[len(found) // 10 :])  # the first ones wait for code to be compiled
+        found = sorted(found[len(found) // 10 :])  # the first records wait for the JIT compiler
         return {"p50": found[len(found) // 2], "p95": found[len(found) * 95 // 100], "worst": found[-1]}
 
     def cpu_seconds(self) -> float:
-        """Of the JVM and all Python workers, those that have ended included."""
+        """CPU seconds of the JVM and all Python workers, including ended ones."""
         return sum(stat(pid).cpu_seconds for pid in {self.jvm, *descendants(self.jvm)})
 
     def largest_worker(self) -> float:
-        """The peak of the Python workers that are there: they stay for a minute after a task."""
+        """The memory peak of the current Python workers, which live for a minute after a task."""
         peaks = [peak_kb(pid) for pid in descendants(self.jvm)]
         return max(peaks, default=0) * 1024 / 1e6
 

@@ -1,4 +1,4 @@
-"""What is reported of the Spark sink."""
+"""The report about the Spark sink."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def sections(found: SparkWritings) -> list[str]:
         "\n\n".join(
             [
                 "## Writing with Spark",
-                f'Rows a second of batch writes with `format("kafka")` and `format("headrace")` in one session of '
-                f"PySpark {VERSION}, `local[2]`, taking turns after one that warms up; medians of {found.rounds}. At "
+                f'Rows per second of batch writes with `format("kafka")` and `format("headrace")` in one session of '
+                f"PySpark {VERSION}, `local[2]`, in turns after a warm-up; medians of {found.rounds}. At "
                 f"least {records} rows, in four tasks, `acks=all` and `linger.ms=5`. *noop* writes nothing: it shows "
-                "what the rows themselves cost. A write is timed from `save()` to its end, planning included. CPU is "
-                "that of the JVM and its Python workers, in seconds for a million rows.",
+                "the cost of the rows themselves. A write is timed from `save()` to its end, including planning. CPU "
+                "is that of the JVM and its Python workers, in seconds per million rows.",
                 markdown_table(("write", "rows/s", "× Spark's own", "CPU", "peak MB of a worker"), rows),
                 *(["\n".join(reasons)] if reasons else []),
                 "\n".join(["Targets:", "", *(f"- {verdict(target)}" for target in targets)]),

@@ -1,7 +1,7 @@
-"""What runs in PySpark 4.2: one session, the sinks in turns. `python -m benchmarks.spark_write_session <job as JSON>`.
+"""The program for PySpark 4.2: one session, the sinks in turns. `python -m benchmarks.spark_write_session <job>`.
 
-The job is `{"servers", "jars", "repeat", "writes": [{"name", "payload", "records", "codec"}]}`. Results are printed as
-JSON lines `{"what", "sink", …}`, one for each run. A run is timed from `save()` to its end, planning included.
+The job is JSON: `{"servers", "jars", "repeat", "writes": [{"name", "payload", "records", "codec"}]}`. Results are
+printed as JSON lines `{"what", "sink", …}`, one per run. A run is timed from `save()` to its end, including planning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LINGER_MS = "5"
 
 
 def missing_sink(sink: str) -> str:
-    """Why the sink cannot be measured. Empty if it can."""
+    """The reason why the sink cannot be measured; empty if it can."""
     from headrace.spark.source import HeadraceSource
 
     if sink.startswith("headrace") and HeadraceSource.writer is DataSource.writer:
@@ -64,7 +64,7 @@ def _in_turns(session: Session, what: dict[str, Any]) -> None:
 
 
 def _frame(session: Session, what: dict[str, Any]) -> DataFrame:
-    """The lines of the payload as often as needed. Only the lines are in memory, so rows cost next to nothing."""
+    """The lines of the payload, repeated as needed. Only the lines are in memory, so the rows cost almost nothing."""
     lines = session.spark.read.text(what["payload"]).select(F.col("value").cast("binary"))
     cached = lines.repartition(_TASKS).cache()
     copies = -(-what["records"] // cached.count())
@@ -110,7 +110,7 @@ def _print(what: dict[str, Any], sink: str, **found: Any) -> None:
 
 
 def _last_line(error: Exception) -> str:
-    """Of the message, without Java's stack. There, the error of a Python worker is named."""
+    """The last line of the message without Java's stack, which has the error of a Python worker."""
     lines = [line.strip() for line in str(error).partition("JVM stacktrace")[0].splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 

@@ -1,6 +1,6 @@
-"""The Spark sink beside Spark's own: batch writes of the same rows in one session of PySpark 4.2, taking turns.
+"""The Spark sink compared with Spark's own: batch writes of the same rows in one session of PySpark 4.2, in turns.
 
-Everything runs in `spark_write_session`, in an environment of its own (`spark_peer`).
+Everything runs in `spark_write_session`, in a separate environment (`spark_peer`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .results import Figure, median_figure
 Say = Callable[[str], None]
 
 SINKS = ("noop", "kafka", "headrace", "headrace, exactlyOnce")
-_SHARE = 3  # of the datasets' records: one of so many
+_SHARE = 3  # divisor of the datasets' records
 _TIMEOUT = 4 * 3600.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SparkWritings:
-    """Medians by dataset and sink. `missing` says why there are none."""
+    """Medians by dataset and sink. `missing` is the reason why there are none."""
 
     rounds: int
     records: Mapping[str, int]
@@ -69,7 +69,7 @@ def _command(peer: spark_peer.Peer, job: Mapping[str, Any]) -> list[str]:
 
 
 def figures_of_session(output: str, say: Say) -> dict[str, dict[str, Figure]]:
-    """From its JSON lines, of which those with `failed` say why there are no figures."""
+    """The figures of its JSON lines. Lines with `failed` have the reason why there are none."""
     runs: dict[str, dict[str, list[Figure]]] = {}
     for line in output.splitlines():
         if line.startswith('{"what"'):

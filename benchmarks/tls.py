@@ -1,9 +1,9 @@
-"""Reading over TLS: headrace beside Java's consumer and confluent-kafka, from one secured broker (SASL_SSL, SCRAM).
+"""Reading over TLS: headrace, Java's consumer and confluent-kafka, from one secured broker (SASL_SSL, SCRAM).
 
-    python -m benchmarks --parts tls        by itself: it has a broker of its own
+    python -m benchmarks --parts tls        a separate run, since it needs its own broker
 
-A broker that encrypts cannot send files as they lie on disk, so rates are lower for all than without TLS. What each
-client adds is decrypting. Contenders take turns; warm-up rounds are not counted.
+A broker with TLS cannot send files directly from disk, so all rates are lower than without TLS. Each client must also
+decrypt. Contenders take turns; warm-up rounds are not counted.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ CONTENDERS = ("headrace columnar", "headrace by record", "confluent-kafka", "Jav
 Rates = dict[str, list[float]]
 
 
-# -- in processes of their own; where the settings are stands in the job as its protocol -------------------------------
+# -- in child processes; the job's protocol is the path of the settings -------------------------------
 
 
 def columnar(job: Job) -> dict[str, Any]:
     from headrace import Records
 
-    Records().to_arrow()  # imports pyarrow, which is not reading
+    Records().to_arrow()  # import pyarrow before the measurement
     meter = Meter(job.records)
     with _headrace(job, meter, max_poll_records=-1) as consumer:
         while True:
@@ -100,7 +100,7 @@ def _reading(meter: Meter) -> dict[str, Any]:
 
 
 def measure(records: int, repeat: int, say: Callable[[str], None]) -> Rates:
-    """Records per second, of each round of each contender. Raises CommandFailed if the topic cannot be written."""
+    """Records per second in each round of each contender. Raises CommandFailed if the topic cannot be written."""
     rates: Rates = {name: [] for name in CONTENDERS}
     with tempfile.TemporaryDirectory() as scratch, LocalBroker(secure=True) as broker:
         settings = Path(scratch) / "settings.json"
@@ -148,7 +148,7 @@ def _rate(name: str, job: Job, properties: Path) -> float:
 
 
 def report(rates: Rates) -> str:
-    """A table: medians, the spread, and how they compare with Java's."""
+    """A table with medians, the spread, and the ratio to Java's."""
     medians = {name: statistics.median(found) for name, found in rates.items() if found}
     java = medians.get("Java")
     rows = [

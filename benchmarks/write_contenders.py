@@ -1,4 +1,4 @@
-"""Who writes, and with which settings. `what` is the line about it in the report."""
+"""The writers and their settings. `what` is the writer's line in the report."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .contenders import JVM_FLAGS
 from .writers import LARGE_BATCH_BYTES, WriteJob, Writing
 
 _FEWEST = 10_000
-_WARM_UP = 10  # one record of so many is Java's warm-up
+_WARM_UP = 10  # Java's warm-up is one of so many records
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
-    """Sizes of batches and buffers, for all clients alike. 0 is the client's default."""
+    """Sizes of batches and buffers for all clients. 0 is the client's default."""
 
     name: str
     batch_bytes: int
@@ -42,9 +42,9 @@ class Writer:
     command: Callable[[WriteJob], list[str]]
     parse: Callable[[str], Writing]
     package: str = ""
-    """The distribution that it needs."""
+    """The required distribution."""
     share: float = 1.0
-    """How many of the records it writes: slow ones fewer, since it is rates that are compared."""
+    """The share of the records that it writes. Slow writers write fewer, since only rates are compared."""
     default_batch_bytes: int = 16_384
 
     def records_of(self, records: int) -> int:
@@ -52,7 +52,7 @@ class Writer:
 
     @property
     def missing(self) -> str:
-        """Why it cannot run here. Empty if it can."""
+        """The reason why it cannot run here; empty if it can."""
         if not self.package:
             return ""
         try:
@@ -100,7 +100,7 @@ def java_producer_command(job: WriteJob) -> list[str]:
 
 
 def writing_of_java(output: str) -> Writing:
-    """Its last two lines are about all records, and about those after the warm-up."""
+    """Its last two lines are for all records, and for those after the warm-up."""
     total = re.search(r"^(\d+) records sent, [\d.]+ records/sec .* 99\.9th\.$", output, re.MULTILINE)
     steady = re.search(r"^(\d+) steady state records sent, ([\d.]+) records/sec", output, re.MULTILINE)
     if total is None or steady is None or not float(steady[2]):
@@ -122,7 +122,7 @@ SEND_ALL = _writer(
 CONFLUENT = _writer(
     "confluent-kafka produce",
     "with_confluent.produce",
-    "`produce()` of each value, without a callback, so it does not learn of errors; `poll(0.01)` while its queue is "
+    "`produce()` of each value, without a callback, so it does not see errors; `poll(0.01)` while its queue is "
     "full; then `flush()`.",
     package="confluent-kafka",
     share=0.3,
@@ -208,5 +208,5 @@ LIMITS: Sequence[Writer] = (LIMIT_ONE, LIMIT_MANY, LIMIT_LARGE)
 
 
 def writers_with(profile: Profile, writers: Sequence[Writer]) -> list[Writer]:
-    """Without the limit for large batches, if all clients have batches of the same size."""
+    """The writers, without the limit for large batches if all clients have batches of the same size."""
     return [writer for writer in writers if writer is not LIMIT_LARGE or not profile.batch_bytes]

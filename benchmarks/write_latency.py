@@ -1,4 +1,4 @@
-"""How long the acknowledgement of one record takes: it is sent and waited for, then the next one. No client lingers."""
+"""The time until one record is acknowledged, one record at a time, without linger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLIENTS = {
     "aiokafka": "`await send_and_wait()`",
     "kafka_python": "`send().get()`",
 }
-"""Each with how it waits."""
+"""The clients, with the call that waits."""
 JAVA_SOURCE = Path(__file__).parent / "java" / "Acknowledged.java"
 WARM_UP = 200
 _TOO_LATE = 20.0
@@ -118,7 +118,7 @@ def java_command_line(job: Job) -> list[str]:
 
 
 def figures_of_java(output: str) -> dict[str, float]:
-    """It prints milliseconds, one JSON list."""
+    """It prints milliseconds as one JSON list."""
     lines = [line for line in output.splitlines() if line.startswith("[")]
     if not lines:
         raise ValueError(f"Acknowledged.java printed {output.strip()[-200:]!r}")

@@ -1,4 +1,4 @@
-"""What is reported of writing."""
+"""The report about writing."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def _method(found: Writings) -> str:
     return f"""\
 ## Writing
 
-Records a second of producers that send the same JSON lines, without keys, to {PARTITIONS} partitions; medians of
+Records per second of producers that send the same JSON lines, without keys, to {PARTITIONS} partitions; medians of
 {found.rounds} rounds, in which the writers took turns, each in a new process and with a new topic.
 
-- **Settings**: `acks=all`, idempotence and `linger.ms=5`, and otherwise each client's own. There are two tables for
-  each size and codec: one with each client's default sizes of batches and buffers, and one with batches of {batch}
+- **Settings**: `acks=all`, idempotence and `linger.ms=5`, and otherwise each client's defaults. There are two tables
+  for each size and codec: one with each client's default sizes of batches and buffers, and one with batches of {batch}
   and buffers of {buffer} for all clients that have these settings. librdkafka's default batches have 1 MB, those
   of the other clients 16 KiB. The level of zstd is each client's default.
 - **Time** runs from just before the first record until all of them are acknowledged. One more record is sent and
@@ -41,7 +41,7 @@ Records a second of producers that send the same JSON lines, without keys, to {P
 - **CPU** is user and system time of all threads of the client in that time; the broker's is beside it.
 - **Growth** is how far the peak of the process's memory is above its size before the first record, in millions of
   bytes: the highest of all runs.
-- **× confluent** is against the fastest row of confluent-kafka.
+- **× confluent** compares with the fastest row of confluent-kafka.
 - **The limit** is the fastest row of that name with batches of the client's size: batches that were encoded beforehand,
   and sent without a client.
 - **Limited by**: *the broker*, for rows of at least 80% of the limit; *processors*, if client and broker together keep
@@ -116,4 +116,4 @@ def _writers(found: Writings) -> str:
         for writer in who.WRITERS
         if writer.name in measured
     ]
-    return "\n".join(["### What each writer does", "", *lines])
+    return "\n".join(["### Writers", "", *lines])

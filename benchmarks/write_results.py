@@ -1,4 +1,4 @@
-"""From runs of writers to rows of a table: medians, ratios, what limits each row, and whether the targets are met."""
+"""Rows of a table from runs of writers: medians, ratios, the limiting factor, and whether targets are met."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TIMES_JAVA = 1.5
 TIMES_CONFLUENT = 4.0
 SEND_TIMES_CONFLUENT = 1.5
 MOST_GROWTH = 1.5
-"""The process may grow by buffer.memory, and half as much for what is being encoded, sent and confirmed."""
+"""The process may grow by buffer.memory, plus half of it for batches being encoded, sent and acknowledged."""
 _AT_LIMIT = 0.8
 _BUSY = 0.9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WriteRun:
-    """One run of one writer. None: unknown."""
+    """One run of one writer. None means unknown."""
 
     measurement: Measurement
     broker_cpu_seconds: float | None
@@ -31,7 +31,7 @@ class WriteRun:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """All runs of one writer with one dataset and profile, and why others failed."""
+    """All runs of one writer with one dataset and profile, and the errors of failed runs."""
 
     runs: Sequence[WriteRun] = ()
     failures: Sequence[str] = ()
@@ -57,13 +57,13 @@ class WriteOutcome:
 
     @property
     def grown_mb(self) -> float | None:
-        """The highest of all runs."""
+        """The highest growth of all runs."""
         return max((run.grown_bytes / 1e6 for run in self.runs if run.grown_bytes is not None), default=None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WriteTable:
-    """The results with one dataset and one profile, by the writers' names."""
+    """The results of one dataset and one profile, by writer name."""
 
     dataset: Dataset
     profile: who.Profile
@@ -95,7 +95,7 @@ class Writings:
 
 
 def limited_by(table: WriteTable, writer: who.Writer, cores: int | None = None) -> str:
-    """Why a writer is not faster, by its share of the limit and by the processors that it and the broker keep busy."""
+    """The reason why a writer is not faster, from its share of the limit and the CPU use of writer and broker."""
     outcome = table.outcome(writer)
     summary = outcome.summary
     if summary is None or writer in who.LIMITS:

@@ -1,4 +1,4 @@
-"""The topics that writers fill: a new one for each run, which is deleted after it."""
+"""The topics that writers fill: each run has a new one, which is deleted afterwards."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .readers import Job
 
 
 def create(job: Job) -> dict[str, int]:
-    """Returns when all partitions have a leader."""
+    """Create the topic; return when all partitions have a leader."""
     return {"records": asyncio.run(_create(job))}
 
 
 def count_and_delete(job: Job) -> dict[str, int]:
-    """The number of records in the topic, which is deleted."""
+    """Return the number of records in the topic, and delete it."""
     return {"records": asyncio.run(_count_and_delete(job))}
 
 

@@ -1,4 +1,4 @@
-"""Runs what is measured of writing: each run in a process and with a topic of its own, the writers taking turns."""
+"""Runs the measurements of writing, each in a separate process with a new topic, with the writers in turns."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .writers import WriteJob
 Say = Callable[[str], None]
 
 BROKER = {"log.segment.delete.delay.ms": 500}
-"""The files of a deleted topic stay for a minute otherwise, and fill the disk."""
+"""By default the files of a deleted topic stay for a minute, which would fill the disk."""
 LATENCY_RECORDS = 2_000
 JAVA = "Java"
-# Slower than any client: it only bounds a run that hangs.
+# Slower than any client. It only limits a run that hangs.
 _RECORDS_PER_SECOND = 5_000
 _DELETED_WITHIN = 10.0
 
@@ -62,7 +62,7 @@ class _Rounds:
     say: Say
 
     def job(self, records: int) -> WriteJob:
-        """With a topic that does not exist yet."""
+        """A job with a new topic."""
         return WriteJob(
             self.broker.bootstrap_servers,
             f"writing-{self.dataset.name}-{uuid.uuid4()}",
@@ -96,7 +96,7 @@ def _table(rounds: _Rounds, writers: Sequence[Writer]) -> WriteTable:
 
 
 def measure_one(writer: Writer, job: WriteJob, broker: LocalBroker) -> WriteRun:
-    """Raises CommandFailed, and ValueError if the broker does not have the records afterwards."""
+    """Run a writer. Raises CommandFailed, and ValueError if the broker does not have the records afterwards."""
     topic = Job(job.servers, job.topic, job.partitions, job.records)
     run(child.command("write_topics.create", topic), timeout=60)
     pid = broker.pid(broker.live_brokers[0])
@@ -127,7 +127,7 @@ def _stored(topic: Job) -> int:
 
 
 def _wait_until_deleted(topic: str, data_dir: Path) -> None:
-    """So that the disk does not fill up, and the next writer does not compete with the deletion."""
+    """Wait, so that the disk does not fill up and the next writer does not compete with the deletion."""
     deadline = time.monotonic() + _DELETED_WITHIN
     while any(data_dir.glob(f"broker-*/data/{topic}-*")) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,7 +1,7 @@
-"""The loops that are timed, one module for each client library.
+"""The timed loops, one module per client library.
 
-A reader prepares (connects, learns the topic's metadata), starts the meter, lets its client begin to fetch,
-and stops the meter when the last record wanted has been received. It gives up when nothing comes for a while.
+A reader prepares (connects, gets the topic's metadata), starts the meter, lets its client fetch, and stops the meter
+when it has received the last record. It fails when no records come for a while.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-# Settings that all clients share, and their defaults in Java, librdkafka and headrace alike. Written out where
-# a library's own default differs.
+# Settings of all clients: the common defaults of Java, librdkafka and headrace. They are set where a library has
+# another default.
 FETCH_MAX_BYTES = 50 * 1024 * 1024
 MAX_PARTITION_FETCH_BYTES = 1024 * 1024
 FETCH_MAX_WAIT_MS = 500
@@ -21,9 +21,9 @@ _STALLED_AFTER = 20.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """What to read: the first `records` that come out of a topic, from its beginning.
+    """What to read: the first `records` of a topic, from its beginning.
 
-    With a `protocol` ("classic" or "consumer") as `members` of a group, without one by assignment."""
+    With a `protocol` ("classic" or "consumer") as `members` of a group, otherwise by assignment."""
 
     servers: str
     topic: str
@@ -39,7 +39,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reader did. `cpu_seconds` is that of the loop alone, None where it cannot be told."""
+    """The result of a reader. `cpu_seconds` is that of the loop alone; None if unknown."""
 
     records: int
     bytes: int
@@ -48,7 +48,7 @@ class Reading:
 
 
 class Meter:
-    """Counts, and knows when it started. CPU time is that of all threads of the process."""
+    """Counts records and measures time. CPU time includes all threads of the process."""
 
     def __init__(self, records: int) -> None:
         self._wanted = records
@@ -62,11 +62,11 @@ class Meter:
 
     @property
     def left(self) -> int:
-        """How many records are still to come."""
+        """The number of records that are still to come."""
         return self._wanted - self._records
 
     def add(self, records: int, nbytes: int) -> bool:
-        """Whether that was the last of them. Raises TimeoutError when nothing has come for a while."""
+        """Count records; return whether all have come. Raises TimeoutError when none have come for a while."""
         if records == 0:
             self._check_progress()
             return False

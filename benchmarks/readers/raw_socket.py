@@ -1,9 +1,9 @@
-"""The limit: what one connection brings when its bytes are received and thrown away.
+"""The limit: the rate of one connection whose bytes are received and dropped.
 
-Both readers send the Fetch requests that a consumer with default settings would send, on a blocking socket.
-`in_turn` knows the next request from the batch headers of the last answer, as every client must. `replayed` has
-walked through the topic once already, untimed, knows all requests beforehand, keeps two of them with the broker
-so that it never waits for the client, and looks at nothing: no client of one connection can be faster.
+Both readers send the Fetch requests of a consumer with default settings on a blocking socket. `in_turn` derives the
+next request from the batch headers of the last response, as every client must. `replayed` has read the topic once
+before, untimed, so it knows all requests. It keeps two of them in flight, so that the broker never waits, and reads
+nothing: no client with one connection can be faster.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LENGTH = struct.Struct(">i")
 _VERSIONS = {METADATA: 12, FETCH: 13}
 _TIMEOUT = 20.0
 _IN_FLIGHT = 2
-# It stays in the processor's cache, which a whole answer would not.
+# Small enough for the CPU cache, unlike a whole response.
 _SCRAP = 256 * 1024
 
 
 def in_turn(job: Job, meter: Meter) -> None:
-    """Request, answer, the next offsets out of the batch headers, next request."""
+    """Send a request, receive the response, get the next offsets from its batch headers, and repeat."""
     with _Wire(job.servers) as wire:
         topic_id = _topic_id(wire, job)
         meter.start()
@@ -38,7 +38,7 @@ def in_turn(job: Job, meter: Meter) -> None:
 
 
 def replayed(job: Job, meter: Meter) -> None:
-    """The same requests, known beforehand and pipelined; nothing is looked at."""
+    """Send the same requests, prepared beforehand and pipelined, without reading the responses."""
     with _Wire(job.servers) as wire:
         steps = list(_walk(wire, job, _topic_id(wire, job)))
         scrap = memoryview(bytearray(_SCRAP))
@@ -60,7 +60,7 @@ def replayed(job: Job, meter: Meter) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Step:
-    """A request, and what it brought."""
+    """A request, and the number of records in its response."""
 
     request: bytes
     answer_size: int
@@ -68,7 +68,7 @@ class _Step:
 
 
 def _walk(wire: _Wire, job: Job, topic_id: Any) -> Iterator[_Step]:
-    """Through the topic, until as many records have passed as the job wants."""
+    """Read the topic until the job's number of records has passed."""
     positions = dict.fromkeys(job.numbers, 0)
     left = job.records
     while left > 0:
@@ -116,7 +116,7 @@ def _topic_id(wire: _Wire, job: Job) -> Any:
 
 
 class _Wire:
-    """A blocking connection, its kernel buffers tuned by the system, with one receive buffer for all answers."""
+    """A blocking connection with kernel buffers tuned by the system and one receive buffer for all responses."""
 
     def __init__(self, servers: str) -> None:
         host, _, port = servers.split(",")[0].rpartition(":")
@@ -138,7 +138,7 @@ class _Wire:
         return frame
 
     def receive(self) -> memoryview:
-        """One answer, without its length. It is overwritten by the next one."""
+        """One response without its length. The next one overwrites it."""
         self._fill(self._buffer[: _LENGTH.size])
         answer = self._buffer[: _LENGTH.unpack_from(self._buffer)[0]]
         self._fill(answer)

@@ -10,7 +10,7 @@ from . import Job, Meter
 
 
 def getmany(job: Job, meter: Meter) -> None:
-    """`getmany()` without a limit, which is its default."""
+    """`getmany()` without a limit, the default."""
     asyncio.run(_getmany(job, meter))
 
 

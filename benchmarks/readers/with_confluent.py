@@ -10,12 +10,12 @@ _AT_ONCE = 10_000
 
 
 def consume(job: Job, meter: Meter) -> None:
-    """`consume(10000)`, the fastest of its calls; all fetch settings as librdkafka has them by default."""
+    """`consume(10000)`, its fastest call, with librdkafka's default fetch settings."""
     _values(job, meter, {})
 
 
 def consume_tuned(job: Job, meter: Meter) -> None:
-    """The same, told to keep more messages ready and not to pause fetching when it has enough of them."""
+    """The same with settings that buffer more messages and do not pause fetching."""
     _values(job, meter, {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 5})
 
 
@@ -28,7 +28,7 @@ def _values(job: Job, meter: Meter, settings: dict[str, int]) -> None:
         meter.start()
         consumer.assign([TopicPartition(job.topic, number, OFFSET_BEGINNING) for number in job.numbers])
         while True:
-            # It waits for as many as it is asked for: asking for more than are left would cost it a second.
+            # It waits for the requested number: a request for more than are left would take a second.
             messages = consumer.consume(num_messages=min(_AT_ONCE, meter.left), timeout=1.0)
             nbytes = 0
             for message in messages:

@@ -1,4 +1,4 @@
-"""headrace, with its default settings but for `max.poll.records` where that is said."""
+"""headrace with default settings, except `max.poll.records` where noted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import Job, Meter
 
 
 def columnar(job: Job, meter: Meter) -> None:
-    """All that is there at each poll, as an Arrow table."""
+    """All buffered records of each poll as an Arrow table."""
     _tables(job, meter, max_poll_records=-1)
 
 
@@ -18,17 +18,17 @@ def columnar_by_500(job: Job, meter: Meter) -> None:
 
 
 def by_record(job: Job, meter: Meter) -> None:
-    """Each record's value, 500 records a poll."""
+    """Each record's value, 500 records per poll."""
     _values(job, meter)
 
 
 def by_record_unlimited(job: Job, meter: Meter) -> None:
-    """Each record's value, all that is there at each poll."""
+    """Each record's value, with all buffered records in each poll."""
     _values(job, meter, max_poll_records=-1)
 
 
 def _tables(job: Job, meter: Meter, **settings: int) -> None:
-    # pyarrow is imported by the first table, and the first table may import pandas: that is not reading.
+    # The first table imports pyarrow and perhaps pandas, which must not be measured.
     Records().to_arrow()
     with Consumer(bootstrap_servers=job.servers, **settings) as consumer:
         _begin(consumer, job, meter)
@@ -45,7 +45,7 @@ def _values(job: Job, meter: Meter, **settings: int) -> None:
             records = consumer.poll(1.0)
             nbytes = 0
             for record in records:
-                nbytes += len(record.value)  # type: ignore[arg-type]  # none is null
+                nbytes += len(record.value)  # type: ignore[arg-type]  # no value is null
             if meter.add(len(records), nbytes):
                 return
 

@@ -1,8 +1,7 @@
-"""The loops that write, one module for each client library.
+"""The writing loops, one module per client library.
 
-A writer prepares (loads the payload, and sends one record, for which it connects and gets metadata and a producer id),
-starts the meter, sends all records, and stops the meter when the last one is acknowledged. Every writer sends the same
-lines.
+A writer prepares (loads the payload and sends one record, to connect and get metadata and a producer id), starts the
+meter, sends all records, and stops the meter when the last one is acknowledged. Every writer sends the same lines.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from pathlib import Path
 LARGE_BATCH_BYTES = 1_000_000
 """librdkafka's default."""
 FIRST = b"first"
-"""The record before those that count."""
+"""The record before the measured ones."""
 FLUSHED_WITHIN = 300.0
 """Seconds until a writer gives up on acknowledgements."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WriteJob:
-    """What to write, and with which settings. `payload` is a file of lines. A size of 0 is the client's default."""
+    """What to write, with which settings. `payload` is a file of lines. A size of 0 is the client's default."""
 
     servers: str
     topic: str
@@ -48,8 +47,8 @@ class WriteJob:
 class Writing:
     """The result of a writer. `sent` counts all records that it wrote, `records` those that it wrote in `seconds`.
 
-    `cpu_seconds` is the CPU time of all threads in that time, `grown_bytes` how far the peak of the process's memory is
-    above its size before the first record. None: unknown.
+    `cpu_seconds` is the CPU time of all threads in that time. `grown_bytes` is the memory peak minus the size before
+    the first record. None means unknown.
     """
 
     records: int
@@ -80,8 +79,7 @@ class WriteMeter:
 
 
 def _reset_peak() -> int | None:
-    """Lowers the recorded peak of the process's memory to its present size, and returns it. None if the system cannot
-    do this: only Linux can."""
+    """Reset the recorded memory peak of the process to its current size, and return it. None except on Linux."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
         pages = int(Path("/proc/self/statm").read_text().split()[1])

@@ -1,8 +1,8 @@
-"""The limit: how fast the broker takes record batches that were encoded beforehand.
+"""The limit: the rate at which the broker accepts record batches that were encoded beforehand.
 
 The writers send Produce requests on blocking sockets, with 5 of them in flight on each connection. Batches have the
-size that the job asks for. They have no producer id, so the same ones can be sent again. Responses are received and
-dropped: whether the broker has all records is checked afterwards, as for every writer.
+size of the job. They have no producer id, so they can be sent repeatedly. Responses are received and dropped; the
+number of records in the topic is checked afterwards, as for every writer.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from . import LARGE_BATCH_BYTES, WriteJob, WriteMeter
 
 IN_FLIGHT = 5
 DEFAULT_BATCH_BYTES = 16_384
-_VERSION = 12  # the last one with the names of topics
+_VERSION = 12  # the last version with topic names
 _REQUEST_TIMEOUT_MS = 30_000
 _TIMEOUT = 60.0
 _LENGTH = struct.Struct(">i")
 
 
 def one_connection(job: WriteJob, meter: WriteMeter) -> None:
-    """As clients do it: each request has a batch of every partition. The broker handles one request at a time."""
+    """Like a client: each request has a batch of every partition. The broker handles one request at a time."""
     _write(job, meter, [range(job.partitions)])
 
 
 def connection_per_partition(job: WriteJob, meter: WriteMeter) -> None:
-    """The broker handles requests in parallel, which a client with one connection to each broker cannot use."""
+    """The broker handles requests in parallel, unlike for a client with one connection per broker."""
     _write(job, meter, [(number,) for number in range(job.partitions)])
 
 
 def large_batches(job: WriteJob, meter: WriteMeter) -> None:
-    """As librdkafka does it by default: large batches, one in each request."""
+    """Like librdkafka by default: large batches, one per request."""
     job = dataclasses.replace(job, batch_bytes=LARGE_BATCH_BYTES)
     _write(job, meter, [range(job.partitions)], batches_per_request=1)
 
@@ -67,7 +67,7 @@ def _write(
 
 
 def _send(sock: socket.socket, requests: Sequence[_Request], records: int) -> int:
-    """Sends the requests, from the first one again after the last, until there are enough records."""
+    """Send the requests in a cycle until there are enough records."""
     in_flight = sent = 0
     for request in itertools.cycle(requests):
         if sent >= records:
@@ -84,7 +84,7 @@ def _send(sock: socket.socket, requests: Sequence[_Request], records: int) -> in
 
 
 def _requests(job: WriteJob, partitions: Sequence[int], batches_per_request: int) -> list[_Request]:
-    """The lines of the payload in batches, for one partition after the other. At least one request."""
+    """At least one request, with the lines of the payload in batches for one partition after the other."""
     batches = [(partitions[i % len(partitions)], *batch) for i, batch in enumerate(encoded_batches(job))]
     found = []
     for start in range(0, len(batches), batches_per_request):
@@ -128,7 +128,7 @@ def _connect(servers: str) -> socket.socket:
 
 
 def _receive(sock: socket.socket) -> None:
-    """Drops one response."""
+    """Receive and drop one response."""
     size = _LENGTH.unpack(_read(sock, _LENGTH.size))[0]
     _read(sock, size)
 

@@ -9,13 +9,13 @@ from confluent_kafka import KafkaError, Message, Producer
 from . import FIRST, FLUSHED_WITHIN, WriteJob, WriteMeter, check_flushed
 
 _AT_ONCE = 10_000
-_FULL = 0.01  # seconds to wait for room in its queue
-# It counts messages besides bytes. So many that only the bytes matter.
+_FULL = 0.01  # seconds to wait for space in its queue
+# It also limits the number of messages; this limit is so high that only the bytes matter.
 _MOST_MESSAGES = 10_000_000
 
 
 def produce(job: WriteJob, meter: WriteMeter) -> None:
-    """One call for each record, without callbacks: the fastest way, which does not learn of errors."""
+    """One call per record, without callbacks: the fastest way, which does not see errors."""
     values = job.values()
     producer = _producer(job)
     topic = job.topic
@@ -32,7 +32,7 @@ def produce(job: WriteJob, meter: WriteMeter) -> None:
 
 
 def produce_with_callback(job: WriteJob, meter: WriteMeter) -> None:
-    """The same, with a callback for each record, as programs need it to learn of errors."""
+    """The same with a callback per record, which programs need to see errors."""
     errors: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -68,7 +68,7 @@ def produce_batch(job: WriteJob, meter: WriteMeter) -> None:
         left -= len(messages)
         while messages:
             _queue(producer, job.topic, messages)
-            # It marks those for which it had no room.
+            # It marks the messages that did not fit into its queue.
             messages = [{"value": message["value"]} for message in messages if "_error" in message]
             if messages:
                 producer.poll(_FULL)

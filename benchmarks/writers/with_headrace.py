@@ -10,7 +10,7 @@ from . import FIRST, FLUSHED_WITHIN, WriteJob, WriteMeter
 
 
 def send_arrow(job: WriteJob, meter: WriteMeter) -> None:
-    """Arrow tables, each of all lines of the payload."""
+    """Arrow tables, each with all lines of the payload."""
     import pyarrow as pa
 
     table = pa.table({"value": pa.array(job.lines(), pa.binary())})
@@ -26,7 +26,7 @@ def send_arrow(job: WriteJob, meter: WriteMeter) -> None:
 
 
 def send(job: WriteJob, meter: WriteMeter) -> None:
-    """One call for each record."""
+    """One call per record."""
     values = job.values()
     with _producer(job) as producer:
         topic, send = job.topic, producer.send

@@ -205,7 +205,7 @@ def test_the_limit_sends_batches_with_every_line_of_the_payload(payload: Path, c
 
 def test_a_writer_that_does_not_stop_the_meter_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw_socket, "_write", lambda *_: None)
-    with pytest.raises(AssertionError, match="stops the meter"):
+    with pytest.raises(AssertionError, match="must stop the meter"):
         perform("writers.raw_socket.one_connection", {**json.loads(who.LIMIT_ONE.command(JOB)[-1])})
 
 
