@@ -11,7 +11,9 @@ ROUNDS ?= 10
 SEEDS ?= 1000
 # The brokers of the tests do not live long enough for Java's optimizing compiler to pay.
 SHORT_LIVED := -XX:TieredStopAtLevel=1
-PYTEST := JAVA_TOOL_OPTIONS=$(SHORT_LIVED) $(BIN)/python -m pytest -q
+# Hundreds of processes import headrace: without bytecode, each of them compiles it.
+TESTED := JAVA_TOOL_OPTIONS=$(SHORT_LIVED) PYTHONDONTWRITEBYTECODE= $(BIN)/python
+PYTEST := $(TESTED) -m pytest -q
 # Tests with a broker wait most of the time, so there may be more of them at a time than cores.
 WORKERS ?= 6
 PARALLEL := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
@@ -46,7 +48,8 @@ run: setup ## Run the traffic pipeline: a broker, a sample, Spark, tables
 
 test: setup ## Run all tests (broker included), WORKERS=6 at a time; ARGS="…" for pytest runs some of them
 	cd rust && cargo test --quiet --release
-	$(BIN)/python -m headrace.local
+	@# As the tests start brokers: a class archive fits the options that it was made with.
+	$(TESTED) -m headrace.local
 	$(PYTEST) $(if $(ARGS),$(ARGS),$(PARALLEL))
 
 lint: setup ## ruff, mypy --strict, clippy, import contracts
