@@ -4,11 +4,13 @@ Each worker has a broker of its own (`kafka_broker`). A Spark session, a cluster
 are more than a worker should start for a file or two: the files whose tests use one of them run in the same worker.
 Only Spark has three, because all its files together would take longer than everything else.
 
-Long groups are first, and tests without a broker last: they fill what the long ones leave.
+Long groups are first, and tests without a broker last: they fill what the long ones leave. A cluster and a secured
+broker end with the group that used them: three idle brokers cost a fifth of a core.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,6 +35,7 @@ _GROUPS = {
     ),
     "secured": (
         "tests/integration/security/",
+        "tests/integration/consumer/test_event_loops.py",
         "tests/integration/produce/test_producer_errors.py",
         "tests/docs/test_docs_blocks.py",
     ),
@@ -49,6 +52,9 @@ _ORDER = (
     "tests/cli/",
     "tests/unit/",
 )
+# Fixtures of the whole session that end with the group. A later group that uses one sets it up again.
+_END_WITH_GROUP = ("cluster", "secured")
+_started = pytest.StashKey[list[tuple[pytest.FixtureDef[Any], pytest.FixtureRequest]]]()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -64,6 +70,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _rank(_group(item.nodeid)))
+
+
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    if fixturedef.argname in _END_WITH_GROUP and fixturedef.scope == "session":
+        request.session.stash.setdefault(_started, []).append((fixturedef, request))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    yield
+    if nextitem is not None and _group(nextitem.nodeid) != _group(item.nodeid):
+        started = item.session.stash.get(_started, [])
+        while started:
+            fixture, request = started.pop()
+            fixture.finish(request)  # type: ignore[arg-type]  # pytest's own request, which is always a SubRequest
 
 
 def _group(nodeid: str) -> str:
