@@ -1,4 +1,4 @@
-"""Real Kafka brokers for tests: `kafka_broker`, `kafka_cluster`, `kafka_topic`.
+"""Real Kafka brokers for tests: `kafka_broker`, `kafka_cluster`, `kafka_topic`; and a registry: `schema_registry`.
 
     def test_orders(kafka_broker, kafka_topic):
         producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .local import LocalBroker
+    from .local import LocalBroker, LocalRegistry
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +29,16 @@ def kafka_broker() -> Iterator[LocalBroker]:
 
     with LocalBroker() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def schema_registry() -> Iterator[LocalRegistry]:
+    """A schema registry, shared by all tests of the session. Use separate subjects in each test: those of
+    `kafka_topic`."""
+    from .local import LocalRegistry
+
+    with LocalRegistry() as registry:
+        yield registry
 
 
 @pytest.fixture

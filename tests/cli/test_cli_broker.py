@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -271,3 +272,31 @@ def test_without_click_the_command_line_says_what_to_install(headrace: Shell, tm
     done = headrace("status", PYTHONPATH=f"{tmp_path}:{SOURCE}")
     assert done.returncode == 1
     assert done.stderr == "headrace: the command line needs click: pip install 'headrace[cli]'\n"
+
+
+def test_up_with_a_registry(headrace: Shell) -> None:
+    up = headrace("up", "--port", "0", "--ephemeral", "--registry", "--registry-port", "0")
+    assert (up.returncode, up.stderr) == (0, "")
+    registry = headrace.status()["registry"]
+    assert registry["url"] in up.stdout
+    assert registry["alive"]
+    assert Path(registry["log"]).is_file()
+    with urllib.request.urlopen(f"{registry['url']}/subjects", timeout=30) as response:
+        assert json.load(response) == []
+
+    os.kill(registry["pid"], signal.SIGKILL)
+    assert eventually(lambda: not headrace.status()["registry"]["alive"])
+    assert f"dead (was pid {registry['pid']})" in headrace("status").stdout
+
+    assert headrace("up", "--registry").returncode == 0
+    other_port = headrace("up", "--registry", "--registry-port", "1")
+    assert other_port.returncode == 1
+    assert "a registry at port" in other_port.stderr
+    assert headrace("down").returncode == 0
+    assert not psutil.pid_exists(registry["pid"])
+
+
+def test_up_with_the_port_of_a_registry_that_is_not_wanted(headrace: Shell) -> None:
+    up = headrace("up", "--registry-port", "8082")
+    assert up.returncode == 2
+    assert "--registry-port needs --registry" in up.stderr

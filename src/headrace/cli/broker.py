@@ -19,11 +19,18 @@ from ..local.background import ClusterOptions, Status, bring_down, bring_up, def
 from ..local.ivy import ProgressCallback
 from ..local.kafka_home import DEFAULT_VERSION
 from ..local.prepare import prepare
+from ..local.registry_home import install_registry
 from ..local.supervise import supervise
 from .connection_options import name_and_value
 
 # Options of `up` and their fields in ClusterOptions. A running cluster must match them only if they are given.
-_FIELDS = {"port": "port", "data": "data_dir", "ephemeral": "data_dir", "kafka_version": "version"}
+_FIELDS = {
+    "port": "port",
+    "data": "data_dir",
+    "ephemeral": "data_dir",
+    "kafka_version": "version",
+    "registry_port": "registry_port",
+}
 
 STOPPED = 3
 CRASHED = 4
@@ -35,6 +42,7 @@ Examples:
   headrace up                                  on port 9092, data kept for the next start
   headrace up --port 0 --ephemeral             on a free port, data deleted when it stops
   headrace up --brokers 3 -c num.partitions=6
+  headrace up --registry                       with a schema registry on port 8081
   headrace up --secure                         TLS and users; the other commands use its credentials
 """
 )
@@ -51,6 +59,14 @@ Examples:
 @click.option("--config", "-c", "settings", multiple=True, metavar="NAME=VALUE", help="A broker setting.")
 @click.option("--kafka-version", default=DEFAULT_VERSION, show_default=True, help="Version of Apache Kafka.")
 @click.option("--secure", is_flag=True, help="TLS, users and ACLs. Shows the file with the client's settings.")
+@click.option("--registry", is_flag=True, help="A schema registry, too (Apicurio, with Confluent's REST API).")
+@click.option(
+    "--registry-port",
+    type=click.IntRange(0, 65_535),
+    default=8081,
+    show_default=True,
+    help="Port of the schema registry. 0: a free port.",
+)
 @click.option("--foreground", is_flag=True, help="Run until Ctrl-C instead of in the background.")
 @click.pass_context
 def up(
@@ -62,6 +78,8 @@ def up(
     settings: tuple[str, ...],
     kafka_version: str,
     secure: bool,
+    registry: bool,
+    registry_port: int,
     foreground: bool,
 ) -> None:
     """Start Apache Kafka on this machine and leave it running.
@@ -70,14 +88,25 @@ def up(
     --ephemeral. A cluster that is already running keeps running; if it differs from these options, stop it first with
     `headrace down`.
     """
+    if _is_given(context, "registry_port") and not registry:
+        raise click.UsageError("--registry-port needs --registry")
     if data and ephemeral:
         raise click.UsageError("--data and --ephemeral cannot be combined: --ephemeral deletes the data")
     where = None if ephemeral else str(Path(data).absolute() if data else default_data(brokers, secure=secure))
     options = ClusterOptions(
-        brokers, port, where, kafka_version, dict(name_and_value(text, "--config") for text in settings), secure
+        brokers,
+        port,
+        where,
+        kafka_version,
+        dict(name_and_value(text, "--config") for text in settings),
+        secure,
+        registry,
+        registry_port,
     )
     with download_bar() as progress:
-        prepare(kafka_version, progress)
+        ready = prepare(kafka_version, progress)
+        if registry:
+            install_registry(ready.java, progress)
     if foreground:
         supervise(options, ready=lambda status: _show(status, "running, Ctrl-C stops it"), busy=_busy)
         return
@@ -124,12 +153,18 @@ def _show(status: Status, headline: str) -> None:
         lines.append(("bootstrap servers", status.bootstrap_servers))
     for broker in status.brokers:
         lines.append((f"broker {broker.id}", f"{broker.address}, {_process(broker.pid, broker.alive)}"))
+    if status.registry:
+        lines.append(
+            ("schema registry", f"{status.registry.url}, {_process(status.registry.pid, status.registry.alive)}")
+        )
     if status.client_properties:
         lines.append(("client settings", status.client_properties))
     if status.data_dir:
         lines.append(("data", f"{status.data_dir} ({'kept' if status.kept else 'deleted when it stops'})"))
     if status.log:
         lines.append(("log", status.log))
+    if status.registry:
+        lines.append(("registry's log", status.registry.log))
     for name, value in lines:
         click.echo(f"{name:<18} {value}")
 
@@ -158,7 +193,7 @@ def download_bar() -> Iterator[ProgressCallback]:
             started = True
         bar.update(
             task,
-            description=f"Apache Kafka: {progress.step}",
+            description=f"{progress.product}: {progress.step}",
             completed=progress.done,
             total=progress.total,
         )

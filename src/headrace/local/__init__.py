@@ -1,4 +1,4 @@
-"""Runs Apache Kafka on this machine, for development and tests: `LocalBroker`.
+"""Runs Apache Kafka on this machine, for development and tests: `LocalBroker`; and a schema registry: `LocalRegistry`.
 
 It needs Java 17 or newer. The first start also needs PySpark and a network (`pip install 'headrace[local]'`).
 """
@@ -6,6 +6,7 @@ It needs Java 17 or newer. The first start also needs PySpark and a network (`pi
 from .broker import LocalBroker
 from .errors import LocalBrokerError
 from .ivy import DownloadProgress
+from .registry import LocalRegistry
 from .tools import java_classpath, java_command
 
-__all__ = ["DownloadProgress", "LocalBroker", "LocalBrokerError", "java_classpath", "java_command"]
+__all__ = ["DownloadProgress", "LocalBroker", "LocalBrokerError", "LocalRegistry", "java_classpath", "java_command"]

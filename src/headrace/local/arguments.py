@@ -27,6 +27,19 @@ def check_size(brokers: Any, port: Any) -> None:
         raise LocalBrokerError(f"{port} is not a valid first port for {brokers} broker(s)")
 
 
+def check_port(name: str, port: Any) -> None:
+    if port is not None and not 1 <= whole_number_of(name, port) <= 65_535:
+        raise LocalBrokerError(f"{name}={port} is not a valid port: it must be between 1 and 65535")
+
+
+def check_registry(registry: Any, port: Any) -> None:
+    if not isinstance(registry, bool):
+        raise TypeError(f"registry must be True or False, not {short_repr(registry)}")
+    check_port("registry_port", port)
+    if port is not None and not registry:
+        raise LocalBrokerError("registry_port needs registry=True")
+
+
 def check_racks(racks: Any) -> None:
     if racks is None:
         return
@@ -77,16 +90,21 @@ def overrides_in(properties: Any) -> dict[str, str]:
 
 
 def check_start(version: Any, start_timeout: Any, heap: Any, progress: Any) -> None:
-    for name, value in (("version", version), ("heap", heap)):
-        if not isinstance(value, str):
-            raise TypeError(f"{name} must be a string, not {short_repr(value)}")
+    if not isinstance(version, str):
+        raise TypeError(f"version must be a string, not {short_repr(version)}")
     if not _VERSION.fullmatch(version):
         raise LocalBrokerError(f"version={short_repr(version)} is not a version of Kafka, such as 4.3.1")
-    if not _HEAP.fullmatch(heap):
-        raise LocalBrokerError(f"heap={short_repr(heap)} is not a size for Java's -Xmx, such as 512m or 2g")
+    check_heap(heap)
     number_of("start_timeout", start_timeout)
     if progress is not None:
         function_of("progress", progress)
+
+
+def check_heap(heap: Any) -> None:
+    if not isinstance(heap, str):
+        raise TypeError(f"heap must be a string, not {short_repr(heap)}")
+    if not _HEAP.fullmatch(heap):
+        raise LocalBrokerError(f"heap={short_repr(heap)} is not a size for Java's -Xmx, such as 512m or 2g")
 
 
 def check_path(name: str, path: Any) -> None:

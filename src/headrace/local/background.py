@@ -25,6 +25,7 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from .errors import LocalBrokerError, storage_error
 from .filelock import FileLock
@@ -47,6 +48,8 @@ class ClusterOptions:
     version: str = DEFAULT_VERSION
     properties: dict[str, str] = field(default_factory=dict)
     secure: bool = False
+    registry: bool = False
+    registry_port: int = 8081
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,14 @@ class RunningBroker:
     id: int
     pid: int
     address: str
+    alive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRegistry:
+    url: str
+    pid: int
+    log: str
     alive: bool = True
 
 
@@ -71,6 +82,8 @@ class Status:
     log: str | None = None
     client_properties: str | None = None
     """The file with the client settings of a secured cluster, including passwords."""
+    registry: RunningRegistry | None = None
+    """The schema registry of a cluster that has one."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -78,7 +91,9 @@ class Status:
     @classmethod
     def from_json(cls, text: str | bytes) -> Status:
         values = json.loads(text)
-        return cls(**values | {"brokers": tuple(RunningBroker(**broker) for broker in values["brokers"])})
+        brokers = tuple(RunningBroker(**broker) for broker in values["brokers"])
+        registry = values.get("registry")
+        return cls(**values | {"brokers": brokers, "registry": registry and RunningRegistry(**registry)})
 
 
 def lock_path() -> Path:
@@ -201,6 +216,10 @@ def _require_same(status: Status, options: ClusterOptions, explicit: Collection[
             f"a cluster with{'out' if options.secure else ''} security is already running at {where}: "
             "`headrace down` stops it"
         )
+    if options.registry and status.registry is None:
+        raise LocalBrokerError(
+            f"a cluster without a schema registry is already running at {where}: `headrace down` stops it"
+        )
     if differences := ", ".join(_differences(status, options, explicit)):
         raise LocalBrokerError(f"a cluster is already running at {where}, with {differences}: `headrace down` stops it")
 
@@ -209,6 +228,10 @@ def _differences(status: Status, options: ClusterOptions, explicit: Collection[s
     port = int(status.brokers[0].address.rpartition(":")[2])
     if "port" in explicit and options.port not in (0, port):
         yield f"port {port} and not {options.port}"
+    if "registry_port" in explicit and status.registry is not None:
+        registry_port = urlsplit(status.registry.url).port
+        if options.registry_port not in (0, registry_port):
+            yield f"a registry at port {registry_port} and not {options.registry_port}"
     kept_in = status.data_dir if status.kept else None
     if "data_dir" in explicit and _place(kept_in) != _place(options.data_dir):
         yield f"data {_place(kept_in)} and not {_place(options.data_dir)}"
@@ -235,7 +258,9 @@ def _first_broker_properties(status: Status) -> dict[str, str]:
 
 
 def _crashed(status: Status) -> Status:
-    return replace(status, state="crashed", brokers=tuple(replace(broker, alive=False) for broker in status.brokers))
+    brokers = tuple(replace(broker, alive=False) for broker in status.brokers)
+    registry = status.registry and replace(status.registry, alive=False)
+    return replace(status, state="crashed", brokers=brokers, registry=registry)
 
 
 def _lock_is_held() -> bool:

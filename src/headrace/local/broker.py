@@ -13,17 +13,27 @@ from pathlib import Path
 from types import TracebackType
 
 from .._arguments import whole_number_of
-from .arguments import check_path, check_racks, check_security, check_size, check_start, check_tool, overrides_in
+from .arguments import (
+    check_path,
+    check_racks,
+    check_registry,
+    check_security,
+    check_size,
+    check_start,
+    check_tool,
+    overrides_in,
+)
 from .directory import ClusterDirectory, error_excerpt, lines_since, open_log
 from .errors import LocalBrokerError, full_disk, storage_error
 from .ivy import ProgressCallback
 from .java import find_java
 from .kafka_home import DEFAULT_VERSION
-from .ports import free_ports, is_free
+from .ports import free_ports, is_free, require_free
 from .prepare import Ready, prepare
 from .process import GuardedProcess
 from .progress import say_on_terminal
 from .readiness import ask_broker
+from .registry import LocalRegistry
 from .secured import ADMIN, Secured
 from .secured import secure as secure_directory
 from .settings import HOST, Ports, broker_properties, rack_of, write_broker_files
@@ -55,6 +65,8 @@ class LocalBroker:
     :param users: further users of a secured cluster, with their passwords. They have no permissions until ACLs grant
         them. The user `admin` always exists and has all permissions.
     :param racks: the racks of the brokers, assigned in turn; consumers can then fetch from replicas in their own rack.
+    :param registry: start a schema registry, too: see `registry_url`. Its schemas are kept with the data.
+    :param registry_port: the port of the registry. None: a free port.
     :param version: the version of Apache Kafka, 4.0 or newer.
     :param log_file: the brokers append their log to this file. None: `broker.log` in the data directory.
     :param start_timeout: the maximum duration of a start, in seconds.
@@ -75,6 +87,8 @@ class LocalBroker:
         secure: bool = False,
         users: Mapping[str, str] | None = None,
         racks: Sequence[str] | None = None,
+        registry: bool = False,
+        registry_port: int | None = None,
         version: str = DEFAULT_VERSION,
         log_file: str | os.PathLike[str] | None = None,
         start_timeout: float = 60.0,
@@ -84,6 +98,7 @@ class LocalBroker:
         check_size(brokers, port)
         check_racks(racks)
         check_security(secure, users)
+        check_registry(registry, registry_port)
         check_path("data_dir", data_dir)
         check_path("log_file", log_file)
         check_start(version, start_timeout, heap, progress)
@@ -96,6 +111,9 @@ class LocalBroker:
         self._users = dict(users or {})
         self._secured: Secured | None = None
         self._racks = racks
+        self._has_registry = registry
+        self._registry_port = registry_port
+        self._registry: LocalRegistry | None = None
         self._given_log = None if log_file is None else Path(log_file).expanduser().absolute()
         self._start_timeout = start_timeout
         self._heap = heap
@@ -150,6 +168,19 @@ class LocalBroker:
         return self._running().state.cluster_id
 
     @property
+    def registry(self) -> LocalRegistry:
+        """The schema registry of a cluster with `registry=True`."""
+        self._running()
+        if self._registry is None:
+            raise LocalBrokerError("the cluster has no schema registry: create it with registry=True")
+        return self._registry
+
+    @property
+    def registry_url(self) -> str:
+        """The address of the schema registry, for `SchemaRegistry` and for other clients of Confluent's REST API."""
+        return self.registry.url
+
+    @property
     def live_brokers(self) -> tuple[int, ...]:
         """The brokers whose process is running or paused."""
         return tuple(i for i in self.brokers if i in self._processes and self._processes[i].is_alive())
@@ -172,7 +203,9 @@ class LocalBroker:
             raise LocalBrokerError("the cluster is already running")
         find_java()  # first, because a missing Java is the most common problem
         if self._first_port is not None:
-            _require_free(self._client_ports(self._first_port))
+            require_free(self._client_ports(self._first_port))
+        if self._registry_port is not None:
+            require_free([self._registry_port])
         self._ready = prepare(self.version, self._progress)
         self._owner = os.getpid()
         self._directory = ClusterDirectory(self._given_dir, self.brokers, secure=self._is_secure)
@@ -182,7 +215,12 @@ class LocalBroker:
             if self._is_secure:
                 place = self._directory.security
                 self._secured = secure_directory(place, self._users, self._ready.java, self._ready.kafka, HOST)
+            # The registry starts at the same time as the brokers.
+            if self._has_registry:
+                self._registry = self._launch_registry(self._directory)
             self._start_on_free_ports()
+            if self._registry is not None:
+                self._registry.wait_until_ready()
             if self._secured is not None:
                 self._secured.write_client_properties(self.bootstrap_servers)
         except BaseException as error:
@@ -193,13 +231,15 @@ class LocalBroker:
         return self
 
     def stop(self, *, keep_log: bool = False) -> None:
-        """Stop all brokers: with a clean shutdown if the data is kept, immediately if it is deleted.
+        """Stop all brokers, and the registry: with a clean shutdown if the data is kept, immediately if it is deleted.
 
         `keep_log` keeps the log of a temporary cluster.
         """
         if self._directory is None or self._owner != os.getpid():
             return
         if not self._directory.temporary:
+            if self._registry is not None:
+                self._registry.stop()
             self._end_orderly(self.live_brokers)
         self._abandon(keep_log)
 
@@ -280,11 +320,22 @@ class LocalBroker:
             else:
                 return
 
+    def _launch_registry(self, directory: ClusterDirectory) -> LocalRegistry:
+        registry = LocalRegistry.of_cluster(
+            directory.path,
+            temporary=directory.temporary,
+            port=self._registry_port,
+            start_timeout=self._start_timeout,
+            progress=self._progress,
+        )
+        registry.launch()
+        return registry
+
     def _choose_ports(self, saved: Mapping[int, Ports]) -> dict[int, Ports]:
         count = len(self.brokers)
         if self._first_port is not None:
             clients = self._client_ports(self._first_port)
-            _require_free(clients)
+            require_free(clients)
         elif saved and all(is_free(p.client) for p in saved.values()):
             clients = [saved[i].client for i in self.brokers]
         else:
@@ -373,6 +424,9 @@ class LocalBroker:
 
     def _abandon(self, keep_log: bool) -> None:
         self._end_all()
+        if self._registry is not None:
+            self._registry.abandon()
+            self._registry = None
         if self._directory is not None:
             self._directory.close(keep_log)
             self._directory = None
@@ -412,12 +466,3 @@ class LocalBroker:
 
 class _PortTaken(LocalBrokerError):
     pass
-
-
-def _require_free(ports: Iterable[int]) -> None:
-    for port in ports:
-        if not is_free(port):
-            raise LocalBrokerError(
-                f"port {port} on {HOST} is in use: stop the process that listens there, choose another port, "
-                "or omit it to get a free one"
-            )

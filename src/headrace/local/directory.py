@@ -5,6 +5,7 @@
 <data>/broker.log      the log of all brokers
 <data>/broker-1/...    the settings and the data of broker 1
 <data>/security/...    the certificates and users of a secured cluster, see secured.py
+<data>/registry/...    the schemas of its registry, if it has one; the log of that is registry.log
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class ClusterDirectory:
     def close(self, keep_log: bool = False) -> None:
         """Unlock the directory. Delete it if it is temporary, except for the log if `keep_log` is set."""
         if self.temporary and keep_log:
-            for entry in (*self.path.glob("broker-*"), self.path / "security"):
+            for entry in (*self.path.glob("broker-*"), self.path / "security", self.path / "registry"):
                 shutil.rmtree(entry, ignore_errors=True)
             for name in ("headrace.json", "headrace.lock"):
                 (self.path / name).unlink(missing_ok=True)
@@ -147,8 +148,9 @@ def lines_since(path: Path, start: int) -> list[str]:
 
 
 def error_excerpt(said: Sequence[str], most: int = 25) -> str:
-    """The important lines of a log: errors, each with the lines after it, or the last lines if there are no errors. A
-    broker that cannot start logs the reason, and then many lines about its shutdown."""
-    errors = [index for index, line in enumerate(said) if " ERROR " in line or " FATAL " in line]
+    """The important lines of a log: errors and causes, each with the lines after it, or the last lines if there are no
+    errors. A broker that cannot start logs the reason, and then many lines about its shutdown."""
+    marks = (" ERROR ", " FATAL ", "Caused by: ")
+    errors = [index for index, line in enumerate(said) if any(mark in line for mark in marks)]
     shown = sorted({near for index in errors for near in range(index, min(index + 4, len(said)))})
     return "\n".join([said[index] for index in shown][-most:] or said[-most:])

@@ -1,4 +1,4 @@
-"""Downloads jars by their Maven coordinates, with the Ivy that PySpark includes.
+"""Downloads files by their Maven coordinates, with the Ivy that PySpark includes. Ivy verifies their checksums.
 
 The default repository is Maven Central. The environment variable `HEADRACE_IVY_SETTINGS` may name an Ivy settings file
 with another repository. The usual proxy variables of the environment are passed to Java.
@@ -24,11 +24,13 @@ from .process import GuardedProcess
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """A module in a Maven repository."""
+    """A module in a Maven repository. With an archive, such as `all.tar.gz` (classifier and extension), that file of
+    the module, without its dependencies."""
 
     organisation: str
     name: str
     version: str
+    archive: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class DownloadProgress:
     step: str
     done: int
     total: int | None = None
+    product: str = "Apache Kafka"
 
 
 ProgressCallback = Callable[[DownloadProgress], None]
@@ -48,11 +51,16 @@ _SETTINGS = """\
   <timeout-constraints>
     <timeout-constraint name="patient" connectionTimeout="10000" readTimeout="60000"/>
   </timeout-constraints>
-  <resolvers><ibiblio name="central" m2compatible="true" timeoutConstraint="patient"/></resolvers>
+  <resolvers>
+    <ibiblio name="central" m2compatible="true" timeoutConstraint="patient"/>
+    <ibiblio name="archives" m2compatible="true" usepoms="false" timeoutConstraint="patient"/>
+  </resolvers>
+  <!-- Archives have no dependencies. The parent of their POM is not in the repository. -->
+  <modules><module organisation="io.apicurio" resolver="archives"/></modules>
 </ivysettings>
 """
 _MODULE = """\
-<ivy-module version="2.0">
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="headrace" module="local-broker"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
@@ -75,8 +83,9 @@ def download(
     scratch: Path,
     java: Java,
     progress: ProgressCallback,
+    product: str = "Kafka",
 ) -> None:
-    """Download the jars of `modules` and of their runtime dependencies to the directory `into`.
+    """Download the jars of `modules` and of their runtime dependencies, or their archives, to the directory `into`.
 
     Raises `LocalBrokerError` without PySpark or network, if the disk is full, or for an unknown version.
     """
@@ -94,7 +103,7 @@ def download(
         *proxy_flags(urllib.request.getproxies()),
         *("-cp", str(ivy_jar()), "org.apache.ivy.Main"),
         *("-settings", str(settings), "-cache", str(scratch / "ivy-cache"), "-ivy", str(module)),
-        *("-types", "jar", "bundle"),
+        *("-types", "jar", "bundle", *(_extension(m.archive) for m in modules if m.archive)),
         *("-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"),
     ]
     read_end, write_end = os.pipe()
@@ -109,7 +118,7 @@ def download(
         finally:
             code = process.close()
     if code != 0:
-        raise _failure(said, code, into, modules[0])
+        raise _failure(said, code, into, modules[0], product)
 
 
 def ivy_jar() -> Path:
@@ -119,8 +128,7 @@ def ivy_jar() -> Path:
         for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
             return jar
     raise LocalBrokerError(
-        "the download of Kafka needs Ivy, which PySpark includes, but PySpark is not installed: "
-        "pip install 'headrace[local]'"
+        "the download needs Ivy, which PySpark includes, but PySpark is not installed: pip install 'headrace[local]'"
     )
 
 
@@ -142,13 +150,27 @@ def proxy_flags(proxies: dict[str, str]) -> list[str]:
 
 
 def _module(modules: Sequence[Coordinates], without: Sequence[tuple[str, str]]) -> str:
-    dependencies = (
-        f"    <dependency org={quoteattr(m.organisation)} name={quoteattr(m.name)}"
-        f' rev={quoteattr(m.version)} conf="default->default"/>'
-        for m in modules
-    )
+    dependencies = "\n".join(map(_dependency, modules))
     excludes = (f"    <exclude org={quoteattr(org)} module={quoteattr(name)}/>" for org, name in without)
-    return _MODULE.format(dependencies="\n".join(dependencies), excludes="\n".join(excludes))
+    return _MODULE.format(dependencies=dependencies, excludes="\n".join(excludes))
+
+
+def _dependency(module: Coordinates) -> str:
+    start = (
+        f"    <dependency org={quoteattr(module.organisation)} name={quoteattr(module.name)}"
+        f' rev={quoteattr(module.version)} conf="default->default"'
+    )
+    if module.archive is None:
+        return start + "/>"
+    extension = quoteattr(_extension(module.archive))
+    return (
+        f'{start} transitive="false">\n      <artifact name={quoteattr(module.name)} type={extension} ext={extension}'
+        f" m:classifier={quoteattr(module.archive.partition('.')[0])}/>\n    </dependency>"
+    )
+
+
+def _extension(archive: str) -> str:
+    return archive.partition(".")[2]
 
 
 def _follow(output: IO[bytes], progress: ProgressCallback) -> str:
@@ -169,13 +191,13 @@ def _follow(output: IO[bytes], progress: ProgressCallback) -> str:
     return "\n".join(lines)
 
 
-def _failure(said: str, code: int, into: Path, wanted: Coordinates) -> LocalBrokerError:
+def _failure(said: str, code: int, into: Path, wanted: Coordinates, product: str = "Kafka") -> LocalBrokerError:
     if "No space left on device" in said:
         return full_disk(into, "the cache directory")
     if _UNREACHABLE.search(said):
         reason = next(line for line in said.splitlines() if _UNREACHABLE.search(line))
         return LocalBrokerError(
-            f"Kafka {wanted.version} is not in the cache and could not be downloaded: the Maven repository "
+            f"{product} {wanted.version} is not in the cache and could not be downloaded: the Maven repository "
             f"cannot be reached ({reason}). Connect to the network (or set HTTPS_PROXY) and try again; "
             "later starts need no network"
         )
@@ -184,4 +206,4 @@ def _failure(said: str, code: int, into: Path, wanted: Coordinates) -> LocalBrok
             f"the Maven repository has no {wanted.organisation}:{wanted.name}:{wanted.version}: check the version"
         )
     tail = "\n".join(said.splitlines()[-15:])
-    return LocalBrokerError(f"downloading Kafka {wanted.version} failed (Ivy exited with code {code}):\n{tail}")
+    return LocalBrokerError(f"downloading {product} {wanted.version} failed (Ivy exited with code {code}):\n{tail}")

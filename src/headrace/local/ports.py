@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Iterable
 
 from .errors import LocalBrokerError
 from .settings import HOST
@@ -28,6 +29,15 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def require_free(ports: Iterable[int]) -> None:
+    for port in ports:
+        if not is_free(port):
+            raise LocalBrokerError(
+                f"port {port} on {HOST} is in use: stop the process that listens there, choose another port, "
+                "or omit it to get a free one"
+            )
 
 
 def free_ports(count: int, avoid: frozenset[int] = frozenset()) -> list[int]:

@@ -12,4 +12,4 @@ def say_on_terminal(progress: DownloadProgress) -> None:
     if progress.done > 1 or sys.stderr is None or not sys.stderr.isatty():
         return
     of = f" {progress.total} files" if progress.total else ""
-    print(f"headrace: Apache Kafka, first use: {progress.step}{of}", file=sys.stderr, flush=True)
+    print(f"headrace: {progress.product}, first use: {progress.step}{of}", file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from types import FrameType
 
-from .background import ClusterOptions, RunningBroker, Status, lock_path, state_path
+from .background import ClusterOptions, RunningBroker, RunningRegistry, Status, lock_path, state_path
 from .broker import LocalBroker
 from .errors import LocalBrokerError
 from .filelock import FileLock
@@ -51,6 +51,8 @@ def supervise(options: ClusterOptions, ready: Callable[[Status], None], busy: Ca
             version=options.version,
             properties=options.properties,
             secure=options.secure,
+            registry=options.registry,
+            registry_port=(options.registry_port or None) if options.registry else None,
         )
         try:
             cluster.start()
@@ -92,7 +94,14 @@ def _status(cluster: LocalBroker, options: ClusterOptions, before: Status | None
         kept=options.data_dir is not None,
         log=str(cluster.log_path),
         client_properties=str(cluster.client_properties) if options.secure else None,
+        registry=_registry_status(cluster, before) if options.registry else None,
     )
+
+
+def _registry_status(cluster: LocalBroker, before: Status | None) -> RunningRegistry:
+    registry = cluster.registry
+    pid = before.registry.pid if before and before.registry else registry.pid
+    return RunningRegistry(registry.url, pid, str(registry.log_path), registry.is_alive)
 
 
 def _write(status: Status) -> Status:

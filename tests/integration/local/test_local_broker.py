@@ -126,6 +126,10 @@ class TestOneBroker:
         }
         assert addresses == {"127.0.0.1"}
 
+    def test_a_cluster_without_a_registry_has_no_registry_url(self, broker: LocalBroker) -> None:
+        with pytest.raises(LocalBrokerError, match="registry=True"):
+            _ = broker.registry_url
+
     def test_a_local_broker_refuses_a_port_in_use(self, broker: LocalBroker, tmp_path: Path) -> None:
         taken = int(broker.bootstrap_servers.rpartition(":")[2])
         with pytest.raises(LocalBrokerError, match=f"port {taken} on 127.0.0.1 is in use"):

@@ -37,6 +37,12 @@ WRONG: dict[str, list[tuple[dict[str, Any], type[Exception]]]] = {
         *(({"racks": value}, TypeError) for value in ("abc", 5, [5], [None], {"a"})),
         *(({"racks": value}, LocalBrokerError) for value in ([], [""], ["a", "b c"], ["a\nb"])),
     ],
+    "registry": [({"registry": value}, TypeError) for value in ("yes", 8081, None)],
+    "registry_port": [
+        *(({"registry": True, "registry_port": value}, TypeError) for value in ("8081", 1.5, True)),
+        *(({"registry": True, "registry_port": value}, LocalBrokerError) for value in (0, -1, 65_536)),
+        ({"registry_port": 8081}, LocalBrokerError),
+    ],
     "version": [
         *(({"version": value}, TypeError) for value in (4, 4.3, None)),
         *(({"version": value}, LocalBrokerError) for value in ("", "latest", "../x", "4.3.1/..", "4")),

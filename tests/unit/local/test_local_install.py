@@ -10,10 +10,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from headrace.local import ivy, kafka_home
+from headrace.local import installation, ivy, registry_home
 from headrace.local.errors import LocalBrokerError, storage_error
 from headrace.local.filelock import FileLock
 from headrace.local.ivy import Coordinates, DownloadProgress
@@ -86,7 +87,7 @@ def test_a_cache_directory_that_cannot_be_made_is_named(tmp_path: Path, monkeypa
 
 def test_waiting_for_another_download_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
-    monkeypatch.setattr(kafka_home, "_DOWNLOAD_WITHIN", 0.2)
+    monkeypatch.setattr(installation, "_DOWNLOAD_WITHIN", 0.2)
     said: list[DownloadProgress] = []
     with FileLock(tmp_path / "kafka-4.3.1.lock") as lock:
         assert lock.acquire(0)
@@ -141,6 +142,38 @@ def test_progress_is_read_from_what_ivy_says() -> None:
         DownloadProgress("downloading", 1, 2),
         DownloadProgress("downloading", 2, 2),
     ]
+
+
+def test_an_archive_is_requested_without_dependencies() -> None:
+    module = ivy._module([KAFKA, Coordinates("io.apicurio", "app", "3.0.9", "all.tar.gz")], ())
+    root = ElementTree.fromstring(module)
+    jars, archive = root.iter("dependency")
+    assert list(jars) == []
+    assert archive.get("transitive") == "false"
+    (artifact,) = archive
+    assert artifact.attrib == {
+        "name": "app",
+        "type": "tar.gz",
+        "ext": "tar.gz",
+        "{http://ant.apache.org/ivy/maven}classifier": "all",
+    }
+
+
+@pytest.mark.parametrize("content", [b"no archive", b""])
+def test_a_damaged_archive_of_the_registry_is_not_installed(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
+
+    def download(_modules: object, _without: object, into: Path, *_: object) -> None:
+        (into / "app.tar.gz").write_bytes(content)
+
+    monkeypatch.setattr(registry_home, "download", download)
+    said: list[DownloadProgress] = []
+    with pytest.raises(LocalBrokerError, match=r"Apicurio Registry 3\.0\.9 cannot be installed"):
+        registry_home.install_registry(NO_JAVA, said.append)
+    assert [path.name for path in tmp_path.iterdir()] == ["apicurio-registry-3.0.9.lock"]
+    assert {progress.product for progress in said} == {"Apicurio Registry"}
 
 
 def test_proxies_of_the_environment_reach_java() -> None:
