@@ -9,11 +9,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
 
 from headrace.local import LocalBrokerError
 
-from . import report, tls
+from . import formats, report, tls
 from .contenders import CONTENDERS, Contender
 from .datasets import DEFAULT_RECORDS, Dataset, datasets
 from .process import CommandFailed
@@ -27,8 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     # SIGTERM runs the same finally clauses as Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    if options.parts == "tls":
-        return _tls(options)
+    if options.parts in _ALONE:
+        return _measure_alone(_ALONE[options.parts], options)
     parts = _chosen_parts(options)
     try:
         found = benchmark(
@@ -55,14 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _tls(options: argparse.Namespace) -> int:
+_ALONE = {"tls": tls, "formats": formats}
+
+
+def _measure_alone(part: ModuleType, options: argparse.Namespace) -> int:
     """A separate run, since it needs its own broker."""
     try:
-        rates = tls.measure(options.records, options.repeat, lambda line: print(line, file=sys.stderr, flush=True))
+        rates = part.measure(options.records, options.repeat, lambda line: print(line, file=sys.stderr, flush=True))
     except (LocalBrokerError, CommandFailed) as error:
         print(error, file=sys.stderr)
         return 1
-    print(tls.report(rates))
+    print(part.report(rates))
     if options.json:
         options.json.write_text(json.dumps(rates, indent=2) + "\n")
     return 0
@@ -86,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="only contenders with this in their name; repeatable; without --parts, measures only reading",
     )
-    add("--parts", metavar="NAME,…", help=f"some of {', '.join(PARTS)} (default: all); or tls alone")
+    add("--parts", metavar="NAME,…", help=f"some of {', '.join(PARTS)} (default: all); or tls or formats alone")
     add("--datasets", metavar="NAME,…", help=f"some of {', '.join(d.name for d in datasets())} (default: all)")
     add("--write", metavar="FILE", type=Path, help="write all results as a Markdown page")
     add("--json", metavar="FILE", type=Path, help="write every measurement as JSON")

@@ -1,7 +1,7 @@
-"""The native module, in Rust (`rust/headrace-py`): the record kernel for `records.py` and `_record_batch.py`, and
-`Exclusive` for `sync`."""
+"""The native module, in Rust (`rust/headrace-py`): the record kernel for `records.py` and `_record_batch.py`, decoders
+and encoders for `formats`, and `Exclusive` for `sync`."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from typing_extensions import Buffer
@@ -57,9 +57,27 @@ class Record:
         """0: the producer set the timestamp (CreateTime). 1: the broker set it (LogAppendTime)."""
 
     @property
-    def key(self) -> bytes | None: ...
+    def key(self) -> Any:
+        """The key as bytes, or as the consumer's `key.deserializer` returns it. None if the record has no key.
+
+        Raises RecordDecodeError if the key cannot be decoded. `raw_key` has the bytes.
+        """
+
     @property
-    def value(self) -> bytes | None: ...
+    def value(self) -> Any:
+        """The value as bytes, or as the consumer's `value.deserializer` returns it. None if the record has no value.
+
+        Raises RecordDecodeError if the value cannot be decoded. `raw_value` has the bytes.
+        """
+
+    @property
+    def raw_key(self) -> bytes | None:
+        """The bytes of the key, also if the consumer has a `key.deserializer`."""
+
+    @property
+    def raw_value(self) -> bytes | None:
+        """The bytes of the value, also if the consumer has a `value.deserializer`."""
+
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
         """Names and values in order. Names may repeat. Bytes of a name that are not UTF-8 become U+FFFD."""
@@ -117,6 +135,12 @@ class Batch:
     def delivery_count(self) -> int | None: ...
     def between(self, first: int, last: int, delivery_count: int) -> Batch:
         """The records with offsets from `first` to `last`, both included, with this delivery count, without a copy."""
+
+    def deserialized(self, deserializer: object) -> Batch:
+        """The same records, with keys and values from `deserializer.key(row, raw)` and `deserializer.value(row, raw)`.
+
+        `row` counts from the beginning of this batch, also for its slices. Raises ValueError for a slice.
+        """
 
     def runs(self) -> list[tuple[int, int]]:
         """The offsets of the records as contiguous ranges: (first, last), both included."""
@@ -442,3 +466,73 @@ class Exclusive:
 
     def __enter__(self) -> None: ...
     def __exit__(self, *exception: object) -> None: ...
+
+@final
+class ArrowArray:
+    """An Arrow array for `pyarrow.array()` and whatever else knows the Arrow PyCapsule interface."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __len__(self) -> int: ...
+
+def schema_ids(cells: object, *, id_size: int) -> list[int]:
+    """The different schema ids of a binary column, in order of appearance, read with the GIL released.
+
+    `id_size` is 4 or 8: the bytes of an id, after a zero byte. Rows without an id are left out.
+    """
+
+@final
+class JsonDecoder:
+    """Decodes JSON as columns of one type. Any number of threads may use it at a time."""
+
+    def __new__(cls, schema: object, *, id_size: int = 0) -> JsonDecoder:
+        """`schema` is the result of `__arrow_c_schema__()`. Ids of `id_size` bytes are skipped; see `schema_ids`.
+
+        Raises TypeError for a type that JSON cannot be read as.
+        """
+
+    def decode(self, cells: object) -> tuple[ArrowArray, list[tuple[int, str]]]:
+        """Decodes an Arrow array of binary, with the GIL released. Returns the column, and (row, reason) pairs."""
+
+def encode_json(
+    values: object, *, id_size: int = 0, schema_id: int = 0
+) -> tuple[ArrowArray | None, tuple[int, str] | None]:
+    """Encodes an Arrow array as JSON, with the GIL released. Returns the column, or a row with the reason."""
+
+@final
+class AvroSchema:
+    """A parsed Avro schema. It is immutable; `pyarrow.schema` and the like can import its Arrow type."""
+
+    def __new__(cls, text: str, references: Sequence[str] = ()) -> AvroSchema:
+        """`references` are schemas of named types that it uses, each after those that it uses itself.
+
+        Raises ValueError if the schema is not valid, or recursive.
+        """
+
+    def __arrow_c_schema__(self) -> object: ...
+
+@final
+class AvroPlan:
+    """How to read one writer's records with a reader's schema."""
+
+    def __new__(cls, writer: AvroSchema, reader: AvroSchema) -> AvroPlan:
+        """Raises ValueError if no record of the writer can be read."""
+
+@final
+class AvroDecoder:
+    """Decodes Avro as columns of a reader's schema. Any number of threads may use it at a time."""
+
+    def __new__(cls, reader: AvroSchema, *, id_size: int = 0) -> AvroDecoder: ...
+    def decode(self, cells: object, plans: Mapping[int, AvroPlan | str]) -> tuple[ArrowArray, list[tuple[int, str]]]:
+        """Decodes an Arrow array of binary, with the GIL released. Returns the column, and (row, reason) for bad rows.
+
+        `plans` has one for each schema id, or the reason why its records cannot be decoded. Without framing
+        (`id_size=0`), the id is 0.
+        """
+
+def encode_avro(
+    schema: AvroSchema, values: object, *, id_size: int = 0, schema_id: int = 0
+) -> tuple[ArrowArray | None, tuple[int, str] | None]:
+    """Encodes an Arrow array of the schema's type, with the GIL released. Returns the column, or a row with the reason.
+
+    Raises TypeError for an array of another type.
+    """

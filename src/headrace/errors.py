@@ -14,6 +14,9 @@
     ├── EncodingError            a value does not fit into its field of a request
     ├── UnsupportedVersionError  client and broker share no version of a request
     ├── CorruptRecordError       a record batch is damaged
+    ├── RecordDecodeError        a record's key or value is not what its format says
+    ├── RecordEncodeError        a row cannot be encoded as a key or value, and was not sent
+    ├── SchemaRegistryError      a schema registry cannot be reached, or rejected a request
     ├── RecordTooLargeError      a record exceeds max.request.size or buffer.memory, and was not sent
     ├── OffsetResetError         there is no valid position, and auto.offset.reset is none
     │   ├── OffsetOutOfRangeError  the position is outside of the log
@@ -129,6 +132,47 @@ class CorruptRecordError(HeadraceError):
         super().__init__(message)
         self.partition = partition
         self.offset = offset
+
+
+class RecordDecodeError(HeadraceError, ValueError):
+    """A record's key or value cannot be decoded. `field` is "key" or "value"; `reason` says what is wrong, and where.
+
+    The position of the consumer is not affected: decode the same records again with `errors="null"`, or skip this one.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int, field: str, reason: str) -> None:
+        super().__init__(f"cannot decode the {field} at offset {offset} of {partition}: {reason}")
+        self.partition = partition
+        self.offset = offset
+        self.field = field
+        self.reason = reason
+
+
+class RecordEncodeError(HeadraceError, ValueError):
+    """A row of Arrow data cannot be encoded as a record's key or value. `row` is its number, from 0 on. It was not
+    sent."""
+
+    def __init__(self, row: int, field: str, reason: str) -> None:
+        super().__init__(f"cannot encode the {field} of row {row}: {reason}")
+        self.row = row
+        self.field = field
+        self.reason = reason
+
+
+class SchemaRegistryError(HeadraceError):
+    """A schema registry could not be reached, or it rejected a request. The message names its address.
+
+    `status` is the HTTP status, and `code` the registry's own error code, if there are any. No record is lost or
+    skipped: repeat the call that raised it.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, code: int | None = None, retriable: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retriable = retriable
 
 
 class RecordTooLargeError(HeadraceError, ValueError):

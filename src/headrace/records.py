@@ -9,19 +9,24 @@ import operator
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from ._arguments import short_repr
 from ._native import Batch, DecodeError, Record, arrow_schema, arrow_stream, decode, decode_all, next_offset
+from .errors import ConfigError
 from .types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Batch", "DecodeError", "Record", "Records", "decode", "decode_all", "next_offset"]
+    from ._format import FieldName, Format
+    from ._typed import Deserializer, Errors
+
+__all__ = ["Batch", "DecodeError", "Record", "Records", "decode", "decode_all", "deserialized", "next_offset"]
 
 
 _NONE: frozenset[TopicPartition] = frozenset()
+_Used = TypeVar("_Used")
 
 
 class Records:
@@ -108,20 +113,63 @@ class Records:
         """The memory used by the records, in bytes."""
         return sum(b.nbytes for b in self._batches)
 
-    def to_arrow(self, *, lane: bool = False) -> pyarrow.Table:
+    def to_arrow(
+        self,
+        *,
+        value: Format | None = None,
+        key: Format | None = None,
+        flatten: bool = False,
+        errors: Errors = "raise",
+        lane: bool = False,
+    ) -> pyarrow.Table:
         """Return the records as a pyarrow Table. `lane=True` adds the column `lane`.
+
+        `value` and `key` are formats (`headrace.formats`): the column then has the format's type instead of bytes. With
+        `flatten=True`, the fields of decoded structs become columns of their own. A field with the name of another
+        column gets `value_` or `key_` before its name.
+
+        `errors="raise"` raises RecordDecodeError for the first record that cannot be decoded. `errors="null"` makes
+        such keys or values null, and adds the columns `value_error` and `key_error` with the reasons. If a schema
+        registry cannot be reached, SchemaRegistryError is raised; the call can be repeated.
 
         Raises ImportError if pyarrow is not installed.
         """
-        if not isinstance(lane, bool):
-            raise TypeError(f"lane must be True or False, not {short_repr(lane)}")
+        for name, flag in (("lane", lane), ("flatten", flatten)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} must be True or False, not {short_repr(flag)}")
         try:
             import pyarrow
         except ImportError as e:
             raise ImportError("to_arrow() needs pyarrow: pip install 'headrace[arrow]'") from e
         # Not pyarrow.table(): it imports pandas, if installed, to check whether its argument is a DataFrame.
-        stream = _WithLane(self._batches) if lane else self
-        return pyarrow.RecordBatchReader.from_stream(stream).read_all()
+        stream = pyarrow.RecordBatchReader.from_stream(_WithLane(self._batches) if lane else self)
+        if value is None and key is None:
+            if flatten or errors != "raise":
+                raise ConfigError("flatten= and errors= need value= or key=, the format of the records")
+            return stream.read_all()
+        from ._typed import check_errors, check_format, typed_table
+
+        check_errors(errors)
+        check_format(value, "value")
+        check_format(key, "key")
+        return typed_table(stream, stream.schema, _given(value, key), flatten=flatten, errors=errors)
+
+    def rows(
+        self, *, value: Deserializer | None = None, key: Deserializer | None = None, errors: Errors = "raise"
+    ) -> Iterator[dict[str, Any]]:
+        """Return an iterator of dictionaries: key, value, topic, partition, offset, timestamp, timestamp_type, headers.
+
+        `value` and `key` are formats (`headrace.formats`), or functions that take bytes, such as `json.loads`. Null is
+        None, and is not given to the function. With `errors="raise"`, the iterator raises RecordDecodeError when it
+        reaches a record that cannot be decoded; the cause is what the function raised. `errors="null"` makes such keys
+        or values None, and adds `value_error` and `key_error` to all rows.
+        """
+        from ._typed import check_deserializer, check_errors, decoded_rows
+
+        check_errors(errors)
+        check_deserializer(value, "value")
+        check_deserializer(key, "key")
+        return decoded_rows(self._batches, _given(value, key), errors, _to_arrow)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return arrow_stream(self._batches, lane=False, requested_schema=requested_schema)
@@ -135,6 +183,29 @@ class Records:
 
 
 Records.EMPTY = Records()
+
+
+def _given(value: _Used | None, key: _Used | None) -> dict[FieldName, _Used]:
+    found: dict[FieldName, _Used] = {}
+    if value is not None:
+        found["value"] = value
+    if key is not None:
+        found["key"] = key
+    return found
+
+
+def deserialized(batch: Batch, value: Deserializer | None, key: Deserializer | None) -> Batch:
+    """The batch with records whose `value` and `key` are decoded on access. Blocks if formats ask a schema registry."""
+    from ._typed import BatchDeserializer
+
+    deserializer = BatchDeserializer(batch, _given(value, key), _to_arrow)
+    if len(batch):
+        deserializer.prepare()
+    return batch.deserialized(deserializer)
+
+
+def _to_arrow(batch: Batch) -> pyarrow.Table:
+    return Records([batch]).to_arrow()
 
 
 def _index(key: Any) -> int:

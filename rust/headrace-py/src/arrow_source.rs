@@ -98,14 +98,14 @@ fn rows(array: &ArrayRef) -> PyResult<StructArray> {
     Ok(array.as_struct().clone())
 }
 
-fn import_type(capsule: &Bound<'_, PyAny>) -> PyResult<DataType> {
+pub fn import_type(capsule: &Bound<'_, PyAny>) -> PyResult<DataType> {
     let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(c"arrow_schema"))?;
     // SAFETY: the capsule's name guarantees the type of the pointer. The capsule keeps ownership and is borrowed.
     let schema = unsafe { pointer.cast::<FFI_ArrowSchema>().as_ref() };
     DataType::try_from(schema).map_err(failed)
 }
 
-fn import_array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
+pub fn import_array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
         data.call_method0(intern!(data.py(), "__arrow_c_array__"))?.extract()?;
     let schema = schema.cast::<PyCapsule>()?.pointer_checked(Some(c"arrow_schema"))?;

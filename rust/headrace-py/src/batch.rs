@@ -36,6 +36,8 @@ pub struct Batch {
     /// The delivery count of these records in a share group; None outside of a share group.
     #[pyo3(get)]
     pub delivery_count: Option<i32>,
+    /// What decodes keys and values: a Python object that knows the rows of the whole batch. None for bytes.
+    pub deserializer: Option<Py<PyAny>>,
 }
 
 impl Batch {
@@ -70,6 +72,7 @@ impl Batch {
             len,
             next_offset,
             delivery_count: None,
+            deserializer: None,
         })
     }
 
@@ -151,7 +154,16 @@ impl Batch {
             len,
             next_offset,
             delivery_count: self.delivery_count,
+            deserializer: self.deserializer.as_ref().map(|each| each.clone_ref(py)),
         })
+    }
+
+    fn deserialized(&self, py: Python<'_>, deserializer: Py<PyAny>) -> PyResult<Self> {
+        if self.start != 0 {
+            return Err(PyValueError::new_err("only a whole batch can be deserialized"));
+        }
+        let batch = self.slice(py, 0, self.len as isize)?;
+        Ok(Self { deserializer: Some(deserializer), ..batch })
     }
 
     fn between(&self, py: Python<'_>, first: i64, last: i64, delivery_count: i32) -> PyResult<Self> {

@@ -5,6 +5,7 @@
 
 mod arrow;
 mod arrow_source;
+mod avro;
 mod batch;
 mod buffer;
 mod cells;
@@ -13,6 +14,8 @@ mod decode;
 mod encode;
 mod encode_columns;
 mod exclusive;
+mod formats;
+mod json;
 mod open_batches;
 mod producer_batch;
 mod record;
@@ -48,6 +51,8 @@ mod _native {
     #[pymodule_export]
     use crate::arrow::{arrow_schema, arrow_stream};
     #[pymodule_export]
+    use crate::avro::{AvroDecoder, AvroPlan, AvroSchema, encode_avro};
+    #[pymodule_export]
     use crate::batch::Batch;
     #[pymodule_export]
     use crate::decode::{DecodeError, decode, decode_all, next_offset};
@@ -57,6 +62,10 @@ mod _native {
     use crate::encode_columns::{ColumnEncoder, RowError};
     #[pymodule_export]
     use crate::exclusive::Exclusive;
+    #[pymodule_export]
+    use crate::formats::{ArrowArray, schema_ids};
+    #[pymodule_export]
+    use crate::json::{JsonDecoder, encode_json};
     #[pymodule_export]
     use crate::open_batches::{BufferMemory, OpenBatches};
     #[pymodule_export]

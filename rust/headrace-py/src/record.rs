@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use headrace_kernel::Row;
 use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
@@ -136,12 +137,30 @@ impl Record {
     }
 
     #[getter]
-    fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+    fn key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let raw = self.raw_key(py);
+        match &self.batch.get().deserializer {
+            None => Ok(raw.map(Bound::into_any)),
+            Some(each) => each.bind(py).call_method1(intern!(py, "key"), (self.row, raw)).map(Some),
+        }
+    }
+
+    #[getter]
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let raw = self.raw_value(py);
+        match &self.batch.get().deserializer {
+            None => Ok(raw.map(Bound::into_any)),
+            Some(each) => each.bind(py).call_method1(intern!(py, "value"), (self.row, raw)).map(Some),
+        }
+    }
+
+    #[getter]
+    fn raw_key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         Self::bytes(py, get(&self.columns().keys, self.row))
     }
 
     #[getter]
-    fn value<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+    fn raw_value<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         Self::bytes(py, get(&self.columns().values, self.row))
     }
 
@@ -204,8 +223,8 @@ impl Record {
             self.offset(),
             self.timestamp(),
             self.timestamp_type(),
-            self.key(py),
-            self.value(py),
+            self.raw_key(py),
+            self.raw_value(py),
             self.headers(py)?,
             self.lane(py),
             self.leader_epoch(),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from .._format import Format
 from .._parsers import dotted as dotted
 from .._parsers import (
     one_of,
@@ -42,6 +43,12 @@ def _share(value: Any) -> float:
     if isinstance(value, bool) or not 0 < number < 1:
         raise ValueError("must be above 0 and below 1")
     return number
+
+
+def _deserializer(value: Any) -> Any:
+    if value is not None and not isinstance(value, Format) and not callable(value):
+        raise ValueError("must be a format such as headrace.formats.Json, or a function that takes bytes")
+    return value
 
 
 def _strategies(value: Any) -> tuple[Any, ...]:
@@ -93,8 +100,6 @@ class ConsumerConfig(ClientConfig):
 
     role: ClassVar[str] = "consumer"
     unsupported: ClassVar[Mapping[str, str]] = {
-        "key_deserializer": "keys are bytes: decode them in your code",
-        "value_deserializer": "values are bytes: decode them in your code",
         "interceptor_classes": "there are no interceptors: wrap poll() instead",
         **ClientConfig.unsupported,
     }
@@ -181,6 +186,18 @@ class ConsumerConfig(ClientConfig):
         "fill it.",
     )
 
+    key_deserializer: Any = setting(  # noqa: RUF009 - a format or function, which is not copied
+        _deserializer,
+        None,
+        "What record.key is: a format such as headrace.formats.Avro, or a function of bytes. Not called for null.",
+    )
+    value_deserializer: Any = setting(  # noqa: RUF009
+        _deserializer,
+        None,
+        "What record.value is: a format such as headrace.formats.Avro, or a function of bytes, such as json.loads. Not "
+        "called for null.",
+    )
+
     max_poll_records: int = setting(
         _limit, 500, "The maximum number of records that poll() returns (KIP-41). -1 means no limit."
     )
@@ -216,6 +233,11 @@ class ConsumerConfig(ClientConfig):
         256 * 2**20,
         "A record batch that decompresses to more is rejected as a decompression bomb.",
     )
+
+    @property
+    def has_formats(self) -> bool:
+        """Whether keys or values are decoded by formats, which may have to wait for a schema registry."""
+        return isinstance(self.key_deserializer, Format) or isinstance(self.value_deserializer, Format)
 
     @classmethod
     def parse(cls, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> ConsumerConfig:

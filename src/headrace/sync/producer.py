@@ -12,9 +12,10 @@ from typing import Any, Self
 from .._aio.flag import SHORT_SLEEP, Flag
 from .._aio.lifecycle import THREAD_END
 from .._aio.produce.arguments import headers_of, timestamp_of
-from .._aio.produce.bulk import Deliveries, arguments_of, send_columns
+from .._aio.produce.bulk import Deliveries, arguments_of, encoded_columns, send_columns
 from .._aio.produce.producer import AsyncProducer, Bytes, Headers, parts_of
 from .._arguments import optional_seconds_of, topic_of
+from .._format import Format
 from .._record_batch import Delivery
 from ..errors import HeadraceError, ProducerFencedError, RequestTimeoutError
 from ..types import GroupMetadata, OffsetAndMetadata, PartitionInfo, TopicPartition
@@ -81,8 +82,12 @@ class Producer:
                 raise
         return deliveries
 
-    def send_arrow(self, topic: str | None, data: object) -> Deliveries:
+    def send_arrow(
+        self, topic: str | None, data: object, *, value: Format | None = None, key: Format | None = None
+    ) -> Deliveries:
         parts = self._parts
+        if value is not None or key is not None:
+            data = encoded_columns(topic, data, value, key)
         deliveries = Deliveries(parts.accumulator.waiting)
         for name, flag, deadline in send_columns(parts, topic, data, deliveries):
             while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):

@@ -250,7 +250,7 @@ def test_an_unknown_setting_without_a_similar_name_is_refused() -> None:
         parsed(zzz=1)
 
 
-@pytest.mark.parametrize("given", ["key.deserializer", "value_deserializer", "interceptor.classes"])
+@pytest.mark.parametrize("given", ["metric.reporters", "interceptor.classes"])
 def test_a_setting_of_other_clients_is_refused_with_what_to_do_instead(given: str) -> None:
     with pytest.raises(ConfigError, match=f"^{given} is not supported: "):
         ConsumerConfig.parse({**SERVERS, given: "x"})

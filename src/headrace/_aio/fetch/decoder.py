@@ -19,7 +19,7 @@ from ..._net.calls import Reply
 from ..._net.connection import Connection
 from ...config.consumer import ConsumerConfig
 from ...errors import CorruptRecordError
-from ...records import Batch, DecodeError, decode_all
+from ...records import Batch, DecodeError, decode_all, deserialized
 from .partitions import FetchedPartitions
 
 _SMALL = 16 * 1024
@@ -64,6 +64,9 @@ class Decoder:
         self._read_committed = config.isolation_level == "read_committed"
         self._check_crcs = config.check_crcs
         self._max_batch = config.decompressed_batch_max_bytes
+        self._value, self._key = config.value_deserializer, config.key_deserializer
+        self._has_deserializers = self._value is not None or self._key is not None
+        self._may_block = config.has_formats
         self._count = min(4, os.cpu_count() or 1)
         self._threads = ThreadPoolExecutor(self._count, "headrace-decode")
 
@@ -72,7 +75,7 @@ class Decoder:
             delivery.give_back()
             return
         left = _Countdown(delivery)
-        if delivery.is_small:
+        if delivery.is_small and not self._may_block:
             self._decode(delivery.arrivals, left)
         elif delivery.is_compressed:
             for part in _split_evenly(delivery.arrivals, self._count):
@@ -97,6 +100,8 @@ class Decoder:
                 max_total_bytes=room,
                 lane=self._partitions.lane,
             )
+            if self._has_deserializers:
+                outcomes = [self._deserialized(each) if isinstance(each, Batch) else each for each in outcomes]
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the user and not to this thread
             outcomes = [error] * len(arrivals)
         with self._partitions.lock:
@@ -107,6 +112,11 @@ class Decoder:
         self._partitions.poll_signal.notify()
         if wake:
             self._wake()
+
+    def _deserialized(self, batch: Batch) -> Batch:
+        """Nothing is decoded here: the user's functions run on the user's thread, when a record is asked. But formats
+        ask a schema registry here, so that the user's event loop does not wait for it."""
+        return deserialized(batch, self._value, self._key)
 
     def _hand_over(self, arrival: FetchedRecords, outcome: Batch | Exception | None) -> bool:
         """To the partition, if it is still being read there. True if it should be fetched again: after damage, if the

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from ..._arguments import short_repr, topic_of
+from ..._format import FieldName, Format
 from ..._record_batch import ColumnEncoder, Delivery, ProducerBatch, RowError
 from ...errors import ConfigError, HeadraceError, RecordTooLargeError
 from ...records import Records
@@ -138,6 +139,23 @@ def send_columns(
             ]
             accumulator.add_encoded(batches)
             deliveries.add_batches(batches)
+
+
+def encoded_columns(topic: str | None, data: object, value: Format | None, key: Format | None) -> Any:
+    """Arrow data with encoded values and keys, as a `pyarrow.RecordBatchReader`. Encoding may ask a registry, and so
+    block."""
+    from ..._encoding import encoded_reader
+
+    formats: dict[FieldName, Format] = {}
+    for name, given in (("value", value), ("key", key)):
+        if given is None:
+            continue
+        if not isinstance(given, Format):
+            raise TypeError(f"{name} must be a format such as headrace.formats.Json, not {short_repr(given)}")
+        formats["value" if name == "value" else "key"] = given
+    if topic is not None:
+        topic_of(topic, "topic")
+    return encoded_reader(data, topic, formats)
 
 
 def _check_deadline(accumulator: Accumulator, topic: str, deadline: float) -> None:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..._arguments import optional_seconds_of, short_repr, topic_of
+from ..._format import Format
 from ..._record_batch import Delivery
 from ...config.producer import ProducerConfig
 from ...errors import ConfigError, HeadraceError, ProducerFencedError, RequestTimeoutError
@@ -18,7 +19,7 @@ from ...types import GroupMetadata, OffsetAndMetadata, PartitionInfo, TopicParti
 from ..flag import Flag
 from ..lifecycle import THREAD_END
 from .arguments import headers_of, timestamp_of
-from .bulk import Deliveries, arguments_of, send_columns
+from .bulk import Deliveries, arguments_of, encoded_columns, send_columns
 from .parts import ProducerParts
 
 Bytes = bytes | bytearray | memoryview | str
@@ -97,15 +98,23 @@ class AsyncProducer:
                 raise
         return deliveries
 
-    async def send_arrow(self, topic: str | None, data: object) -> Deliveries:
+    async def send_arrow(
+        self, topic: str | None, data: object, *, value: Format | None = None, key: Format | None = None
+    ) -> Deliveries:
         """Sends a table: anything with Arrow data (pyarrow, polars, DuckDB, `Records` of a poll).
 
         Columns are `value`, and any of `key`, `headers`, `timestamp`, `partition` and `topic`. The column `topic`
         counts if the argument is None, for tables with records of several topics. Batches are made of columns natively,
         without Python objects for records. A row that cannot be sent raises ValueError or RecordTooLargeError; the rows
         before it were sent.
+
+        `value` and `key` are formats (`headrace.formats`) that encode the columns `value` and `key`. Without a column
+        `value`, all columns that are not those of a record are the fields of the value. A row that cannot be encoded
+        raises RecordEncodeError; rows of the Arrow batches before it were sent.
         """
         parts = self._parts
+        if value is not None or key is not None:  # in a thread: a format may ask a schema registry
+            data = await asyncio.to_thread(lambda: encoded_columns(topic, data, value, key).read_all())
         deliveries = Deliveries(parts.accumulator.waiting)
         for name, flag, deadline in send_columns(parts, topic, data, deliveries):
             try:

@@ -60,7 +60,7 @@ def letter_headers(
 
 def dead_letter_of(record: Record, error: BaseException, attempts: int, group_id: str, topic: str) -> ProducerRecord:
     """A dead letter as an output of an exactly-once run(): it is written in the transaction that has its offset."""
-    return ProducerRecord(topic, record.value, record.key, letter_headers(record, error, attempts, group_id))
+    return ProducerRecord(topic, record.raw_value, record.raw_key, letter_headers(record, error, attempts, group_id))
 
 
 class DeadLetterTopic:
@@ -103,7 +103,7 @@ class DeadLetterTopic:
 
     async def _write(self, producer: AsyncProducer, record: Record, headers: list[tuple[str, bytes | None]]) -> None:
         try:
-            await (await producer.send(self.topic, record.value, record.key, headers=headers))
+            await (await producer.send(self.topic, record.raw_value, record.raw_key, headers=headers))
         except HeadraceError as failure:
             named = copy.copy(failure)  # the dead letters of a batch have the same error
             where = f"{record.topic}-{record.partition}, offset {record.offset}"

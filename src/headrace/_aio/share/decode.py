@@ -13,7 +13,7 @@ from ..._machines.share.offset_map import OffsetMap
 from ..._machines.share.responses import AcquiredData
 from ...config.consumer import ConsumerConfig
 from ...errors import CorruptRecordError
-from ...records import Batch, DecodeError, decode
+from ...records import Batch, DecodeError, decode, deserialized
 
 _HEAD = struct.Struct(">qi")  # base offset, length of what follows
 _LAST_OFFSET_DELTA = 23
@@ -52,6 +52,8 @@ def decode_arrival(arrival: AcquiredData, config: ConsumerConfig) -> Decoded:
         except DecodeError as problem:
             error = error or CorruptRecordError(f"{problem}. The batch was rejected", tp, problem.offset)
         else:
+            if config.value_deserializer is not None or config.key_deserializer is not None:
+                part = deserialized(part, config.value_deserializer, config.key_deserializer)
             found.append(part)
             if part.next_offset > position:
                 position = part.next_offset  # up to a damaged batch, or to the limit of one decode

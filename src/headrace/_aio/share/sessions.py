@@ -224,7 +224,7 @@ class _SessionStream:
     async def _buffer_records(self, answer: ShareResponse) -> None:
         size = sum(len(each.records) for each in answer.arrivals if each.records is not None)
         self._sessions.bytes_fetched += size
-        if size > _LARGE:
+        if size > _LARGE or self._client.config.has_formats:  # formats may ask a schema registry
             found = await self._sessions.loop.run_in_executor(self._sessions.decoder, self._decode, answer)
         else:
             found = self._decode(answer)

@@ -1,0 +1,266 @@
+//! From a writer's and a reader's schema to what to do for each record (the specification's *schema resolution*).
+//!
+//! Two rules go beyond the specification: times and decimals of other units or scales are converted, because reading
+//! them as they are would be wrong by powers of ten; and the names of records need not match outside of unions, as in
+//! Java.
+
+use serde_json::Value;
+
+use super::defaults::encode_default;
+use super::schema::{Enum, Kind, Logical, Record, Result, Schema, SchemaError, error};
+use super::types::{UnionShape, union_shape};
+
+/// How to read a writer's value into a column of the reader's type.
+pub enum Read {
+    /// Nothing is written. The value is null.
+    Null,
+    Boolean,
+    /// Into 32 bits.
+    Int,
+    /// Into 64 bits. An int is written in the same way, and must fit into 32 bits.
+    Long {
+        is_int: bool,
+    },
+    /// A time in another unit: multiplied by `factor`, or divided by it if it is negative.
+    Scaled {
+        factor: i64,
+        is_int: bool,
+    },
+    Float,
+    Double,
+    FloatToDouble,
+    /// An int or a long.
+    IntegerToFloat,
+    IntegerToDouble,
+    /// Also strings as bytes.
+    Bytes,
+    String,
+    FixedBytes(usize),
+    /// As text with hyphens.
+    UuidBytes,
+    Duration,
+    Decimal {
+        fixed: Option<usize>,
+        precision: u8,
+        factor: i128,
+    },
+    /// The reader's symbol for each of the writer's, or None.
+    Enum {
+        symbols: Vec<Option<String>>,
+        written: Vec<String>,
+    },
+    Array {
+        item: Box<Read>,
+        min_size: usize,
+    },
+    Map {
+        value: Box<Read>,
+        min_size: usize,
+    },
+    Record(Box<RecordRead>),
+    /// One for each branch of the writer's union, or why the reader cannot have it.
+    Union(Vec<Result<Read>>),
+    /// A branch of a union that has several: the field of the struct, and how to read it.
+    Member {
+        index: usize,
+        read: Box<Read>,
+    },
+}
+
+pub struct RecordRead {
+    /// In the writer's order.
+    pub steps: Vec<Step>,
+    /// Fields of the reader that the writer does not have: column, name, a value as Avro, and how to read that.
+    pub defaults: Vec<DefaultField>,
+}
+
+pub enum Step {
+    Field { column: usize, name: String, read: Read },
+    Skip { name: String, schema: Schema },
+}
+
+pub struct DefaultField {
+    pub column: usize,
+    pub bytes: Vec<u8>,
+    pub read: Read,
+}
+
+/// The error says why no value of the writer can be read.
+pub fn resolve(writer: &Schema, reader: &Schema) -> Result<Read> {
+    if let Kind::Union(branches) = &writer.kind {
+        let found: Vec<_> = branches.iter().map(|branch| resolve(branch, reader)).collect();
+        // All fail: report the reason of the last one, which is seldom null.
+        if let (true, Some(Err(last))) = (found.iter().all(Result::is_err), found.last()) {
+            return Err(last.clone());
+        }
+        return Ok(Read::Union(found));
+    }
+    if let Kind::Union(branches) = &reader.kind {
+        return resolve_to_union(writer, reader, branches);
+    }
+    match (&writer.kind, &reader.kind) {
+        (Kind::Null, Kind::Null) => Ok(Read::Null),
+        (Kind::Boolean, Kind::Boolean) => Ok(Read::Boolean),
+        (Kind::Int | Kind::Long, Kind::Int | Kind::Long) => integers(writer, reader),
+        (Kind::Int | Kind::Long, Kind::Float) => Ok(Read::IntegerToFloat),
+        (Kind::Int | Kind::Long, Kind::Double) => Ok(Read::IntegerToDouble),
+        (Kind::Float, Kind::Float) => Ok(Read::Float),
+        (Kind::Float, Kind::Double) => Ok(Read::FloatToDouble),
+        (Kind::Double, Kind::Double) => Ok(Read::Double),
+        (Kind::Bytes | Kind::String, Kind::Bytes | Kind::String) => bytes(writer, reader, None),
+        (Kind::Fixed(written), Kind::Fixed(read)) if written.size == read.size => {
+            bytes(writer, reader, Some(written.size))
+        }
+        (Kind::Array(written), Kind::Array(read)) => {
+            let item = Box::new(resolve(written, read)?);
+            Ok(Read::Array { item, min_size: written.min_size() })
+        }
+        (Kind::Map(written), Kind::Map(read)) => {
+            let value = Box::new(resolve(written, read)?);
+            // The key has at least a length.
+            Ok(Read::Map { value, min_size: 1 + written.min_size() })
+        }
+        (Kind::Enum(written), Kind::Enum(read)) => Ok(symbols(written, read)),
+        (Kind::Record(written), Kind::Record(read)) => records(written, read),
+        _ => mismatch(writer, reader),
+    }
+}
+
+fn mismatch<T>(writer: &Schema, reader: &Schema) -> Result<T> {
+    error(format!("the writer's {} cannot be read as {}", writer.title(), reader.title()))
+}
+
+fn integers(writer: &Schema, reader: &Schema) -> Result<Read> {
+    let is_int = matches!(writer.kind, Kind::Int);
+    let to_int = matches!(reader.kind, Kind::Int);
+    let times = |schema: &Schema| match schema.logical {
+        Some(Logical::Time(per_second)) => Some((per_second, 0)),
+        Some(Logical::Timestamp { per_second, .. }) => Some((per_second, 1)),
+        _ => None,
+    };
+    if let (Some((written, a)), Some((read, b))) = (times(writer), times(reader))
+        && a == b
+        && written != read
+    {
+        let factor = if read > written { read / written } else { -(written / read) };
+        return Ok(Read::Scaled { factor, is_int });
+    }
+    match (is_int, to_int) {
+        (true, true) => Ok(Read::Int),
+        (_, false) => Ok(Read::Long { is_int }),
+        (false, true) => mismatch(writer, reader),
+    }
+}
+
+fn bytes(writer: &Schema, reader: &Schema, fixed: Option<usize>) -> Result<Read> {
+    match (writer.logical, reader.logical) {
+        (Some(Logical::Decimal { scale: written, .. }), Some(Logical::Decimal { precision, scale })) => {
+            if written > scale {
+                let reason = format!("decimals with scale {written} cannot be read with scale {scale}");
+                return error(reason);
+            }
+            Ok(Read::Decimal { fixed, precision, factor: 10_i128.pow(u32::from(scale - written)) })
+        }
+        (_, Some(Logical::Decimal { precision, .. })) => Ok(Read::Decimal { fixed, precision, factor: 1 }),
+        (_, Some(Logical::Uuid)) if fixed.is_some() => Ok(Read::UuidBytes),
+        (_, Some(Logical::Duration)) => Ok(Read::Duration),
+        _ => Ok(match (fixed, &reader.kind) {
+            (Some(size), _) => Read::FixedBytes(size),
+            (None, Kind::String) => Read::String,
+            (None, _) => Read::Bytes,
+        }),
+    }
+}
+
+fn symbols(writer: &Enum, reader: &Enum) -> Read {
+    let read = |symbol: &String| {
+        if reader.symbols.contains(symbol) { Some(symbol.clone()) } else { reader.default.clone() }
+    };
+    Read::Enum { symbols: writer.symbols.iter().map(read).collect(), written: writer.symbols.clone() }
+}
+
+fn records(writer: &Record, reader: &Record) -> Result<Read> {
+    let mut column_of: Vec<Option<usize>> = vec![None; writer.fields.len()];
+    let mut defaults = Vec::new();
+    for (column, field) in reader.fields.iter().enumerate() {
+        let by_name = |name: &String| writer.fields.iter().position(|written| written.name == *name);
+        let found = by_name(&field.name).or_else(|| field.aliases.iter().find_map(by_name));
+        match (found, &field.default) {
+            (Some(index), _) if column_of[index].is_none() => column_of[index] = Some(column),
+            (Some(index), _) => {
+                let name = &writer.fields[index].name;
+                return error(format!("two fields of the reader are the writer's field {name}"));
+            }
+            (None, Some(default)) => defaults.push(default_field(column, &field.schema, default).map_err(
+                |SchemaError(reason)| {
+                    SchemaError(format!("the default of the field {}: {reason}", field.name))
+                },
+            )?),
+            (None, None) => {
+                return error(format!(
+                    "the field {} is missing in the writer's {}, and has no default",
+                    field.name, writer.names.full
+                ));
+            }
+        }
+    }
+    let steps = writer.fields.iter().zip(column_of).map(|(written, column)| {
+        let name = written.name.clone();
+        Ok(match column {
+            None => Step::Skip { name, schema: written.schema.clone() },
+            Some(column) => {
+                let read = resolve(&written.schema, &reader.fields[column].schema)
+                    .map_err(|SchemaError(reason)| SchemaError(format!("{name}: {reason}")))?;
+                Step::Field { column, name, read }
+            }
+        })
+    });
+    Ok(Read::Record(Box::new(RecordRead { steps: steps.collect::<Result<_>>()?, defaults })))
+}
+
+fn default_field(column: usize, schema: &Schema, default: &Value) -> Result<DefaultField> {
+    let mut bytes = Vec::new();
+    encode_default(schema, default, &mut bytes)?;
+    Ok(DefaultField { column, bytes, read: resolve(schema, schema)? })
+}
+
+fn resolve_to_union(writer: &Schema, reader: &Schema, branches: &[Schema]) -> Result<Read> {
+    let branch = best_branch(writer, branches);
+    match union_shape(branches) {
+        UnionShape::Null => match writer.kind {
+            Kind::Null => Ok(Read::Null),
+            _ => mismatch(writer, reader),
+        },
+        UnionShape::Widened(_) | UnionShape::Nullable(_) | UnionShape::Members(_) if branch.is_none() => {
+            mismatch(writer, reader)
+        }
+        _ if matches!(writer.kind, Kind::Null) => Ok(Read::Null),
+        UnionShape::Nullable(only) => resolve(writer, only),
+        UnionShape::Widened(wide) => resolve(writer, &wide),
+        UnionShape::Members(members) => {
+            let position = |found: &Schema| members.iter().position(|member| std::ptr::eq(*member, found));
+            match branch.and_then(|found| Some((position(found)?, found))) {
+                Some((index, found)) => Ok(Read::Member { index, read: Box::new(resolve(writer, found)?) }),
+                None => mismatch(writer, reader),
+            }
+        }
+    }
+}
+
+/// The branch for a writer's value: of the same type and name, or of the same type, or one that the type can be
+/// promoted to.
+fn best_branch<'a>(writer: &Schema, branches: &'a [Schema]) -> Option<&'a Schema> {
+    let is_same_type =
+        |branch: &&Schema| std::mem::discriminant(&branch.kind) == std::mem::discriminant(&writer.kind);
+    let Some(names) = writer.names() else {
+        let same = branches.iter().filter(is_same_type).find(|branch| resolve(writer, branch).is_ok());
+        return same.or_else(|| branches.iter().find(|branch| resolve(writer, branch).is_ok()));
+    };
+    let named = |matches: &dyn Fn(&super::schema::Names) -> bool| {
+        branches.iter().filter(is_same_type).find(|branch| branch.names().is_some_and(matches))
+    };
+    named(&|other| other.full == names.full)
+        .or_else(|| named(&|other| other.simple() == names.simple()))
+        .or_else(|| named(&|other| other.aliases.contains(&names.full)))
+        .or_else(|| branches.iter().filter(is_same_type).find(|branch| resolve(writer, branch).is_ok()))
+}

@@ -1,0 +1,84 @@
+//! Numbers to decimals, exactly.
+
+/// The value of a JSON number (its grammar is checked) times 10^scale, rounded half up. None if it has more than
+/// `precision` digits.
+pub fn parse_decimal(text: &[u8], precision: u8, scale: i8) -> Option<i128> {
+    let (is_negative, text) = match text.strip_prefix(b"-") {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let end = text.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(text.len());
+    let exponent: i64 = match text.get(end + 1..) {
+        // An exponent that does not fit is far from every limit.
+        Some(digits) => {
+            let text = std::str::from_utf8(digits).ok()?;
+            text.trim_start_matches('+').parse().unwrap_or(if text.starts_with('-') {
+                i64::MIN / 4
+            } else {
+                i64::MAX / 4
+            })
+        }
+        None => 0,
+    };
+    let point = text[..end].iter().position(|&byte| byte == b'.').unwrap_or(end);
+    // The number of digits, from the first one on, that come before the point of the result.
+    let kept = (point as i64).checked_add(exponent)?.checked_add(i64::from(scale))?;
+    let digits = text[..end].iter().filter(|&&byte| byte != b'.').map(|byte| i128::from(byte - b'0'));
+    let limit = 10_i128.checked_pow(u32::from(precision))?;
+    let (mut value, mut seen) = (0_i128, 0_i64);
+    for digit in digits {
+        if seen < kept {
+            value = value.checked_mul(10)? + digit;
+            if value >= limit {
+                return None;
+            }
+        } else if seen == kept {
+            value += i128::from(digit >= 5);
+            break;
+        } else {
+            break;
+        }
+        seen += 1;
+    }
+    if value != 0 {
+        // Zeros that are not written.
+        for _ in seen..kept {
+            value = value.checked_mul(10)?;
+            if value >= limit {
+                return None;
+            }
+        }
+    }
+    if value >= limit {
+        return None;
+    }
+    Some(if is_negative { -value } else { value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_decimal;
+
+    #[test]
+    fn decimals_are_exact() {
+        let parse = |text: &str, precision, scale| parse_decimal(text.as_bytes(), precision, scale);
+        assert_eq!(parse("12.34", 10, 2), Some(1234));
+        assert_eq!(parse("-0.005", 10, 2), Some(-1));
+        assert_eq!(parse("0.004", 10, 2), Some(0));
+        assert_eq!(parse("0.0049999999", 10, 2), Some(0));
+        assert_eq!(parse("99.995", 4, 2), None);
+        assert_eq!(parse("99.994", 4, 2), Some(9999));
+        assert_eq!(parse("1e2", 5, 2), Some(10_000));
+        assert_eq!(parse("1e3", 5, 2), None);
+        assert_eq!(parse("123e-4", 5, 3), Some(12));
+        assert_eq!(parse("125e-4", 5, 3), Some(13));
+        assert_eq!(parse("5e-3", 5, 2), Some(1));
+        assert_eq!(parse("5e-4", 5, 2), Some(0));
+        assert_eq!(parse("1500", 3, -2), Some(15));
+        assert_eq!(parse("0e999999999999999999999", 3, 0), Some(0));
+        assert_eq!(parse("1e999999999999999999999", 3, 0), None);
+        assert_eq!(parse("1e-999999999999999999999", 3, 0), Some(0));
+        assert_eq!(parse("99999999999999999999999999999999999999", 38, 0), Some(10_i128.pow(38) - 1));
+        assert_eq!(parse("100000000000000000000000000000000000000", 38, 0), None);
+    }
+}

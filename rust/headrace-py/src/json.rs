@@ -1,0 +1,41 @@
+//! The Python classes for JSON.
+
+use headrace_formats::json::{self, Decoder};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+
+use crate::arrow_source::{import_array, import_type};
+use crate::formats::{PyDecoded, PyEncoded, decoded, encoded, framing_of, import_cells, text_of};
+
+#[pyclass(frozen, module = "headrace._native")]
+pub struct JsonDecoder(Decoder);
+
+#[pymethods]
+impl JsonDecoder {
+    #[new]
+    #[pyo3(signature = (schema, *, id_size=0))]
+    fn new(schema: &Bound<'_, PyAny>, id_size: usize) -> PyResult<Self> {
+        let data_type = import_type(schema)?;
+        let framing = framing_of(id_size)?;
+        Decoder::new(&data_type, framing).map(Self).map_err(|error| PyTypeError::new_err(text_of(error)))
+    }
+
+    fn decode(&self, py: Python<'_>, cells: &Bound<'_, PyAny>) -> PyResult<PyDecoded> {
+        let cells = import_cells(cells)?;
+        let result = py.detach(|| self.0.decode(&cells));
+        result.map(decoded).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (values, *, id_size=0, schema_id=0))]
+pub fn encode_json(
+    py: Python<'_>,
+    values: &Bound<'_, PyAny>,
+    id_size: usize,
+    schema_id: i64,
+) -> PyResult<PyEncoded> {
+    let framing = framing_of(id_size)?;
+    let values = import_array(values)?;
+    encoded(py.detach(|| json::encode(&values, framing, schema_id)))
+}

@@ -1,0 +1,97 @@
+"""`value_deserializer` and `key_deserializer`: `record.value` and `record.key` are decoded on access, once."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from headrace.config.consumer import ConsumerConfig
+from headrace.errors import ConfigError, RecordDecodeError, SchemaRegistryError
+from headrace.formats import Avro, Json
+from headrace.records import Records, decode, deserialized
+from support.brokers.record_batches import Entry, encode_batch
+from support.formats.registry import MemoryRegistry
+
+
+def batch(*values, key=b"k"):
+    data = encode_batch([Entry(key, value) for value in values], base_offset=10)
+    return decode(data, topic="readings", partition=1, position=0)
+
+
+def test_a_function_is_called_once_for_each_record_that_is_asked():
+    calls = []
+
+    def load(raw):
+        calls.append(raw)
+        return json.loads(raw)
+
+    records = Records([deserialized(batch(b'{"a": 1}', b'{"a": 2}', None), load, bytes.decode)])
+    assert len(records) == 3
+    assert calls == []
+    second = records[1]
+    assert second.value is second.value
+    assert [record.value for record in records] == [{"a": 1}, {"a": 2}, None]
+    assert calls == [b'{"a": 2}', b'{"a": 1}']
+    assert second.key == "k"
+    assert (second.raw_key, second.raw_value) == (b"k", b'{"a": 2}')
+
+
+def test_a_format_decodes_slices_too():
+    values = [b'{"x": %d}' % number for number in range(3000)]
+    whole = deserialized(batch(*values), Json("x int"), None)
+    records = Records([whole.slice(1000, 1000), whole.slice(2000, 1000)])
+    assert [record.value["x"] for record in records] == [*range(1000, 3000)]
+    assert [record.value["x"] for record in reversed(list(records))] == [*range(2999, 999, -1)]
+    assert {record.key for record in records} == {b"k"}
+    shared = Records([whole.between(12, 13, 2)])
+    assert [(record.value["x"], record.delivery_count) for record in shared] == [(2, 2), (3, 2)]
+
+
+@pytest.mark.parametrize("used", [json.loads, Json("int")])
+def test_a_bad_value_is_named_and_does_not_stop_the_others(used):
+    first, second, third = Records([deserialized(batch(b"1", b"no", b"3"), used, None)])
+    assert (first.value, third.value) == (1, 3)
+    for _ in range(2):
+        with pytest.raises(RecordDecodeError, match="cannot decode the value at offset 11 of readings-1: "):
+            _ = second.value
+    assert second.raw_value == b"no"
+
+
+def test_columns_pickles_and_texts_have_the_bytes():
+    records = Records([deserialized(batch(b"1"), json.loads, bytes.decode)])
+    record = records[0]
+    assert records.to_arrow()["value"].to_pylist() == [b"1"]
+    assert next(records.rows())["value"] == b"1"
+    assert 'value=b"1"' in repr(record)
+    copy = pickle.loads(pickle.dumps(record))
+    assert copy == record
+    assert copy.value == b"1"
+
+
+def test_schemas_are_fetched_before_a_value_is_needed():
+    registry = MemoryRegistry()
+    schema_id = registry.add("readings-value", '"int"')
+    cell = b"\0" + schema_id.to_bytes(4, "big") + b"\x0e"
+    record = Records([deserialized(batch(cell), Avro(registry), None)])[0]
+    registry.is_away = True
+    assert record.value == 7
+    late = Records([deserialized(batch(cell), Avro(registry), None)])[0]
+    with pytest.raises(SchemaRegistryError):
+        _ = late.value
+    registry.is_away = False
+    assert late.value == 7
+
+
+def test_the_settings_take_formats_and_functions():
+    servers = {"bootstrap.servers": "localhost:9092"}
+    config = ConsumerConfig.parse({**servers, "value.deserializer": json.loads}, key_deserializer=Json("int"))
+    assert config.value_deserializer is json.loads
+    with pytest.raises(ConfigError, match=r"value\.deserializer='json': must be a format"):
+        ConsumerConfig.parse(servers, value_deserializer="json")
+
+
+def test_only_whole_batches_are_deserialized():
+    with pytest.raises(ValueError, match="whole batch"):
+        deserialized(batch(b"1", b"2").slice(1, 1), json.loads, None)
