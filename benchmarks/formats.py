@@ -152,7 +152,7 @@ def confluent_loads(job: Job) -> dict[str, Any]:
 
 
 def confluent_avro(job: Job) -> dict[str, Any]:
-    from confluent_kafka.schema_registry import Schema
+    from confluent_kafka.schema_registry import Schema, topic_subject_name_strategy
     from confluent_kafka.schema_registry.avro import AvroDeserializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -160,7 +160,8 @@ def confluent_avro(job: Job) -> dict[str, Any]:
         def get_schema(self, schema_id: int, *_: Any, **__: Any) -> Schema:
             return Schema(json.dumps(AVRO), "AVRO")
 
-    deserializer: Any = AvroDeserializer(Client())
+    # Its default strategy would ask a real registry.
+    deserializer: Any = AvroDeserializer(Client(), conf={"subject.name.strategy": topic_subject_name_strategy})
     context = SerializationContext(job.topic, MessageField.VALUE)
     return _with_confluent(job, lambda value: deserializer(value, context))
 
