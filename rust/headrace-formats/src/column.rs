@@ -97,9 +97,9 @@ impl ByteValues {
         Ok(())
     }
 
-    /// The bytes that were appended for the next value so far.
-    pub fn pending(&self) -> &[u8] {
-        &self.data[self.offsets[self.offsets.len() - 1] as usize..]
+    /// A value that is complete.
+    pub fn get(&self, index: usize) -> &[u8] {
+        &self.data[self.offsets[index] as usize..self.offsets[index + 1] as usize]
     }
 }
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _NOT_FOUND = 404
 _MOST_PLANS = 1000
+# Bytes that are not Avro can look like any number of ids. Each would be a request.
+_MOST_UNKNOWN = 100
 _Reader = tuple[str, tuple[SchemaReference, ...]]  # a schema, and the schemas that it refers to
 
 
@@ -134,8 +136,18 @@ class Avro(Format):
     def _plans_for(self, cells: Any, reader: _Reader) -> dict[int, AvroPlan | str]:
         if self._subjects is None:
             return {0: self._plain_plan()}
-        ids = schema_ids(cells, id_size=self._framing.id_size)
-        return {schema_id: self._plan(schema_id, reader) for schema_id in ids}
+        plans: dict[int, AvroPlan | str] = {}
+        unknown = 0
+        for schema_id in schema_ids(cells, id_size=self._framing.id_size):
+            if unknown >= _MOST_UNKNOWN:
+                reason = (
+                    f"the registry did not know {_MOST_UNKNOWN} other schema ids of this batch, so it was not asked"
+                )
+                plans[schema_id] = self._plans.get((reader[0], schema_id), reason)
+                continue
+            plans[schema_id] = found = self._plan(schema_id, reader)
+            unknown += isinstance(found, str)
+        return plans
 
     def _plain_plan(self) -> AvroPlan:
         reader = self._reader_text or ""
@@ -150,6 +162,8 @@ class Avro(Format):
         found = self._plans.get(key)
         if found is not None:
             return found
+        if schema_id < 0:
+            return f"the schema id {schema_id} is negative"
         assert self._subjects is not None
         try:
             writer = self._subjects.registry.schema(schema_id, self._framing.id_kind)

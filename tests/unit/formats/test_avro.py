@@ -208,6 +208,22 @@ def test_an_unknown_id_is_asked_for_again():
     assert decode(avro, cells).errors == {}
 
 
+def test_a_batch_of_garbage_does_not_ask_for_every_id():
+    registry = MemoryRegistry()
+    registry.add("readings-value", '"int"')
+    avro = Avro(registry)
+    good = framed(1, [b"\x0e"])
+    garbage = [b"\0" + (number + 1000).to_bytes(4, "big") for number in range(5000)]
+    result = decode(avro, [*good, *garbage, *good])
+    assert len(result.errors) == 5000
+    assert result.errors[1] == "the schema registry has no schema with id 1000"
+    assert "did not know 100 other schema ids" in result.errors[5000]
+    assert sum(registry.asked.values()) < 110
+    assert decode(avro, [*garbage, *good]).errors.keys() == set(range(5000))
+    negative = decode(Avro(registry, framing="apicurio"), [b"\0" + b"\xff" * 8])
+    assert negative.errors == {0: "the schema id -1 is negative"}
+
+
 @pytest.mark.parametrize(("framing", "kind"), [("apicurio", "global"), ("apicurio-content", "content")])
 def test_framing_with_ids_of_8_bytes(framing, kind):
     registry = MemoryRegistry(first_id=2**40)

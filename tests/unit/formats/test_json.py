@@ -121,6 +121,19 @@ def test_the_last_of_repeated_fields_wins():
     assert result.column.to_pylist() == [{"a": 2, "m": [("z", 2), ("y", 3)], "s": {"x": None}}]
 
 
+def test_maps_of_any_size_have_each_key_once():
+    for size in (1, 2, 16, 17, 1000):
+        names = [f"k{number}" for number in range(size)]
+        once = ",".join(f'"{name}":{number}' for number, name in enumerate(names))
+        again = ",".join(f'"\\u006b{number}":{-number}' for number in range(0, size, 3))
+        result = decode("map<string,int>", f"{{{once}}}", f"{{{once},{again}}}", "{}")
+        assert result.errors == {}
+        plain, replaced, empty = result.column.to_pylist(maps_as_pydicts="strict")
+        assert plain == dict(zip(names, range(size), strict=True))
+        assert replaced == plain | {f"k{number}": -number for number in range(0, size, 3)}
+        assert empty == {}
+
+
 @pytest.mark.parametrize(
     ("type_name", "text", "expected"),
     [

@@ -1,6 +1,6 @@
 //! From bytes to columns.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use arrow_array::{Array, BinaryArray};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
@@ -212,59 +212,50 @@ impl<'a> Reader<'a, '_> {
     fn map(&mut self, node: &Node, maps: &mut MapValues) -> Result<()> {
         let begin = self.cursor.position();
         let first = maps.first_entry();
-        if let Some(mut repeated) = self.map_entries(node, maps, None)? {
+        self.map_entries(node, maps, None)?;
+        if let Some(mut counts) = repeated_keys(maps, first) {
             // Once more, without the entries that a later one replaces.
             self.cursor.rewind(begin);
             maps.keys.truncate(first);
             maps.values.truncate(first);
-            self.map_entries(node, maps, Some(&mut repeated))?;
+            self.map_entries(node, maps, Some(&mut counts))?;
         }
         Ok(())
     }
 
-    /// Appends the entries. Returns how often each key occurs, if one occurs more than once. With such numbers, only the
-    /// last entry of each key is appended.
+    /// Appends the entries. `counts` says how often each key occurs: only the last entry of a key is appended then.
     fn map_entries(
         &mut self,
         node: &Node,
         maps: &mut MapValues,
-        mut remaining: Option<&mut HashMap<Vec<u8>, usize>>,
-    ) -> Result<Option<HashMap<Vec<u8>, usize>>> {
+        mut counts: Option<&mut HashMap<Vec<u8>, usize>>,
+    ) -> Result<()> {
         if !self.cursor.take(b'{') {
             return Err(self.cursor.mismatch("an object"));
         }
-        let mut counts: HashMap<Vec<u8>, usize> = HashMap::new();
-        let mut is_repeated = false;
         if self.cursor.take(b'}') {
-            return Ok(None);
+            return Ok(());
         }
         loop {
             self.cursor.skip_space();
-            let name = self.name()?.to_vec();
-            self.cursor.colon()?;
+            let Values::Bytes(keys) = &mut maps.keys.values else { return Err(wrong_column()) };
+            let name = self.name()?;
             let mut is_replaced = false;
-            match remaining.as_mut().and_then(|counts| counts.get_mut(&name)) {
-                Some(count) => {
-                    *count -= 1;
-                    is_replaced = *count > 0;
-                }
-                None => {
-                    let count = counts.entry(name.clone()).or_insert(0);
-                    *count += 1;
-                    is_repeated |= *count > 1;
-                }
+            if let Some(count) = counts.as_mut().and_then(|counts| counts.get_mut(name)) {
+                *count -= 1;
+                is_replaced = *count > 0;
             }
             if is_replaced {
+                self.cursor.colon()?;
                 self.cursor.skip_value()?;
             } else {
-                let Values::Bytes(keys) = &mut maps.keys.values else { return Err(wrong_column()) };
-                keys.push(&name)?;
+                keys.push(name)?;
                 maps.keys.end_value();
-                self.value(node, &mut maps.values)
-                    .map_err(|fault| fault.in_field(&String::from_utf8_lossy(&name)))?;
+                self.cursor.colon()?;
+                self.value(node, &mut maps.values).map_err(|fault| fault.in_field(&last_key(&maps.keys)))?;
             }
             if !self.cursor.comma(b'}')? {
-                return Ok(is_repeated.then_some(counts));
+                return Ok(());
             }
         }
     }
@@ -403,6 +394,30 @@ impl<'a> Reader<'a, '_> {
             .ok_or_else(|| Fault::new(format!("{} is not a time as 06:00:00.125", abbreviated(text))))?;
         let factor = per_second(unit);
         Ok(i64::from(seconds) * factor + i64::from(nanoseconds) / (1_000_000_000 / factor))
+    }
+}
+
+/// How often each key of the map that is being appended occurs, if one occurs more than once.
+fn repeated_keys(maps: &MapValues, first: usize) -> Option<HashMap<Vec<u8>, usize>> {
+    let Values::Bytes(keys) = &maps.keys.values else { return None };
+    let all = first..maps.keys.len();
+    let is_repeated = if all.len() <= 16 {
+        all.clone().any(|one| (first..one).any(|other| keys.get(one) == keys.get(other)))
+    } else {
+        let mut seen = HashSet::with_capacity(all.len());
+        all.clone().any(|one| !seen.insert(keys.get(one)))
+    };
+    is_repeated.then(|| {
+        let mut counts = HashMap::new();
+        all.for_each(|one| *counts.entry(keys.get(one).to_vec()).or_insert(0) += 1);
+        counts
+    })
+}
+
+fn last_key(keys: &Column) -> String {
+    match &keys.values {
+        Values::Bytes(values) => String::from_utf8_lossy(values.get(keys.len() - 1)).into_owned(),
+        _ => String::new(),
     }
 }
 
