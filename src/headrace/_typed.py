@@ -16,6 +16,7 @@ Batch = Any  # that of `records.py`, which is above this module
 Deserializer = Format | Callable[[bytes], Any]
 
 _ROWS_AT_A_TIME = 1024
+_WINDOW, _WINDOWS = 256, 16
 
 
 def check_errors(errors: object) -> None:
@@ -222,21 +223,24 @@ class BatchDeserializer:
 
 
 class _Values:
-    """A column as Python objects, made some rows at a time: making all of them would take much memory."""
+    """A column as Python objects, made some rows at a time: all of them would take much memory, and one by one is slow.
+
+    Threads may use it at the same time (handlers of run()): a window is complete before it is put into the dictionary.
+    """
 
     def __init__(self, column: Any) -> None:
         self._column = column
-        self._begin = 0
-        self._made: list[Any] = []
+        self._windows: dict[int, list[Any]] = {}
 
     def __getitem__(self, row: int) -> Any:
-        # One read of both: another thread may replace them.
-        begin, made = self._begin, self._made
-        if not begin <= row < begin + len(made):
-            begin = row - row % _ROWS_AT_A_TIME
-            made = self._column.slice(begin, _ROWS_AT_A_TIME).to_pylist(maps_as_pydicts="strict")
-            self._begin, self._made = begin, made
-        return made[row - begin]
+        number, index = divmod(row, _WINDOW)
+        made = self._windows.get(number)
+        if made is None:
+            made = self._column.slice(number * _WINDOW, _WINDOW).to_pylist(maps_as_pydicts="strict")
+            if len(self._windows) >= _WINDOWS:
+                self._windows = {}
+            self._windows[number] = made
+        return made[index]
 
 
 def decoded_rows(

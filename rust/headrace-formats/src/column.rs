@@ -3,6 +3,7 @@
 //! A decoder appends to the parts of a value in any order, as long as each part has one more value in the end. So for
 //! a struct, the children that have as many values as the struct are those that are missing.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::types::*;
@@ -123,6 +124,19 @@ impl MapValues {
     /// The first entry of the map that is being appended.
     pub fn first_entry(&self) -> usize {
         self.offsets[self.offsets.len() - 1] as usize
+    }
+
+    /// A key that is text, and that the map which is being appended has more than once.
+    pub fn repeated_key(&self) -> Option<&[u8]> {
+        let Values::Bytes(keys) = &self.keys.values else { return None };
+        let (first, mut all) = (self.first_entry(), self.first_entry()..self.keys.len());
+        let repeated = if all.len() <= 16 {
+            all.find(|&one| (first..one).any(|other| keys.get(one) == keys.get(other)))
+        } else {
+            let mut seen = HashSet::with_capacity(all.len());
+            all.find(|&one| !seen.insert(keys.get(one)))
+        };
+        repeated.map(|one| keys.get(one))
     }
 }
 

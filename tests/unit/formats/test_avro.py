@@ -339,6 +339,7 @@ def test_durations_and_uuids_of_fixed_size():
         ("long", b"\xff\xff", "a number is cut off"),
         ("int", b"\x80\x80\x80\x80\x10", "the int 2147483648 has more than 32 bits"),
         ("boolean", b"\x02", "a boolean is 0 or 1"),
+        ({"type": "map", "values": "int"}, b"\x04\x02k\x00\x02k\x02\x00", 'a map has the key "k" twice'),
         ({"type": "bytes", "logicalType": "decimal", "precision": 4}, b"\x04\x27\x10", "has more than 4 digits"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 38}, b"\x28" + b"\x01" * 20, "more than 38 digits"),
     ],

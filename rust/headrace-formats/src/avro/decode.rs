@@ -158,6 +158,11 @@ fn value(read: &Read, cursor: &mut Cursor<'_>, column: &mut Column) -> Result<()
                         .map_err(|fault| fault.in_field(&String::from_utf8_lossy(key)))?;
                 }
             }
+            // No writer's map has such entries, and no Python dictionary can.
+            if let Some(key) = maps.repeated_key() {
+                let key = String::from_utf8_lossy(key);
+                return Err(cursor.fault(&format!("a map has the key {key:?} twice")));
+            }
             maps.end_map()?;
         }
         (Read::Member { index, read }, Values::Struct(children)) => {

@@ -1,6 +1,6 @@
 //! From bytes to columns.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use arrow_array::{Array, BinaryArray};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
@@ -213,7 +213,7 @@ impl<'a> Reader<'a, '_> {
         let begin = self.cursor.position();
         let first = maps.first_entry();
         self.map_entries(node, maps, None)?;
-        if let Some(mut counts) = repeated_keys(maps, first) {
+        if let Some(mut counts) = repeated_keys(maps) {
             // Once more, without the entries that a later one replaces.
             self.cursor.rewind(begin);
             maps.keys.truncate(first);
@@ -398,20 +398,14 @@ impl<'a> Reader<'a, '_> {
 }
 
 /// How often each key of the map that is being appended occurs, if one occurs more than once.
-fn repeated_keys(maps: &MapValues, first: usize) -> Option<HashMap<Vec<u8>, usize>> {
+fn repeated_keys(maps: &MapValues) -> Option<HashMap<Vec<u8>, usize>> {
+    maps.repeated_key()?;
     let Values::Bytes(keys) = &maps.keys.values else { return None };
-    let all = first..maps.keys.len();
-    let is_repeated = if all.len() <= 16 {
-        all.clone().any(|one| (first..one).any(|other| keys.get(one) == keys.get(other)))
-    } else {
-        let mut seen = HashSet::with_capacity(all.len());
-        all.clone().any(|one| !seen.insert(keys.get(one)))
-    };
-    is_repeated.then(|| {
-        let mut counts = HashMap::new();
-        all.for_each(|one| *counts.entry(keys.get(one).to_vec()).or_insert(0) += 1);
-        counts
-    })
+    let mut counts = HashMap::new();
+    for entry in maps.first_entry()..maps.keys.len() {
+        *counts.entry(keys.get(entry).to_vec()).or_insert(0) += 1;
+    }
+    Some(counts)
 }
 
 fn last_key(keys: &Column) -> String {
