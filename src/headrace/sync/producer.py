@@ -26,9 +26,9 @@ class Producer:
     """Writes records to topics.
 
     Settings are Kafka's, dotted in a mapping or with underscores as keywords. A record is bytes or text (which is sent
-    as UTF-8). Records are collected into batches and sent in the background; the delivery that `send` returns tells
-    where a record was written. With the defaults (acks=all, enable.idempotence=true) a record is written once, and the
-    records of a partition in the order of `send`, whatever brokers and connections do.
+    as UTF-8). Records are collected into batches and sent in the background; the delivery that `send` returns has the
+    partition and offset of the record. With the defaults (acks=all, enable.idempotence=true), each record is written
+    once and in the order of `send` within its partition, even if brokers or connections fail.
 
     Any thread may use a producer. Times are in seconds. Invalid arguments raise TypeError or ValueError before anything
     is done.
@@ -114,9 +114,9 @@ class Producer:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Begins a transaction, and commits it at the end of the `with` block; or aborts it, if the block raises or the
-        commit fails with an error that an abort mends. Consumers with isolation.level=read_committed see all of its
-        records, or none.
+        """Begins a transaction and commits it at the end of the `with` block. Aborts it if the block raises, or if the
+        commit fails with an error after which an abort is possible. Consumers with isolation.level=read_committed see
+        all of its records, or none.
 
             with producer.transaction():
                 producer.send("orders", b"1 book")

@@ -1,11 +1,11 @@
 """Collects records into batches.
 
     open      takes records. One for each partition; `OpenBatches`, natively
-    closed    full, or due: linger.ms has passed, memory is short, or somebody flushes. The sender takes it
+    closed    full, or due: linger.ms has passed, memory is short, or a flush is pending. The sender takes it
     done      delivered or failed
 
-`send()` appends to an open batch natively, without anything here. What happens once for each batch is here: waiting for
-metadata and memory, closing the full batch, drawing the next partition for records without a key.
+`send()` appends to an open batch natively, without this module. The steps that happen once per batch are here: waiting
+for metadata and memory, closing the full batch, choosing the next partition for records without a key.
 
 Any thread may append, and the sender closes batches that are due. `lock` guards the cluster view and everything here,
 except for the open batches themselves and `incomplete`, for which the GIL suffices: a native append is one step, and so
@@ -36,13 +36,14 @@ from .topic_batches import TopicBatches
 
 _HASHES = {"default": "murmur2", "murmur2_random": "murmur2", "consistent_random": "crc32"}
 _GROWTH = 32  # how many times batch.size a batch may have while others wait to be sent
-_FULL = 0.75  # of buffer.memory: above it, those who wait for room are not woken
-_LONGEST_WAIT = 0.05  # seconds after which those who wait for room are woken nevertheless
+_FULL = 0.75  # of buffer.memory: above it, blocked `send` calls are not woken
+_LONGEST_WAIT = 0.05  # seconds after which blocked `send` calls are woken nevertheless
 
 
 class Accumulator:
-    """`wake` tells the sender that there is something to do; from any thread. `queue_lengths` returns how many batches
-    wait for each partition of a topic, `unavailable` the partitions whose leader takes none."""
+    """`wake` wakes the sender, from any thread. `queue_lengths` returns the number of waiting batches for each
+    partition of a topic, `unavailable` the partitions whose leader accepts none.
+    """
 
     def __init__(self, config: ProducerConfig) -> None:
         self.lock = threading.Lock()
@@ -63,7 +64,7 @@ class Accumulator:
         self.records_failed = 0
         self._config = config
         self._topics: dict[str, TopicBatches] = {}
-        self._wanted: set[str] = set()  # topics that somebody waits for
+        self._wanted: set[str] = set()  # topics with waiting callers
         self._closed: list[ProducerBatch] = []
         self._opened: deque[ProducerBatch] = deque()  # the oldest first; some are closed already
         self._ages: deque[ProducerBatch] = deque()  # the oldest first; some are done already
@@ -78,8 +79,8 @@ class Accumulator:
     def append(
         self, topic: str, value: Any, key: Any, headers: Any, timestamp: int | None, partition: int | None, since: int
     ) -> Delivery | Flag:
-        """The delivery, or what has to happen before the record can be appended: call it again then. `since` is the
-        version of the metadata that the first call found; the errors of a topic count only if they are newer."""
+        """The delivery, or a flag to wait for before the next attempt. `since` is the metadata version that the first
+        attempt found; errors of a topic count only if they are newer."""
         with self.lock:
             if self._refusal is not None:
                 raise self._refusal()
@@ -122,7 +123,7 @@ class Accumulator:
         self._opened.append(batch)
         self.incomplete[batch] = False
         self._ages.append(batch)
-        self.wake()  # before it takes records: they may come without another wake
+        self.wake()  # before it takes records, which do not wake the sender again
         batches.open.put(partition, batch)
 
     def _batch_limit(self, batches: TopicBatches, partition: int) -> int:
@@ -147,7 +148,7 @@ class Accumulator:
         batches.closed(batch, is_full=is_full)
 
     def add_encoded(self, batches: Iterable[ProducerBatch]) -> None:
-        """Batches that were encoded elsewhere. They come after the records that were appended before."""
+        """Adds batches that were encoded elsewhere, after all records that were appended before."""
         with self.lock:
             if self._refusal is not None:
                 raise self._refusal()
@@ -164,14 +165,14 @@ class Accumulator:
     # -- waiting for metadata and memory, on the user's threads ----------------------------------------------------
 
     def know_topic(self, topic: str, since: int) -> Flag | None:
-        """None if the topic's partitions are known; otherwise what to wait for. `since`: see `append`."""
+        """None if the topic's partitions are known, otherwise a flag to wait for. `since`: see `append`."""
         with self.lock:
             if self._refusal is not None:
                 raise self._refusal()
             return None if topic in self._topics else self._learn(topic, since)
 
     def make_room(self, size: int) -> Flag | None:
-        """None if so many bytes fit into buffer.memory; otherwise what to wait for."""
+        """None if `size` bytes fit into buffer.memory, otherwise a flag to wait for."""
         with self.lock:
             if self._refusal is not None:
                 raise self._refusal()
@@ -188,7 +189,7 @@ class Accumulator:
         return self._wait_for_metadata(topic)
 
     def _learn_partition(self, topic: str, partition: int, count: int, since: int) -> Flag:
-        """Under `lock`. The topic may have got partitions that are not known here yet."""
+        """Under `lock`. The topic may have new partitions that are not known here yet."""
         if self.metadata_version > since or partition < 0:
             raise ConfigError(f"{topic} has no partition {partition}, but partitions 0 to {count - 1}")
         return self._wait_for_metadata(topic)
@@ -222,7 +223,7 @@ class Accumulator:
         return flag
 
     def timeout_error(self, topic: str) -> HeadraceError:
-        """max.block.ms has passed before the record could be appended."""
+        """The error when max.block.ms has passed before the record could be appended."""
         limit = f"within max.block.ms={self._config.max_block_ms}"
         with self.lock:
             is_known = topic in self._topics
@@ -267,7 +268,7 @@ class Accumulator:
             return
         count = max(topic.partitions) + 1
         batches = self._topics.get(name)
-        if batches is None or count < len(batches.open):  # fewer partitions: it is another topic of that name
+        if batches is None or count < len(batches.open):  # fewer partitions: the topic was recreated
             if batches is not None:
                 self._close_topic(batches)
             batches = self._new_topic(name, count)
@@ -283,7 +284,7 @@ class Accumulator:
         return batches
 
     def partition_count(self, topic: str) -> int:
-        """The number of partitions of a topic that is known."""
+        """The number of partitions of a known topic."""
         with self.lock:
             self._topics[topic].last_used = time.monotonic()
             return len(self._topics[topic].open)
@@ -330,7 +331,7 @@ class Accumulator:
         return topic is not None and topic.open.get(batch.partition) is batch
 
     def done(self, batch: ProducerBatch, size: int) -> None:
-        """The batch was delivered or has failed. `size` is the memory that it took."""
+        """The batch was delivered or has failed. `size` is its memory."""
         self.incomplete.pop(batch, None)
         self.memory.release(size)
 
@@ -345,7 +346,7 @@ class Accumulator:
         return self._ages[0] if self._ages else None
 
     def split(self, batch: ProducerBatch, parts: Iterable[ProducerBatch]) -> None:
-        """These parts are in place of a batch that was too large."""
+        """Replaces a batch that was too large by its parts."""
         for part in parts:
             self.memory.take(part.size)
             self.incomplete[part] = True
@@ -354,13 +355,13 @@ class Accumulator:
 
     @property
     def release_at(self) -> float | None:
-        """When `release_waiters` has to be called, whether brokers answer or not."""
+        """When `release_waiters` must be called, even if no broker responds."""
         return self._waiting_since + _LONGEST_WAIT if self._memory_waiters else None
 
     def release_waiters(self, *, metadata: bool = False) -> None:
-        """There is room for records again, or an error for those who wait for metadata. Those who wait for memory are
-        not woken for every small batch: a thread that wakes takes the interpreter from the sender. But batches for a
-        broker that does not answer may take most of the memory: then the others have to do with the rest."""
+        """Wakes waiting callers when there is memory again, or an error for those that wait for metadata. Callers that
+        wait for memory are not woken for every small batch, since a woken thread takes the interpreter from the
+        sender. But batches for an unresponsive broker may take most of the memory, so the rest must be used."""
         is_scarce = self.incomplete and self.memory.used > _FULL * self.memory.limit
         if is_scarce and not metadata and time.monotonic() < self._waiting_since + _LONGEST_WAIT:
             return
@@ -374,8 +375,9 @@ class Accumulator:
     # -- flush and the end -----------------------------------------------------------------------------------------
 
     def begin_flush(self, flush: object) -> list[ProducerBatch]:
-        """The batches that are not done yet. Until `end_flush`, none of them lingers. `flush` stands for the call: an
-        interrupt (Ctrl-C) may come at any moment, and then the caller ends what was perhaps not begun."""
+        """The batches that are not done yet. Until `end_flush`, none of them lingers. `flush` identifies the call:
+        after an interrupt (Ctrl-C), the caller ends it even if it has not begun.
+        """
         with self.lock:
             self._flushes.add(flush)
             pending = [batch for batch in list(self.incomplete) if len(batch)]
@@ -387,13 +389,13 @@ class Accumulator:
             self._flushes.discard(flush)
 
     def accept(self) -> None:
-        """Records are accepted again, after `refuse`."""
+        """Accepts records again, after `refuse`."""
         with self.lock:
             self._refusal = None
             self.open.update((name, batches.open) for name, batches in self._topics.items())
 
     def refuse(self, error: Callable[[], HeadraceError]) -> None:
-        """No records are accepted any more: `send` raises this error. Records that were accepted are still sent."""
+        """Accepts no more records: `send` raises this error. Accepted records are still sent."""
         with self.lock:
             self._refusal = error
             self.open.clear()
@@ -410,7 +412,7 @@ class Accumulator:
             self._close_open(batches, partition, is_full=False)
 
     def fail(self, batch: ProducerBatch, error: HeadraceError) -> None:
-        """On the producer's thread. In a transaction, the user is told by the end of the transaction."""
+        """On the producer's thread. In a transaction, its end reports the error to the user."""
         self.records_failed += len(batch)
         if self._config.transactional_id is None:
             self.waiting.failed(error)

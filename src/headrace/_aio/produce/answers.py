@@ -1,6 +1,6 @@
-"""What becomes of a batch after the broker's answer: done, sent again, split, failed. And what happens to the old ones.
+"""Handles the broker's response to a batch: done, retried, split, failed. Also expires old batches.
 
-`PartitionBatches` decides, and this carries it out. Everything belongs to the producer's event loop.
+`PartitionBatches` decides, and this module carries it out. Everything belongs to the producer's event loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .transactions import Transactions
 
 log = logging.getLogger(__name__)
 
-# The leader is another one, or the topic is: metadata helps.
+# The leader has changed, or the topic was recreated: refresh the metadata.
 _STALE_METADATA = {
     ErrorCode.unknown_topic_or_partition,
     ErrorCode.leader_not_available,
@@ -45,7 +45,7 @@ _WARNINGS = 1.0  # seconds between two warnings about records that were not deli
 
 
 class NoAnswer:
-    """In place of the answer that a broker does not send with acks=0."""
+    """Replaces the response that a broker does not send with acks=0."""
 
     error_code = NONE
     base_offset = log_append_time = -1
@@ -73,7 +73,7 @@ class ProduceAnswers:
         self._transactions = identities if isinstance(identities, Transactions) else None
 
     def unanswered(self, taken: Taken, error: HeadraceError) -> None:
-        """No answer will come: the batches may have been appended, or not."""
+        """There will be no response: the batches may have been appended, or not."""
         for queue, sent in taken:
             queue.batches.unanswered(sent)
             self._retry_later(queue, sent, error)
@@ -81,7 +81,7 @@ class ProduceAnswers:
         self._client.refresh_soon()
 
     def answered(self, queue: PartitionQueue, sent: SentBatch[ProducerBatch], answer: Any, endpoints: Any = ()) -> bool:
-        """What a broker says about one batch. Returns whether it is done."""
+        """Handles the response for one batch. Returns whether it is done."""
         batch, code = sent.batch, answer.error_code
         outcome = queue.batches.answered(sent, code)
         if outcome is BatchOutcome.DONE:
@@ -103,7 +103,7 @@ class ProduceAnswers:
         return outcome is BatchOutcome.DONE
 
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
-        if batch.is_done:  # it has expired, and its user was told so
+        if batch.is_done:  # it has expired, and its error was reported
             return
         self.records_delivered += len(batch)
         self._accumulator.done(batch, batch.size)
@@ -111,7 +111,7 @@ class ProduceAnswers:
             flag.set()
 
     def fail(self, batch: ProducerBatch, error: HeadraceError, identity: ProducerIdentity | None = None) -> None:
-        """`identity` is the one that the batch was sent with, if it was sent."""
+        """`identity` is that of the batch if it was sent."""
         if batch.is_done:
             return
         if self._transactions is not None:
@@ -121,7 +121,7 @@ class ProduceAnswers:
         self._accumulator.fail(batch, error)
 
     def _warn(self, count: int, error: HeadraceError) -> None:
-        """At most once a second: an outage fails thousands of batches."""
+        """Warns at most once a second, since an outage fails thousands of batches."""
         self._unlogged += count
         now = self.loop.time()
         if now >= self._next_warning:
@@ -129,7 +129,7 @@ class ProduceAnswers:
             self._unlogged, self._next_warning = 0, now + _WARNINGS
 
     def drop_unsent(self, queue: PartitionQueue, error: HeadraceError) -> None:
-        """The transaction is aborted: what is not on its way stays here."""
+        """The transaction is aborted: batches that are not in flight are dropped."""
         for batch, identity in queue.batches.drop_unsent():
             self.fail(batch, error, identity)
 
@@ -138,7 +138,7 @@ class ProduceAnswers:
         queue.failures += 1
         self.retries += 1
         transactions = self._transactions
-        # In a transaction, a missing batch cannot be made up for by a new epoch: the transaction is aborted.
+        # In a transaction, a new epoch cannot replace a missing batch: the transaction is aborted.
         is_lost = transactions is not None and (queue.batches.is_broken or transactions.is_aborting)
         if (is_lost or sent.attempts > self._config.retries) and not sent.batch.is_done:
             queue.batches.expire(sent.batch)
@@ -149,7 +149,7 @@ class ProduceAnswers:
             self._queues.make_ready(queue)
 
     def _follow_leader(self, queue: PartitionQueue, answer: Any, endpoints: Any) -> None:
-        """KIP-951: the answer names the new leader. Otherwise the metadata does."""
+        """KIP-951: the response may name the new leader. Otherwise the metadata does."""
         hint = getattr(answer, "current_leader", None)
         if hint is not None and hint.leader_id >= 0:
             nodes = [node_at(each.node_id, each.host, each.port, each.rack) for each in endpoints]
@@ -160,7 +160,7 @@ class ProduceAnswers:
         self._client.refresh_soon()
 
     def begin_epoch(self, queue: PartitionQueue) -> None:
-        """If the broker misses a batch of this partition: those that are left get new sequence numbers."""
+        """If the broker misses a batch of this partition, the remaining ones get new sequence numbers."""
         if queue.batches.needs_epoch and self._identities.is_idempotent:
             identity = self._identities.bump(queue.batches.identity)
             if identity is not None:
@@ -168,7 +168,7 @@ class ProduceAnswers:
                 self._queues.make_ready(queue)
 
     def _split(self, queue: PartitionQueue, sent: SentBatch[ProducerBatch]) -> None:
-        """The broker refuses a batch as too large: its halves may fit."""
+        """The broker rejects a batch as too large: its parts may fit."""
         batch = sent.batch
         assert batch.encoded is not None
         records = decode(batch.encoded, topic=queue.tp.topic, partition=queue.tp.partition, position=0)
@@ -188,7 +188,7 @@ class ProduceAnswers:
             flag.set()
 
     def expire(self, now: float) -> float | None:
-        """Batches older than delivery.timeout.ms have failed. Returns when the next one will have."""
+        """Fails batches older than delivery.timeout.ms. Returns the time at which the next one expires."""
         limit = self._config.delivery_timeout_ms / 1000
         while (batch := self._accumulator.oldest()) is not None:
             if batch.created + limit > now:

@@ -1,4 +1,4 @@
-"""Checks the arguments of `send` that are not passed on as they are."""
+"""Checks and converts arguments of `send`."""
 
 from __future__ import annotations
 

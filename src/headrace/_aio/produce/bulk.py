@@ -1,4 +1,4 @@
-"""Sending many records at once: `send_all` and `send_arrow`, and what becomes of their records."""
+"""Sending many records at once: `send_all` and `send_arrow`, and the deliveries of their records."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .accumulator import Accumulator
 from .delivery import DeliveryWaiting
 from .parts import ProducerParts
 
-_CHUNK = 4 * 2**20  # bytes that are encoded at a time
+_CHUNK = 4 * 2**20  # bytes to encode at a time
 
 
 class Deliveries:
-    """What becomes of many records. Await it, or call `result()`, until all of them are delivered."""
+    """The deliveries of many records. Await it or call `result()` to wait until all of them are delivered."""
 
     def __init__(self, waiting: DeliveryWaiting) -> None:
         self._waiting = waiting
@@ -34,7 +34,7 @@ class Deliveries:
 
     def add(self, delivery: Delivery) -> None:
         batch = delivery._batch
-        if batch is not self._last:  # most records are in the batch of the one before
+        if batch is not self._last:  # most records are in the batch of the previous one
             self._batches[batch] = None
             self._last = batch
         self._count += 1
@@ -55,8 +55,8 @@ class Deliveries:
         return next((batch.error for batch in self._leaves() if batch.error is not None), None)
 
     def result(self, timeout: float | None = None) -> int:
-        """Waits until all records are delivered, and returns how many there are. Raises the first error of one that was
-        not delivered, and RequestTimeoutError after `timeout` seconds."""
+        """Waits until all records are delivered, and returns their number. Raises the error of the first record that
+        was not delivered, and RequestTimeoutError after `timeout` seconds."""
         self._waiting.wait_for(self._batches, timeout)
         return self._outcome()
 
@@ -85,9 +85,9 @@ class Deliveries:
 def send_columns(
     parts: ProducerParts, topic: str | None, data: object, deliveries: Deliveries
 ) -> Generator[tuple[str, Flag, float], None, None]:
-    """Encodes Arrow data and hands it to the sender. Yields a topic, what has to happen before more of its records can
-    be sent, and until when to wait: max.block.ms after records of the topic were sent last. Raises the timeout itself
-    if things happen, but not the right ones: metadata arrives, and the topic is still missing."""
+    """Encodes Arrow data and passes it to the sender. Yields a topic, a flag to wait for before more of its records can
+    be sent, and the deadline: max.block.ms after the last records of the topic were sent. Raises the timeout error
+    itself if the flag is set but the topic is still missing from the metadata."""
     parts.guard.check()
     if topic is not None:
         topic_of(topic, "topic")
@@ -111,7 +111,7 @@ def send_columns(
         count = accumulator.partition_count(name)
         while True:
             deadline = time.monotonic() + config.max_block_ms / 1000
-            while (flag := accumulator.make_room(2 * chunk)) is not None:  # batches that are not full come on top
+            while (flag := accumulator.make_room(2 * chunk)) is not None:  # plus batches that are not full
                 _check_deadline(accumulator, name, deadline)
                 yield name, flag, deadline
             try:

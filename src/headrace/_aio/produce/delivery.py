@@ -17,11 +17,11 @@ _MOST_UNSEEN = 100
 
 
 class DeliveryWaiting:
-    """Every batch refers to it, so that its deliveries can be waited for. It must not refer to the producer, which
-    would then live for as long as one of its deliveries.
+    """Waits for deliveries. Every batch refers to it. It must not refer to the producer, which would then live as long
+    as one of its deliveries.
 
-    `unseen` are the errors of batches of which no delivery was asked, the first ones: all are logged. The producer's
-    thread adds them, and the user's removes them; each step is atomic."""
+    `unseen` are the first errors of batches whose deliveries the user has not checked; all errors are logged. The
+    producer's thread adds them, and the user's thread removes them; each step is atomic."""
 
     def __init__(self) -> None:
         self.unseen: dict[int, HeadraceError] = {}
@@ -32,7 +32,7 @@ class DeliveryWaiting:
             self.unseen[id(error)] = error
 
     def take_unseen(self) -> list[HeadraceError]:
-        """The errors that nobody has seen yet, and that the caller will raise."""
+        """The errors that the user has not seen yet. The caller raises them."""
         errors = list(self.unseen.values())
         self.unseen.clear()
         return errors
@@ -42,8 +42,8 @@ class DeliveryWaiting:
             self.unseen.pop(id(error), None)
 
     def result(self, delivery: Delivery, timeout: float | None) -> RecordMetadata:
-        """Blocks the thread until the record is delivered. Without a timeout it ends nevertheless: after
-        delivery.timeout.ms, a delivery has failed."""
+        """Blocks the thread until the record is delivered. Without a timeout, it ends after delivery.timeout.ms, when
+        the delivery fails."""
         self.wait_for((delivery._batch,), timeout)
         return self._outcome(delivery)
 
@@ -51,13 +51,13 @@ class DeliveryWaiting:
         """Blocks the thread until these batches, and the parts of those that are split, are done."""
         deadline = math.inf if timeout is None else time.monotonic() + max(0.0, number_of("timeout", timeout))
         for flag in _pending(batches):
-            self._guard.check_fork()  # nobody delivers anything in this process
+            self._guard.check_fork()  # a forked process delivers nothing
             while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):
                 if time.monotonic() >= deadline:
                     raise RequestTimeoutError(f"not delivered within {timeout} s: the producer keeps trying")
 
     async def wait(self, delivery: Delivery) -> RecordMetadata:
-        """The same in an event loop."""
+        """Like `result`, in an event loop."""
         await self.wait_for_async((delivery._batch,))
         return self._outcome(delivery)
 
@@ -70,7 +70,7 @@ class DeliveryWaiting:
         error = delivery.error
         if error is not None:
             self.seen((error,))
-            raise error.with_traceback(None)  # without the frames of the last time
+            raise error.with_traceback(None)  # without the frames of earlier raises
         return RecordMetadata(delivery.topic, delivery.partition, delivery.offset, delivery.timestamp)
 
 

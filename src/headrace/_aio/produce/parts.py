@@ -33,7 +33,7 @@ class ProducerParts:
             PollSignal(), lambda: ProducerRuntime(config, accumulator), role="producer", unclosed=_UNCLOSED
         )
         self.guard = self.lifecycle.guard
-        # send() looks into `open` without any check. In a child process it finds nothing there, and the guard refuses.
+        # send() uses `open` without any check. In a forked child it is empty, and the guard rejects the call.
         forget_after_fork(accumulator)
 
     def attempt(
@@ -45,7 +45,7 @@ class ProducerParts:
         timestamp: int | None,
         partition: int | None,
     ) -> SendAttempt:
-        """The way of a record that does not fit into an open batch."""
+        """The slow path for a record that does not fit into an open batch."""
         self.guard.check()
         topic_of(topic, "topic")
         self.lifecycle.start()
@@ -94,7 +94,7 @@ class ProducerParts:
 
     @property
     def needs_abort(self) -> bool:
-        """Whether close() has to abort a transaction: readers would wait for it until its timeout."""
+        """Whether close() must abort a transaction, since readers would wait for its timeout."""
         runtime = self.lifecycle.runtime
         return (
             runtime is not None
@@ -111,7 +111,7 @@ class ProducerParts:
     # -- flush and the end -----------------------------------------------------------------------------------------
 
     def raise_unseen(self) -> None:
-        """Raises the error of records that were not delivered, unless their delivery was asked for already."""
+        """Raises the error of records that were not delivered, unless their deliveries were checked already."""
         errors = self.accumulator.waiting.take_unseen()
         if errors:
             raise errors[0].with_traceback(None)
@@ -156,7 +156,7 @@ class ProducerParts:
 
 
 class SendAttempt:
-    """One record that waits for metadata or memory, at most for max.block.ms."""
+    """One record that waits for metadata or memory, for at most max.block.ms."""
 
     def __init__(self, parts: ProducerParts, record: tuple[str, Any, Any, Any, int | None, int | None]) -> None:
         self._accumulator = parts.accumulator
@@ -165,7 +165,7 @@ class SendAttempt:
         self._deadline = time.monotonic() + parts.config.max_block_ms / 1000
 
     def step(self) -> Delivery | Flag:
-        """The delivery, or what to wait for before the next step."""
+        """The delivery, or a flag to wait for before the next step."""
         return self._accumulator.append(*self._record, self._since)
 
     @property

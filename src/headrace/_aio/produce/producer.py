@@ -30,9 +30,9 @@ class AsyncProducer:
     """Writes records to topics.
 
     Settings are Kafka's, dotted in a mapping or with underscores as keywords. A record is bytes or text (which is sent
-    as UTF-8). Records are collected into batches and sent in the background; the delivery that `send` returns tells
-    where a record was written. With the defaults (acks=all, enable.idempotence=true) a record is written once, and the
-    records of a partition in the order of `send`, whatever brokers and connections do.
+    as UTF-8). Records are collected into batches and sent in the background; the delivery that `send` returns has the
+    partition and offset of the record. With the defaults (acks=all, enable.idempotence=true), each record is written
+    once and in the order of `send` within its partition, even if brokers or connections fail.
 
     Any task may use a producer. Times are in seconds. Invalid arguments raise TypeError or ValueError before anything
     is done.
@@ -61,10 +61,10 @@ class AsyncProducer:
 
         The partition is the given one, or chosen by the key, or else (`partitioner`) one that changes from batch to
         batch. `timestamp` is in milliseconds since 1970, or a datetime; now, if not given. Waits up to `max.block.ms`
-        for metadata of the topic, and for room if `buffer.memory` is full.
+        for metadata of the topic, and for memory if `buffer.memory` is full.
 
         Raises RequestTimeoutError after that time, RecordTooLargeError, AuthorizationError, ConfigError if there is no
-        such partition, ClosedError. Then the record was not sent. What the brokers say comes with the delivery.
+        such partition, ClosedError. Then the record was not sent. Errors of brokers are raised by the delivery.
         """
         if headers is not None:
             headers = headers_of(headers)
@@ -128,7 +128,7 @@ class AsyncProducer:
         """Sends all batches now, and waits until every record that was sent before is delivered or has failed.
 
         Raises RequestTimeoutError after `timeout` seconds (None: all deliveries end after delivery.timeout.ms), and the
-        error of a record that was not delivered, unless its delivery was asked for already.
+        error of a record that was not delivered, unless its delivery was checked already.
         """
         seconds = optional_seconds_of(timeout)
         self._parts.guard.check()
@@ -151,9 +151,9 @@ class AsyncProducer:
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """Begins a transaction, and commits it at the end of the `async with` block; or aborts it, if the block raises
-        or the commit fails with an error that an abort mends. Consumers with isolation.level=read_committed see all of
-        its records, or none.
+        """Begins a transaction and commits it at the end of the `async with` block. Aborts it if the block raises, or
+        if the commit fails with an error after which an abort is possible. Consumers with
+        isolation.level=read_committed see all of its records, or none.
 
             async with producer.transaction():
                 await producer.send("orders", b"1 book")
@@ -182,7 +182,7 @@ class AsyncProducer:
 
     async def begin(self, *, timeout: float | None = None) -> None:
         """Begins a transaction. Needs a `transactional.id`. The first transaction of a producer fences every older
-        producer with that id, and aborts what it left open.
+        producer with that id, and aborts its open transaction.
 
         Each of `begin`, `commit` and `abort` raises RequestTimeoutError after `timeout` seconds (None: max.block.ms):
         then call the same again, because it may have succeeded. TransactionAbortableError: call abort(), then the
@@ -191,11 +191,11 @@ class AsyncProducer:
         await self._in_transaction("begin", timeout)
 
     async def commit(self, *, timeout: float | None = None) -> None:
-        """Sends what is left of the transaction, waits until it is delivered, and commits it."""
+        """Sends the remaining records of the transaction, waits until they are delivered, and commits it."""
         await self._in_transaction("commit", timeout)
 
     async def abort(self, *, timeout: float | None = None) -> None:
-        """Aborts the transaction. Records that were not sent yet are not sent any more: their deliveries fail."""
+        """Aborts the transaction. Unsent records are dropped, and their deliveries fail."""
         await self._in_transaction("abort", timeout)
 
     async def _in_transaction(self, step: str, timeout: float | None) -> None:
@@ -214,10 +214,10 @@ class AsyncProducer:
         call = self._parts.send_offsets_call(offsets, group, optional_seconds_of(timeout))
         await self._parts.lifecycle.portal.wait(call)
 
-    # -- questions, and the end --------------------------------------------------------------------------------------
+    # -- queries and close --------------------------------------------------------------------------------------
 
     async def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
-        """The partitions of a topic, from a broker. Empty if there is no such topic."""
+        """The partitions of a topic, requested from a broker. Empty if the topic does not exist."""
         parts = self._parts
         parts.guard.check()
         topic, seconds = topic_of(topic), optional_seconds_of(timeout)
@@ -225,14 +225,14 @@ class AsyncProducer:
         return await parts.lifecycle.portal.wait(lambda: parts.partitions_for_topic(topic, seconds))
 
     def metrics(self) -> dict[str, Any]:
-        """Counters since the start, and the memory that waiting records take."""
+        """Counters since the start, and the memory of buffered records."""
         return self._parts.metrics()
 
     async def close(self, *, timeout: float | None = None) -> None:
-        """Sends what is left, waits until it is delivered, for up to `timeout` seconds (None: delivery.timeout.ms), and
-        ends the producer's thread. Records that are not delivered by then have failed.
+        """Sends the remaining records, waits up to `timeout` seconds (None: delivery.timeout.ms) until they are
+        delivered, and ends the producer's thread. Records that are not delivered by then fail.
 
-        Raises the error of a record that was not delivered, unless its delivery was asked for already.
+        Raises the error of a record that was not delivered, unless its delivery was checked already.
         """
         seconds = optional_seconds_of(timeout)
         parts, lifecycle = self._parts, self._parts.lifecycle

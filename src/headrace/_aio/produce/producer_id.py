@@ -1,7 +1,7 @@
 """The producer id and epoch of a producer without transactions: InitProducerId, from any broker.
 
 Without idempotence there is none, and batches are sent with -1. With it, the client raises the epoch itself when a
-partition needs a new one, and asks for another id only when the epochs are used up.
+partition needs a new one, and requests another id only when the epochs are used up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LAST_STABLE = 5  # version 6 is for two-phase commit
 
 class ProducerIdSource:
     """Belongs to the producer's loop. `on_change` is called after a new id has arrived, `on_failure` when the brokers
-    refuse one for a reason that a retry does not help."""
+    reject the request with a fatal error."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class ProducerIdSource:
         self._task: asyncio.Task[None] | None = None
 
     def request(self) -> None:
-        """Asks for an id, if nobody does so already."""
+        """Requests an id unless a request is in flight."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._init(), name="InitProducerId")
 
     def bump(self, used: ProducerIdentity | None) -> ProducerIdentity | None:
-        """An identity that a partition which has used `used` has not used before. None: it will arrive."""
+        """An identity that is newer than `used` for a partition. None if it must be requested first."""
         current = self.current
         if current is None or used is None or current != used:
             return current

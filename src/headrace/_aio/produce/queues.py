@@ -1,6 +1,6 @@
 """The batches that wait for each partition, and the partitions that wait for each broker.
 
-Everything here belongs to the producer's event loop, except for the two questions that other threads may ask.
+Everything here belongs to the producer's event loop, except for the queries that other threads may call.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ Taken = list[tuple[PartitionQueue, SentBatch[ProducerBatch]]]
 
 @dataclasses.dataclass(eq=False, slots=True)
 class BrokerQueue:
-    """What waits for one broker. `ready` are the partitions that may have a batch to send."""
+    """The partitions that wait for one broker. Those in `ready` may have a batch to send."""
 
     node: int
     ready: dict[TopicPartition, PartitionQueue] = dataclasses.field(default_factory=dict)
-    # Batches that did not fit into the last request, and are the first of the next one.
+    # Batches that did not fit into the last request and come first in the next one.
     carried: Taken = dataclasses.field(default_factory=list)
     connection: Connection | None = None
     connecting: asyncio.Task[None] | None = None
     in_flight: int = 0
-    blocked_since: float | None = None  # it has batches to send, and takes none
+    blocked_since: float | None = None  # since when it has batches to send but accepts none
 
 
 class Queues:
@@ -84,7 +84,7 @@ class Queues:
         broker.ready[queue.tp] = queue
 
     def put_back_carried(self, broker: BrokerQueue) -> None:
-        """The connection is lost: these batches go to the leaders of their partitions, which may be others now."""
+        """The connection is lost: these batches go to the current leaders of their partitions."""
         carried, broker.carried = broker.carried, []
         for queue, sent in carried:
             queue.batches.put_back(sent)
@@ -101,7 +101,7 @@ class Queues:
             self.make_ready(queue)
 
     def drop_all(self) -> list[ProducerBatch]:
-        """All batches, which have failed."""
+        """Removes and returns all batches, which have failed."""
         self._leaderless.clear()
         for broker in self.brokers.values():
             broker.ready.clear()
@@ -111,11 +111,11 @@ class Queues:
     # -- from any thread: the numbers may be a moment old ----------------------------------------------------------
 
     def lengths(self, topic: str) -> Mapping[int, int]:
-        """How many batches of each partition of a topic are not done."""
+        """The number of batches that are not done, for each partition of a topic."""
         return {number: len(queue.batches) for number, queue in list(self._topics.get(topic, {}).items())}
 
     def unavailable(self, topic: str, since: float) -> set[int]:
-        """The partitions of a topic whose leader has taken none of the waiting batches since then."""
+        """The partitions of a topic whose leader has accepted no waiting batch since then."""
         return {
             tp.partition
             for broker in list(self.brokers.values())
@@ -125,6 +125,6 @@ class Queues:
         }
 
     def pending(self, topic: str, partition: int) -> int:
-        """How many batches of a partition wait to be sent for the first time."""
+        """The number of batches of a partition that were never sent."""
         queue = self._topics.get(topic, {}).get(partition)
         return 0 if queue is None else queue.batches.pending

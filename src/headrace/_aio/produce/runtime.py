@@ -36,7 +36,7 @@ class ProducerRuntime:
         self.loop.call_soon(self.sender.metadata_changed)
 
     def _on_trouble(self, error: HeadraceError | None) -> None:
-        """No broker accepts requests, and a retry does not help; None: they do again."""
+        """No broker accepts requests, and retries do not help. None: brokers accept requests again."""
         self._accumulator.obstacle = error
         if error is not None:
             self._accumulator.release_waiters(metadata=True)
@@ -44,7 +44,7 @@ class ProducerRuntime:
                 self.sender.fail_all(error)
 
     def _crashed(self, error: BaseException) -> None:
-        """A bug of this library. The records that are not delivered have failed, and no more are accepted."""
+        """A bug of this library. Undelivered records fail, and no more are accepted."""
         crash = HeadraceError(f"a background task of this producer crashed: {error!r}")
         crash.__cause__ = error
         self.sender.close()
@@ -53,7 +53,7 @@ class ProducerRuntime:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """Without waiting. The end of the loop cancels the tasks."""
+        """Ends without waiting. The end of the loop cancels the tasks."""
         self.sender.close()
         self.client.disconnect()
         self._accumulator.fail_all(ClosedError("this producer was closed before the record was delivered"))

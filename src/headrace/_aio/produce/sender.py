@@ -1,11 +1,11 @@
-"""Sends batches to the leaders of their partitions, and tells the batches what became of them.
+"""Sends batches to the leaders of their partitions, and handles the responses.
 
-    accumulator -> the queue of a partition -> a request to its leader -> the answer: done, sent again, split, failed
+    accumulator -> the queue of a partition -> a request to its leader -> the response: done, retried, split, failed
 
-- A request has at most one batch of each partition, and up to max.in.flight.requests.per.connection requests are on
-  their way to each broker. `PartitionBatches` decides what may be sent next, so that order survives retries.
-- Nothing here waits: `pump` does what can be done now. It is called when there are new batches, when a broker has
-  answered or is connected, when the metadata has changed, and by a timer for linger.ms, backoffs and expired batches.
+- A request has at most one batch of each partition, and up to max.in.flight.requests.per.connection requests are in
+  flight to each broker. `PartitionBatches` decides what may be sent next, so that retries keep the order.
+- Nothing here waits: `pump` does what can be done now. It is called for new batches, responses, new connections and new
+  metadata, and by a timer for linger.ms, backoffs and expired batches.
 
 Everything runs on the producer's event loop.
 """
@@ -42,7 +42,7 @@ S = TypeVar("S", bound="Sender")
 
 
 def _guarded(step: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
-    """For what the loop calls: if it raises, the producer fails instead of hanging."""
+    """For callbacks of the loop: if one raises, the producer fails instead of hanging."""
 
     @functools.wraps(step)
     def run(self: S, /, *args: P.args, **keywords: P.kwargs) -> None:
@@ -55,14 +55,14 @@ def _guarded(step: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S,
     return run
 
 
-_SOON = 0.001  # seconds until a connection with unsent bytes is looked at again
-_TOPICS_AGE = 10.0  # seconds between two looks for topics that are not written to any more
-_MOST_UNSENT = 2**20  # bytes that wait in a socket's buffer, with acks=0
+_SOON = 0.001  # seconds until a connection with unsent bytes is checked again
+_TOPICS_AGE = 10.0  # seconds between two searches for topics that are no longer written
+_MOST_UNSENT = 2**20  # bytes in a socket's buffer, with acks=0
 
 
 class Sender:
-    """`watch` gets the tasks that must not end by themselves. `on_crash` is called with what `pump` and its like raise,
-    which is a bug of ours."""
+    """`watch` gets the tasks that must not end by themselves. `on_crash` gets exceptions of `pump` and other callbacks,
+    which are bugs."""
 
     def __init__(
         self,
@@ -107,9 +107,9 @@ class Sender:
             return
         try:
             self._is_woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing to send any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is sent any more
                 self.loop.call_soon_threadsafe(self._woken)
-        except BaseException:  # Ctrl-C: perhaps nobody was woken
+        except BaseException:  # Ctrl-C: the sender may not have been woken
             self._is_woken = False
             raise
 
@@ -141,7 +141,7 @@ class Sender:
         if is_awaited or now > self._topics_checked + _TOPICS_AGE:
             self._topics_checked = now
             self._client.want_topics(self._accumulator.topics(now))
-            if is_awaited:  # perhaps for partitions that a known topic has got
+            if is_awaited:  # perhaps for new partitions of a known topic
                 self._client.refresh_soon()
         if (when := self.answers.expire(now)) is not None:
             self._pump_at(when)
@@ -216,17 +216,17 @@ class Sender:
             self._send(broker, connection, taken)
 
     def _take(self, broker: BrokerQueue, identity: ProducerIdentity) -> Taken:
-        """The batches of the next request: one of each partition, and not more than max.request.size."""
-        taken = [pair for pair in broker.carried if not pair[1].batch.is_done]  # without those that have expired
+        """The batches of the next request: at most one of each partition, and at most max.request.size bytes."""
+        taken = [pair for pair in broker.carried if not pair[1].batch.is_done]  # without expired batches
         broker.carried = []
         size = sum(_size(sent.batch) for _, sent in taken)
         now = self.loop.time()
         carried = {queue.tp for queue, _ in taken}
         for queue in list(broker.ready.values()):
-            if not len(queue.batches):  # dropped with its transaction: the next one may have nothing of this partition
+            if not len(queue.batches):  # dropped with its transaction: the next transaction may not have this partition
                 del broker.ready[queue.tp]
                 continue
-            if queue.tp in carried:  # its next batch is for another request
+            if queue.tp in carried:  # its next batch goes into another request
                 continue
             if queue.not_before > now:
                 self._pump_at(queue.not_before)
@@ -237,7 +237,7 @@ class Sender:
             sent = queue.batches.take_next(identity)
             if sent is None:
                 continue
-            broker.ready[queue.tp] = queue  # behind the others: there may be more of it for the next request
+            broker.ready[queue.tp] = queue  # after the others: it may have more batches for the next request
             self._encode(sent)
             size += _size(sent.batch)
             if taken and size > self._config.max_request_size:
@@ -299,7 +299,7 @@ class Sender:
         try:
             broker.connection = await self._client.connection(broker.node)
         except HeadraceError as error:
-            if error is self._client.connections.refusal:  # all brokers refuse this client, now and later
+            if error is self._client.connections.refusal:  # all brokers reject this client, and retries do not help
                 self.fail_all(error)
                 return
             for queue in broker.ready.values():
@@ -328,13 +328,13 @@ class Sender:
         self._accumulator.release_waiters()
         if self.transactions is not None:
             self.transactions.wake()
-        if are_done:  # the rest of `pump` would find nothing new
+        if are_done:  # the rest of `pump` has nothing to do
             self._send_to_all()
         else:
             self.pump()
 
     def _tell_batches(self, taken: Taken, names: Mapping[Any, str], body: Any) -> bool:
-        """Returns whether all of them are done."""
+        """Handles the response for each batch. Returns whether all are done."""
         found = {
             (getattr(topic, "name", None) or names.get(topic.topic_id), each.index): each
             for topic in body.responses
@@ -356,7 +356,7 @@ class Sender:
 
     @_guarded
     def _abort_unsent(self, error: HeadraceError) -> None:
-        """The transaction is aborted, or there will be none any more: nothing of it is sent from here on."""
+        """The transaction is aborted, or transactions are no longer possible: drops all unsent batches."""
         self._take_closed(self.loop.time())
         for broker in self.queues.brokers.values():
             carried, broker.carried = broker.carried, []
@@ -367,7 +367,7 @@ class Sender:
         self._accumulator.release_waiters()
 
     def fail_all(self, error: HeadraceError) -> None:
-        """No broker accepts anything from this producer. Records that are sent later try again."""
+        """No broker accepts requests of this producer: all batches fail. Later records try again."""
         for batch in self.queues.drop_all():
             self.answers.fail(batch, error)
         for queue in self.queues:
@@ -388,4 +388,4 @@ def _size(batch: ProducerBatch) -> int:
     return batch.size if batch.encoded is None else len(batch.encoded)
 
 
-_LAST_BY_NAME = 12  # the last version of Produce that has names of topics, and not ids
+_LAST_BY_NAME = 12  # the last version of Produce with topic names instead of ids

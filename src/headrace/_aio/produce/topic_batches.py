@@ -1,4 +1,4 @@
-"""The open batches of one topic, and where its records without a key go. The lock of the accumulator guards it."""
+"""The open batches of one topic, and its partitions for records without a key. Guarded by the accumulator's lock."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..._machines.produce.partitioner import StickyPartitioner
 from ..._record_batch import OpenBatches, ProducerBatch
 from ...config.producer import ProducerConfig
 
-_QUEUES_AGE = 0.05  # seconds after which the lengths of the queues are looked at again
+_QUEUES_AGE = 0.05  # seconds between two checks of the queue lengths
 
 
 class TopicBatches:
-    """`queue_lengths` returns how many batches wait for each partition of a topic, `unavailable` the partitions whose
-    leader has taken none since a moment."""
+    """`queue_lengths` returns the number of waiting batches for each partition of a topic, `unavailable` the partitions
+    whose leader has accepted none for a while."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class TopicBatches:
             config.batch_size, random.random, is_adaptive=config.partitioner_adaptive_partitioning_enable
         )
         self._with_leader: list[int] = []
-        self._available: list[int] = []  # the same, without those whose leader takes nothing
+        self._available: list[int] = []  # the same, without those whose leader accepts nothing
         self._queues_seen = 0.0
 
     def follow(self, topic: Topic, cluster: Cluster) -> None:
@@ -63,10 +63,10 @@ class TopicBatches:
         return drawn
 
     def closed(self, batch: ProducerBatch, *, is_full: bool) -> None:
-        """The batch takes no more records. If it was the one for records without a key, another may follow it."""
+        """The batch takes no more records. If it was that of the sticky partition, another partition may follow."""
         if batch.partition == self.open.sticky:
             self._follow_queues()
-            # A full batch counts as batch.size: the record that did not fit is not in it.
+            # A full batch counts as batch.size, since it does not have the record that did not fit.
             self._appended(max(batch.size, self._config.batch_size) if is_full else batch.size, is_full=is_full)
             self.draw()
 

@@ -1,8 +1,8 @@
-"""Transactions that other processes have left open: finds them, describes them, and ends them.
+"""Finds, describes and ends transactions that other processes have left open.
 
-Every request goes to the coordinator of its transactional id, and is retried as `transaction_errors.py` says, until it
-is answered or its time is up. EndTxn can be repeated: see `_machines/produce/open_transaction.py`. An InitProducerId
-whose answer was lost is sent again, and then fences the identity of the lost answer, which nobody knows.
+Every request goes to the coordinator of its transactional id, and is retried according to `transaction_errors.py` until
+it succeeds or times out. EndTxn can be repeated: see `_machines/produce/open_transaction.py`. An InitProducerId without
+a response is sent again and then fences the identity of the lost response, which no one uses.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _APIS = {
 
 
 class TransactionAdmin:
-    """Belongs to the loop of its client. `timeout` is that of each call, in seconds."""
+    """Belongs to the loop of its client. `timeout` is the timeout of each call in seconds."""
 
     def __init__(self, client: Client[ProducerConfig], timeout: float) -> None:
         self._client = client
@@ -95,7 +95,7 @@ class TransactionAdmin:
         return ProducerIdentity(body.producer_id, body.producer_epoch)
 
     async def _send(self, request: TransactionRequest, transactional_id: str) -> Any:
-        """The answer without an error."""
+        """The successful response."""
         coordinator = (
             self._coordinator(transactional_id)
             if request.group is None
@@ -142,8 +142,9 @@ class TransactionAdmin:
     async def end_all(
         self, transactions: Iterable[OpenTransaction], *, commits: bool
     ) -> dict[OpenTransaction, KafkaError | None]:
-        """Ends all of them. The error is None, or says that a transaction is not open (`NOT_OPEN`). Raises any other
-        error after all of them were tried."""
+        """Ends all of them. The error is None, or one of `NOT_OPEN` if a transaction is not open. Raises any other
+        error after all of them were tried.
+        """
 
         async def end(transaction: OpenTransaction) -> KafkaError | None:
             try:
@@ -157,7 +158,7 @@ class TransactionAdmin:
         return await self._for_each(list(transactions), end)
 
     async def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """Those that exist."""
+        """The descriptions of those ids that exist."""
         found = await self._for_each(list(transactional_ids), self._describe)
         return {name: description for name, description in found.items() if description is not None}
 
@@ -188,7 +189,7 @@ class TransactionAdmin:
         return await self._until_answered(doing, coordinator, attempt)
 
     async def list_open(self, pattern: str) -> list[str]:
-        """The transactional ids with an open transaction that match a regular expression, of all brokers."""
+        """The transactional ids with an open transaction that match a regular expression, from all brokers."""
 
         async def attempt() -> list[str]:
             await self._client.fetch_metadata(())

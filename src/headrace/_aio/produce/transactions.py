@@ -1,7 +1,7 @@
-"""Transactions: sends the requests that `TransactionManager` asks for, and lets the user's calls wait for their end.
+"""Transactions: sends the requests of `TransactionManager`, and lets the user's calls wait for their end.
 
 The machine belongs to the producer's event loop. The user's calls are coroutines there. One task sends one request at a
-time; `wake` makes it look again, after a call, an answer to a batch, and whatever else may let the machine go on.
+time; `wake` makes it check again, after a call, a response to a batch, and every other event that may matter.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _FEATURE = "transaction.version"
 
 
 class Transactions:
-    """`on_change` is called when batches may be sent that could not be sent before, `on_abort` when those that were not
-    sent yet have to be given up, with the reason."""
+    """`on_change` is called when more batches may be sent, `on_abort` when unsent batches must be dropped, with the
+    reason."""
 
     def __init__(
         self,
@@ -110,8 +110,9 @@ class Transactions:
         machine.check_open()
 
     async def hand_over(self) -> OpenTransaction | None:
-        """Leaves the transaction open for another process to end. None if nothing was sent. All records must be
-        delivered."""
+        """Leaves the transaction open, so that another process can end it. None if nothing was sent. All records must
+        be delivered.
+        """
         if self._accumulator.count_incomplete():
             raise StateError("cannot hand over the transaction before its records are delivered. Call flush()")
         identity = self.machine.hand_over()
@@ -119,7 +120,7 @@ class Transactions:
         return None if identity is None else OpenTransaction(self.transactional_id, *identity)
 
     def _refusal(self) -> HeadraceError:
-        """Why records are not accepted now."""
+        """The error for records that are sent now."""
         try:
             self.machine.check_open()
         except HeadraceError as error:
@@ -151,10 +152,10 @@ class Transactions:
         return self.machine.identity
 
     def request(self) -> None:
-        """Nothing to do: `begin` asks for an identity, and before it no records are accepted."""
+        """Does nothing: `begin` requests an identity, and no records are accepted before it."""
 
     def bump(self, used: ProducerIdentity | None) -> ProducerIdentity | None:
-        """A partition that misses a batch has to wait for the next identity, after the abort."""
+        """A partition with a missing batch must wait for the next identity, after the abort."""
         return None if self.machine.identity == used else self.machine.identity
 
     @property
@@ -172,7 +173,7 @@ class Transactions:
         return True
 
     def batch_failed(self, identity: ProducerIdentity | None, error: HeadraceError) -> None:
-        """A batch of the transaction is given up."""
+        """A batch of the transaction has failed."""
         self.machine.batch_failed(identity, error)
         self._after_error()
         self.wake()
@@ -250,7 +251,7 @@ class Transactions:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     async def abort_open(self, timeout: float) -> None:
-        """Aborts an open transaction: readers would wait for it until its timeout."""
+        """Aborts an open transaction, since readers would wait for its timeout."""
         if self.machine.needs_abort:
             with contextlib.suppress(HeadraceError):
                 await self.abort(timeout)

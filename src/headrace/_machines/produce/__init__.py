@@ -1,2 +1,1 @@
-"""Producing: which partition a record goes to, batches that are appended once and in order (idempotence), and
-transactions."""
+"""Producing: partitioners, batches that are appended once and in order (idempotence), and transactions."""

@@ -1,14 +1,14 @@
-"""Idempotence: the batches of one partition, their sequence numbers, and what to do after each answer.
+"""Idempotence: the batches of one partition, their sequence numbers, and the reaction to each response.
 
-    pending     -> on the wire   `take_next`: the batch gets the next sequence numbers, and keeps them
-    on the wire -> done          the broker has appended it, now or before (it recognizes the last five batches)
-    on the wire -> to retry      a retriable error, or no answer: it may have been appended, so it is sent again with
+    pending     -> in flight     `take_next`: the batch gets the next sequence numbers, and keeps them
+    in flight   -> done          the broker has appended it, now or before (it recognizes the last five batches)
+    in flight   -> to retry      a retriable error, or no response: it may have been appended, so it is sent again with
                                  the same sequence numbers
-    on the wire -> failed        an error that a retry does not help: nothing was appended
-    on the wire -> split         it is too large for the broker: its parts share its sequence numbers
-    any         -> expired       delivery.timeout.ms has passed: the user is told, whatever becomes of it
+    in flight   -> failed        an error that is not retriable: nothing was appended
+    in flight   -> split         it is too large for the broker: its parts share its sequence numbers
+    any         -> expired       delivery.timeout.ms has passed: the delivery fails, even if the batch is appended later
 
-The answer to a batch (the error codes of Produce):
+The response for a batch (the error codes of Produce):
 
     NONE, DUPLICATE_SEQUENCE_NUMBER               done
     OUT_OF_ORDER_SEQUENCE_NUMBER, batches before  to retry: it is out of order because they have not been appended yet
@@ -26,11 +26,11 @@ Order and uniqueness hold by these rules:
   so it would append the second batch after an error of the first.
 - At most five batches have sequence numbers and are not done: the broker remembers no more.
 - While one of them is to be retried, only the lowest one is sent, and nothing new.
-- A new epoch begins when no batch is on the wire. All batches that are not done get new sequence numbers, from 0 on.
-  That is safe: the lowest one was not appended, so none behind it was.
-- A batch that failed or expired leaves a gap, unless one of its attempts was appended. The next batch finds that out:
-  it is done, or out of order. So sequence numbers are never used again, except those of the last batch if the broker
-  has refused its only attempt: it was certainly not appended.
+- A new epoch begins when no batch is in flight. All batches that are not done get new sequence numbers, from 0 on.
+  That is safe: the lowest one was not appended, so none after it was.
+- A batch that failed or expired leaves a gap, unless one of its attempts was appended. The next batch shows which: it
+  is done, or out of order. So sequence numbers are never reused, except those of the last batch if the broker has
+  rejected its only attempt: it was certainly not appended.
 
 Nothing here waits, sends or reads a clock. The owner locks.
 """
@@ -93,7 +93,7 @@ class PartitionBatches(Generic[B]):
         self._sent: list[SentBatch[B]] = []  # neither done nor failed, in order
         self._identity: ProducerIdentity | None = None
         self._next = 0
-        self._is_broken = False  # the broker misses a batch: only a new epoch helps
+        self._is_broken = False  # the broker misses a batch: a new epoch is needed
         self._known_id = -1  # the producer id that the partition's broker knows
 
     def __len__(self) -> int:
@@ -110,16 +110,16 @@ class PartitionBatches(Generic[B]):
 
     @property
     def identity(self) -> ProducerIdentity | None:
-        """Of the last batch that was sent."""
+        """The identity of the last batch that was sent."""
         return self._identity
 
     @property
     def needs_epoch(self) -> bool:
-        """Whether a new epoch has to begin, and can: no batch is on the wire."""
+        """Whether a new epoch must begin, and can: no batch is in flight."""
         return self._is_broken and not any(each.is_on_wire for each in self._sent)
 
     def begin_epoch(self, identity: ProducerIdentity) -> None:
-        """`identity` has never been used for this partition."""
+        """`identity` must be new for this partition."""
         assert not any(each.is_on_wire for each in self._sent)
         self._identity, self._next = identity, 0
         self._is_broken = False
@@ -127,8 +127,9 @@ class PartitionBatches(Generic[B]):
             each.identity, each.sequence = identity, self._reserve(each.batch)
 
     def take_next(self, identity: ProducerIdentity) -> SentBatch[B] | None:
-        """The batch to send now, or None. `identity` is the producer's current one: this partition follows it when all
-        its batches of the one before are done."""
+        """The batch to send now, or None. `identity` is the producer's current one. This partition adopts it when all
+        its batches with the previous one are done.
+        """
         if self._is_broken:
             return None
         if any(not each.is_on_wire for each in self._sent):
@@ -152,8 +153,9 @@ class PartitionBatches(Generic[B]):
         return sent
 
     def answered(self, sent: SentBatch[B], code: int) -> BatchOutcome:
-        """The broker's answer to a batch. After SPLIT the owner calls `split`. A batch that has expired meanwhile is
-        FAILED, or DONE if the broker has it."""
+        """Handles the broker's response to a batch. After SPLIT the owner calls `split`. A batch that has expired
+        meanwhile is FAILED, or DONE if the broker has it.
+        """
         sent.is_on_wire = False
         is_ours = sent in self._sent
         if code in _DONE:
@@ -180,16 +182,16 @@ class PartitionBatches(Generic[B]):
         return BatchOutcome.FAILED
 
     def unanswered(self, sent: SentBatch[B]) -> None:
-        """No answer will come: the connection was lost, or the request timed out."""
+        """There will be no response: the connection was lost, or the request timed out."""
         sent.is_on_wire = False
 
     def put_back(self, sent: SentBatch[B]) -> None:
-        """A batch that was taken, and not sent."""
+        """Puts back a batch that was taken but not sent."""
         sent.is_on_wire = False
         sent.attempts -= 1
 
     def split(self, sent: SentBatch[B], parts: Sequence[B]) -> None:
-        """They have the records of a batch that was answered with SPLIT, which was not appended."""
+        """Replaces a batch with the outcome SPLIT, which was not appended, by parts with its records."""
         assert sum(map(len, parts)) == len(sent.batch)
         sequence, replaced = sent.sequence, []
         for part in parts:
@@ -199,8 +201,7 @@ class PartitionBatches(Generic[B]):
         self._sent[at : at + 1] = replaced
 
     def expire(self, batch: B) -> ProducerIdentity | None:
-        """The user is told that the delivery of this batch has timed out. Returns the identity that it was sent with,
-        if it was sent."""
+        """The delivery of this batch has timed out. Returns the identity that it was sent with, if it was sent."""
         for sent in self._sent:
             if sent.batch is batch:
                 self._sent.remove(sent)
@@ -210,12 +211,13 @@ class PartitionBatches(Generic[B]):
 
     @property
     def is_broken(self) -> bool:
-        """Whether only a new epoch helps: the broker misses a batch."""
+        """Whether a new epoch is needed: the broker misses a batch."""
         return self._is_broken
 
     def drop_unsent(self) -> list[tuple[B, ProducerIdentity | None]]:
-        """The batches that are not on the wire, because their transaction is aborted. With the identity that they were
-        sent with, if they were. They may have been appended, so sequence numbers need a new epoch."""
+        """Removes the batches that are not in flight, because their transaction is aborted. Returns each with the
+        identity that it was sent with, if any. They may have been appended, so sequence numbers need a new epoch.
+        """
         dropped = [(each.batch, each.identity) for each in self._sent if not each.is_on_wire]
         self._is_broken |= bool(dropped)
         never_sent = [(batch, None) for batch in self._pending]
@@ -224,7 +226,9 @@ class PartitionBatches(Generic[B]):
         return [*dropped, *never_sent]
 
     def drop_all(self) -> list[B]:
-        """All batches, which have failed. Those on the wire may be appended nevertheless, so a new epoch is needed."""
+        """Removes all batches, which have failed. Those in flight may be appended nevertheless, so a new epoch is
+        needed.
+        """
         dropped = [*(each.batch for each in self._sent), *self._pending]
         self._is_broken |= any(each.identity.producer_id >= 0 for each in self._sent)
         self._sent.clear()

@@ -1,14 +1,14 @@
-"""Transactions that one process leaves open, and another one ends. They need transaction.version 2 (EndTxn 5).
+"""Transactions that one process leaves open and another one ends. They need transaction.version 2 (EndTxn 5).
 
-Whoever knows the transactional id, the producer id and the epoch can end a transaction. EndTxn can be repeated: with
-the same result, it is answered by NONE until the transactional id is used again. The answers to EndTxn(commit):
+Any client that knows the transactional id, the producer id and the epoch can end a transaction. EndTxn can be repeated:
+with the same result, the response is NONE until the transactional id is used again. The responses to EndTxn(commit):
 
     NONE                        it is committed, now or by an earlier EndTxn
-    INVALID_TXN_STATE           it was aborted: it exceeded its timeout, or somebody aborted it
+    INVALID_TXN_STATE           it was aborted: it exceeded its timeout, or another client aborted it
     PRODUCER_FENCED             the transactional id was used again after it had ended
     INVALID_PRODUCER_ID_MAPPING the transactional id has expired after it had ended
 
-The three errors mean for EndTxn(abort): it is not open any more, and it may have been committed.
+For EndTxn(abort), the three errors mean that the transaction is not open any more and may have been committed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ NOT_OPEN = {
     ErrorCode.invalid_producer_epoch,
     ErrorCode.invalid_producer_id_mapping,
 }
-"""Errors of EndTxn that say that there is no such open transaction."""
+"""Errors of EndTxn that mean that there is no such open transaction."""
 
 _OPEN = "Ongoing"
 
 
 class OpenTransaction(NamedTuple):
-    """What is needed to end it."""
+    """An open transaction, with everything that is needed to end it."""
 
     transactional_id: str
     producer_id: int
@@ -39,7 +39,7 @@ class OpenTransaction(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """What its coordinator knows of a transactional id. Times are in milliseconds, and by the coordinator's clock."""
+    """The coordinator's state of a transactional id. Times are in milliseconds of the coordinator's clock."""
 
     state: str
     producer_id: int
@@ -52,5 +52,5 @@ class TransactionDescription:
         return self.state == _OPEN
 
     def has_open(self, transaction: OpenTransaction) -> bool:
-        """Whether this very transaction is open, and not an earlier or later one of the same transactional id."""
+        """Whether exactly this transaction is open, not an earlier or later one of the same transactional id."""
         return self.is_open and (self.producer_id, self.epoch) == transaction[1:]

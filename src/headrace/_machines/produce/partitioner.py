@@ -1,14 +1,14 @@
-"""Which partition a record goes to, as in Java's producer (KIP-480, KIP-794).
+"""The choice of a record's partition, as in Java's producer (KIP-480, KIP-794).
 
     the user names a partition     that one
     the record has a key           hash(key) modulo the number of all partitions, with or without a leader. An empty key
                                    is a key
     the record has no key          the sticky partition of its topic
 
-- The sticky partition stays until `batch_size` bytes were appended to it. Then it is drawn anew, among the partitions
-  that have a leader. A switch waits for the end of the current batch, so that batches are full, but no longer than for
-  twice `batch_size` bytes.
-- Adaptive: a partition with a longer queue of batches is drawn less often. Its broker is slow, or has much to do.
+- The sticky partition stays until `batch_size` bytes were appended to it. Then another one is drawn from the partitions
+  that have a leader. A switch waits for the end of the current batch, so that batches are full, but at most for twice
+  `batch_size` bytes.
+- Adaptive: a partition with a longer queue of batches is drawn less often, since its broker is slow or busy.
 
 | partitioner         | a key                     | no key |
 |---------------------|---------------------------|--------|
@@ -35,14 +35,14 @@ class KeyPartitioner:
         self._ignores_empty = ignores_empty
 
     def partition(self, key: bytes | None, count: int) -> int | None:
-        """None if the key says nothing: the record goes to the sticky partition."""
+        """The partition of the key. None if the record goes to the sticky partition."""
         if key is None or (self._ignores_empty and not key):
             return None
         return self._hash(key) % count
 
 
 class StickyPartitioner:
-    """Of one topic, for records without a key. `dice` returns a random number from 0 to below 1."""
+    """The sticky partition of one topic, for records without a key. `dice` returns a random number in [0, 1)."""
 
     def __init__(self, batch_size: int, dice: Callable[[], float], *, is_adaptive: bool = True) -> None:
         self._batch_size = max(1, batch_size)
@@ -51,7 +51,7 @@ class StickyPartitioner:
         self._partition: int | None = None
         self._appended = 0  # bytes, since the last switch
         self._partitions: list[int] = []  # to draw from ...
-        self._weights: list[int] = []  # ... and their weights, added up; empty: all alike
+        self._weights: list[int] = []  # ... and their cumulative weights; empty: all equal
 
     def partition(self, available: Sequence[int], count: int) -> int:
         """The sticky partition. `available` are the partitions with a leader, `count` is the number of all."""
@@ -68,8 +68,9 @@ class StickyPartitioner:
             self._draw(available, count)
 
     def queues_changed(self, queue_lengths: Mapping[int, int], available: Sequence[int]) -> None:
-        """`queue_lengths`: how many batches wait for each partition that had any. Partitions count only once all of
-        the topic's partitions are known by that: until then the draw is uniform."""
+        """`queue_lengths` has the number of waiting batches of each partition that had any. It is used only once it has
+        all partitions of the topic: until then the draw is uniform.
+        """
         self._partitions, self._weights = [], []
         partitions = [each for each in available if each in queue_lengths]
         if not self._is_adaptive or len(partitions) < 2 or len(partitions) < len(available):

@@ -1,12 +1,12 @@
-"""Transactions of one producer (KIP-98, KIP-890): which call is allowed, and which request is sent next.
+"""Transactions of one producer (KIP-98, KIP-890): the allowed calls, and the next request.
 
     state            what happens                                    next
     UNINITIALIZED    nothing                                         init: INITIALIZING
-    INITIALIZING     InitProducerId is sent, or waits                answer: READY
+    INITIALIZING     InitProducerId is sent, or waits                response: READY
     READY            no transaction                                  begin: IN_TRANSACTION
     IN_TRANSACTION   partitions and offsets are added                commit: COMMITTING; abort: ABORTING
-    COMMITTING       the rest is sent, then EndTxn(commit)           answer: READY
-    ABORTING         answers are awaited, then EndTxn(abort)         answer: READY, or INITIALIZING for a new epoch
+    COMMITTING       the rest is sent, then EndTxn(commit)           response: READY
+    ABORTING         responses are awaited, then EndTxn(abort)       response: READY, or INITIALIZING for a new epoch
     ABORTABLE_ERROR  nothing is sent                                 abort: ABORTING (no identity yet: init, too)
     FATAL_ERROR      nothing is sent                                 close
 
@@ -24,17 +24,17 @@ StateError. `init`, `commit` and `abort` are pending until `end_call`. If the us
 the same call is allowed: it joins the pending one and gets its result.
 
 - One request is in flight at a time. `take_request` returns the next one. The order: a new epoch, partitions, offsets,
-  EndTxn. A request that is retried is made anew, so it may have more partitions; an EndTxn never changes.
-- transaction.version is given to `begin` and holds for that transaction. With 2, EndTxn brings the next identity. With
-  1, the identity stays. Its epoch is raised by InitProducerId after an abort that followed an error, because a late
-  batch could otherwise get into the next transaction; and before the first transaction with version 2.
-- EndTxn waits until all batches are answered or given up. It is not sent if the coordinator has no transaction: a
-  commit would be an error, and with version 1 an abort as well. So with version 1, a request that adds something and
-  was not answered is repeated before the abort: its answer tells whether there is a transaction. If it is refused,
-  InitProducerId takes the place of EndTxn: it aborts the transaction, if there is one.
-- EndTxn is repeated until it is answered. Only the coordinator knows whether the first one has arrived.
-- With version 2, PRODUCER_FENCED as the answer to EndTxn(abort) does not prove a newer producer. The coordinator also
-  answers so while it completes the previous transaction, if nothing of this one has arrived. InitProducerId tells.
+  EndTxn. A retried request is created again, so it may have more partitions; an EndTxn never changes.
+- transaction.version is passed to `begin` and holds for that transaction. With 2, the response to EndTxn has the next
+  identity. With 1, the identity stays. InitProducerId raises its epoch after an abort that followed an error, because a
+  late batch could otherwise get into the next transaction; and before the first transaction with version 2.
+- EndTxn waits until all batches have a response or are given up. It is not sent if the coordinator has no transaction:
+  a commit would be an error, and with version 1 an abort as well. So with version 1, a request that adds partitions or
+  offsets and got no response is repeated before the abort: its response shows whether there is a transaction. If it is
+  rejected, InitProducerId replaces EndTxn: it aborts the transaction, if there is one.
+- EndTxn is repeated until there is a response. Only the coordinator knows whether the first one has arrived.
+- With version 2, PRODUCER_FENCED as the response to EndTxn(abort) does not prove a newer producer. The coordinator also
+  sends it while it completes the previous transaction, if no request of this one has arrived. InitProducerId decides.
 - Errors: `transaction_errors.py`. The first error that aborts the transaction is kept.
 
 Nothing here waits, sends or reads a clock. The owner locks.
@@ -101,7 +101,7 @@ class NextStep(enum.Enum):
 
 
 class PendingCall(enum.Enum):
-    """The user's call that has not returned yet."""
+    """The user's pending call."""
 
     INIT = "begin()"
     COMMIT = "commit()"
@@ -133,21 +133,21 @@ class TransactionManager:
         self._in_flight: TransactionRequest | None = None
         self._is_fenced = False
         self._needs_epoch = False
-        self._was_used_by_v1 = False  # the identity, in an earlier transaction
+        self._was_used_by_v1 = False  # the identity of an earlier transaction
         self._version = 1
         self._clear()
 
     def _clear(self) -> None:
-        """Forgets the transaction."""
+        """Resets the state of the transaction."""
         self._is_begun = False  # the coordinator may have a transaction; with version 1: it has one
         self._is_end_sent = False
-        self._may_be_committed = False  # an EndTxn(commit) was not answered
+        self._may_be_committed = False  # an EndTxn(commit) got no response
         self._has_failed = False
         self._new: set[TopicPartition] = set()
         self._added: set[TopicPartition] = set()
         self._offsets = TransactionOffsets()
-        self._unsure: dict[TransactionApi, TransactionRequest] = {}  # adds that may have arrived
-        self._is_doubtful = False  # such an add was then refused
+        self._unsure: dict[TransactionApi, TransactionRequest] = {}  # additions that the coordinator may have received
+        self._is_doubtful = False  # such an addition was later refused
 
     # -- the user ----------------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class TransactionManager:
 
     @property
     def needs_init(self) -> bool:
-        """Whether `init` has to be called before `begin`, or called again: it may have timed out and ended later."""
+        """Whether `init` must be called before `begin`, or called again: it may have timed out and ended later."""
         is_new = self.identity is None and self.state in (_State.UNINITIALIZED, _State.ABORTABLE_ERROR)
         return is_new or self._call is PendingCall.INIT
 
@@ -183,7 +183,7 @@ class TransactionManager:
             self._reject("add to a transaction")
 
     def add_offsets(self, group: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """They are committed with the transaction. `has_pending_offsets` until the group's coordinator has them."""
+        """Adds offsets to commit with the transaction. `has_pending_offsets` until the group's coordinator has them."""
         self.check_open()
         if offsets:
             self._offsets.add(group, offsets)
@@ -206,7 +206,7 @@ class TransactionManager:
 
     def hand_over(self) -> ProducerIdentity | None:
         """Leaves the transaction open: another process ends it, with the returned identity. None if nothing was sent.
-        All batches must be answered. The next call is `init`, which aborts the transaction if it is still open."""
+        All batches must have a response. The next call is `init`, which aborts the transaction if it is still open."""
         self.check_open()
         if self._version != 2:
             raise StateError("cannot hand over the transaction: the cluster's transaction.version is below 2")
@@ -226,7 +226,7 @@ class TransactionManager:
         )
 
     def end_call(self) -> None:
-        """The pending call returns to the user. Raises its error."""
+        """Ends the pending call, which returns to the user. Raises its error."""
         assert self.is_call_done
         self._call = None
         if self.cause is not None:
@@ -238,7 +238,7 @@ class TransactionManager:
 
     @property
     def needs_abort(self) -> bool:
-        """Whether close() should abort: other readers would wait for the transaction's timeout."""
+        """Whether close() should abort, since readers would wait for the transaction's timeout."""
         return self._is_begun and self._call is None and self.state in (_State.IN_TRANSACTION, _State.ABORTABLE_ERROR)
 
     # -- the sender --------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class TransactionManager:
         return versions_of(self._version, TransactionApi.PRODUCE)
 
     def add_partition(self, partition: TopicPartition) -> None:
-        """A batch of it is about to be sent: see `may_send`."""
+        """A batch of the partition is about to be sent: see `may_send`."""
         if partition in self._added or not self._is_open:
             return
         if self._version == 2:
@@ -264,8 +264,7 @@ class TransactionManager:
 
     def batch_failed(self, identity: ProducerIdentity | None, error: HeadraceError) -> None:
         """The sender gives up a batch, for an error of the broker, its delivery timeout, or because the transaction is
-        aborted. `identity` is None if it was never sent. To be called before the batch is no longer counted as
-        unanswered."""
+        aborted. `identity` is None if it was never sent. Call it while the batch still counts as unanswered."""
         if identity is None:
             is_relevant = self.state in _OPEN
         else:
@@ -284,8 +283,9 @@ class TransactionManager:
     # -- requests ----------------------------------------------------------------------------------------------
 
     def take_request(self, unanswered: int) -> TransactionRequest | None:
-        """The request to send now, or None. `unanswered` counts the transaction's batches that are neither answered nor
-        given up, whether sent or not. To be asked after every event; the call may be done afterwards."""
+        """The request to send now, or None. `unanswered` is the number of the transaction's batches, sent or not,
+        without a response that are not given up. Call it after every event; the pending call may be done afterwards.
+        """
         if self._in_flight is not None:
             return None
         self._in_flight = self._next_request(unanswered)
@@ -329,8 +329,8 @@ class TransactionManager:
         identity: ProducerIdentity | None = None,
         detail: str | None = None,
     ) -> NextStep:
-        """The answer to InitProducerId, AddOffsetsToTxn or EndTxn. `identity` is the answer's, if it has one; `detail`
-        is the broker's message."""
+        """The response to InitProducerId, AddOffsetsToTxn or EndTxn. `identity` is that of the response, if it has one;
+        `detail` is the broker's message."""
         if request is not self._in_flight:
             return NextStep.CONTINUE
         self._in_flight = None
@@ -355,7 +355,7 @@ class TransactionManager:
         return NextStep.CONTINUE
 
     def answered_partitions(self, request: TransactionRequest, codes: Mapping[TopicPartition, int]) -> NextStep:
-        """The answer to AddPartitionsToTxn or TxnOffsetCommit."""
+        """The response to AddPartitionsToTxn or TxnOffsetCommit."""
         if request is not self._in_flight:
             return NextStep.CONTINUE
         self._in_flight = None
@@ -395,7 +395,7 @@ class TransactionManager:
         return is_abort and self._version == 2 and not self._may_be_committed
 
     def failed(self, request: TransactionRequest, error: HeadraceError) -> NextStep:
-        """The request was not answered, was not sent, or its coordinator was not found (with the KafkaError of
+        """The request got no response, was not sent, or its coordinator was not found (with the KafkaError of
         FindCoordinator)."""
         if request is not self._in_flight:
             return NextStep.CONTINUE
@@ -447,7 +447,7 @@ class TransactionManager:
         return NextStep.CONTINUE
 
     def _error(self) -> TransactionError:
-        """A new one each time, because an exception collects tracebacks."""
+        """A new error each time, because an exception collects tracebacks."""
         made: TransactionError
         name = f"transactional.id {self._transactional_id!r}"
         outcome = " It is unknown whether the transaction was committed." if self._may_be_committed else ""

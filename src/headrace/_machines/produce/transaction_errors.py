@@ -1,4 +1,4 @@
-"""Errors of transactional requests: what the producer does after each of them (KIP-1050).
+"""Errors of transactional requests and their effects (KIP-1050).
 
     retry    the same request again, after a backoff
     find     the same request again, after its coordinator was found again
@@ -7,13 +7,13 @@
     fatal    this producer cannot continue
 
 - The first matching row of the table decides; "-" means that the row does not match.
-- Produce: the sender decides about retries itself (`idempotence.py`) and asks for batches that it gives up. It gives up
-  a batch with OUT_OF_ORDER_SEQUENCE_NUMBER only if no batch before it is missing, and one with MESSAGE_TOO_LARGE only
-  if it has one record. A batch that was retried in vain aborts the transaction.
-- A Produce with INVALID_PRODUCER_EPOCH is no proof of a newer producer: the transaction may have timed out. The answer
-  to EndTxn tells.
+- Produce: the sender decides about retries itself (`idempotence.py`) and uses this table for batches that it gives up.
+  It gives up a batch with OUT_OF_ORDER_SEQUENCE_NUMBER only if no batch before it is missing, and one with
+  MESSAGE_TOO_LARGE only if it has one record. A batch whose retries failed aborts the transaction.
+- A Produce with INVALID_PRODUCER_EPOCH does not prove a newer producer: the transaction may have timed out. The
+  response to EndTxn decides.
 - An EndTxn that aborts cannot be followed by another abort, so "abort" is fatal there.
-- Brokers answer AddPartitionsToTxn and TxnOffsetCommit with one error per partition. The worst one counts.
+- Responses to AddPartitionsToTxn and TxnOffsetCommit have one error per partition. The worst one counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TransactionApi(enum.Enum):
 
 
 class ErrorEffect(enum.IntEnum):
-    """What an error means for the transaction, from harmless to worst."""
+    """The effect of an error on the transaction, from harmless to worst."""
 
     NONE = 0
     RETRY = 1
@@ -99,7 +99,7 @@ _EFFECTS = _columns()
 
 
 def effect_of(api: TransactionApi, code: int) -> ErrorEffect:
-    """What an error code in the answer to a request means."""
+    """The effect of an error code in the response to a request."""
     effects = _EFFECTS[api]
     try:
         return effects[ErrorCode(code)]
@@ -108,17 +108,17 @@ def effect_of(api: TransactionApi, code: int) -> ErrorEffect:
 
 
 def worst_of(api: TransactionApi, codes: Iterable[int]) -> int:
-    """The code that decides, of an answer with one code per partition."""
+    """The decisive code of a response with one code per partition."""
 
     def badness(code: int) -> tuple[ErrorEffect, bool]:
-        # The partition with the error is a better cause than those that were not attempted for it.
+        # The partition with the error is a better cause than those that were not attempted because of it.
         return effect_of(api, code), code != ErrorCode.operation_not_attempted
 
     return max(codes, key=badness, default=ErrorCode.none)
 
 
 def effect_without_answer(api: TransactionApi, error: HeadraceError) -> ErrorEffect:
-    """What it means that a request could not be sent, or was not answered."""
+    """The effect of a request that could not be sent or got no response."""
     if isinstance(error, KafkaError):  # from FindCoordinator
         effect = effect_of(api, error.code)
         return effect if effect is not ErrorEffect.NONE else ErrorEffect.FATAL
@@ -130,7 +130,7 @@ def effect_without_answer(api: TransactionApi, error: HeadraceError) -> ErrorEff
 
 
 def effect_of_lost_batch(error: HeadraceError) -> ErrorEffect:
-    """What it means that the sender gives up a batch: ABORT, FATAL or FENCED."""
+    """The effect of a batch that the sender gives up: ABORT, FATAL or FENCED."""
     if isinstance(error, KafkaError):
         return max(ErrorEffect.ABORT, effect_of(TransactionApi.PRODUCE, error.code))
     return ErrorEffect.FATAL if isinstance(error, UnsupportedVersionError) else ErrorEffect.ABORT

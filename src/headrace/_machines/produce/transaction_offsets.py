@@ -12,11 +12,11 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
 class TransactionOffsets:
-    """False if nothing is pending. With transaction.version 1, a group is added to the transaction first."""
+    """False if no offsets are pending. With transaction.version 1, a group is added to the transaction first."""
 
     def __init__(self) -> None:
         self.is_unsure = False
-        """Whether a request was not answered: it may still arrive."""
+        """Whether a request got no response: it may still arrive."""
         self._pending: dict[str, tuple[GroupMetadata, Offsets]] = {}
         self._groups: set[str] = set()
         self._sent: Offsets = {}
@@ -41,7 +41,7 @@ class TransactionOffsets:
         self._groups.add(group_id)
 
     def committed(self, request: TransactionRequest, partitions: AbstractSet[TopicPartition]) -> None:
-        """The answer to a request with the offsets of `first`. Offsets that were replaced meanwhile stay pending."""
+        """The response to a request with the offsets of `first`. Offsets that were replaced meanwhile stay pending."""
         assert request.group is not None
         group, pending = self._pending[request.group]
         left = {tp: offset for tp, offset in pending.items() if not (tp in partitions and self._sent.get(tp) == offset)}

@@ -1,4 +1,4 @@
-"""The requests of a transaction: their fields, their versions, and the coordinator that they are sent to.
+"""The requests of a transaction: their fields, their versions, and their coordinators.
 
     transaction.version  Produce  AddPartitionsToTxn  AddOffsetsToTxn  TxnOffsetCommit  EndTxn  InitProducerId
     1 (or unknown)       9-11     3                   3-4              3-4              3-4     4-5
@@ -6,7 +6,7 @@
 
 With version 2 Produce and TxnOffsetCommit add their partition to the transaction, and EndTxn ends the epoch. The two
 rows must not be mixed within a transaction: after Produce 12 and EndTxn 4 the epoch stays the same, so a late Produce
-opens a transaction that nobody ends.
+opens a transaction that is never ended.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _VERSIONS = {
 }
 
 
-_TWO_PHASE = VersionRange(6, 6)  # of InitProducerId; brokers offer it only with unstable.api.versions.enable so far
+_TWO_PHASE = VersionRange(6, 6)  # of InitProducerId; so far brokers offer it only with unstable.api.versions.enable
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -60,7 +60,7 @@ class TransactionRequest:
 
 
 class TransactionRequests:
-    """Makes the requests of one transactional id."""
+    """Creates the requests of one transactional id."""
 
     def __init__(self, transactional_id: str, timeout_ms: int, *, is_two_phase: bool = False) -> None:
         """`is_two_phase`: the transactions have no timeout (KIP-939)."""
@@ -69,7 +69,7 @@ class TransactionRequests:
         self._is_two_phase = is_two_phase
 
     def init(self, identity: ProducerIdentity | None) -> TransactionRequest:
-        """With the current identity, the answer is the next epoch, unless another producer has fenced this one."""
+        """With the current identity, the response has the next epoch, unless another producer has fenced this one."""
         producer_id, epoch = identity or (-1, -1)
         fields = {
             "transactional_id": self._transactional_id,
