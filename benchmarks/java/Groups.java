@@ -111,7 +111,7 @@ public class Groups {
         Thread.sleep(ThreadLocalRandom.current().nextLong(milliseconds, 2 * milliseconds));
     }
 
-    /** Who owns what. Members write, one thread waits. */
+    /** The owners of partitions. Members write, one thread waits. */
     private static final class Ledger {
         private final int partitions;
         private final Map<Member, Set<Integer>> owned = new HashMap<>();
@@ -158,7 +158,7 @@ public class Groups {
             long started = System.nanoTime();
             while (!isAtRest(members)) {
                 if (millisecondsSince(started) > TOO_LATE_MS) {
-                    throw new TimeoutException(members + " members were not at rest in time");
+                    throw new TimeoutException(members + " members were not stable in time");
                 }
                 wait(1000);
             }

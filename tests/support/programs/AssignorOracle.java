@@ -27,11 +27,11 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.utils.Utils;
 
 /**
- * Answers each line of its input by one line, with Kafka's own classes. Blobs are hexadecimal.
+ * Responds to each input line with one line, using Kafka's own classes. Blobs are hexadecimal.
  *
  *   subscription VERSION BLOB                               the same subscription as Java writes it
  *   assignment VERSION BLOB                                 the same assignment as Java writes it
- *   userdata ASSIGNOR GENERATION ASSIGNMENT                 what a member says that was given this
+ *   userdata ASSIGNOR GENERATION ASSIGNMENT                 the user data of a member with this assignment
  *   assign ASSIGNOR TOPIC=COUNT,... MEMBER/INSTANCE/SUBSCRIPTION ...   MEMBER/ASSIGNMENT ...
  */
 public class AssignorOracle {

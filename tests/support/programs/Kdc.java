@@ -7,7 +7,7 @@ import org.apache.kerby.kerberos.kerb.server.SimpleKdcServer;
 /**
  * A Kerberos server on 127.0.0.1, until its input ends: java Kdc.java REALM DIRECTORY PRINCIPAL...
  *
- * Each principal gets a random key, which DIRECTORY/1.keytab, 2.keytab... hold. Prints its port when it is there.
+ * Each principal gets a random key, stored in DIRECTORY/1.keytab, 2.keytab... Prints its port when it is ready.
  */
 public class Kdc {
     public static void main(String[] args) throws Exception {
