@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Generic, Protocol
 
-from .._aio.run.loop import Commit, J, Leave, P, Poll, Rest, RunLoop, Step, shown
+from .._aio.run.loop import AwaitPollSignal, Commit, J, Leave, P, Poll, RunLoop, Step, shown
 from .._aio.run.signals import stopped_by_signals
 from .._aio.run.transactional_commits import TransactionalCommits
 from ..records import Records
@@ -81,7 +81,7 @@ def _perform(consumer: Runnable, run: RunLoop[J, P], step: Step) -> Records | No
             consumer.commit_async()
         case Commit(timeout):
             consumer.commit(timeout=timeout)
-        case Rest(seconds):
+        case AwaitPollSignal(seconds):
             run.poll_signal.wait(seconds)
         case Leave():
             consumer.unsubscribe()

@@ -48,10 +48,10 @@ def test_a_handler_call_is_reported_when_it_is_overdue(
     begin(calls, "a", 100, **begun)
     found_at = []
     for now in range(100, 130):
-        assert calls.next_look <= now or not calls.look(now)
+        assert calls.next_check <= now or not calls.look(now)
         found_at += [(now, is_news, is_final) for _, is_news, is_final in found(calls, now)]
     assert found_at == reported
-    assert calls.next_look == math.inf
+    assert calls.next_check == math.inf
 
 
 def test_a_handler_call_that_was_reported_does_not_count_when_it_ends() -> None:

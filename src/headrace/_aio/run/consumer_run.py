@@ -1,14 +1,14 @@
 """The loop of `run()`: a member of a group that processes records concurrently. For both consumers.
 
-`RecordScheduler` decides which records are processed; `loop.py` says who calls what.
+`RecordScheduler` decides which records are processed; `loop.py` describes who calls what.
 
 - poll() never waits. Between polls the loop waits for the poll signal, which is set for records and for changes of the
-  group; jobs set it when there is room again, when nothing of a partition runs any more, and when a job has failed.
-- Partitions that should deliver nothing are blocked while poll() runs, and poll() keeps being called.
+  group; jobs set it when there is room again, when the last running record of a partition ends, and when a job fails.
+- Partitions that should deliver no records are blocked during poll(). poll() keeps being called.
 - A record is marked as done before its job ends, so a partition without running records can be committed.
 - run() polls on its own, so polls do not prove that the user makes progress: handler calls do. A call that takes longer
   than max.poll.interval.ms makes the member leave its group for session.timeout.ms, so that other members get its
-  partitions. No protocol lets a member hand back a single partition: a rebalance would assign it the same one again.
+  partitions. No protocol lets a member return a single partition: a rebalance would assign it the same one again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from ..fetch.buffer import FetchBuffer
 from ..group.rebalance import Rebalancer
 from .dead_letters import DeadLetterTopic, dead_letter_of
 from .exactly_once import ExactlyOnce
-from .loop import COMMIT_TIMEOUT, Commit, Leave, Poll, Rest, RunLoop, Step, Steps
+from .loop import COMMIT_TIMEOUT, AwaitPollSignal, Commit, Leave, Poll, RunLoop, Step, Steps
 from .options import Handler, Progress, RunSettings
 
 log = logging.getLogger(__name__)
 
-_COMMIT_INTERVAL = 1.0  # where auto-commit is off
-_TRANSACTION_INTERVAL = 0.1  # readers of outputs wait for it
+_COMMIT_INTERVAL = 1.0  # if auto-commit is off
+_TRANSACTION_INTERVAL = 0.1  # it delays readers of the outputs
 _NEXT = {
     FailureAction.RETRY: "it counts as failed, and is retried when this call has ended",
     FailureAction.DEAD_LETTER: "it has failed for the last time, and its dead letter is written",
@@ -66,7 +66,7 @@ def _lie_within(ranges: Iterable[Range], others: Collection[Range]) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunParts:
-    """What run() uses of a consumer beside its public methods."""
+    """The parts of a consumer that run() uses, apart from its public methods."""
 
     config: ConsumerConfig
     guard: CallGuard
@@ -108,15 +108,15 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         self._scheduler: RecordScheduler[Record] = RecordScheduler(settings.for_scheduler())
         self._stop_asked = False
         self._seen_assignments = -1
-        # The partitions that the group asks back, and those of them that were committed after their last call.
+        # The partitions that the group revokes, and those of them that were committed after their last call.
         self._held: frozenset[TopicPartition] = frozenset()
         self._committed_for: frozenset[TopicPartition] = frozenset()
-        self._stuck: list[Job[Record]] = []  # longer than max.poll.interval.ms, with partitions that are still assigned
+        self._stuck: list[Job[Record]] = []  # for max.poll.interval.ms or longer, in partitions that are assigned
         self._leave_at = 0.0  # until then the other calls may end
         self._absence = _absence(config)
         self._away_until: float | None = None
         self._resubscribe: Callable[[], None] | None = None
-        self._rests = False  # before the next look
+        self._waits = False  # before the next round
         self._commit_due = self._began + self._commit_interval
         self._committed = 0
         self.letters: DeadLetterTopic | None = None
@@ -222,11 +222,11 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         if self._away_until is not None:
             yield from self._stay_away(self._away_until)
             return
-        if self._rests:
+        if self._waits:
             with self._lock:
                 retry = self._scheduler.next_retry
-            yield Rest(self._resting_time(retry, self._commit_due if self._commits_itself else None))
-        self._rests = True
+            yield AwaitPollSignal(self._wait_time(retry, self._commit_due if self._commits_itself else None))
+        self._waits = True
         if self._stop_asked:
             self._stop("a signal was received")
         with self._lock:
@@ -237,7 +237,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         finally:  # also if it raised: it may have changed the assignment before
             self._take_in(records)
             self._watch()
-            self._look_for_stuck()
+            self._check_stuck()
             self._delay_revokes()
         if self._commits_itself:
             yield from self._commit()
@@ -248,14 +248,14 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         with self._lock:
             has_room = self._scheduler.room > 0
         # Jobs that made room while the loop polled without any set the poll signal too early for the next wait.
-        self._rests = not (records or self._gives_up or (has_room and not room))
+        self._waits = not (records or self._gives_up or (has_room and not room))
 
     def _poll(self, room: int) -> Generator[Step, Any, Records]:
         with self._lock:
             full = self._scheduler.full_partitions()
         blocked = self._block(None if not room else full)
         try:
-            # Without room, a partition that this very poll gets assigned can deliver a record nevertheless.
+            # Without room, a partition that is assigned during this poll can deliver a record nevertheless.
             records: Records = yield Poll(max(1, room if self._limit < 0 else min(room, self._limit)))
         finally:
             if blocked:
@@ -296,7 +296,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
                 self._scheduler.add(TopicPartition(batch.topic, batch.partition), batch)
 
     def _delay_revokes(self) -> None:
-        """KIP-983: a partition that the group asks back is given up as soon as none of its records is running."""
+        """KIP-983: a partition that the group revokes is given up as soon as none of its records is running."""
         asked = self._group.revocations.pending
         if not asked and not self._held and not self._leave_at:
             return
@@ -316,15 +316,15 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
     def _commit(self) -> Steps:
         """Without auto-commit: once a second, and before partitions are given up."""
         with self._lock:
-            at_rest = self._held - self._scheduler.busy(self._held)
+            idle = self._held - self._scheduler.busy(self._held)
             count = self._scheduler.handled + self._scheduler.dead_lettered
         now = time.monotonic()
-        if not at_rest <= self._committed_for:
+        if not idle <= self._committed_for:
             try:
                 yield Commit(COMMIT_TIMEOUT)
             except CommitFailedError as error:
                 log.warning("the commit before a revoke failed: %s", error)
-            self._committed_for = at_rest
+            self._committed_for = idle
         elif now >= self._commit_due:
             self._commit_due = now + self._commit_interval
             if count != self._committed:
@@ -333,8 +333,8 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
 
     # -- calls that do not end ---------------------------------------------------------------------------------
 
-    def _look_for_stuck(self) -> None:
-        """A partition that the group asks back anyway is given up alone, without leaving the group."""
+    def _check_stuck(self) -> None:
+        """A stuck partition that the group revokes anyway is given up alone, without leaving the group."""
         if not self._stuck:
             self._leave_at = 0.0  # one round later, for `_delay_revokes`
             return
@@ -372,7 +372,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         self._take_in(Records.EMPTY)
 
     def _stay_away(self, until: float) -> Steps:
-        """Checks here what a poll would check."""
+        """Checks what a poll would check."""
         self._buffer.poll_signal.clear()
         self._guard.consume_wakeup()
         self._guard.check()
@@ -383,7 +383,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         if time.monotonic() >= until:
             self._come_back()
         else:
-            yield Rest(self._resting_time(until))
+            yield AwaitPollSignal(self._wait_time(until))
 
     def _come_back(self) -> None:
         self._away_until = None
@@ -418,7 +418,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
 
     def _give_back(self) -> None:
         """Unfinished records are delivered again if the user continues with this consumer. An interrupt may have come
-        before the scheduler knew of them."""
+        before the scheduler got them."""
         unfinished = {
             tp
             for tp, ranges in self._completions.open_ranges().items()
@@ -431,7 +431,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
             done = self._completions.committable(tp)
             if done is not None:
                 self._buffer.rewind(tp, done)
-                if len(self._buffer.source.assignments) == 1:  # else only the tracker knows what is done beyond a gap
+                if len(self._buffer.source.assignments) == 1:  # with two, only the tracker knows records after a gap
                     busy = {each.offset for each in running if (each.topic, each.partition) == tp}
                     self._completions.given_back(tp, busy)
 

@@ -2,7 +2,7 @@
 
 These headers are added after the record's own, with text as values:
 
-    headrace.dlt.topic, .partition, .offset     the place of the record
+    headrace.dlt.topic, .partition, .offset     those of the record
     headrace.dlt.timestamp                      the record's, in milliseconds: the dead letter itself has the time of
                                                 its writing, so that retention does not delete it at once
     headrace.dlt.group                          the group that failed to handle it
@@ -85,7 +85,7 @@ class DeadLetterTopic:
         self._is_closed = False
 
     def write(self, record: Record, error: BaseException, attempts: int) -> Future[None]:
-        """Done when all in-sync replicas have it; fails with a HeadraceError."""
+        """Done when all in-sync replicas have the dead letter. Fails with a HeadraceError."""
         headers = letter_headers(record, error, attempts, self._group_id)
         with self._lock:
             if self._producer is None:

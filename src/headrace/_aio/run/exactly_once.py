@@ -1,4 +1,4 @@
-"""What an exactly-once `run()` adds to one that is not: outputs wait here for the transaction that has their offsets.
+"""The additions of an exactly-once `run()`: outputs wait here for the transaction that commits their offsets.
 
 Handlers run on any thread: `put` takes the lock. Everything else belongs to the thread that polls.
 """
@@ -44,7 +44,7 @@ class ExactlyOnce:
         self._lock = threading.Lock()  # guards `_outputs`
 
     def take_in(self, records: Records, assigned: Collection[TopicPartition] | None) -> None:
-        """The records of a poll. `assigned` if the assignment has changed."""
+        """Adds the records of a poll. `assigned` is set if the assignment has changed."""
         with self._lock:
             if assigned is not None:
                 self._outputs.keep(assigned)
@@ -53,7 +53,7 @@ class ExactlyOnce:
                     self._outputs.begin(TopicPartition(batch.topic, batch.partition), batch.first_offset)
 
     def put(self, record: Record, result: Any) -> None:
-        """What a handler has returned, before its record counts as done. Raises TypeError if that is no output."""
+        """Adds the result of a handler, before its record counts as done. Raises TypeError if it is not an output."""
         outputs = outputs_of(result)
         with self._lock:
             self._outputs.put(TopicPartition(record.topic, record.partition), record.offset, outputs)

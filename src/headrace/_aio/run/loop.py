@@ -1,12 +1,12 @@
-"""What every `run()` has in common: its steps, how it ends, and the calls that its workers make.
+"""The common part of every `run()`: its steps, its end, and the calls of its workers.
 
 `RunLoop.steps` is a generator that runs where the user called run(), and yields the steps that may have to wait: a
-poll, a commit, a rest. Jobs run elsewhere, as tasks (`tasks.py`) or on threads (`sync/run.py`): these workers use
-`call`, await its result, and report how it ended.
+poll, a commit, a wait. Jobs run elsewhere, as tasks (`tasks.py`) or on threads (`sync/run.py`): these workers use
+`call`, await its result, and report its end.
 
 A call that is overdue is cancelled if it is a task. If it is a thread, or does not end when it is cancelled, it is
-abandoned: it is logged, counted as failed, and another call may start. Its late result is ignored. The loop looks for
-such calls in every round, and rests no longer than until the next deadline.
+abandoned: it is logged, counted as failed, and another call may start. Its late result is ignored. The loop checks for
+such calls in every round, and waits at most until the next deadline.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ J = TypeVar("J")
 P = TypeVar("P")
 
 COMMIT_TIMEOUT = 5.0
-_LONGEST_REST = 1.0
+_LONGEST_WAIT = 1.0
 _NOT_THE_HANDLERS = (threading.__file__, str(pathlib.Path(__file__).parents[1]) + os.sep)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Poll:
-    """poll(seconds), for at most so many records."""
+    """poll(seconds), for at most `max_records` records."""
 
     max_records: int
     seconds: float = 0.0
@@ -55,8 +55,8 @@ class Commit:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Rest:
-    """Waits for the poll signal, for so many seconds at most."""
+class AwaitPollSignal:
+    """Waits for the poll signal, for at most `seconds`."""
 
     seconds: float
 
@@ -66,7 +66,7 @@ class Leave:
     """unsubscribe()."""
 
 
-Step = Poll | Commit | Rest | Leave
+Step = Poll | Commit | AwaitPollSignal | Leave
 Steps = Generator[Step, Any, None]
 
 
@@ -79,7 +79,7 @@ def shown(stack: Iterable[traceback.FrameSummary]) -> str:
 
 class RunLoop(abc.ABC, Generic[J, P]):
     """One run() with jobs of type J, which reports its progress as P. `steps` belongs to the caller's thread; workers
-    call the other methods from any thread. With `transactions`, these take the place of the consumer's commits."""
+    call the other methods from any thread. `transactions` replace the consumer's commits, if given."""
 
     transactions: TransactionalCommits | None = None
 
@@ -104,11 +104,11 @@ class RunLoop(abc.ABC, Generic[J, P]):
 
     @abc.abstractmethod
     def take(self) -> J | None:
-        """The next job, which the caller has to run."""
+        """The next job, which the caller must run."""
 
     @abc.abstractmethod
     def call(self, job: J) -> Any:
-        """Calls the handler: a result, or an awaitable or a Future of it. Raises what the handler raises."""
+        """Calls the handler. Returns its result, or an awaitable or a Future of it. Raises the handler's exception."""
 
     def begin(self, job: J, worker: Worker, grace: float = 0.0) -> HandlerCall[J]:
         """Before `call`. A call that can be cancelled has `grace` seconds to end after its timeout."""
@@ -151,18 +151,18 @@ class RunLoop(abc.ABC, Generic[J, P]):
 
     @abc.abstractmethod
     def _name(self, job: J) -> str:
-        """Its partition and offset."""
+        """The partition and offset of a job."""
 
     def _is_timed(self, job: J) -> bool:
         return True
 
     def _since(self, job: J, now: float) -> float:
-        """When max.poll.interval.ms, after which its call is abandoned in any case, began."""
+        """When max.poll.interval.ms began. At its end, the call of the job is abandoned in any case."""
         return now
 
     @abc.abstractmethod
     def _overran(self, overrun: Overrun[J], now: float) -> str | None:
-        """A call was abandoned, or still runs after that. With the lock held. Returns what to log, if anything."""
+        """A call was abandoned, or still runs after that. With the lock held. Returns the text to log, or None."""
 
     @abc.abstractmethod
     def _returned(self, call: HandlerCall[J]) -> None:
@@ -173,7 +173,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
 
     @abc.abstractmethod
     def failed(self, job: J, error: BaseException) -> bool:
-        """Whether the worker has to call the job again at once."""
+        """Whether the worker must call the job again at once."""
 
     @abc.abstractmethod
     def aborted(self, job: J, error: BaseException) -> None:
@@ -187,9 +187,9 @@ class RunLoop(abc.ABC, Generic[J, P]):
     # -- the loop ----------------------------------------------------------------------------------------------
 
     def steps(self) -> Generator[Step, Any, tuple[P, BaseException | None]]:
-        """Ends when it is asked to (wakeup(), a signal), and after errors that cannot be retried. Then it waits for the
-        running jobs, commits, and returns the progress and the error, which the caller raises: a generator cannot raise
-        the StopIteration of a handler."""
+        """Ends after wakeup(), after a signal, and after errors that cannot be retried. Then it waits for the running
+        jobs, commits, and returns the progress and the error, which the caller raises: a generator cannot raise the
+        StopIteration of a handler."""
         while not self._check_end():
             try:
                 yield from self._round()
@@ -197,7 +197,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
                 self._stop("wakeup() was called")
             except GeneratorExit:
                 raise
-            except BaseException as error:  # noqa: BLE001  # whatever it is, running jobs shall end in order
+            except BaseException as error:  # noqa: BLE001  # after any error, the running jobs may end
                 self._fail(error)
         yield from self._finish()
         return self.progress(), self._error
@@ -210,17 +210,17 @@ class RunLoop(abc.ABC, Generic[J, P]):
             self._progress_due = time.monotonic() + self._progress_interval
             self._on_progress(self.progress())
 
-    def _resting_time(self, *due: float | None) -> float:
-        """Until the first of these times, or of the deadlines of every run()."""
+    def _wait_time(self, *due: float | None) -> float:
+        """The time until the first of these times, or of the deadlines of every run()."""
         times = [
             *due,
             self._deadline,
             self._progress_due if self._on_progress is not None else None,
-            self._calls.next_look,
+            self._calls.next_check,
         ]
         now = time.monotonic()
         # A call that begins meanwhile is not overdue before that.
-        longest = min(_LONGEST_REST, self._calls.timeout or _LONGEST_REST, self._calls.limit)
+        longest = min(_LONGEST_WAIT, self._calls.timeout or _LONGEST_WAIT, self._calls.limit)
         return max(0.0, min([longest, *(at - now for at in times if at is not None)]))
 
     def _watch(self) -> None:
@@ -262,7 +262,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
     @property
     @abc.abstractmethod
     def running(self) -> int:
-        """How many records are being processed."""
+        """The number of records that are being processed."""
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, HeadraceError) and error.retriable:
@@ -279,7 +279,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
         self._stop(repr(error))
 
     def _check_end(self) -> bool:
-        """Whether run() has to end now. The time for running jobs (`drain`) starts when this first notices the stop."""
+        """Whether run() must end now. The time for running jobs (`drain`) starts when this first notices the stop."""
         with self._lock:
             if not self._is_stopped:
                 return False

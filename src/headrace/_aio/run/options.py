@@ -60,7 +60,7 @@ def check_limits(limits: RunLimits) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """What run() has done so far."""
+    """The progress of run() since its start."""
 
     handled: int
     """Records that the handler has finished."""

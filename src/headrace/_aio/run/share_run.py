@@ -31,7 +31,7 @@ from ...records import Record, Records
 from ...types import AcknowledgeType
 from ..call_guard import CallGuard
 from ..poll_signal import PollSignal
-from .loop import Poll, Rest, RunLoop, Step, Steps
+from .loop import AwaitPollSignal, Poll, RunLoop, Step, Steps
 from .options import Handler, check_limits
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShareProgress:
-    """What run() has done so far."""
+    """The progress of run() since its start."""
 
     accepted: int
     """Records that the handler has accepted."""
@@ -96,7 +96,7 @@ class RunBuffer(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShareRunParts:
-    """What run() uses of a share consumer beside its public methods."""
+    """The parts of a share consumer that run() uses, apart from its public methods."""
 
     config: ShareConsumerConfig
     guard: CallGuard
@@ -158,7 +158,7 @@ class ShareRun(RunLoop[Record, ShareProgress]):
             "%s: delivery %d failed, the record is released in %.1f s: %r", self._name(record), count, pause, error
         )
         with self._lock:
-            if id(record) in self._working:  # else run() has ended without it
+            if id(record) in self._working:  # otherwise run() has ended without it
                 heapq.heappush(self._delayed, (time.monotonic() + pause, next(self._numbers), record))
         self._ended(record)
         return False
@@ -212,7 +212,7 @@ class ShareRun(RunLoop[Record, ShareProgress]):
 
     @property
     def _room(self) -> int:
-        """How many records to poll for. Never one at a time while others are queued."""
+        """The maximum number of records to poll. Never one at a time while others are queued."""
         room = self._most - self._in_flight
         return room if not self._queue or room >= self._most // 2 else 0
 
@@ -227,10 +227,10 @@ class ShareRun(RunLoop[Record, ShareProgress]):
                 planner.settings = dataclasses.replace(settings, is_explicit=True, renews=True)
             return (yield from super().steps())
         finally:
-            planner.settings = settings  # nothing else, not even the lock: nothing can interrupt it
+            planner.settings = settings  # only this, without the lock, so that nothing can interrupt it
 
     def _round(self) -> Steps:
-        self._buffer.poll_signal.clear()  # before the look at the queue, which a rest may follow
+        self._buffer.poll_signal.clear()  # before the queue is checked, after which it may wait
         self._watch()
         self._release_delayed()
         self._report_progress()
@@ -240,9 +240,9 @@ class ShareRun(RunLoop[Record, ShareProgress]):
             release_due = self._delayed[0][0] if self._delayed else None
         if room <= 0:
             self._buffer.keep_alive()
-            yield Rest(self._resting_time(release_due))
+            yield AwaitPollSignal(self._wait_time(release_due))
             return
-        records: Records = yield Poll(min(room, self._limit), self._resting_time(release_due))
+        records: Records = yield Poll(min(room, self._limit), self._wait_time(release_due))
         self._warn_of_locks(records)
         with self._lock:
             polled_at = time.monotonic()

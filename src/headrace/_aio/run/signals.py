@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a request to stop in order."""
+"""SIGTERM and Ctrl-C as requests for an orderly stop."""
 
 from __future__ import annotations
 

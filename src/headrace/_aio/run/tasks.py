@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol
 
 from ...records import Records
-from .loop import Commit, J, Leave, P, Poll, Rest, RunLoop, Step, shown
+from .loop import AwaitPollSignal, Commit, J, Leave, P, Poll, RunLoop, Step, shown
 from .signals import stopped_by_signals
 from .transactional_commits import TransactionalCommits
 
@@ -28,8 +28,8 @@ class AsyncRunnable(Protocol):
 
 
 async def run_tasks(consumer: AsyncRunnable, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> P:
-    """`loop_with` creates the loop, given the function that starts a job. When it is cancelled, running jobs may end
-    within `drain` seconds, and the rest is cancelled; a second cancellation does that at once."""
+    """`loop_with` creates the loop, given the function that starts a job. After a cancellation, running jobs may end
+    within `drain` seconds, then the rest is cancelled; a second cancellation cancels them at once."""
     tasks = _Tasks(loop_with)
     steps = tasks.run.steps()
     here = asyncio.current_task()
@@ -42,7 +42,7 @@ async def run_tasks(consumer: AsyncRunnable, loop_with: Callable[[Callable[[J], 
                     records = await _perform(consumer, tasks.run, step)
                 except BaseException as error:  # noqa: BLE001  # the generator decides what it means
                     if isinstance(error, asyncio.CancelledError):
-                        here.uncancel()  # else timeouts on the way would take it for theirs; raised at the end
+                        here.uncancel()  # otherwise inner timeouts would treat it as theirs; raised at the end
                     step = steps.throw(error)
                 else:
                     step = steps.send(records)
@@ -68,7 +68,7 @@ async def _perform(consumer: AsyncRunnable, run: RunLoop[J, P], step: Step) -> R
             consumer.commit_async()
         case Commit(timeout):
             await consumer.commit(timeout=timeout)
-        case Rest(seconds):
+        case AwaitPollSignal(seconds):
             await run.poll_signal.wait_async(seconds)
         case Leave():
             await consumer.unsubscribe()
@@ -112,7 +112,7 @@ class _Tasks(Generic[J, P]):
             try:
                 async with clock:
                     result = await _resolved(self.run.call(job))
-            except Exception as error:  # noqa: BLE001  # the user's: it is retried, or raised by run()
+            except Exception as error:  # noqa: BLE001  # of the handler: it is retried, or raised by run()
                 if self.run.end_call(call):
                     is_late = isinstance(error, TimeoutError) and clock.expired()
                     continues = self.run.failed(job, self.run.timed_out(job, error) if is_late else error)

@@ -1,11 +1,11 @@
-"""Exactly once: `run()` with a producer writes what handlers return in transactions, with the consumer's offsets.
+"""Exactly once: `run()` with a producer writes the outputs of handlers in transactions, with the consumer's offsets.
 
 `steps` is a generator, because both kinds of consumers use it: it yields the calls of the producer.
 
 - A commit that has timed out may have succeeded: it is repeated before anything else, until its end is known.
-- A transaction that fails for a reason that passes (a rebalance, a broker) is aborted, and its records are part of the
-  next one, if their partitions are still assigned then. A zombie's transaction fails: its offsets are committed as a
-  member of the group, and the group knows its members.
+- A transaction that fails temporarily (after a rebalance or a broker's failure) is aborted, and its records are part of
+  the next one, if their partitions are still assigned then. A zombie's transaction fails: its offsets are committed as
+  a member of the group, and the group knows its members.
 - An output that cannot be written at all (too large, denied) ends run().
 """
 
@@ -23,7 +23,7 @@ from ...types import GroupMetadata, OffsetAndMetadata, ProducerRecord, TopicPart
 
 log = logging.getLogger(__name__)
 
-# Errors of outputs that no repetition mends.
+# Errors of outputs that are not retriable.
 _HOPELESS = {
     ErrorCode.message_too_large,
     ErrorCode.record_list_too_large,
@@ -50,8 +50,8 @@ Calls = Generator[ProducerCall, Any, None]
 
 
 class TransactionalCommits:
-    """`cut` returns what the next transaction has, `committed` is told about its success. Both, and `steps`, belong to
-    the thread that polls."""
+    """`cut` returns the content of the next transaction, `committed` is called after its success. Both, and `steps`,
+    belong to the thread that polls."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class TransactionalCommits:
 
     @property
     def unresolved_partitions(self) -> set[TopicPartition]:
-        """Of a transaction of which it is unknown whether it was committed."""
+        """The partitions of a transaction that may have been committed or not."""
         return set() if self._unresolved is None else set(self._unresolved.offsets)
 
     def steps(self) -> Calls:
-        """Raises what ends run()."""
+        """Raises the errors that end run()."""
         if self._unresolved is not None:
             yield from self._end(self._unresolved)
             if self._unresolved is not None:
@@ -98,7 +98,7 @@ class TransactionalCommits:
         except GeneratorExit:
             raise
         except BaseException as error:
-            if not isinstance(error, TransactionError):  # else there is nothing left to abort
+            if not isinstance(error, TransactionError):  # otherwise there is no transaction to abort
                 yield from self._call_abort()
             raise
         self._unresolved = cut
@@ -138,7 +138,7 @@ def _keywords(record: ProducerRecord) -> dict[str, Any]:
 
 
 def outputs_of(result: Any) -> list[ProducerRecord]:
-    """What a handler has returned: nothing, a record, or several."""
+    """The outputs that a handler has returned: None, a record, or several."""
     if result is None:
         return []
     found = [result] if isinstance(result, ProducerRecord) else result

@@ -66,7 +66,7 @@ class HandlerCalls(Generic[J]):
         self.limit = limit
         self._open: set[HandlerCall[J]] = set()
         self._abandoned = 0
-        self.next_look = math.inf
+        self.next_check = math.inf
         """Before that, `look` finds nothing."""
 
     @property
@@ -81,7 +81,7 @@ class HandlerCalls(Generic[J]):
         due = now + self.timeout + grace if self.timeout is not None and is_timed else math.inf
         call = HandlerCall(job, worker, now, due, since + self.limit)
         self._open.add(call)
-        self.next_look = min(self.next_look, call.due, call.last)
+        self.next_check = min(self.next_check, call.due, call.last)
         return call
 
     def end(self, call: HandlerCall[J]) -> bool:
@@ -96,7 +96,7 @@ class HandlerCalls(Generic[J]):
 
     def look(self, now: float) -> list[Overrun[J]]:
         """The calls that are overdue now. They are abandoned by this."""
-        if now < self.next_look:
+        if now < self.next_check:
             return []
         found = []
         for call in self._open:
@@ -111,5 +111,5 @@ class HandlerCalls(Generic[J]):
             found.append(Overrun(call, now - call.began, not call.is_abandoned, is_final))
             self._abandoned += not call.is_abandoned
             call.is_abandoned = True
-        self.next_look = min((min(call.due, call.last) for call in self._open), default=math.inf)
+        self.next_check = min((min(call.due, call.last) for call in self._open), default=math.inf)
         return sorted(found, key=lambda each: each.call.began)

@@ -1,4 +1,4 @@
-"""The sink, `df.write.format("headrace")` and `writeStream`: the tasks that write, and what the driver does.
+"""The sink, `df.write.format("headrace")` and `writeStream`: the tasks that write, and the work of the driver.
 
 `protocol.py` decides about exactly-once writes, without I/O. Imports nothing of the source but the pickling and the
 tuning of workers.

@@ -28,7 +28,7 @@ from .protocol import BatchDecision, SinkError, decode_decision, encode_decision
 T = TypeVar("T")
 
 _TIMEOUT = "transaction.timeout.ms"
-# The default of transaction.max.timeout.ms is the first one. The other ones are for brokers with a lower limit.
+# The first one is the default of transaction.max.timeout.ms. The others are for brokers with a lower limit.
 _TIMEOUTS_MS = (900_000, 300_000, 60_000, 10_000)
 _NEEDED_VERSION = 2
 _INTERNAL_TOPIC = "__consumer_offsets"

@@ -1,4 +1,4 @@
-"""The columns of a DataFrame that is written: those of Spark's own Kafka sink.
+"""The columns of a DataFrame that is written. They are the same as those of Spark's own Kafka sink.
 
     column     type                                      if it is missing
     value      string or binary                          error
@@ -53,7 +53,7 @@ def written_columns(schema: StructType, topic: str | None) -> list[str]:
 
 
 def _is_same(given: DataType, allowed: DataType) -> bool:
-    """Whether nulls are allowed, and collations, make no difference."""
+    """Compares types regardless of nullability and collation."""
     if isinstance(allowed, ArrayType):
         return given.simpleString() == allowed.simpleString()
     return isinstance(given, type(allowed))

@@ -1,16 +1,16 @@
 """Exactly-once writes on the driver: before the tasks of a batch start, when all have ended, and when some have failed.
 
-    plan     fence older drivers; find the latest decision, and complete it; abort transactions that nobody needs
+    plan     fence older drivers; find the latest decision and complete it; abort orphaned transactions
     commit   check that all transactions are open; record the decision; commit them; record that; abort the others
     abort    make sure that the batch is not and will not be decided; then abort its transactions
 
-Every step can be the last one of a driver that is killed. DESIGN.md tells for each of them why the next plan puts it
-right. Two rules keep drivers apart that run at the same time:
+A driver may be killed after every step. DESIGN.md explains for each of them how the next plan recovers. Two rules
+separate drivers that run at the same time:
 
 - A decision is recorded in a transaction with the identity of the plan. A newer plan has raised its epoch, so the
   older driver's decision is refused. And a newer plan reads the latest decision after it has raised the epoch.
-- Transactions that nobody needs are listed and described first. Then the driver checks that there is no newer plan. So
-  they are not those of a newer driver's tasks.
+- Orphaned transactions are listed and described first. Then the driver checks that there is no newer plan. So they
+  are not those of a newer driver's tasks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SHOWN = 20
 
 
 class Coordination(Protocol):
-    """What the driver asks of the brokers. Every call is retried until it is answered, or raises."""
+    """The driver's requests to brokers. Every call is retried until there is a response, or raises."""
 
     def init(self, transactional_id: str) -> tuple[ProducerIdentity, int | None]:
         """Fences older users of the id. Returns the identity, and the timeout of transactions that brokers accept; None
@@ -94,9 +94,9 @@ class ExactlyOnceDriver:
         self._abort_orphans(identity, decided)
 
     def abort(self, plan: BatchPlan, tasks: Iterable[TaskTransaction]) -> None:
-        """Does nothing if the batch was decided, or a newer driver has started: then that one takes care of all."""
-        # Ends the transaction of a decision that was not recorded. Afterwards it cannot be recorded any more, even if
-        # a request of commit() is still on its way.
+        """Does nothing if the batch was decided, or if a newer driver has started, which then does the rest."""
+        # Ends the transaction of a decision that was not recorded. Afterwards it can no longer be recorded, even if a
+        # request of commit() is still in flight.
         try:
             identity = self._brokers.end(self._transaction(plan.driver), commits=False)
         except KafkaError as error:
@@ -126,7 +126,7 @@ class ExactlyOnceDriver:
             ) from error
 
     def _complete(self, identity: ProducerIdentity, decided: BatchDecision) -> tuple[BatchDecision, ProducerIdentity]:
-        """Commits the transactions of a decision, and records that."""
+        """Commits the transactions of a decision, and records that they are committed."""
         results = self._brokers.end_all([task.transaction for task in decided.transactions], commits=True)
         lost = [task for task in decided.transactions if results[task.transaction] is not None]
         if lost:
@@ -135,7 +135,7 @@ class ExactlyOnceDriver:
         return completed, self._record(identity, completed)
 
     def _abort_orphans(self, identity: ProducerIdentity, decided: BatchDecision | None) -> None:
-        """If it fails, the next batch tries again. Until then, readers may have to wait, but nothing is wrong."""
+        """If it fails, the next batch tries again. Until then, readers may have to wait, but their data is correct."""
         try:
             orphans = self._find_orphans(identity, decided)
             if orphans:

@@ -1,4 +1,4 @@
-"""Exactly-once writes: the decision about a batch, and every question whose answer depends on it. No I/O.
+"""Exactly-once writes: the decision about a batch, and everything that depends on it. No I/O.
 
     task      writes its rows in a transaction, leaves it open, and reports it to the driver
     driver    checks that all of them are open, records the decision, ends them, and records that they have ended
@@ -9,7 +9,7 @@ counts:
 
     sequence      number of the record: the highest one counts
     query, batch  the batch that it is about
-    is_complete   whether all its transactions are known to be committed; no task starts before
+    is_complete   whether all its transactions are known to be committed; tasks start only afterwards
     transactions  those to commit, until it is complete
 
     the latest decision is about   a task of batch n of query q
@@ -72,7 +72,7 @@ class BatchDecision:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What the driver knows before the tasks of a batch start. All tasks, and commit(), use the same one."""
+    """The driver's state before the tasks of a batch start. All tasks, and commit(), use the same one."""
 
     driver: ProducerIdentity
     """Of the driver's transactional id. A newer plan, of any driver, fences it."""
@@ -127,7 +127,7 @@ def find_unusable(
     now_ms: int,
     margin_ms: int,
 ) -> list[str]:
-    """Why the batch cannot be decided: transactions that are not open any more, or will time out too soon."""
+    """The reasons why a batch cannot be decided: transactions that are no longer open, or will time out too soon."""
     problems = []
     for task in transactions:
         found = described.get(task.transaction.transactional_id)
@@ -156,7 +156,7 @@ def find_orphans(
 
 
 def encode_decision(decision: BatchDecision, part_size: int = PART_SIZE) -> list[str]:
-    """The parts. Only the first one has the query and the batch. The list of transactions is compressed."""
+    """The parts of the record. Only the first one has the query and the batch. The transactions are compressed."""
     entries = [[*task.transaction, task.partition, task.rows] for task in decision.transactions]
     data = base64.b64encode(zlib.compress(_dump(entries).encode())).decode() if entries else ""
     head = {"query": decision.query, "batch": decision.batch, "complete": decision.is_complete}

@@ -1,8 +1,8 @@
-"""A task: it writes the rows of one partition of the DataFrame.
+"""A task, which writes the rows of one partition of the DataFrame.
 
 A worker process keeps its producers, with their connections, from task to task. Spark creates workers by fork(), so a
-producer belongs to the process that created it. A task ends when all of its rows are delivered: at least once, because
-a task that Spark repeats writes its rows again.
+producer belongs to the process that created it. A task ends when all of its rows are delivered. They are delivered at
+least once, because a task that Spark repeats writes its rows again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _idle_producers: dict[tuple[int, tuple[tuple[str, str], ...]], Producer] = {}
 
 
 def write_rows(batches: Iterable[pyarrow.RecordBatch], options: SinkOptions, columns: list[str]) -> int:
-    """Returns the number of rows when all are delivered. Raises the first error of one that is not."""
+    """Waits until all rows are delivered, and returns their number. Raises the first error of a row."""
     exclude_modules_from_gc()
     with borrow_producer(options.settings) as producer:
         return send_rows(producer, batches, options, columns)

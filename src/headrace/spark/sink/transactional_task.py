@@ -1,11 +1,11 @@
-"""A task of an exactly-once write: it writes its rows in a transaction, and leaves the transaction open for the driver.
+"""A task of an exactly-once write. It writes its rows in a transaction, and leaves the transaction open for the driver.
 
-Transactional ids belong to a worker process, and no other process uses them. So an attempt that Spark believes dead can
-neither abort nor fence the transaction of another attempt: with ids by partition and attempt it could, because numbers
-of attempts start again with every stage and every driver, and it could do so after the decision.
+Transactional ids belong to a worker process, and no other process uses them. So an attempt that Spark considers dead
+can neither abort nor fence the transaction of another attempt. With ids by partition and attempt it could, even after
+the decision, because attempt numbers start again with every stage and every driver.
 
-A worker runs many tasks, and uses an id again when its coordinator reports that the last transaction has ended. Within
-a batch that is never the case: a process needs as many ids as it runs tasks of one batch. It keeps few producers.
+A worker runs many tasks, and uses an id again when its coordinator reports that the last transaction has ended. That
+never happens within a batch: a process needs as many ids as it runs tasks of one batch. It keeps few producers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _process = _Process()
 def write_in_transaction(
     batches: Iterator[pyarrow.RecordBatch], options: SinkOptions, columns: list[str], plan: BatchPlan
 ) -> tuple[OpenTransaction | None, int]:
-    """The open transaction (None if there are no rows), and the number of rows. Aborts it if it fails."""
+    """The open transaction (None if there are no rows), and the number of rows. Aborts the transaction on errors."""
     exclude_modules_from_gc()
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
@@ -102,7 +102,7 @@ def _free_slot(slots: list[TransactionSlot], options: SinkOptions, plan: BatchPl
 
 
 def _has_ended(transaction: OpenTransaction, producer: Producer) -> bool:
-    """Asks the coordinator. Ended by the driver, or by its timeout."""
+    """Whether the driver or the timeout has ended the transaction, according to its coordinator."""
     ids: Iterable[str] = [transaction.transactional_id]
     found = producer_access.ask_coordinators(producer, lambda admin: admin.describe(ids))
     description = found.get(transaction.transactional_id)

@@ -2,7 +2,7 @@
 
 Spark creates a data source on the driver for each micro-batch, calls its streamWriter(), and sends the writer to the
 tasks. For commit() and abort() it unpickles a data source in another process, and calls streamWriter() again. So a
-stream's writer keeps nothing from write() to commit(): all of it is in the messages of the tasks. The writer of a batch
+stream's writer has no state from write() to commit(): all of it is in the messages of the tasks. The writer of a batch
 job is created once, and the same object is sent to the tasks and used for commit().
 """
 
@@ -145,7 +145,7 @@ def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
 
 
 def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], plan: BatchPlan | None) -> None:
-    """Without a plan no task has ended. The next batch aborts what they have left."""
+    """Without a plan, no task has ended. The next batch aborts the transactions that they have left open."""
     written = _written(messages)
     plan = plan or next((each.plan for each in written), None)
     if plan is not None:
