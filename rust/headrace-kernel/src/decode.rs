@@ -24,7 +24,7 @@ const MAX_TOTAL_BYTES: usize = 1 << 30;
 /// The maximum capacity that is reserved for the next batches, in bytes per column.
 const MAX_GUESS: usize = 64 << 20;
 
-/// Parameters of decoding: what the Fetch request and its response say about the partition, and limits.
+/// Parameters of decoding: the partition's values in the Fetch request and its response, and limits.
 #[derive(Debug, Clone)]
 pub struct Fetched<'a> {
     /// The offset in the Fetch request.

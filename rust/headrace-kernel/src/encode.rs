@@ -54,7 +54,7 @@ pub struct BatchBuilder {
     max_timestamp: i64,
 }
 
-/// What a producer writes into the header of a batch. Without idempotence, all are −1.
+/// The producer's fields in the header of a batch. Without idempotence, all are −1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// The id that InitProducerId returned.
@@ -124,7 +124,8 @@ impl BatchBuilder {
         self.push_within(usize::MAX, fields, fields.content_size()).map(|_| ())
     }
 
-    /// Adds a record, unless the builder has records and the batch would exceed `limit` bytes. Returns whether it did.
+    /// Adds a record, unless the builder has records and the batch would exceed `limit` bytes. Returns whether it was
+    /// added.
     ///
     /// `content` is the record's [`Fields::content_size`]. After an error the builder is unchanged.
     #[inline]

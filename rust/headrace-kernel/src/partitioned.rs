@@ -23,7 +23,7 @@ pub enum KeyHash {
     Murmur2,
     /// librdkafka's default.
     Crc32,
-    /// It does not: records with a key are distributed like those without.
+    /// Not at all: records with a key are distributed like those without.
     Ignored,
 }
 
@@ -36,7 +36,7 @@ pub struct Routing<'a> {
     pub key_hash: KeyHash,
     /// Whether an empty key counts as no key.
     pub ignores_empty_key: bool,
-    /// For records without a key: the partition of one batch after the other, from the front again after the last.
+    /// For records without a key: the partitions of consecutive batches, repeated from the first one.
     /// Not empty, and each number is below `partition_count`.
     pub sticky: &'a [u32],
 }
@@ -153,7 +153,7 @@ impl PartitionedBatches {
 
     /// Continues with the next topic, whose records without a key have begun `sticky_batches` batches before.
     ///
-    /// All batches have to be finished and taken.
+    /// All batches must be finished and taken.
     pub fn begin_topic(&mut self, sticky_batches: usize) {
         debug_assert!(self.is_empty());
         self.sticky = None;
@@ -182,7 +182,7 @@ impl PartitionedBatches {
 
     /// Adds a record to the open batch of its partition: `partition`, or that of its key, or the sticky one.
     ///
-    /// Returns the bytes that it takes, before compression. If the record is at fault, nothing changes.
+    /// Returns the bytes that it takes, before compression. If the record is invalid, nothing changes.
     #[inline]
     pub fn push<'a, H>(
         &mut self,
@@ -257,7 +257,7 @@ impl PartitionedBatches {
         let (count, size) = (batch.builder.count(), batch.builder.size());
         self.open_bytes -= size;
         let mut data = batch.builder.finish(&mut self.compressor, &Stamp::default())?;
-        // Compressors reserve for the worst case, and finished batches may wait for long.
+        // Compressors reserve memory for the worst case, and finished batches may wait for a long time.
         if data.capacity() / 2 > data.len() {
             data.shrink_to_fit();
         }

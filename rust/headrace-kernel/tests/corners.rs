@@ -96,7 +96,7 @@ fn the_position_passes_what_compaction_removed() {
     let decoded = decode_at(&data, 0);
     assert_eq!(decoded.columns.offsets, [102, 103, 107]);
     assert_eq!(decoded.next_offset, 110);
-    // No record is left above the position, but the position advances.
+    // No record remains after the position, but the position advances.
     let decoded = decode_at(&data, 108);
     assert_eq!((decoded.columns.rows(), decoded.next_offset), (0, 110));
 }
@@ -210,7 +210,7 @@ fn collecting_ends_before_a_batch_that_would_be_too_much() {
     let decoded = decode(&data, &Fetched { max_total_bytes: 2_000, ..Fetched::at(0) }).unwrap();
     assert!((10..90).contains(&decoded.columns.rows()));
     assert_eq!(decoded.next_offset, decoded.columns.rows() as i64);
-    // One batch is always decoded, whatever the limit: otherwise the consumer would be stuck.
+    // One batch is always decoded, even above the limit: otherwise the consumer would be stuck.
     let decoded = decode(&data, &Fetched { max_total_bytes: 1, ..Fetched::at(0) }).unwrap();
     assert_eq!((decoded.columns.rows(), decoded.next_offset), (10, 10));
 }

@@ -1,4 +1,4 @@
-//! Property test: the decoder returns what was encoded, in every codec, with and without a producer's stamp.
+//! Property test: the decoder returns the encoded records, in every codec, with and without a producer's stamp.
 
 use headrace_kernel::{
     BatchBuilder, Compression, Compressor, EncodeError, Fetched, Fields, Stamp, decode, stamp,

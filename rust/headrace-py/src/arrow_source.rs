@@ -13,13 +13,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-/// Where Arrow batches come from.
+/// A source of Arrow batches.
 pub enum Source {
-    /// A stream of the Arrow C interface. The lock is never waited for: it makes the stream shareable.
+    /// A stream of the Arrow C interface. The lock is never contended: it only makes the stream `Sync`.
     Stream(Mutex<ArrayStreamReader>),
     /// A `pyarrow.RecordBatchReader`. It is not read as a stream, which would replace exceptions by their text.
     Reader(Py<PyAny>),
-    /// One array of structs, or none any more.
+    /// One array of structs; None after it was read.
     Array(Option<StructArray>),
 }
 

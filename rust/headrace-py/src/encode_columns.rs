@@ -67,7 +67,7 @@ fn row_error(py: Python<'_>, row: u64, text: &str, size: Option<usize>) -> PyErr
 /// One Arrow batch.
 struct Loaded {
     rows: Rows,
-    /// The number of rows in the Arrow batches before.
+    /// The number of rows in the previous Arrow batches.
     first_row: u64,
     topics: VecDeque<TopicRows>,
 }
@@ -121,7 +121,7 @@ impl ColumnEncoder {
             self.sticky_batches.insert(current.topic, self.batches.sticky_batches());
         }
         while self.loaded.as_ref().is_none_or(|loaded| loaded.topics.is_empty()) {
-            // The memory of the batch before is released first.
+            // The memory of the previous batch is released first.
             self.loaded = None;
             if !self.load(py)? {
                 return Ok(None);
@@ -178,10 +178,10 @@ impl ColumnEncoder {
             limits,
             default_timestamp: self.default_timestamp,
         };
-        // The arrays own their memory, and `self` is borrowed exclusively: no other thread can reach it.
+        // The arrays own their memory, and `self` is borrowed exclusively: no other thread can access it.
         let (finished, fault) = py.detach(|| job.run(max_bytes));
         match fault {
-            // The batches of the rows before are returned. The next call meets the row again and raises the error.
+            // The batches of the rows before it are returned. The next call reads the row again and raises the error.
             Some((row, fault)) if finished.is_empty() => Err(fault.raised(py, row)),
             _ => Ok(finished.into_iter().map(encoded).collect()),
         }
@@ -206,7 +206,7 @@ fn encoded(batch: FinishedBatch) -> Encoded {
     (batch.partition, EncodedBatch::new(batch.data), batch.count, batch.size, batch.first_row)
 }
 
-/// What `encode` does without the GIL.
+/// The part of `encode` that runs without the GIL.
 struct Job<'a> {
     loaded: &'a Loaded,
     current: &'a mut TopicRows,

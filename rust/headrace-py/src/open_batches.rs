@@ -1,4 +1,4 @@
-//! The batches of one topic that still take records: the hot path of `send()`.
+//! The batches of one topic that still accept records: the hot path of `send()`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use pyo3::prelude::*;
 
 use crate::producer_batch::{Appended, BorrowedFields, Delivery, Header, ProducerBatch};
 
-/// The most bytes that a record needs besides its fields, and those that a batch needs.
+/// The maximum number of bytes that a record needs in addition to its fields, and those of the header of a batch.
 const RECORD_OVERHEAD: usize = 21;
 const BATCH_OVERHEAD: usize = 61;
 
-/// Bytes of records that are not delivered yet. All batches of a producer share it.
+/// The bytes of records that are not delivered yet. All batches of a producer share this counter.
 #[pyclass(module = "headrace._native", frozen)]
 pub struct BufferMemory {
     #[pyo3(get)]
@@ -47,7 +47,7 @@ impl BufferMemory {
 enum KeyHash {
     Murmur2,
     Crc32,
-    /// Keys do not choose partitions.
+    /// Keys do not determine partitions.
     None,
 }
 
@@ -56,7 +56,7 @@ pub struct OpenBatches {
     /// One for each partition.
     open: Vec<Option<Py<ProducerBatch>>>,
     hash: KeyHash,
-    /// The partition for records without a key. None: it has to be drawn.
+    /// The partition for records without a key. None: it must be drawn.
     #[pyo3(get, set)]
     sticky: Option<usize>,
     used: Arc<AtomicUsize>,
@@ -152,7 +152,7 @@ impl OpenBatches {
         Ok(fields.size() + RECORD_OVERHEAD + BATCH_OVERHEAD)
     }
 
-    /// The partition that the key chooses. None: the record goes to the sticky partition.
+    /// The partition of the key. None: the record goes to the sticky partition.
     fn partition(slf: &Bound<'_, Self>, key: Option<Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
         let fields = BorrowedFields::new(key.as_ref(), None, None)?;
         Ok(slf.borrow().partition_of(fields.key()))
@@ -162,7 +162,7 @@ impl OpenBatches {
         self.open.len()
     }
 
-    /// The batch that takes the partition's records.
+    /// The batch that accepts the partition's records.
     fn get(&self, py: Python<'_>, partition: usize) -> Option<Py<ProducerBatch>> {
         self.open.get(partition)?.as_ref().map(|batch| batch.clone_ref(py))
     }
@@ -175,12 +175,12 @@ impl OpenBatches {
         Ok(())
     }
 
-    /// The batch takes no more records.
+    /// The batch accepts no more records.
     fn take(&mut self, partition: usize) -> Option<Py<ProducerBatch>> {
         self.open.get_mut(partition)?.take()
     }
 
-    /// The topic has got more partitions.
+    /// The topic has more partitions now.
     fn grow(&mut self, partition_count: usize) {
         while self.open.len() < partition_count {
             self.open.push(None);

@@ -1,4 +1,4 @@
-//! A batch of a producer, from its first record to the broker's answer, and the delivery of each of its records.
+//! A batch of a producer, from its first record to the broker's response, and the delivery of each of its records.
 
 use headrace_kernel::{Compressor, EncodeError, Fields, Stamp};
 use pyo3::exceptions::PyValueError;
@@ -44,7 +44,7 @@ impl<'py> BorrowedFields<'py> {
         })
     }
 
-    /// The bytes of all fields, and the most that the lengths of headers take. Other lengths are not counted.
+    /// The bytes of all fields, plus the maximum that the lengths of headers take. Other lengths are not counted.
     pub fn size(&self) -> usize {
         let length = |bytes: &Option<Bytes<'_>>| bytes.as_ref().map_or(0, |bytes| bytes.as_slice().len());
         let headers = self.headers.iter().map(|(name, value)| name.as_slice().len() + length(value) + 10);
@@ -79,9 +79,9 @@ enum Outcome {
     Split(Vec<Py<ProducerBatch>>),
 }
 
-/// Every method is short and runs with the GIL, which is the lock of the fields. Only `finish` releases it, and then it
-/// has taken the records out. Nothing is borrowed while Python objects are created (a list, say): that may run the
-/// garbage collector, with it Python code, and with that other threads.
+/// Every method is short and runs with the GIL, which guards the fields. Only `finish` releases it, after it has taken
+/// the records out. Nothing is borrowed while Python objects (such as a list) are created: that may run the garbage
+/// collector, which may run Python code, and then other threads.
 #[pyclass(module = "headrace._native")]
 pub struct ProducerBatch {
     #[pyo3(get)]
@@ -216,7 +216,7 @@ impl ProducerBatch {
         Ok(encoded)
     }
 
-    // -- the answer ----------------------------------------------------------------------------------------------
+    // -- the response --------------------------------------------------------------------------------------------
 
     #[getter]
     fn is_done(&self) -> bool {
@@ -265,7 +265,7 @@ impl ProducerBatch {
     }
 }
 
-/// Where a record of a batch is to be found.
+/// The delivery of one record: its batch, and its index in the batch.
 #[pyclass(module = "headrace._native", frozen, weakref)]
 pub struct Delivery {
     batch: Py<ProducerBatch>,

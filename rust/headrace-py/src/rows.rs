@@ -14,7 +14,7 @@ const COLUMNS: [&str; 6] = ["key", "value", "headers", "timestamp", "partition",
 /// The other columns of `headrace.Records`, so that these can be sent without a selection of columns.
 const IGNORED: [&str; 3] = ["offset", "timestampType", "lane"];
 
-/// Where the columns are in a batch, in the order of [`COLUMNS`].
+/// The indices of the columns in a batch, in the order of [`COLUMNS`].
 pub struct Layout([Option<usize>; COLUMNS.len()]);
 
 impl Layout {
@@ -77,7 +77,7 @@ impl Rows {
 
     /// The rows of each topic, in the order of appearance.
     ///
-    /// The error is a row with an invalid topic, and what is wrong.
+    /// The error is a row with an invalid topic, and the reason.
     pub fn topics(&self) -> Result<Vec<TopicRows>, (usize, &'static str)> {
         let Some(column) = &self.topics else { return Ok(vec![TopicRows::all(String::new(), self.len)]) };
         let mut topics: Vec<(Option<&[u8]>, Vec<usize>)> = Vec::new();
@@ -85,7 +85,7 @@ impl Rows {
         let mut last = usize::MAX;
         for row in 0..self.len {
             let topic = column.get(row);
-            // Most rows have the topic of the row before them.
+            // Most rows have the topic of the previous row.
             if topics.get(last).is_none_or(|(other, _)| *other != topic) {
                 if topic.is_some_and(<[u8]>::is_empty) {
                     return Err((row, "the topic is empty"));
