@@ -1,4 +1,4 @@
-"""LocalRegistry against the real thing: it starts, keeps its schemas, and leaves nothing behind."""
+"""LocalRegistry with a real Apicurio Registry: it starts, keeps its schemas, and leaves no process or file behind."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TestOneRegistry:
     def test_a_free_port_taken_at_the_last_moment_is_replaced_by_another(
         self, kept: LocalRegistry, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Free when we look, taken when the registry binds. Another registry responds there meanwhile."""
+        """The port is free when it is chosen and in use when the registry binds it. Another registry responds there."""
         taken = int(kept.url.split(":")[2].split("/")[0])
         choices = [[taken], module.free_ports(1)]
         monkeypatch.setattr(module, "free_ports", lambda _count: choices.pop(0))

@@ -1,4 +1,4 @@
-"""Random Avro schemas with data of theirs, evolved schemas, and what a column has to contain."""
+"""Random Avro schemas with data, evolved schemas, and the expected values of columns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _named(kind: str, **rest: object) -> dict[str, object]:
 
 
 def logical() -> st.SearchStrategy:
-    """Schemas with a logical type, with their data."""
+    """Schemas with a logical type, and their data."""
     utc = _TIMES.map(lambda moment: moment.replace(tzinfo=UTC))
     digits = st.integers(-(10**8) + 1, 10**8 - 1).map(lambda number: Decimal(number).scaleb(-3))
     return st.one_of(
@@ -92,7 +92,7 @@ def _record(inners):
 
 
 def _union(inners):
-    """Branches that Python can tell apart."""
+    """Branches whose values Python can distinguish."""
     chosen = {}
     for kind in inners:
         chosen[kind] = PRIMITIVES[kind]
@@ -136,7 +136,7 @@ _ADDED = [
 
 @st.composite
 def evolved(draw, schema):
-    """A reader's schema for records of a writer's, which is a record."""
+    """A reader's schema for data of a writer's schema, which must be a record."""
     fields = []
     for field in schema["fields"]:
         change = draw(st.sampled_from(["same", "same", "drop", "promote", "nullable", "rename"]))
@@ -157,7 +157,7 @@ def evolved(draw, schema):
 
 
 def expected(schema, value):
-    """What a column of the schema contains for a value that fastavro has read."""
+    """The expected value in a column of the schema, for a value that fastavro has read."""
     if isinstance(schema, list):
         return _expected_of_union(schema, value)
     if isinstance(schema, str):

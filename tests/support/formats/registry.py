@@ -1,4 +1,4 @@
-"""A schema registry in memory, with what formats need of one. It can be away, and counts what it is asked."""
+"""A schema registry in memory, with the calls that formats make. It can be unreachable, and counts its requests."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""How `pytest -n WORKERS` distributes the tests: whole files, and together what is costly to start.
+"""The distribution of tests by `pytest -n WORKERS`: whole files, grouped by resources that are costly to start.
 
 Each worker has a broker of its own (`kafka_broker`). A Spark session, a cluster of three brokers and a secured broker
-are more than a worker should start for a file or two: the files whose tests use one of them run in the same worker.
-Only Spark has three, because all its files together would take longer than everything else.
+are too costly to start for a file or two: the files whose tests use one of them run in the same worker. Only Spark has
+three groups, because all its files together would take longer than everything else.
 
-Long groups are first, and tests without a broker last: they fill what the long ones leave. A cluster and a secured
-broker end with the group that used them: three idle brokers cost a fifth of a core.
+Long groups start first, and tests without a broker last: they fill the remaining time of the workers. A cluster and a
+secured broker end with the group that used them: three idle brokers cost a fifth of a core.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-# The first one that fits counts.
+# The first match counts.
 _GROUPS = {
     "spark sink": ("tests/spark/test_spark_sink", "tests/docs/test_docs_spark.py"),
     "spark groups": (
@@ -40,7 +40,7 @@ _GROUPS = {
         "tests/docs/test_docs_blocks.py",
     ),
 }
-# Groups in the order in which they start, by how their names begin. The files that are named take minutes.
+# The order in which groups start, by the prefixes of their names. The named files take minutes.
 _ORDER = (
     "spark",
     "tests/integration/local/test_local_broker.py",
@@ -59,7 +59,7 @@ _started = pytest.StashKey[list[tuple[pytest.FixtureDef[Any], pytest.FixtureRequ
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from xdist.scheduler import LoadScopeScheduling  # there is no xdist in a run of one process
+    from xdist.scheduler import LoadScopeScheduling  # a run of one process has no xdist
 
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:

@@ -87,7 +87,7 @@ def test_what_is_written_is_read_by_fastavro(made, data):
     cells = written(schema, *data.draw(st.lists(values, max_size=3)))
     column = decode(avro, cells).column
     if schema == "null":
-        return  # null is no record
+        return  # a null is not a record
     again = avro.encode(column, VALUES)
     for cell, other, value in zip(cells, again.to_pylist(), column, strict=True):
         if not value.is_valid:
@@ -247,7 +247,7 @@ def test_schemas_that_refer_to_others():
 
 
 def test_defaults_of_all_types():
-    """fastavro does not convert those of bytes."""
+    """fastavro does not convert defaults of bytes."""
     fields = [
         ("b", "bytes", "\u00ff", b"\xff"),
         ("f", {"type": "fixed", "name": "F", "size": 2}, "\u0000\u00fe", b"\x00\xfe"),

@@ -1,4 +1,4 @@
-"""JSON as typed columns: values, errors of single records, and what is written is read."""
+"""JSON as typed columns: values, errors of single records, and round trips."""
 
 from __future__ import annotations
 
@@ -398,7 +398,7 @@ def test_random_damage_is_an_error_or_what_json_loads_reads(record, data):
     except ValueError:
         assert result.errors.keys() == {0}
         return
-    # What remains are values of other types, and text such as numbers for strings.
+    # Only types without conversions: a string column, for example, also accepts numbers.
     if not result.errors and loaded is not None:
         for name in "ib":
             assert result.column[0].as_py()[name] == loaded.get(name)
