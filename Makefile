@@ -77,7 +77,7 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	mkdir -p rust/fuzz/corpus/decode
 	cd rust/fuzz && cargo +nightly fuzz run decode corpus/decode ../headrace-kernel/tests/data/java -- \
 	  -max_len=4096 -rss_limit_mb=2048 -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
-	for format in json avro; do (cd rust/fuzz && cargo +nightly fuzz run $$format -- \
+	for format in json avro protobuf; do (cd rust/fuzz && cargo +nightly fuzz run $$format -- \
 	  -max_len=4096 -rss_limit_mb=2048 -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1) || exit 1; done
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -q -s --timeout=0 $(wildcard tests/unit/*/test_fuzz_*.py)
 	for round in $$(seq $(ROUNDS)); do \

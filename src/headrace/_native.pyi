@@ -536,3 +536,46 @@ def encode_avro(
 
     Raises TypeError for an array of another type.
     """
+
+@final
+class ProtobufSchema:
+    """The files of a Protobuf schema. Immutable."""
+
+    @staticmethod
+    def from_text(text: str, references: Sequence[tuple[str, str]]) -> ProtobufSchema:
+        """A schema as a registry has it. `references` has the names and texts of imported files.
+
+        A text is .proto, or a FileDescriptorProto in base64. Raises ValueError.
+        """
+
+    @staticmethod
+    def from_descriptors(descriptors: bytes) -> ProtobufSchema:
+        """A FileDescriptorSet. Its last file is the one whose messages records name. Raises ValueError."""
+
+    def files(self) -> list[tuple[str, bytes]]:
+        """Name and FileDescriptorProto of imported files that are not built in, and at last of the schema itself."""
+
+@final
+class ProtobufMessage:
+    """Decodes and encodes one message as columns. Any number of threads may use it at a time."""
+
+    def __new__(cls, schema: ProtobufSchema, name: str | None, *, unsigned: bool, recursion: int) -> ProtobufMessage:
+        """Without a name, it is the first message of the schema. Raises ValueError if it cannot become columns."""
+
+    @property
+    def name(self) -> str: ...
+    def decode(
+        self, cells: object, *, id_size: int, type_reference: bool, schemas: Mapping[int, ProtobufSchema | str]
+    ) -> tuple[ArrowArray, list[tuple[int, str]]]:
+        """Decodes an Arrow array of binary, with the GIL released. Returns the column, and (row, reason) for bad rows.
+
+        `schemas` has the writers' schemas by id, or why there is none. With `type_reference`, none is needed.
+        """
+
+    def encode(
+        self, values: object, *, id_size: int, schema_id: int, type_reference: bool, schema: ProtobufSchema
+    ) -> tuple[ArrowArray | None, tuple[int, str] | None]:
+        """Encodes an Arrow array of structs, with the GIL released. Returns the column, or the row that does not fit.
+
+        Raises ValueError if records cannot name the message, and TypeError for columns of other types.
+        """

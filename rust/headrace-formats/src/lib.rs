@@ -13,6 +13,7 @@ pub mod column;
 pub mod fault;
 pub mod framing;
 pub mod json;
+pub mod protobuf;
 pub mod rows;
 pub mod time;
 

@@ -18,6 +18,7 @@ mod formats;
 mod json;
 mod open_batches;
 mod producer_batch;
+mod protobuf;
 mod record;
 mod repeated;
 mod represent;
@@ -70,6 +71,8 @@ mod _native {
     use crate::open_batches::{BufferMemory, OpenBatches};
     #[pymodule_export]
     use crate::producer_batch::{Delivery, ProducerBatch};
+    #[pymodule_export]
+    use crate::protobuf::{ProtobufMessage, ProtobufSchema};
     #[pymodule_export]
     use crate::record::Record;
 }

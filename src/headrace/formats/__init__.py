@@ -15,14 +15,16 @@ from .._format import DecodedColumn, Format, Source
 if TYPE_CHECKING:
     from .avro import Avro
     from .json import Json
+    from .protobuf import Protobuf
 
 # Imported on first access: most programs use one of them.
 _LAZY = {
     "Avro": "avro",
     "Json": "json",
+    "Protobuf": "protobuf",
 }
 
-__all__ = ["Avro", "DecodedColumn", "Format", "Json", "Source"]
+__all__ = ["Avro", "DecodedColumn", "Format", "Json", "Protobuf", "Source"]
 
 
 def __getattr__(name: str) -> Any:
