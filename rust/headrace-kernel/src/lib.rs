@@ -17,6 +17,7 @@
 //! | `compress` | its compression |
 //! | `partition` | the partition of a key |
 //! | `partitioned` | many records into batches of their partitions |
+//! | `produce` | a Produce request with one batch, and the usual response |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -30,6 +31,7 @@ mod error;
 mod header;
 mod partition;
 mod partitioned;
+mod produce;
 mod record;
 mod transactions;
 mod varint;
@@ -41,4 +43,5 @@ pub use encode::{BatchBuilder, Fields, Stamp, stamp};
 pub use error::{Cause, DecodeError, EncodeError};
 pub use partition::{crc32, murmur2};
 pub use partitioned::{FinishedBatch, KeyHash, Limits, PartitionedBatches, Routing, RowError};
+pub use produce::{Appended, ProduceFrames, ProduceSettings, ProduceTopic};
 pub use transactions::AbortedTransaction;
