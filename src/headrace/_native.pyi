@@ -2,7 +2,7 @@
 and encoders for `formats`, and `Exclusive` for `sync`."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Literal, final
 
 from typing_extensions import Buffer
 
@@ -252,6 +252,99 @@ class OpenBatches:
         """The open batch of the partition, which takes no more records."""
 
     def grow(self, partition_count: int) -> None: ...
+    def lend(self, partition: int, direct: DirectPartition) -> None:
+        """Records of the partition are sent directly, until `end_direct` or `put`."""
+
+    def is_direct(self, partition: int) -> bool: ...
+    def end_direct(self, partition: int) -> None: ...
+    def take_direct_bytes(self, partition: int) -> int:
+        """The bytes of records without a key that were sent directly to the partition since the last call."""
+
+@final
+class DirectSender:
+    """What the records that are sent directly have in common: see rust/headrace-py/src/direct.rs."""
+
+    def __new__(
+        cls,
+        client_id: str | None,
+        acks: int,
+        timeout_ms: int,
+        codec: str,
+        level: int | None,
+        batch_size: int,
+        memory: BufferMemory,
+        waiting: object,
+    ) -> DirectSender: ...
+    def fileno(self) -> int:
+        """Readable when the loop should look at its connections."""
+
+    def clear(self) -> None: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def bytes_sent(self) -> int: ...
+    @property
+    def records_delivered(self) -> int: ...
+
+@final
+class DirectConnection:
+    """The socket of a connection, while it is lent to the threads that send. Its methods are atomic."""
+
+    def __new__(cls, sender: DirectSender, descriptor: int) -> DirectConnection: ...
+    def lend(self, last_id: int) -> None: ...
+    @property
+    def is_lent(self) -> bool: ...
+    @property
+    def batch(self) -> ProducerBatch | None:
+        """The batch on its way."""
+
+    def check(self) -> Literal["take back", "watch", "idle"]:
+        """What the loop has to do. "watch": look again soon. "idle": it is woken up."""
+
+    def take_waiters(self) -> list[Flag]:
+        """Those who waited for batches that are done."""
+
+    def stop(self) -> None:
+        """No thread uses the socket from here on."""
+
+    def take_back(
+        self, now: float
+    ) -> tuple[int, tuple[ProducerBatch, int, int, int, float, bytes] | None, bytes, bool]:
+        """After `stop`. The last correlation id; the request on its way: batch, correlation id, version, sequence
+        number, age in seconds, unsent bytes; bytes of its response; whether the socket is broken."""
+
+    def close(self) -> None: ...
+
+@final
+class DirectPartition:
+    """A partition whose records are sent directly, one at a time."""
+
+    def __new__(
+        cls,
+        sender: DirectSender,
+        connection: DirectConnection,
+        topic: str,
+        number: int,
+        *,
+        version: int,
+        topic_id: bytes | None,
+        producer_id: int,
+        epoch: int,
+        next_sequence: int,
+    ) -> DirectPartition: ...
+    def end(self) -> None: ...
+    @property
+    def next_sequence(self) -> int: ...
+    @property
+    def has_delivered(self) -> bool: ...
+    @property
+    def is_in_flight(self) -> bool: ...
+
+@final
+class DirectAnswer:
+    """A socket to wait for. It stays open for as long as this object."""
+
+    def fileno(self) -> int: ...
 
 @final
 class ProducerBatch:
@@ -317,6 +410,11 @@ class ProducerBatch:
     def fail(self, error: HeadraceError) -> list[Flag]: ...
     def split(self, parts: Sequence[ProducerBatch]) -> list[Flag]: ...
     def add_waiter(self, waiter: Flag) -> None: ...
+    def receive(self, seconds: float) -> None:
+        """If the batch was sent directly: wait for its answer on this thread, for some milliseconds at most."""
+
+    def answer(self) -> DirectAnswer | None:
+        """Where its answer will arrive, if it was sent directly: then call `receive`."""
 
 @final
 class Delivery:

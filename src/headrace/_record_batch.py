@@ -1,9 +1,12 @@
-"""Encoding of record batches, and hashes of keys, by the native kernel (`rust/headrace-kernel`)."""
+"""Encoding of record batches, hashes of keys, and records that are sent directly, by the native module (`rust/`)."""
 
 from ._native import (
     BufferMemory,
     ColumnEncoder,
     Delivery,
+    DirectConnection,
+    DirectPartition,
+    DirectSender,
     EncodedBatch,
     OpenBatches,
     ProducerBatch,
@@ -16,6 +19,9 @@ __all__ = [
     "BufferMemory",
     "ColumnEncoder",
     "Delivery",
+    "DirectConnection",
+    "DirectPartition",
+    "DirectSender",
     "EncodedBatch",
     "OpenBatches",
     "ProducerBatch",

@@ -11,6 +11,9 @@ mod buffer;
 mod cells;
 mod columns;
 mod decode;
+mod direct;
+mod direct_partition;
+mod direct_sender;
 mod encode;
 mod encode_columns;
 mod exclusive;
@@ -57,6 +60,12 @@ mod _native {
     use crate::batch::Batch;
     #[pymodule_export]
     use crate::decode::{DecodeError, decode, decode_all, next_offset};
+    #[pymodule_export]
+    use crate::direct::{DirectAnswer, DirectConnection};
+    #[pymodule_export]
+    use crate::direct_partition::DirectPartition;
+    #[pymodule_export]
+    use crate::direct_sender::DirectSender;
     #[pymodule_export]
     use crate::encode::{EncodedBatch, crc32, murmur2};
     #[pymodule_export]

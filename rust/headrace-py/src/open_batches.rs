@@ -8,6 +8,7 @@ use headrace_kernel::{crc32, murmur2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::direct_partition::DirectPartition;
 use crate::producer_batch::{Appended, BorrowedFields, Delivery, Header, ProducerBatch};
 
 /// The maximum number of bytes that a record needs in addition to its fields, and those of the header of a batch.
@@ -20,6 +21,12 @@ pub struct BufferMemory {
     #[pyo3(get)]
     limit: usize,
     used: Arc<AtomicUsize>,
+}
+
+impl BufferMemory {
+    pub fn counter(&self) -> Arc<AtomicUsize> {
+        self.used.clone()
+    }
 }
 
 #[pymethods]
@@ -55,6 +62,8 @@ enum KeyHash {
 pub struct OpenBatches {
     /// One for each partition.
     open: Vec<Option<Py<ProducerBatch>>>,
+    /// The partitions whose records are sent directly while they have no open batch.
+    direct: Vec<Option<Py<DirectPartition>>>,
     hash: KeyHash,
     /// The partition for records without a key. None: it must be drawn.
     #[pyo3(get, set)]
@@ -72,6 +81,41 @@ impl OpenBatches {
             (KeyHash::Crc32, Some(key)) => crc32(key),
         };
         Some(hash as usize % self.open.len())
+    }
+
+    fn direct(&self, py: Python<'_>, partition: usize) -> Option<Py<DirectPartition>> {
+        self.direct.get(partition)?.as_ref().map(|direct| direct.clone_ref(py))
+    }
+
+    /// Sends a record directly, if its partition is lent and has no open batch.
+    fn send_directly(
+        slf: &Bound<'_, Self>,
+        fields: &BorrowedFields<'_>,
+        timestamp: Option<i64>,
+        partition: usize,
+        is_sticky: bool,
+    ) -> PyResult<Option<Delivery>> {
+        let py = slf.py();
+        let size = fields.size() + RECORD_OVERHEAD + BATCH_OVERHEAD;
+        let direct = {
+            let batches = slf.borrow();
+            let has_room =
+                size <= batches.largest && batches.used.load(Ordering::Relaxed) + size <= batches.limit;
+            batches.direct(py, partition).filter(|_| has_room)
+        };
+        let Some(direct) = direct else { return Ok(None) };
+        if !direct.get().is_ready(py, size, is_sticky) {
+            return Ok(None);
+        }
+        let timestamp = timestamp.unwrap_or_else(now);
+        let (batch, data) = direct.get().batch_of(py, fields, timestamp)?;
+        // This may run Python code, and with it other threads: what was found before has to be found again.
+        let batch = Bound::new(py, batch)?;
+        if slf.borrow().open.get(partition).is_none_or(Option::is_some) {
+            return Ok(None);
+        }
+        let is_sent = DirectPartition::send(direct.bind(py), &batch, data, is_sticky)?;
+        Ok(is_sent.then(|| Delivery::new(batch.unbind(), 0, timestamp)))
     }
 }
 
@@ -94,6 +138,7 @@ impl OpenBatches {
         }
         Ok(Self {
             open: (0..partition_count).map(|_| None).collect(),
+            direct: (0..partition_count).map(|_| None).collect(),
             hash,
             sticky: None,
             used: memory.used.clone(),
@@ -116,12 +161,15 @@ impl OpenBatches {
         let py = slf.py();
         let fields = BorrowedFields::new(key.as_ref(), value.as_ref(), headers)?;
         let batches = slf.borrow();
-        let partition = match partition {
+        let chosen = match partition {
             Some(partition) => usize::try_from(partition).ok(),
-            None => batches.partition_of(fields.key()).or(batches.sticky),
+            None => batches.partition_of(fields.key()),
         };
-        let Some(Some(batch)) = partition.and_then(|partition| batches.open.get(partition)) else {
-            return Ok(None);
+        let is_sticky = partition.is_none() && chosen.is_none();
+        let Some(partition) = (if is_sticky { batches.sticky } else { chosen }) else { return Ok(None) };
+        let Some(Some(batch)) = batches.open.get(partition) else {
+            drop(batches);
+            return Self::send_directly(slf, &fields, timestamp, partition, is_sticky);
         };
         let size = fields.size() + RECORD_OVERHEAD;
         if size + BATCH_OVERHEAD > batches.largest
@@ -167,7 +215,9 @@ impl OpenBatches {
         self.open.get(partition)?.as_ref().map(|batch| batch.clone_ref(py))
     }
 
+    /// Records of the partition are not sent directly any more: they would overtake those of the batch.
     fn put(&mut self, partition: usize, batch: Py<ProducerBatch>) -> PyResult<()> {
+        self.end_direct(partition);
         match self.open.get_mut(partition) {
             Some(place) => *place = Some(batch),
             None => return Err(PyValueError::new_err("there is no such partition")),
@@ -184,6 +234,34 @@ impl OpenBatches {
     fn grow(&mut self, partition_count: usize) {
         while self.open.len() < partition_count {
             self.open.push(None);
+            self.direct.push(None);
         }
+    }
+
+    // -- sent directly: see direct.rs --------------------------------------------------------------------------
+
+    /// Records of the partition are sent directly, until `end_direct` or `put`.
+    fn lend(&mut self, partition: usize, direct: Py<DirectPartition>) -> PyResult<()> {
+        match self.direct.get_mut(partition) {
+            Some(place) => *place = Some(direct),
+            None => return Err(PyValueError::new_err("there is no such partition")),
+        }
+        Ok(())
+    }
+
+    fn is_direct(&self, partition: usize) -> bool {
+        self.direct.get(partition).and_then(Option::as_ref).is_some_and(|direct| direct.get().is_active())
+    }
+
+    fn end_direct(&mut self, partition: usize) {
+        if let Some(direct) = self.direct.get_mut(partition).and_then(Option::take) {
+            direct.get().end();
+        }
+    }
+
+    /// The bytes of records without a key that were sent directly to the partition since the last call.
+    fn take_direct_bytes(&self, partition: usize) -> usize {
+        let direct = self.direct.get(partition).and_then(Option::as_ref);
+        direct.map_or(0, |direct| direct.get().take_sticky_bytes())
     }
 }

@@ -1,11 +1,14 @@
 //! A batch of a producer, from its first record to the broker's response, and the delivery of each of its records.
 
+use std::time::{Duration, Instant};
+
 use headrace_kernel::{Compressor, EncodeError, Fields, Stamp};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::buffer::Bytes;
+use crate::direct::{DirectAnswer, DirectConnection, Look, wait_readable};
 use crate::encode::{EncodedBatch, compression, raised};
 
 /// Below this many bytes, releasing the GIL costs more than compressing.
@@ -100,6 +103,8 @@ pub struct ProducerBatch {
     outcome: Outcome,
     waiting: Py<PyAny>,
     waiters: Vec<Py<PyAny>>,
+    /// While it is on its way on a socket that is lent to threads.
+    direct: Option<Py<DirectConnection>>,
 }
 
 pub enum Appended {
@@ -129,6 +134,38 @@ impl ProducerBatch {
         self.outcome = outcome;
         std::mem::take(&mut self.waiters)
     }
+
+    // -- sent directly: see direct.rs --------------------------------------------------------------------------
+
+    /// A batch of one record, whose bytes are elsewhere until `set_encoded`.
+    pub fn of_one(topic: Py<PyString>, partition: i32, size: usize, waiting: Py<PyAny>) -> Self {
+        Self { builder: None, size, count: 1, ..Self::new(topic, partition, 0, 0.0, waiting) }
+    }
+
+    /// Returns its size.
+    pub fn sent_directly(&mut self, connection: Py<DirectConnection>) -> usize {
+        self.direct = Some(connection);
+        self.size
+    }
+
+    /// Returns its size, and those who wait.
+    pub fn appended_directly(&mut self, appended: headrace_kernel::Appended) -> (usize, Vec<Py<PyAny>>) {
+        self.direct = None;
+        let headrace_kernel::Appended { base_offset, log_append_time } = appended;
+        (self.size, self.end(Outcome::Appended { base_offset, log_append_time }))
+    }
+
+    pub fn taken_over(&mut self) {
+        self.direct = None;
+    }
+
+    pub fn set_encoded(slf: &Bound<'_, Self>, data: Vec<u8>, created: f64) -> PyResult<()> {
+        let encoded = Py::new(slf.py(), EncodedBatch::new(data))?;
+        let mut batch = slf.borrow_mut();
+        batch.encoded = Some(encoded);
+        batch.created = created;
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -147,6 +184,7 @@ impl ProducerBatch {
             outcome: Outcome::Pending,
             waiting,
             waiters: Vec::new(),
+            direct: None,
         }
     }
 
@@ -262,6 +300,30 @@ impl ProducerBatch {
 
     fn add_waiter(&mut self, waiter: Py<PyAny>) {
         self.waiters.push(waiter);
+    }
+
+    fn answer(slf: &Bound<'_, Self>) -> Option<DirectAnswer> {
+        let py = slf.py();
+        let connection = slf.borrow().direct.as_ref().map(|each| each.clone_ref(py));
+        connection?.borrow(py).answer()
+    }
+
+    /// If this thread can read the response to the batch, it waits for it, for some milliseconds at most.
+    fn receive(slf: &Bound<'_, Self>, seconds: f64) -> PyResult<()> {
+        let py = slf.py();
+        let deadline = Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1.0));
+        loop {
+            let connection = slf.borrow().direct.as_ref().map(|each| each.clone_ref(py));
+            let Some(connection) = connection else { return Ok(()) };
+            let look = connection.borrow_mut(py).look(py);
+            let Look::Wait(stream, time) = look else { return Ok(()) };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            py.detach(|| wait_readable(&stream, time.min(left)));
+            py.check_signals()?;
+        }
     }
 }
 

@@ -10,15 +10,14 @@
 - A request whose caller was cancelled stays in the queue. Its response is dropped when it arrives.
 - During re-authentication (`authentication.py`), requests are held back and sent later in the same order.
 
-Everything here runs on the event loop that opened the connection, except `recycle` and the thread of `receiver.py`.
+Everything here runs on the event loop that opened the connection, except `recycle` and the thread of `receiver.py`. The
+socket can be lent to other threads meanwhile (`lending.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
-import logging
 import socket
 import ssl
 import struct
@@ -43,24 +42,16 @@ from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutE
 from .authentication import Authentication, connection_error
 from .calls import AnswerCallback, Call, Reply
 from .frame_pool import Frame, FramePool
+from .frame_size import frame_size_error, largest_frame
+from .lending import Borrower
 from .receiver import Receiver
-from .transport import open_transport, tls_error
-
-log = logging.getLogger(__name__)
+from .throttle import Throttle
+from .transport import open_transport, reset_on_close, socket_of, tls_error
 
 _LENGTH = struct.Struct(">i")
-_RESET = struct.pack("ii", 1, 0)  # for SO_LINGER: on, with a timeout of 0
 _STAGING = 64 * 1024
 _UNSUPPORTED_VERSION = 35
 _FIRST_AFTER_VERSIONS = 2  # the correlation id of the first request after ApiVersions
-_TLS_ALERT = 0x1503  # the first two bytes of a TLS alert
-# The first response lists the broker's API versions in a kilobyte or two, and the responses of a login are no larger. A
-# TLS port responds with an alert that reads as a length of 350 MB, a web server with text that reads as 1.2 GB.
-_LARGEST_FIRST_FRAME = 1024 * 1024
-# Seconds. A broker can throttle a client for weeks. A request that is sent after this pause waits at the broker until
-# its own timeout.
-_LONGEST_PAUSE = 30.0
-_NOTABLE_PAUSE = 1.0  # shorter pauses are normal under a quota, many times a minute
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -78,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held: list[tuple[Call | None, memoryview]] | None = None
         self._authentication: Authentication | None = None
         self._next_id = 0
-        self._throttled_until = 0.0
+        self._throttle = Throttle(self.host, self._loop)
         self._frames = frames
         # Received bytes go into `_staging`. If a frame does not fit there, the rest of it is received directly into
         # `_frame`, which ends exactly where the frame ends, so no bytes of the next frame get into it.
@@ -88,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_size = 0
         self._frame_filled = 0
         self._receiver: Receiver | None = None
+        self._borrower: Borrower | None = None
 
     @classmethod
     async def open(
@@ -146,7 +138,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        return len(self._calls) + len(self._held or ())
+        is_lent = self._borrower is not None and self._borrower.is_in_flight
+        return len(self._calls) + len(self._held or ()) + is_lent
 
     async def call(
         self,
@@ -162,14 +155,14 @@ class Connection(asyncio.BufferedProtocol):
         Raises RequestTimeoutError, NetworkError or ProtocolError, and then the connection is closed. Raises
         UnsupportedVersionError if the broker does not support the request, and EncodingError if it cannot be encoded.
         """
-        if (pause := self._throttled_until - self._loop.time()) > 0:
+        if (pause := self.throttled_for) > 0:
             await asyncio.sleep(pause)
         return await self.start(api, fields, version=version, highest=highest, timeout=timeout)
 
     @property
     def throttled_for(self) -> float:
         """The seconds for which the broker still throttles this client."""
-        return max(0.0, self._throttled_until - self._loop.time())
+        return self._throttle.seconds_left
 
     def start(
         self,
@@ -218,6 +211,7 @@ class Connection(asyncio.BufferedProtocol):
     def _encode(
         self, api: Api, fields: Mapping[str, Any], version: int | None, highest: int | None
     ) -> tuple[int, memoryview]:
+        self.take_back()
         if self._closed is not None or self._transport is None:
             raise NetworkError(f"the connection to {self.host} is closed") from self._closed
         if version is None:
@@ -254,6 +248,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def hold(self) -> None:
         """Hold back all requests except SASL requests."""
+        self.take_back()
         self._held = []
 
     def release(self) -> None:
@@ -275,6 +270,9 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, cause: HeadraceError) -> None:
         if self._closed is not None:
             return
+        if (borrower := self._borrower) is not None:
+            self.take_back()
+            borrower.close()
         self._closed = cause
         calls, self._calls = (
             [*self._calls, *(call for call, _ in self._held or () if call is not None)],
@@ -291,23 +289,55 @@ class Connection(asyncio.BufferedProtocol):
                 # Mark it as retrieved: if the caller was cancelled, asyncio would log "exception was never retrieved".
                 call.answer.exception()
         if isinstance(cause, ProtocolError):
-            self._reset_on_close()
+            reset_on_close(self._transport)
         if self._receiver is not None:
             self._receiver.close()
         if self._transport is not None:
             self._transport.abort()
 
-    def _reset_on_close(self) -> None:
-        """Make the socket close with a reset, which drops unread data and informs the peer at once. After an orderly
-        close, a peer that keeps sending and has filled the receive window would wait for a minute."""
-        raw = None if self._transport is None else self._transport.get_extra_info("socket")
-        if raw is not None:
-            with contextlib.suppress(OSError):  # the socket is closed already
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-
     def recycle(self, frame: Frame) -> None:
         """Return a frame to the pool when nothing refers to it any more. May be called from any thread."""
         self._frames.give(frame)
+
+    # -- lending the socket ----------------------------------------------------------------------------------
+
+    @property
+    def descriptor_to_lend(self) -> int | None:
+        """The file descriptor of the socket, if it can be lent now: nothing is on its way in either direction."""
+        transport = self._transport
+        is_busy = self._calls or self._staged or self._frame or self._held is not None or self.throttled_for
+        if not self.is_open or transport is None or is_busy or transport.get_write_buffer_size() or self._receiver:
+            return None
+        return socket_of(transport)
+
+    def lend(self, borrower: Borrower) -> None:
+        """Let the borrower's threads use the socket until `take_back`. It must be one that can be lent."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+        self._borrower = borrower
+        borrower.lend(self._next_id)
+
+    def take_back(self) -> None:
+        """Use the socket here again, if it is lent. Nothing of the borrower's is called after this returns."""
+        borrower, self._borrower = self._borrower, None
+        if borrower is None or self._transport is None:
+            return
+        returned = borrower.take_back(self._loop.time())
+        self._next_id = returned.last_id
+        if (call := returned.call) is not None:
+            seconds = self._config.request_timeout_ms / 1000
+            timer = self._loop.call_later(max(0.0, seconds - call.age), self._expire, call.api, seconds)
+            answer = AnswerCallback(call.on_answer)
+            self._calls.append(Call(call.correlation_id, call.api, call.version, answer, timer))
+            self._transport.write(call.unsent)
+        self._staged = len(returned.received)
+        self._staging[: self._staged] = returned.received
+        self._transport.resume_reading()
+        # Not at once: the caller may be in the middle of something that the answer, or the loss, would change.
+        if returned.is_broken:
+            self._loop.call_soon(self.connection_lost, None)
+        elif returned.received:
+            self._loop.call_soon(self.buffer_updated, 0)
 
     # -- callbacks of asyncio --------------------------------------------------------------------------------
 
@@ -385,8 +415,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _largest_frame(self) -> int:
-        largest = self._config.receive_message_max_bytes
-        return largest if self._is_ready else min(largest, _LARGEST_FIRST_FRAME)
+        return largest_frame(self._config, is_ready=self._is_ready)
 
     @property
     def _is_ready(self) -> bool:
@@ -394,20 +423,7 @@ class Connection(asyncio.BufferedProtocol):
         return bool(self.versions.ranges) and (self._authentication is None or self._authentication.is_done)
 
     def _size_error(self, size: int) -> ProtocolError:
-        largest = self._largest_frame
-        if self._is_ready and size > largest:
-            return ProtocolError(
-                f"{self.host} announced a response of {size} bytes, which exceeds "
-                f"receive.message.max.bytes={largest}: raise that, or lower fetch.max.bytes"
-            )
-        kind = "TLS" if self._config.uses_tls else "plain-text"
-        advice = ""
-        if size >> 16 == _TLS_ALERT and not self._config.uses_tls:
-            protocol = "SASL_SSL" if self._config.uses_sasl else "SSL"
-            advice = f". The broker seems to expect TLS: set security.protocol={protocol}"
-        return ProtocolError(
-            f"{self.host} announced a response of {size} bytes: this is not a Kafka broker's {kind} port{advice}"
-        )
+        return frame_size_error(self.host, size, self._config, is_ready=self._is_ready)
 
     # -- receiving on a thread -------------------------------------------------------------------------------
 
@@ -460,7 +476,7 @@ class Connection(asyncio.BufferedProtocol):
                 call.answer.set_exception(failure)
                 call.answer.exception()
             raise failure from None
-        self._throttle(body)
+        self._throttle.note(body)
         if not call.answer.done():
             call.answer.set_result(Reply(body, version, buffer))
 
@@ -472,14 +488,3 @@ class Connection(asyncio.BufferedProtocol):
             code = int.from_bytes(frame[4:6], "big", signed=True)
             return 0 if code == _UNSUPPORTED_VERSION else call.version
         return call.version
-
-    def _throttle(self, body: Any) -> None:
-        """Pause sending if the client is over its quota: the broker does not read from the connection meanwhile, so
-        requests would only age in its buffers."""
-        asked = getattr(body, "throttle_time", None)
-        if asked:
-            pause, now = min(asked.total_seconds(), _LONGEST_PAUSE), self._loop.time()
-            is_news = pause >= _NOTABLE_PAUSE > self._throttled_until - now
-            self._throttled_until = max(self._throttled_until, now + pause)
-            level = logging.INFO if is_news else logging.DEBUG
-            log.log(level, "%s throttles this client for %s: sending nothing to it for %.1f s", self.host, asked, pause)

@@ -10,14 +10,17 @@ Failures are mapped to errors:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import socket
 import ssl
+import struct
 
 from .._security.access import Access
 from ..errors import AuthenticationError, HeadraceError, NetworkError, ProtocolError
 
+_RESET = struct.pack("ii", 1, 0)  # for SO_LINGER: on, with a timeout of 0
 _NOT_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNEXPECTED_MESSAGE"}
 
 
@@ -56,6 +59,23 @@ async def open_transport(
         else:
             reason = _reason(error, host)
         raise NetworkError(f"cannot connect to {name}: {reason}") from error
+
+
+def socket_of(transport: asyncio.Transport) -> int | None:
+    """The file descriptor of the transport's socket, if its bytes are those of the socket. With TLS they are not."""
+    raw: socket.socket | None = transport.get_extra_info("socket")
+    if raw is None or raw.fileno() < 0 or transport.get_extra_info("sslcontext") is not None:
+        return None
+    return raw.fileno()
+
+
+def reset_on_close(transport: asyncio.Transport | None) -> None:
+    """Make the socket close with a reset, which drops unread data and informs the peer at once. After an orderly
+    close, a peer that keeps sending and has filled the receive window would wait for a minute."""
+    raw = None if transport is None else transport.get_extra_info("socket")
+    if raw is not None:
+        with contextlib.suppress(OSError):  # the socket is closed already
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
 
 def _reason(error: Exception, host: str) -> str:

@@ -47,6 +47,16 @@ def test_records_are_delivered_once_and_in_order_while_the_login_is_renewed(secu
     assert contents(secured, topic, count) == [b"%d" % number for number in range(count)]
 
 
+def test_single_records_are_delivered_by_the_loop_with_tls(secured: SecuredBroker) -> None:
+    """The bytes of the socket are encrypted: it is not lent to the threads that send."""
+    topic = secured.create("t")
+    with Producer(secured.broker.config_of("admin", "PLAIN"), linger_ms=0) as producer:
+        assert [producer.send(topic, b"x").result(20).offset for _ in range(20)] == list(range(20))
+        runtime = producer._parts.lifecycle.runtime
+        assert runtime is not None
+        assert runtime.sender.direct.sender is None
+
+
 def test_a_wrong_password_is_an_error_of_send_and_not_tried_again(secured: SecuredBroker) -> None:
     config = secured.broker.config_of("admin", "PLAIN") | {"sasl.password": "wrong"}
     producer = Producer(config)

@@ -91,6 +91,7 @@ class ModelConnection:
         self.is_open = True
         self.throttled_for = 0.0
         self.unsent_bytes = 0
+        self.descriptor_to_lend = None
         self._cluster = cluster
         self._node = node
 

@@ -169,6 +169,31 @@ def test_the_next_identity_waits_until_the_batches_of_the_last_one_are_done() ->
     assert (b.identity, b.sequence) == (SECOND, 0)
 
 
+def test_sequence_numbers_are_lent_while_nothing_is_to_be_sent() -> None:
+    batches = queue("abc")
+    assert batches.lend(FIRST) is None
+    sent = take(batches)
+    assert batches.lend(FIRST) is None
+    batches.answered(sent, OK)
+    assert batches.lend(FIRST) == 3
+    batches.take_back(5, is_known=True)
+    batches.append("d")
+    assert take(batches).sequence == 5
+
+
+def test_a_batch_on_the_wire_is_adopted_with_its_sequence_number() -> None:
+    batches = queue("abc")
+    batches.answered(take(batches), OK)
+    assert batches.lend(FIRST) == 3
+    batches.take_back(4, is_known=True)  # one was delivered, and the next one has number 4
+    adopted = batches.adopt("e")
+    batches.append("f")
+    assert (adopted.sequence, take(batches).sequence) == (4, 5)
+    assert batches.answered(adopted, RETRY) is BatchOutcome.RETRY
+    assert batches.take_next(FIRST) is adopted
+    assert (adopted.sequence, adopted.attempts) == (4, 2)
+
+
 def test_sequence_numbers_wrap_to_0() -> None:
     batches = queue("ab", "c")
     batches._identity, batches._next = FIRST, 2**31 - 1
@@ -228,20 +253,46 @@ class World:
         self.failed: set[str] = set()
         self.open: list[str] = []
         self.denies = self.dice.random() < 0.3
+        self.lends = self.dice.random() < 0.5
+        self.lent: int | None = None  # the next sequence number, while batches are sent directly
+        self.direct: Request | None = None  # the one that is on its way then
+        self.has_delivered = False
 
     def step(self) -> None:
         self.dice.choice(
             [self.write, self.send, self.send, self.arrive, self.arrive, self.answer, self.answer, self.disconnect]
             + [self.expire] * (self.dice.random() < 0.2)
+            + [self.send_directly] * 3 * self.lends
         )()
 
     def write(self) -> None:
         if self.written < 60:
-            count = self.dice.randrange(1, 5)
-            batch = "".join(chr(0x4E00 + self.written + each) for each in range(count))
-            self.written += count
-            self.open.append(batch)
-            self.batches.append(batch)
+            self.settle()
+            self.batches.append(self.new_batch(self.dice.randrange(1, 5)))
+
+    def new_batch(self, count: int) -> str:
+        batch = "".join(chr(0x4E00 + self.written + each) for each in range(count))
+        self.written += count
+        self.open.append(batch)
+        return batch
+
+    def send_directly(self) -> None:
+        identity = ProducerIdentity(7, self.epoch)
+        if self.lent is None:
+            self.lent, self.has_delivered = self.batches.lend(identity), False
+        elif self.direct is None and self.written < 60:
+            sent = SentBatch(self.new_batch(1), identity, self.lent)
+            self.direct = Request(sent, identity.epoch, self.lent)
+            self.requests.append(self.direct)
+            self.lent += 1
+
+    def settle(self) -> None:
+        if self.lent is not None:
+            sequence = self.lent if self.direct is None else self.direct.sequence
+            self.batches.take_back(sequence, is_known=self.has_delivered)
+            if self.direct is not None:
+                self.direct.sent = self.batches.adopt(self.direct.sent.batch)
+            self.lent = self.direct = None
 
     def send(self) -> None:
         if self.batches.needs_epoch:
@@ -267,6 +318,13 @@ class World:
     def answer(self) -> None:
         if self.answers:
             request, code = self.answers.pop(0)
+            if request is self.direct:
+                if code == OK:
+                    self.direct, self.has_delivered = None, True
+                    self.open.remove(request.sent.batch)
+                    self.done += request.sent.batch
+                    return
+                self.settle()
             sent = request.sent
             is_open = sent.batch in self.open
             outcome = self.batches.answered(sent, code)
@@ -286,6 +344,7 @@ class World:
     def disconnect(self) -> None:
         """Drop all pending responses. Requests already sent may still arrive, even after later ones."""
         if self.dice.random() < 0.3:
+            self.settle()
             pending = [each for each in self.requests if each.is_awaited] + [each for each, _ in self.answers]
             for request in pending:
                 request.is_awaited = False
@@ -297,6 +356,7 @@ class World:
 
     def expire(self) -> None:
         if self.open:
+            self.settle()
             batch = self.dice.choice(self.open)
             self.open.remove(batch)
             self.failed |= set(batch)
@@ -310,6 +370,7 @@ class World:
     def finish(self) -> None:
         """Without further faults, every batch must complete."""
         self.denies = False
+        self.settle()
         for _ in range(5000):
             if not self.open and not self.requests and not self.answers:
                 break

@@ -12,6 +12,9 @@ except for the open batches themselves and `incomplete`, for which the GIL suffi
 is a copy of the dictionary. An open batch is only taken out under `lock`, and enters `_closed` in the same step, so the
 batches of a partition keep their order.
 
+With linger.ms=0, records of partitions that are lent (`direct.py`) are sent without anything here, natively. Whatever
+puts a batch into `_opened` or `_closed` ends the loan of its partition first, under `lock`.
+
 Ctrl-C can interrupt a user's thread between any two steps. The steps are in an order that leaves no record behind: a
 batch is in `_opened` before it takes records, and in `_closed` before it is taken out. So a batch can be in `_closed`
 twice, or be empty; `take_closed` sorts that out on the producer's thread, where nothing interrupts.
@@ -27,9 +30,10 @@ from typing import Any
 
 from ..._machines.cluster import Cluster
 from ..._protocol.codes import kafka_error
-from ..._record_batch import BufferMemory, Delivery, OpenBatches, ProducerBatch
+from ..._record_batch import BufferMemory, Delivery, DirectPartition, OpenBatches, ProducerBatch
 from ...config.producer import ProducerConfig
 from ...errors import AuthorizationError, ConfigError, HeadraceError, RecordTooLargeError, RequestTimeoutError
+from ...types import TopicPartition
 from ..flag import Flag
 from .delivery import DeliveryWaiting
 from .topic_batches import TopicBatches
@@ -59,6 +63,7 @@ class Accumulator:
         self.queue_lengths: Callable[[str], Mapping[int, int]] = _no_queues
         self.unavailable: Callable[[str, float], Collection[int]] = _all_available
         self.pending: Callable[[str, int], int] = _none_pending
+        self.sent_directly: Callable[[], list[ProducerBatch]] = list
         self.metadata_version = 0
         self.has_new_topics = False
         self.records_failed = 0
@@ -113,6 +118,8 @@ class Accumulator:
         if partition is None:
             current = batches.open.sticky
             if current is not None:
+                if batches.count_direct(current) and batches.open.is_direct(batches.draw()):
+                    return
                 self._close_open(batches, current, is_full=True)
             partition = batches.draw()
             if batches.open.get(partition) is not None:
@@ -140,6 +147,7 @@ class Accumulator:
 
     def _close_open(self, batches: TopicBatches, partition: int, *, is_full: bool) -> None:
         """Under `lock`."""
+        batches.open.end_direct(partition)
         batch = batches.open.get(partition)
         if batch is None:
             return
@@ -335,9 +343,36 @@ class Accumulator:
         self.incomplete.pop(batch, None)
         self.memory.release(size)
 
+    def lend(self, tp: TopicPartition, direct: DirectPartition) -> bool:
+        """Records of the partition are sent directly from now on, until a batch of it is opened or closed. False if
+        there is one already."""
+        with self.lock:
+            batches = self._topics.get(tp.topic)
+            is_closed = any((each.topic, each.partition) == tp for each in self._closed)
+            if batches is None or self._refusal is not None or is_closed or batches.open.get(tp.partition) is not None:
+                return False
+            batches.open.lend(tp.partition, direct)
+            return True
+
+    def take_over(self, batch: ProducerBatch) -> None:
+        """The batch was sent directly, and the sender has it now."""
+        self.incomplete[batch] = True
+        self._ages.append(batch)
+
+    def touch(self, topics: Iterable[str]) -> None:
+        """Records are sent directly to these topics."""
+        with self.lock:
+            for name in topics:
+                if name in self._topics:
+                    self._topics[name].last_used = time.monotonic()
+
+    def not_done(self) -> list[ProducerBatch]:
+        """The batches with records that are neither delivered nor given up. From any thread."""
+        return [batch for batch in (*self.sent_directly(), *list(self.incomplete)) if len(batch)]
+
     def count_incomplete(self) -> int:
         """The number of batches that are neither delivered nor given up."""
-        return sum(1 for batch in list(self.incomplete) if len(batch))
+        return len(self.not_done())
 
     def oldest(self) -> ProducerBatch | None:
         """The oldest batch that is not done."""
@@ -380,7 +415,7 @@ class Accumulator:
         """
         with self.lock:
             self._flushes.add(flush)
-            pending = [batch for batch in list(self.incomplete) if len(batch)]
+            pending = self.not_done()
         self.wake()
         return pending
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from ..call_guard import CallGuard
 from ..flag import SHORT_SLEEP, Flag
 
 _MOST_UNSEEN = 100
+_PATIENCE = 0.005  # seconds, after which the producer's thread waits for the answer to a record sent directly
 
 
 class DeliveryWaiting:
@@ -50,6 +52,9 @@ class DeliveryWaiting:
     def wait_for(self, batches: Iterable[ProducerBatch], timeout: float | None) -> None:
         """Blocks the thread until these batches, and the parts of those that are split, are done."""
         deadline = math.inf if timeout is None else time.monotonic() + max(0.0, number_of("timeout", timeout))
+        batches = list(batches)
+        for batch in batches:
+            batch.receive(deadline - time.monotonic())
         for flag in _pending(batches):
             self._guard.check_fork()  # a forked process delivers nothing
             while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):
@@ -62,6 +67,10 @@ class DeliveryWaiting:
         return self._outcome(delivery)
 
     async def wait_for_async(self, batches: Iterable[ProducerBatch]) -> None:
+        batches = list(batches)
+        for batch in batches:
+            if batch.answer() is not None:
+                await _receive(batch)
         for flag in _pending(batches):
             self._guard.check_fork()
             await flag.wait_async()
@@ -72,6 +81,29 @@ class DeliveryWaiting:
             self.seen((error,))
             raise error.with_traceback(None)  # without the frames of earlier raises
         return RecordMetadata(delivery.topic, delivery.partition, delivery.offset, delivery.timestamp)
+
+
+async def _receive(batch: ProducerBatch) -> None:
+    """Waits for the answer to a batch that was sent directly, for some milliseconds at most."""
+    loop = asyncio.get_running_loop()
+    while (answer := batch.answer()) is not None:
+        arrived = loop.create_future()
+        try:
+            loop.add_reader(answer.fileno(), _set, arrived)
+        except NotImplementedError:  # this loop cannot wait for sockets: the producer's does
+            return
+        timer = loop.call_later(_PATIENCE, _set, arrived)
+        try:
+            await arrived
+        finally:
+            timer.cancel()
+            loop.remove_reader(answer.fileno())
+        batch.receive(0.0)
+
+
+def _set(arrived: asyncio.Future[None]) -> None:
+    if not arrived.done():
+        arrived.set_result(None)
 
 
 def _pending(batches: Iterable[ProducerBatch]) -> Iterable[Flag]:

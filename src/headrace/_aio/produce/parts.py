@@ -117,7 +117,7 @@ class ProducerParts:
             raise errors[0].with_traceback(None)
 
     def flush_timeout(self, seconds: float | None) -> RequestTimeoutError:
-        count = sum(len(batch) for batch in list(self.accumulator.incomplete))
+        count = sum(len(batch) for batch in self.accumulator.not_done())
         return RequestTimeoutError(f"{count} records are not delivered within {seconds} s: the producer keeps trying")
 
     def begin_close(self) -> None:
@@ -142,13 +142,15 @@ class ProducerParts:
 
     def metrics(self) -> dict[str, Any]:
         accumulator, runtime = self.accumulator, self.lifecycle.runtime
+        direct = runtime.sender.direct.sender if runtime else None
         return {
-            "records_delivered": runtime.sender.answers.records_delivered if runtime else 0,
+            "records_delivered": (runtime.sender.answers.records_delivered if runtime else 0)
+            + (direct.records_delivered if direct else 0),
             "records_failed": accumulator.records_failed,
-            "requests": runtime.sender.requests if runtime else 0,
+            "requests": (runtime.sender.requests if runtime else 0) + (direct.requests if direct else 0),
             "retries": runtime.sender.answers.retries if runtime else 0,
-            "bytes_sent": runtime.sender.bytes_sent if runtime else 0,
-            "batches_pending": len(accumulator.incomplete),
+            "bytes_sent": (runtime.sender.bytes_sent if runtime else 0) + (direct.bytes_sent if direct else 0),
+            "batches_pending": len(accumulator.not_done()),
             "buffered_bytes": accumulator.memory.used,
             "buffer_memory": accumulator.memory.limit,
             "connections": runtime.client.connection_count if runtime else 0,

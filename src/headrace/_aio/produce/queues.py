@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ..._machines.produce.idempotence import PartitionBatches, SentBatch
 from ..._net.connection import Connection
@@ -17,6 +18,9 @@ from ...errors import HeadraceError
 from ...types import TopicPartition
 from ..network.client import Client
 
+if TYPE_CHECKING:
+    from .direct import LentPartition
+
 
 @dataclasses.dataclass(eq=False, slots=True)
 class PartitionQueue:
@@ -25,6 +29,7 @@ class PartitionQueue:
     not_before: float = 0.0
     failures: int = 0
     last_error: HeadraceError | None = None
+    lent: LentPartition | None = None  # its records are sent directly meanwhile, and nothing may be appended
 
 
 Taken = list[tuple[PartitionQueue, SentBatch[ProducerBatch]]]
@@ -43,6 +48,10 @@ class BrokerQueue:
     connecting: asyncio.Task[None] | None = None
     in_flight: int = 0
     blocked_since: float | None = None  # since when it has batches to send but accepts none
+    # Single records in a row that were delivered while nothing else was on its way, and how many of them it takes until
+    # the connection is lent.
+    alone: int = 0
+    alone_before_loan: int = 1
 
 
 class Queues:

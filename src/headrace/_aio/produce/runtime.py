@@ -25,6 +25,7 @@ class ProducerRuntime:
         accumulator.unavailable = self.sender.queues.unavailable
         accumulator.queue_lengths = self.sender.queues.lengths
         accumulator.pending = self.sender.queues.pending
+        accumulator.sent_directly = self.sender.direct.batches
         accumulator.wake = self.sender.wake_from_any_thread
 
     def _watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:

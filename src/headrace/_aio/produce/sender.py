@@ -16,10 +16,9 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from ..._machines.produce.idempotence import ProducerIdentity, SentBatch
 from ..._net.calls import Reply
@@ -31,29 +30,11 @@ from ...errors import HeadraceError, ProtocolError
 from ..network.client import Client
 from .accumulator import Accumulator
 from .answers import NoAnswer, ProduceAnswers
+from .direct import LAST_BY_NAME, DirectSending
+from .guarded import guarded
 from .producer_id import ProducerIdSource
 from .queues import BrokerQueue, Queues, Taken
 from .transactions import Transactions
-
-log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-S = TypeVar("S", bound="Sender")
-
-
-def _guarded(step: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
-    """For callbacks of the loop: if one raises, the producer fails instead of hanging."""
-
-    @functools.wraps(step)
-    def run(self: S, /, *args: P.args, **keywords: P.kwargs) -> None:
-        try:
-            step(self, *args, **keywords)
-        except Exception as error:
-            log.exception("the sender crashed")
-            self._on_crash(error)
-
-    return run
-
 
 _SOON = 0.001  # seconds until a connection with unsent bytes is checked again
 _TOPICS_AGE = 10.0  # seconds between two searches for topics that are no longer written
@@ -79,7 +60,7 @@ class Sender:
         self._config = config
         self._client = client
         self._accumulator = accumulator
-        self._on_crash = on_crash
+        self.on_crash = on_crash
         self.transactions: Transactions | None = None
         self._identities: ProducerIdSource | Transactions
         if config.transactional_id is None:
@@ -94,6 +75,9 @@ class Sender:
                 on_abort=self._abort_unsent,
             )
         self.answers = ProduceAnswers(config, client, accumulator, self.queues, self._identities)
+        self.direct = DirectSending(
+            config, client, accumulator, self.queues, self._identities, self._answered, on_crash
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._topics_checked = -math.inf
@@ -131,7 +115,7 @@ class Sender:
 
     # -- what to send ----------------------------------------------------------------------------------------------
 
-    @_guarded
+    @guarded
     def pump(self) -> None:
         if self._is_closed:
             return
@@ -160,25 +144,28 @@ class Sender:
     def _take_closed(self, now: float) -> None:
         closed, due = self._accumulator.take_closed(now)
         for batch in closed:
+            self.direct.settle(self.queues.of(batch))
             self.queues.append(batch)
         if due is not None:
             self._pump_at(due)
 
-    @_guarded
+    @guarded
     def metadata_changed(self) -> None:
         """On the loop, without the lock."""
+        self.direct.settle_all()
         self.queues.follow_leaders()
         self.pump()
 
-    @_guarded
+    @guarded
     def _identity_changed(self) -> None:
+        self.direct.settle_all()
         for queue in self.queues:
             self.answers.begin_epoch(queue)
         self.pump()
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
-    @_guarded
+    @guarded
     def _send_to(self, broker: BrokerQueue) -> None:
         sent = self.requests
         self._fill(broker)
@@ -274,7 +261,7 @@ class Sender:
         api = PRODUCE
         if self.transactions is not None:
             api = dataclasses.replace(PRODUCE, **self.transactions.machine.produce_versions._asdict())
-        highest = None if all(ids.values()) else _LAST_BY_NAME
+        highest = None if all(ids.values()) else LAST_BY_NAME
         self.requests += 1
         try:
             if self._config.acks == 0:
@@ -313,7 +300,7 @@ class Sender:
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
-    @_guarded
+    @guarded
     def _answered(
         self, broker: BrokerQueue, taken: Taken, names: Mapping[Any, str], answer: Reply | HeadraceError
     ) -> None:
@@ -330,6 +317,7 @@ class Sender:
             self.transactions.wake()
         if are_done:  # the rest of `pump` has nothing to do
             self._send_to_all()
+            self.direct.delivered(broker, taken)
         else:
             self.pump()
 
@@ -350,11 +338,9 @@ class Sender:
             self.answers.unanswered(missing, ProtocolError("the answer to Produce lacks a partition"))
         return are_done
 
-    # -- expiry ----------------------------------------------------------------------------------------------------
-
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    @_guarded
+    @guarded
     def _abort_unsent(self, error: HeadraceError) -> None:
         """The transaction is aborted, or transactions are no longer possible: drops all unsent batches."""
         self._take_closed(self.loop.time())
@@ -368,6 +354,7 @@ class Sender:
 
     def fail_all(self, error: HeadraceError) -> None:
         """No broker accepts requests of this producer: all batches fail. Later records try again."""
+        self.direct.settle_all()
         for batch in self.queues.drop_all():
             self.answers.fail(batch, error)
         for queue in self.queues:
@@ -376,6 +363,7 @@ class Sender:
 
     def close(self) -> None:
         self._is_closed = True
+        self.direct.close()
         self._identities.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -386,6 +374,3 @@ class Sender:
 
 def _size(batch: ProducerBatch) -> int:
     return batch.size if batch.encoded is None else len(batch.encoded)
-
-
-_LAST_BY_NAME = 12  # the last version of Produce with topic names instead of ids

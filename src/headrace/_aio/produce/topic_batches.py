@@ -70,6 +70,14 @@ class TopicBatches:
             self._appended(max(batch.size, self._config.batch_size) if is_full else batch.size, is_full=is_full)
             self.draw()
 
+    def count_direct(self, partition: int) -> int:
+        """Counts the records without a key that were sent directly to this partition. Returns their bytes."""
+        size = self.open.take_direct_bytes(partition)
+        if size:
+            self._follow_queues()
+            self._appended(size, is_full=True)
+        return size
+
     def _appended(self, size: int, *, is_full: bool) -> None:
         self._sticky.appended(size, self._available, len(self.open), is_batch_full=is_full)
 

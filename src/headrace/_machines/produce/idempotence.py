@@ -32,6 +32,9 @@ Order and uniqueness hold by these rules:
   is done, or out of order. So sequence numbers are never reused, except those of the last batch if the broker has
   rejected its only attempt: it was certainly not appended.
 
+The sequence numbers can be lent: whoever has them sends one batch at a time, and returns the next number. A batch that
+is on the wire then is adopted, and treated as any other.
+
 Nothing here waits, sends or reads a clock. The owner locks.
 """
 
@@ -95,12 +98,14 @@ class PartitionBatches(Generic[B]):
         self._next = 0
         self._is_broken = False  # the broker misses a batch: a new epoch is needed
         self._known_id = -1  # the producer id that the partition's broker knows
+        self._is_lent = False
 
     def __len__(self) -> int:
         """The number of batches that are neither done nor failed."""
         return len(self._pending) + len(self._sent)
 
     def append(self, batch: B) -> None:
+        assert not self._is_lent
         self._pending.append(batch)
 
     @property
@@ -234,6 +239,33 @@ class PartitionBatches(Generic[B]):
         self._sent.clear()
         self._pending.clear()
         return dropped
+
+    # -- batches that are sent elsewhere, one at a time ------------------------------------------------------------
+
+    def lend(self, identity: ProducerIdentity) -> int | None:
+        """The sequence number of the next batch, which is sent elsewhere, as are those after it until `take_back`: each
+        when the one before is done. None if there is something to send here."""
+        if self._is_lent or self._is_broken or self._pending or self._sent:
+            return None
+        if identity != self._identity:
+            self._identity, self._next = identity, 0
+        self._is_lent = True
+        return self._next
+
+    def take_back(self, sequence: int, *, is_known: bool) -> None:
+        """`sequence` is the next one. `is_known`: the broker has acknowledged a batch since `lend`."""
+        self._is_lent = False
+        self._next = sequence
+        if is_known and self._identity is not None:
+            self._known_id = self._identity.producer_id
+
+    def adopt(self, batch: B) -> SentBatch[B]:
+        """The batch that was on the wire at `take_back`. It has the sequence number given there."""
+        assert self._identity is not None
+        assert not len(self)
+        sent = SentBatch(batch, self._identity, self._reserve(batch))
+        self._sent.append(sent)
+        return sent
 
     def _reserve(self, batch: B) -> int:
         sequence = self._next

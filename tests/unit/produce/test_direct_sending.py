@@ -1,0 +1,330 @@
+"""Records that the caller's thread sends itself: when that happens, and that nothing else changes by it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from headrace import Producer
+from headrace._aio.produce import direct
+from headrace._protocol.messages import METADATA, PRODUCE
+from headrace.errors import ForkedError, HeadraceError, RequestTimeoutError
+from support.brokers.produce_broker import Act, ProduceBroker
+from support.harness.direct_sending import QUICK, direct_count, until_lent, warmed_up
+from support.harness.waiting import wait_for
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def broker() -> Iterator[ProduceBroker]:
+    with ProduceBroker() as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are lent after each single record, also where threads take turns."""
+    monkeypatch.setattr(direct, "_MOST_ALONE", 1)
+
+
+@pytest.mark.parametrize("version", range(PRODUCE.lowest, PRODUCE.highest + 1))
+@pytest.mark.parametrize("settings", [{}, {"enable_idempotence": False, "acks": 1}, {"compression_type": "zstd"}])
+def test_single_records_are_sent_directly_with_what_the_sender_would_send(
+    version: int, settings: dict[str, Any]
+) -> None:
+    with ProduceBroker(version=version) as broker, Producer(bootstrap_servers=broker.servers, **QUICK, **settings) as p:
+        for number in range(20):
+            found = p.send("t", b"%d" % number, key="k", headers={"h": None}, timestamp=number, partition=0).result(20)
+            assert (found.offset, found.timestamp, found.partition) == (number, number, 0)
+            until_lent(p)
+        assert direct_count(p) == 19
+        metrics = p.metrics()
+        assert (metrics["records_delivered"], metrics["requests"], metrics["batches_pending"]) == (20, 20, 0)
+        assert metrics["buffered_bytes"] == 0
+    assert broker.values() == [b"%d" % number for number in range(20)]
+    sent = [each for each in broker.requests if each.api_key == PRODUCE.key]
+    assert {each.version for each in sent} == {version}
+    assert {each.client_id for each in sent} == {sent[0].client_id}
+    assert {(each.body.acks, each.body.timeout) for each in sent} == {(sent[0].body.acks, sent[0].body.timeout)}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"linger_ms": 1}, {"acks": 0, "enable_idempotence": False}], ids=["linger.ms", "acks=0"]
+)
+def test_other_producers_send_nothing_directly(broker: ProduceBroker, settings: dict[str, Any]) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK | settings) as producer:
+        for _ in range(5):
+            producer.send("t", b"x").result(20)
+        assert direct_count(producer) == 0
+
+
+def test_a_record_that_nobody_waits_for_is_delivered(broker: ProduceBroker) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        delivery = producer.send("t", b"x", partition=0)
+        assert direct_count(producer) == 1
+        wait_for("the delivery", lambda: delivery.is_done)
+        assert delivery.offset == 1
+        wait_for("nothing pending", lambda: producer.metrics()["batches_pending"] == 0)
+
+
+def test_a_record_after_a_pause_is_sent_directly(broker: ProduceBroker) -> None:
+    """The loop has stopped to watch: the record wakes it up."""
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        (lent,) = producer._parts.lifecycle.runtime.sender.direct._lent.values()  # type: ignore[union-attr]
+        sending = producer._parts.lifecycle.runtime.sender.direct  # type: ignore[union-attr]
+        wait_for("the end of watching", lambda: sending._timer is None)
+        assert lent.socket.is_lent
+        delivery = producer.send("t", b"x", partition=0)
+        assert direct_count(producer) == 1
+        wait_for("the delivery", lambda: delivery.is_done)
+
+
+@pytest.mark.parametrize("pieces", [2, 5, 60])
+def test_a_response_in_pieces_is_read(broker: ProduceBroker, pieces: int) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        broker.plan = lambda: Act(pieces=pieces)
+        assert [producer.send("t", b"x", partition=0).result(20).offset for _ in range(5)] == [1, 2, 3, 4, 5]
+
+
+UNUSUAL = {
+    "late": Act(delay=0.05),
+    "retriable": Act(code=ErrorCode.not_enough_replicas),
+    "moved": Act(code=ErrorCode.not_leader_or_follower),
+    "lost before": Act(is_lost=True, is_cut=True),
+    "lost after": Act(is_cut=True),
+    "lost late": Act(is_cut=True, delay=0.05),
+    "throttled": Act(throttle_ms=60),
+    "tags": Act(has_unknown_tags=True),
+    "duplicate": Act(code=ErrorCode.duplicate_sequence_number),
+}
+
+
+@pytest.mark.parametrize("waits", ["result", "flush", "nobody", "await"])
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_an_unusual_answer_to_a_direct_record_is_left_to_the_sender(
+    broker: ProduceBroker, name: str, waits: str
+) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        acts = [UNUSUAL[name]]
+        broker.plan = lambda: acts.pop() if acts else Act()
+        delivery = producer.send("t", b"second", partition=0)
+        assert direct_count(producer) == 1
+        if waits == "result":
+            delivery.result(20)
+        elif waits == "flush":
+            producer.flush(timeout=20)
+        elif waits == "await":
+            asyncio.run(_awaited(delivery))
+        wait_for("the delivery", lambda: delivery.is_done)
+        third = producer.send("t", b"third", partition=0).result(20)
+    if name == "duplicate":  # which it was not
+        assert broker.values() == [b"first", b"third"]
+    else:
+        assert broker.values() == [b"first", b"second", b"third"]
+        assert (delivery.offset, third.offset) == (1, 2)
+
+
+async def _awaited(delivery: Any) -> Any:
+    async with asyncio.timeout(20):
+        return await delivery
+
+
+def test_a_throttled_producer_pauses_although_the_record_was_sent_directly(broker: ProduceBroker) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        broker.plan = lambda: Act(throttle_ms=300)
+        producer.send("t", b"x", partition=0).result(20)
+        started = time.monotonic()
+        producer.send("t", b"x", partition=0).result(20)
+        assert time.monotonic() - started > 0.25
+
+
+def test_an_error_that_a_retry_does_not_help_fails_the_record(broker: ProduceBroker) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        broker.plan = lambda: Act(code=ErrorCode.invalid_record)
+        with pytest.raises(HeadraceError, match="t-0"):
+            producer.send("t", b"x", partition=0).result(20)
+        broker.plan = Act
+        assert producer.send("t", b"y", partition=0).result(20).offset == 1
+    assert broker.values() == [b"first", b"y"]
+
+
+def test_a_result_that_is_not_there_in_time_raises_and_the_record_is_delivered_later(broker: ProduceBroker) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        broker.plan = lambda: Act(delay=0.2)
+        delivery = producer.send("t", b"x", partition=0)
+        for timeout in (0, 0.001, 0.03):
+            started = time.monotonic()
+            with pytest.raises(RequestTimeoutError):
+                delivery.result(timeout)
+            assert time.monotonic() - started < timeout + 0.15
+        assert delivery.result(20).offset == 1
+
+
+def test_a_broker_that_never_answers_ends_the_delivery_in_time(broker: ProduceBroker) -> None:
+    times = {"request_timeout_ms": 100, "delivery_timeout_ms": 300}
+    with Producer(bootstrap_servers=broker.servers, **QUICK, **times) as producer:
+        warmed_up(producer)
+        broker.plan = lambda: Act(delay=3600)
+        with pytest.raises(RequestTimeoutError, match=r"delivery\.timeout\.ms=300"):
+            producer.send("t", b"x", partition=0).result(20)
+
+
+def test_records_that_follow_a_direct_one_at_once_keep_their_order(broker: ProduceBroker) -> None:
+    """They go to an open batch, since one record is on its way, and the loop takes the connection back."""
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        for number in range(20):
+            warmed_up(producer)
+            broker.plan = lambda: Act(delay=0.002)
+            deliveries = [producer.send("t", b"%d" % each, partition=0) for each in range(30)]
+            assert direct_count(producer) > number
+            producer.flush(timeout=20)
+            offsets = [each.offset for each in deliveries]
+            assert offsets == list(range(31 * number + 1, 31 * (number + 1)))
+            broker.plan = Act
+
+
+def test_a_connection_is_lent_less_often_while_others_send_at_the_same_time(
+    broker: ProduceBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct, "_MOST_ALONE", 64)
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        broker.plan = lambda: Act(delay=0.002)
+        for _ in range(50):
+            for _ in range(2):
+                producer.send("t", b"x", partition=0)
+            producer.flush(timeout=20)
+        assert direct_count(producer) < 10
+        broker.plan = Act
+        for _ in range(200):
+            producer.send("t", b"x", partition=0).result(20)
+        assert direct_count(producer) > 100, "and again when they are alone"
+
+
+def test_rows_of_a_table_come_after_a_direct_record(broker: ProduceBroker) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        broker.plan = lambda: Act(delay=0.003)
+        producer.send("t", b"direct", partition=0)
+        producer.send_arrow("t", pyarrow.table({"value": [b"row"]}))
+        producer.flush(timeout=20)
+        producer.send("t", b"last", partition=0).result(20)
+    assert broker.values() == [b"first", b"direct", b"row", b"last"]
+
+
+def test_a_metadata_request_of_the_loop_takes_the_connection_and_gives_it_back(broker: ProduceBroker) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        for number in range(5):
+            warmed_up(producer)
+            producer.partitions_for_topic("t")
+            producer.send("t", b"x", partition=0).result(20)
+            until_lent(producer)
+            producer.send("t", b"direct", partition=0).result(20)
+            assert direct_count(producer) > number
+    assert broker.count(METADATA.key) >= 6
+
+
+def test_records_without_a_key_change_their_partition_as_with_the_sender() -> None:
+    with ProduceBroker(partitions=3) as broker:
+        with Producer(bootstrap_servers=broker.servers, **QUICK, batch_size=1000) as producer:
+            for number in range(300):
+                producer.send("t", b"%4d" % number * 25).result(20)
+                until_lent(producer)
+            assert direct_count(producer) > 200
+        values = [broker.values(partition) for partition in range(3)]
+        assert sum(map(len, values)) == 300
+        assert min(map(len, values)) > 20, "each partition is drawn again and again"
+        for each in values:
+            runs = [int(later[:4]) - int(earlier[:4]) for earlier, later in itertools.pairwise(each)]
+            assert runs.count(1) > 0.7 * len(runs), "and stays for some records"
+
+
+def test_a_connection_that_the_broker_closes_while_it_is_lent_is_replaced(broker: ProduceBroker) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        for number in range(5):
+            warmed_up(producer)
+            broker.close_connections()
+            assert producer.send("t", b"x", partition=0).result(20).offset == 2 * number + 1
+    assert broker.values() == [b"first", b"x"] * 5
+
+
+def test_large_records_and_small_ones_alternate(broker: ProduceBroker) -> None:
+    values = [b"x" * (size % 40_000) for size in range(0, 400_000, 7919)]
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        for value in values:
+            producer.send("t", value, partition=0).result(20)
+            until_lent(producer)
+        assert 0 < direct_count(producer) < len(values)
+    assert broker.values() == values
+
+
+def test_a_dropped_topic_or_a_closed_producer_sends_nothing_directly(broker: ProduceBroker) -> None:
+    producer = Producer(bootstrap_servers=broker.servers, **QUICK)
+    warmed_up(producer)
+    opened = producer._parts.accumulator.open["t"]
+    producer.close()
+    assert opened.append(b"too late", None, None, None, 0) is None
+    assert broker.values() == [b"first"]
+
+
+def test_close_delivers_a_direct_record(broker: ProduceBroker) -> None:
+    for delay in (0.0, 0.05):
+        producer = Producer(bootstrap_servers=broker.servers, **QUICK)
+        warmed_up(producer)
+        broker.plan = lambda delay=delay: Act(delay=delay)  # type: ignore[misc]
+        delivery = producer.send("t", b"x", partition=0)
+        producer.close()
+        assert delivery.offset is not None
+        broker.plan = Act
+
+
+def test_a_child_process_sends_nothing_directly(broker: ProduceBroker) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        opened = producer._parts.accumulator.open["t"]
+        broker.plan = lambda: Act(delay=0.1)
+        delivery = producer.send("t", b"parent", partition=0)
+        pid = os.fork()
+        if pid == 0:
+            refused = opened.append(b"child", None, None, None, 0) is None
+            with contextlib.suppress(ForkedError):
+                delivery.result(1)
+                refused = False
+            os._exit(0 if refused else 1)
+        _, status = os.waitpid(pid, 0)
+        assert status == 0
+        assert delivery.result(20).offset == 1
+    assert broker.values() == [b"first", b"parent"]
+
+
+def test_the_connection_is_taken_back_while_the_login_is_renewed() -> None:
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "u"}
+    with ProduceBroker(login_ms=1300) as broker:
+        with Producer(bootstrap_servers=broker.servers, **QUICK, **login, sasl_password="p") as producer:
+            count = 0
+            deadline = time.monotonic() + 30
+            producer.send("t", b"").result(20)
+            first = broker.logins
+            while broker.logins < first + 2:
+                count += 1
+                assert producer.send("t", b"").result(20).offset == count
+                assert time.monotonic() < deadline
+            assert direct_count(producer) > count // 2
+        assert not broker.intruders
