@@ -68,6 +68,18 @@ def test_no_more_than_five_batches_are_in_flight() -> None:
     assert take(batches).batch == "f"
 
 
+def test_no_batch_is_the_sixth_from_the_lowest_one_that_is_not_done() -> None:
+    """The lowest one may have been appended, and the broker would have forgotten it."""
+    batches = queue(*"abcdefg")
+    sent = [take(batches) for _ in range(5)]
+    assert batches.answered(sent[0], RETRY) is BatchOutcome.RETRY
+    assert batches.answered(sent[1], OK) is BatchOutcome.DONE
+    assert batches.take_next(FIRST) is sent[0]
+    assert batches.take_next(FIRST) is None, "although four are in flight"
+    batches.answered(sent[0], OK)
+    assert [take(batches).batch for _ in range(2)] == ["f", "g"]
+
+
 def test_only_the_lowest_batch_is_retried_and_nothing_new_is_sent() -> None:
     batches = queue(*"abcd")
     a, b, c = (take(batches) for _ in range(3))

@@ -24,7 +24,8 @@ Order and uniqueness hold by these rules:
 
 - The first batch with a new producer id is sent alone: a broker that does not know the id accepts any sequence number,
   so it would append the second batch after an error of the first.
-- At most five batches have sequence numbers and are not done: the broker remembers no more.
+- No batch is sent that would be the sixth from the lowest one that is not done: the broker remembers five, and would
+  append the lowest one again after a new epoch. (Those between may be done already, after errors of the lowest.)
 - While one of them is to be retried, only the lowest one is sent, and nothing new.
 - A new epoch begins when no batch is in flight. All batches that are not done get new sequence numbers, from 0 on.
   That is safe: the lowest one was not appended, so none after it was.
@@ -78,6 +79,7 @@ class SentBatch(Generic[B]):
     sequence: int
     is_on_wire: bool = True
     attempts: int = 1
+    number: int = 0  # how many batches had sequence numbers before it
 
 
 class BatchOutcome(enum.Enum):
@@ -99,6 +101,7 @@ class PartitionBatches(Generic[B]):
         self._is_broken = False  # the broker misses a batch: a new epoch is needed
         self._known_id = -1  # the producer id that the partition's broker knows
         self._is_lent = False
+        self._numbered = 0  # batches that have got sequence numbers
 
     def __len__(self) -> int:
         """The number of batches that are neither done nor failed."""
@@ -128,8 +131,9 @@ class PartitionBatches(Generic[B]):
         assert not any(each.is_on_wire for each in self._sent)
         self._identity, self._next = identity, 0
         self._is_broken = False
-        for each in self._sent:
-            each.identity, each.sequence = identity, self._reserve(each.batch)
+        for at, each in enumerate(self._sent):
+            each.identity, each.sequence, each.number = identity, self._reserve(each.batch), at
+        self._numbered = len(self._sent)
 
     def take_next(self, identity: ProducerIdentity) -> SentBatch[B] | None:
         """The batch to send now, or None. `identity` is the producer's current one. This partition adopts it when all
@@ -146,16 +150,15 @@ class PartitionBatches(Generic[B]):
             return lowest
         if not self._pending or len(self._sent) >= self._max_in_flight:
             return None
+        if self._sent and self._numbered - self._sent[0].number >= MAX_IN_FLIGHT:
+            return None
         if identity != self._identity:
             if self._sent:
                 return None
             self._identity, self._next = identity, 0
         if self._sent and identity.producer_id != self._known_id:
             return None
-        batch = self._pending.popleft()
-        sent = SentBatch(batch, identity, self._reserve(batch))
-        self._sent.append(sent)
-        return sent
+        return self._put_on_wire(self._pending.popleft(), identity)
 
     def answered(self, sent: SentBatch[B], code: int) -> BatchOutcome:
         """Handles the broker's response to a batch. After SPLIT the owner calls `split`. A batch that has expired
@@ -199,10 +202,13 @@ class PartitionBatches(Generic[B]):
         """Replaces a batch with the outcome SPLIT, which was not appended, by parts with its records."""
         assert sum(map(len, parts)) == len(sent.batch)
         sequence, replaced = sent.sequence, []
-        for part in parts:
-            replaced.append(SentBatch(part, sent.identity, sequence, is_on_wire=False, attempts=0))
+        for number, part in enumerate(parts, sent.number):
+            replaced.append(SentBatch(part, sent.identity, sequence, is_on_wire=False, attempts=0, number=number))
             sequence = (sequence + len(part)) % _SEQUENCES
         at = self._sent.index(sent)
+        for each in self._sent[at + 1 :]:
+            each.number += len(parts) - 1
+        self._numbered += len(parts) - 1
         self._sent[at : at + 1] = replaced
 
     def expire(self, batch: B) -> ProducerIdentity | None:
@@ -263,7 +269,11 @@ class PartitionBatches(Generic[B]):
         """The batch that was on the wire at `take_back`. It has the sequence number given there."""
         assert self._identity is not None
         assert not len(self)
-        sent = SentBatch(batch, self._identity, self._reserve(batch))
+        return self._put_on_wire(batch, self._identity)
+
+    def _put_on_wire(self, batch: B, identity: ProducerIdentity) -> SentBatch[B]:
+        sent = SentBatch(batch, identity, self._reserve(batch), number=self._numbered)
+        self._numbered += 1
         self._sent.append(sent)
         return sent
 
