@@ -5,9 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-mod support;
-use support::invariants::check;
-use support::{Batch, CODECS, Entry, marker, repair_checksum};
+use crate::support::invariants::check;
+use crate::support::{Batch, CODECS, Entry, marker, repair_checksum};
 
 fn files(directory: &str) -> Vec<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(directory);

@@ -2,8 +2,7 @@
 
 use headrace_kernel::{Cause, Fetched, decode, next_offset};
 
-mod support;
-use support::{Batch, CODECS, Codec, Entry, compress, put_varint, repair_checksum};
+use crate::support::{Batch, CODECS, Codec, Entry, compress, put_varint, repair_checksum};
 
 const BASE: i64 = 300;
 

@@ -7,9 +7,8 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-mod support;
-use support::invariants::{check, rows};
-use support::{Entry, crc32c};
+use crate::support::invariants::{check, rows};
+use crate::support::{Entry, crc32c};
 
 const COMPRESSIONS: [Compression; 11] = [
     Compression::None,

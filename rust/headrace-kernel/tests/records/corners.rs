@@ -2,9 +2,8 @@
 
 use headrace_kernel::{AbortedTransaction, Decoded, Fetched, decode, next_offset};
 
-mod support;
-use support::invariants::rows;
-use support::{Batch, CODECS, Codec, Entry, LOG_APPEND_TIME, TRANSACTIONAL, compress, marker};
+use crate::support::invariants::rows;
+use crate::support::{Batch, CODECS, Codec, Entry, LOG_APPEND_TIME, TRANSACTIONAL, compress, marker};
 
 fn decode_at(data: &[u8], position: i64) -> Decoded {
     let decoded = decode(data, &Fetched::at(position)).unwrap();
@@ -293,7 +292,7 @@ mod transactions {
 
     #[test]
     fn markers_of_unknown_kind_or_emptied_by_compaction_are_passed_over() {
-        let control = TRANSACTIONAL | support::CONTROL;
+        let control = TRANSACTIONAL | crate::support::CONTROL;
         let unknown = Entry { key: Some(vec![0, 0, 0, 9]), ..Entry::default() };
         let data = [
             of(0, 1),

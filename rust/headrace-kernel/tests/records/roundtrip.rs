@@ -5,9 +5,8 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-mod support;
-use support::invariants::{Row, check, rows};
-use support::{Batch, CODECS, Entry, LOG_APPEND_TIME};
+use crate::support::invariants::{Row, check, rows};
+use crate::support::{Batch, CODECS, Entry, LOG_APPEND_TIME};
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![4 => vec(any::<u8>(), 0..20), 1 => vec(any::<u8>(), 60..300)]

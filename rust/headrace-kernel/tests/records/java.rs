@@ -2,8 +2,7 @@
 
 use headrace_kernel::{AbortedTransaction, Decoded, Fetched, decode, next_offset};
 
-mod support;
-use support::invariants::{Row, rows};
+use crate::support::invariants::{Row, rows};
 
 fn read(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/tests/data/java/{name}.bin", env!("CARGO_MANIFEST_DIR"))).unwrap()
