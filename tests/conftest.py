@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -53,3 +54,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("soak"):
                 item.add_marker(pytest.mark.skip(reason="takes minutes: make soak, or SOAK=1"))
+
+
+def pytest_collection_finish() -> None:
+    """The collected tests and their modules stay until the end: the garbage collector does not have to visit them."""
+    gc.collect()
+    gc.freeze()
