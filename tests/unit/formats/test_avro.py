@@ -287,6 +287,21 @@ def test_a_writers_union_is_read_as_what_it_contains():
     }
 
 
+def test_a_branch_of_the_same_type_precedes_promotions():
+    both = ["bytes", "string"]
+    for writer in (both, both[::-1]):
+        for reader in (both, both[::-1]):
+            result = decode(Avro(reader, writer_schema=writer), written(writer, "text", b"\xff"))
+            fields = {kind: f"member{index}" for index, kind in enumerate(reader)}
+            assert rows(result) == [
+                {fields["string"]: "text", fields["bytes"]: None},
+                {fields["string"]: None, fields["bytes"]: b"\xff"},
+            ]
+    assert rows(decode(Avro(["boolean", "bytes"], writer_schema="string"), written("string", "text"))) == [
+        {"member0": None, "member1": b"text"}
+    ]
+
+
 def test_enums_use_the_readers_default():
     writer = {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}
     with_default = {"type": "enum", "name": "E", "symbols": ["C", "A"], "default": "A"}
