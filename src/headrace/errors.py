@@ -17,6 +17,7 @@
     ├── RecordDecodeError        a record's key or value is not what its format says
     ├── RecordEncodeError        a row cannot be encoded as a key or value, and was not sent
     ├── SchemaRegistryError      a schema registry cannot be reached, or rejected a request
+    │   └── SchemaNotFoundError  it does not have this schema, subject or version
     ├── RecordTooLargeError      a record exceeds max.request.size or buffer.memory, and was not sent
     ├── OffsetResetError         there is no valid position, and auto.offset.reset is none
     │   ├── OffsetOutOfRangeError  the position is outside of the log
@@ -173,6 +174,10 @@ class SchemaRegistryError(HeadraceError):
         self.status = status
         self.code = code
         self.retriable = retriable
+
+
+class SchemaNotFoundError(SchemaRegistryError):
+    """The registry does not have this schema, subject or version. It may be registered later."""
 
 
 class RecordTooLargeError(HeadraceError, ValueError):

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from .avro import Avro
     from .json import Json
     from .protobuf import Protobuf
+    from .registry import SchemaRegistry
 
 # Imported on first access: most programs use one of them.
 _LAZY = {
     "Avro": "avro",
     "Json": "json",
     "Protobuf": "protobuf",
+    "SchemaRegistry": "registry",
 }
 
-__all__ = ["Avro", "DecodedColumn", "Format", "Json", "Protobuf", "Source"]
+__all__ = ["Avro", "DecodedColumn", "Format", "Json", "Protobuf", "SchemaRegistry", "Source"]
 
 
 def __getattr__(name: str) -> Any:

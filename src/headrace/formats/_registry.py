@@ -1,4 +1,4 @@
-"""What formats need of a schema registry. `registry.py` has the client; tests may use something simpler."""
+"""What formats need of a schema registry. `registry/` has the client; tests may use something simpler."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class SchemaReference:
     text: str
     subject: str = ""
     version: int = 0
+    is_direct: bool = True
+    """Whether the schema itself refers to it, and not only one of its other references."""
 
 
 @dataclass(frozen=True)

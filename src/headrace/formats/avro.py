@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._arguments import short_repr
 from .._format import DecodedColumn, Format, Source
-from ..errors import ConfigError, SchemaRegistryError
+from ..errors import ConfigError, SchemaNotFoundError
 from ._conform import conform
 from ._framing import framing_of
 from ._kernel import (
@@ -29,7 +29,6 @@ from ._subjects import SubjectSchemas, is_registry
 if TYPE_CHECKING:
     import pyarrow
 
-_NOT_FOUND = 404
 _MOST_PLANS = 1000
 # Bytes that are not Avro can look like any number of ids. Each would be a request.
 _MOST_UNKNOWN = 100
@@ -167,10 +166,8 @@ class Avro(Format):
         assert self._subjects is not None
         try:
             writer = self._subjects.registry.schema(schema_id, self._framing.id_kind)
-        except SchemaRegistryError as error:
-            if error.status == _NOT_FOUND:
-                return str(error)  # not kept: the registry may learn of it
-            raise
+        except SchemaNotFoundError as error:
+            return str(error)  # not kept: the registry may learn of it
         found = _resolved(writer, schema_id, reader)
         if len(self._plans) >= _MOST_PLANS:
             self._plans = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._arguments import short_repr
 from .._format import DecodedColumn, Format, Source
-from ..errors import ConfigError, SchemaRegistryError
+from ..errors import ConfigError, SchemaNotFoundError
 from ._conform import conform
 from ._framing import framing_of
 from ._kernel import ProtobufMessage, ProtobufSchema, as_cells, decoded, encoded, load_pyarrow, schema_ids
@@ -179,9 +179,7 @@ class Protobuf(Format):
             return _compiled(self._given)
         try:
             found = self._subjects.registry.schema(schema_id, self._framing.id_kind)
-        except SchemaRegistryError as e:
-            if e.status != 404:
-                raise
+        except SchemaNotFoundError as e:
             return str(e)
         if found.kind != "PROTOBUF":
             return f"schema {schema_id} is {found.kind}, not PROTOBUF"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from headrace.errors import SchemaRegistryError
+from headrace.errors import SchemaNotFoundError, SchemaRegistryError
 from headrace.formats._registry import RegisteredSchema
 
 
@@ -33,13 +33,13 @@ class MemoryRegistry:
     def schema(self, schema_id, id_kind="id"):
         self._ask("schema", schema_id, id_kind)
         if schema_id not in self.by_id:
-            raise SchemaRegistryError(f"the schema registry has no schema with id {schema_id}", status=404)
+            raise SchemaNotFoundError(f"the schema registry has no schema with id {schema_id}", status=404)
         return self.by_id[schema_id]
 
     def latest(self, subject):
         self._ask("latest", subject)
         if subject not in self.subjects:
-            raise SchemaRegistryError(f"the schema registry has no subject {subject}", status=404)
+            raise SchemaNotFoundError(f"the schema registry has no subject {subject}", status=404)
         return self.subjects[subject][-1]
 
     def look_up(self, subject, text, kind, references=()):
@@ -47,7 +47,7 @@ class MemoryRegistry:
         for found in self.subjects.get(subject, []):
             if found.text == text or (kind != "PROTOBUF" and json.loads(found.text) == json.loads(text)):
                 return found
-        raise SchemaRegistryError(f"the subject {subject} has no such schema: register it", status=404)
+        raise SchemaNotFoundError(f"the subject {subject} has no such schema: register it", status=404)
 
     def register(self, subject, text, kind, references=()):
         self._ask("register", subject)
