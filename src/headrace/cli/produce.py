@@ -6,10 +6,12 @@ import asyncio
 import base64
 import contextlib
 import dataclasses
+import functools
 import json
 import re
 import sys
 from collections import deque
+from collections.abc import Collection
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -17,6 +19,7 @@ import click
 from ..errors import HeadraceError, KafkaError
 from .connection_options import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
 from .formatting import records, say
+from .typed_values import TypedFields, encoder, typed_options
 
 if TYPE_CHECKING:
     from .._record_batch import Delivery
@@ -32,6 +35,7 @@ Examples:
   echo hello | headrace produce -t greetings --create
   headrace produce -t orders -K : orders.txt       one key:value per line
   headrace produce -t orders -H source=shell < orders.txt
+  echo '{"road": "A1"}' | headrace produce -t roads --value avro --registry http://localhost:8081
   headrace tail -t orders -o beginning -e --format json | headrace produce -t copy --format json
 """
 )
@@ -50,6 +54,7 @@ Examples:
     help="Compress the records.",
 )
 @format_option("text", "json")
+@typed_options
 @cluster_options
 def produce(
     settings: Settings,
@@ -62,11 +67,15 @@ def produce(
     headers: tuple[str, ...],
     compression: str,
     form: str,
+    typed: TypedFields,
 ) -> None:
     """Write the lines of FILES, or of standard input, to a topic: one record per line.
 
     With --format json a line is an object with value, and optionally key, headers (an object, or pairs), timestamp
     (milliseconds) and partition. -C takes the settings of a producer.
+
+    --value avro encodes values, which are then JSON, with the latest schema of the subject TOPIC-value in a registry;
+    --key avro encodes keys with that of TOPIC-key.
 
     A topic that does not exist is created with --create. Without it, the command asks on a terminal and otherwise
     fails.
@@ -75,15 +84,18 @@ def produce(
         raise click.UsageError("-K needs --format text: with --format json, the key is part of the line")
     _check_name(topic)
     always = [(name, value.encode()) for name, value in (name_and_value(text, "-H") for text in headers)]
+    encode = encoder(typed, topic) if typed else None
     writer = _TopicWriter(with_cluster(settings), topic, timeout, compression, create)
     if not files and sys.stdin.isatty():
         say("reading lines from the terminal: Ctrl-D ends")
-    read = _read_json if form == "json" else _read_text
+    read = functools.partial(_read_json, as_json=typed.names) if form == "json" else _read_text
     try:
         for source in files or (sys.stdin.buffer,):
             for number, line in enumerate(source, 1):
                 where = f"{source.name}, line {number}"
                 record = read(line, where, key_delimiter)
+                if encode is not None:
+                    encode(record, where)
                 record["headers"] = [*record.get("headers", ()), *always]
                 if partition is not None:
                     record["partition"] = partition
@@ -209,12 +221,16 @@ def _read_text(line: bytes, where: str, key_delimiter: str | None) -> dict[str, 
     return {"key": key, "value": value}
 
 
-def _read_json(line: bytes, where: str, key_delimiter: str | None) -> dict[str, Any]:
+def _read_json(line: bytes, where: str, key_delimiter: str | None, as_json: Collection[str] = ()) -> dict[str, Any]:
+    """The record of a line. The fields `as_json` are JSON texts, to be encoded."""
     try:
         found = json.loads(line)
         if not isinstance(found, dict) or "value" not in found:
             raise ValueError("it must be an object with a value")
-        record: dict[str, Any] = {"key": _bytes(found.get("key")), "value": _bytes(found["value"])}
+        record: dict[str, Any] = {
+            name: _bytes(found.get(name)) if name not in as_json else _json_text(found.get(name))
+            for name in ("key", "value")
+        }
         record["headers"] = _headers(found.get("headers"))
         for name, limit in _NUMBERS.items():
             number = -1 if found.get(name) is None else found[name]
@@ -225,6 +241,10 @@ def _read_json(line: bytes, where: str, key_delimiter: str | None) -> dict[str, 
         return record
     except (ValueError, TypeError) as error:
         raise HeadraceError(f"{where}: not a record in JSON: {error}") from None
+
+
+def _json_text(value: Any) -> bytes | None:
+    return None if value is None else json.dumps(value).encode()
 
 
 def _headers(found: Any) -> list[tuple[str, bytes | None]]:

@@ -20,6 +20,11 @@ from .formatting import printable
 
 Render = Callable[[Iterable[Record]], bytes]
 
+
+class JsonText(bytes):
+    """A decoded key or value, as JSON. It is part of a line in JSON as it is."""
+
+
 _NO_TIMESTAMP = -1
 
 _value_of = attrgetter("value")
@@ -122,6 +127,8 @@ def _json_lines(records: Iterable[Record]) -> bytes:
 def _quoted(data: bytes | None) -> str:
     if data is None:
         return "null"
+    if type(data) is JsonText:
+        return data.decode()
     try:
         return encode_basestring_ascii(data.decode())
     except UnicodeDecodeError:

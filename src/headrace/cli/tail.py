@@ -15,6 +15,7 @@ from .formatting import say
 from .pipes import PipeClosed, reader_is_gone
 from .start_offsets import StartOffset, parse_start_offset, select_partitions
 from .topics import no_such_topic
+from .typed_values import TypedFields, decoder, typed_options
 
 if TYPE_CHECKING:
     from .. import Consumer, Record, Records
@@ -32,6 +33,7 @@ Examples:
   headrace tail -t orders -o -10 -e                the last ten of each partition
   headrace tail -t orders -o @-15m --grep Berlin   the records of the last 15 minutes that contain Berlin
   headrace tail -t orders -o beginning -e --format json | jq .value
+  headrace tail -t orders --value avro --registry http://localhost:8081
   headrace tail -t orders -g billing               as a member of a group, with commits
 
 \b
@@ -59,6 +61,7 @@ A closed pipe (| head) ends the command with exit code 0.
 @click.option("--offsets", is_flag=True, help="Show partition:offset and time.")
 @click.option("-g", "--group", metavar="GROUP", help="Join this group, and commit the records that are shown.")
 @format_option("text", "json", "hex")
+@typed_options
 @cluster_options
 def tail(
     settings: Settings,
@@ -75,8 +78,13 @@ def tail(
     offsets: bool,
     group: str | None,
     form: str,
+    typed: TypedFields,
 ) -> None:
-    """Follow a topic: print its records, one per line, until Ctrl-C."""
+    """Follow a topic: print its records, one per line, until Ctrl-C.
+
+    --value avro decodes values with the schemas of a registry, and shows them as JSON; --grep then searches that. A
+    record that cannot be decoded is shown as null, and the reason on stderr.
+    """
     from .. import Consumer
     from .record_format import Filter, LineColumns, renderer
 
@@ -95,6 +103,7 @@ def tail(
         "default.api.timeout.ms": round(timeout * 1000),
         **(_membership(group, start_offset) if group else {}),
     }
+    decode = decoder(typed) if typed else None
     out = sys.stdout.buffer
     left = count
 
@@ -108,7 +117,8 @@ def tail(
         else:
             polls = _polls(consumer, topic, partitions, start_offset, exit_at_end, at_most)
         for records in polls:
-            found: Any = wanted(records) if wanted else records
+            shown: Any = records if decode is None else decode(records)
+            found: Any = wanted(shown) if wanted else shown
             if left is not None:
                 found = found[:left]
                 left -= len(found)
