@@ -203,6 +203,8 @@ class Protobuf(Format):
         references: tuple[SchemaReference, ...] = ()
         for name, text in imports:
             found = find(name, text, "PROTOBUF", references)
+            if found.version is None:  # some registries only return the id of a schema that they register
+                found = registry.look_up(name, text, "PROTOBUF", references)
             references += (SchemaReference(name, text, name, found.version or 0),)
         registered = find(subject, main[1], "PROTOBUF", references)
         self._registered_schemas[subject] = registered

@@ -131,7 +131,7 @@ def test_an_error_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_schema_that_was_unknown_is_found_once_it_is_registered() -> None:
     def script(request: Request) -> Response:
-        return response({"id": 3}) if request.target.endswith("/versions") else UNKNOWN
+        return response({"id": 3, "version": 1}) if request.target.endswith("/versions") else UNKNOWN
 
     with scripted_server(script) as server:
         registry = SchemaRegistry(server.url)
@@ -140,6 +140,18 @@ def test_a_schema_that_was_unknown_is_found_once_it_is_registered() -> None:
         assert registry.register("s", '"int"', "AVRO").id == 3
         assert registry.look_up("s", '"int"', "AVRO").id == 3
         assert len(server.requests) == 2
+
+
+def test_a_version_that_registering_does_not_return_is_looked_up() -> None:
+    known = response({"id": 3, "version": 5, "subject": "s", "schema": '"int"'})
+    answers = iter([UNKNOWN, response({"id": 3}), known])
+    with scripted_server(lambda _request: next(answers)) as server:
+        registry = SchemaRegistry(server.url)
+        with pytest.raises(SchemaNotFoundError):
+            registry.look_up("s", '"int"', "AVRO")
+        assert registry.register("s", '"int"', "AVRO").version is None
+        assert [registry.look_up("s", '"int"', "AVRO").version for _ in range(2)] == [5, 5]
+        assert len(server.requests) == 3
 
 
 def test_the_schemas_that_were_used_last_are_kept() -> None:

@@ -72,6 +72,10 @@ class SchemaCache:
         with self._lock:
             self._store(key, schema)
 
+    def forget_unknown(self, key: Hashable) -> None:
+        with self._lock:
+            self._unknown.pop(key, None)
+
     def renew_after_fork(self) -> None:
         """In the child: the threads that fetch, or hold the lock, do not exist here."""
         self._lock = threading.Lock()

@@ -161,6 +161,7 @@ class SchemaRegistry:
     ) -> RegisteredSchema:
         """Register a schema as a version of the subject, unless it is one already. References must be registered.
 
+        `version` is None if the registry only returns the id: `look_up` returns both.
         Raises `SchemaRegistryError` if the schema is invalid, or incompatible with the versions before it.
         """
         references = tuple(references)
@@ -168,7 +169,11 @@ class SchemaRegistry:
         answer = self._http.call("POST", f"/subjects/{_quoted(subject)}/versions", self._deadline(), body=body)
         schema_id, version = id_in(answer, f"schema for subject {subject!r}")
         schema = RegisteredSchema(schema_id, kind, text, references, subject, version)
-        self._cache.put(("text", subject, body), schema)
+        key = ("text", subject, body)
+        if version is None:
+            self._cache.forget_unknown(key)  # look_up() asks for the version
+        else:
+            self._cache.put(key, schema)
         return schema
 
     def close(self) -> None:
