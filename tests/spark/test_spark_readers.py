@@ -9,16 +9,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace import Consumer, TopicPartition
 from headrace.errors import ClosedError
 from headrace.spark.data_loss import DataLossError
 from headrace.spark.driver.batch import BatchReader
+from headrace.spark.formats import TypedColumns
 from headrace.spark.offset_lookup import OffsetLookup
 from headrace.spark.offset_range import OffsetRange
 from headrace.spark.options.source import OptionError, SourceOptions
 from headrace.spark.source import HeadraceSource
 from headrace.spark.worker import reader as reading
+from headrace.spark.worker.rows import RowBuilder
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import Writer, numbered, write
 from support.harness.waiting import wait_for
@@ -30,6 +33,8 @@ pytestmark = pytest.mark.timeout(300)
 # All members leave properly, so no test waits for a session timeout.
 FAST = {"kafka.heartbeat.interval.ms": 100, "kafka.session.timeout.ms": 30_000}
 COOPERATIVE = {"kafka.partition.assignment.strategy": "cooperative-sticky"}
+
+OFFSETS = RowBuilder(StructType([StructField("offset", LongType())]), TypedColumns())
 
 Runs = Callable[..., Run]
 
@@ -322,7 +327,7 @@ class TestRangesThatAreNotThere:
 
         def read() -> None:
             wanted = OffsetRange(TopicPartition(topic, 0), 90, 120)
-            for batch in reading.read_range(wanted, options, ["offset"]):
+            for batch in reading.read_range(wanted, options, OFFSETS):
                 found.extend(batch["offset"].to_pylist())
                 if found[-1] == 99:  # all records are read: let time pass
                     monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: next(clock)))
@@ -371,9 +376,7 @@ def planned(servers: str, topic: str, **given: Any) -> list[tuple[int, int, int]
 
 
 def rows(wanted: OffsetRange, options: SourceOptions) -> list[int]:
-    return [
-        offset for batch in reading.read_range(wanted, options, ["offset"]) for offset in batch["offset"].to_pylist()
-    ]
+    return [offset for batch in reading.read_range(wanted, options, OFFSETS) for offset in batch["offset"].to_pylist()]
 
 
 class TestBatchTasks:
@@ -444,7 +447,7 @@ class TestConnections:
 
     def test_a_consumer_whose_range_was_not_read_to_the_end_is_not_reused(self, servers: str, topic: str) -> None:
         options = options_of(servers, topic)
-        found = reading.read_range(OffsetRange(TopicPartition(topic, 0), 0, 100), options, ["offset"])
+        found = reading.read_range(OffsetRange(TopicPartition(topic, 0), 0, 100), options, OFFSETS)
         next(found)
         found.close()  # type: ignore[attr-defined]  # as Spark does with limit()
         assert reading._key(options.settings) not in reading._idle_consumers

@@ -12,7 +12,6 @@ from pyspark import cloudpickle
 
 import headrace
 from headrace.spark.driver.batch import BatchReader
-from headrace.spark.options.source import SourceOptions
 from headrace.spark.source import HeadraceSource
 from headrace.spark.worker import reader as reading
 from support.members.subprocesses import SOURCE
@@ -25,7 +24,7 @@ HIDDEN = f"import sys; sys.path[:] = [path for path in sys.path if path != {str(
 @pytest.fixture
 def packed() -> bytes:
     """A pickled reader, as Spark sends it."""
-    reader = BatchReader(SourceOptions.parse(GIVEN, streaming=False), HeadraceSource(GIVEN).schema())
+    reader = HeadraceSource(GIVEN).reader(HeadraceSource(GIVEN).schema())
     return bytes(cloudpickle.dumps(reader))
 
 

@@ -1,4 +1,4 @@
-"""Bronze: the readings as they came, with where they stand in Kafka."""
+"""Bronze: the readings as they came, with typed columns, and with where they stand in Kafka."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ KAFKA = {
     for name, value in spark.conf.getAll.items()
     if name.startswith("headrace.kafka.")
 }
+READING = "sensor STRING, road STRING, at TIMESTAMP, speed DOUBLE, `limit` INT, occupancy DOUBLE"
 
 
-@dp.table(comment="Every record of the topic, once")
+@dp.table(comment="Every record of the topic, once. value_error says why one is no reading")
 def readings_raw() -> DataFrame:
     return (
         spark.readStream.format("headrace")
         .options(**KAFKA)
         .option("subscribe", spark.conf.get("traffic.topic"))
         .option("startingOffsets", "earliest")
+        .option("value.format", "json")
+        .option("value.schema", READING)
+        .option("value.flatten", "true")
+        .option("mode", "PERMISSIVE")
+        .option("columns", "sensor,road,at,speed,limit,occupancy,value_error,partition,offset,timestamp")
         .load()
-        .selectExpr(
-            "CAST(key AS STRING) AS key",
-            "CAST(value AS STRING) AS value",
-            "partition",
-            "offset",
-            "timestamp AS arrived",
-        )
+        .withColumnsRenamed({"limit": "speed_limit", "timestamp": "arrived"})
     )

@@ -4,7 +4,8 @@
     <checkpoint>/commits/17    exists if batch 17 is finished
 
 The query has processed the offsets of the last batch with a commit. An offset is a number or, with a backlog lane
-(KIP-333), `{"frontier": 131, "holes": {"70": 120}}`. Sources other than Kafka are ignored, and so are partitions that
+(KIP-333), `{"frontier": 131, "holes": {"70": 120}}`. A name with a colon is not a topic: under `headrace:schemas`, a
+query notes the schemas of its typed columns. Sources other than Kafka are ignored, and so are partitions that
 another member of the group reads. A directory may contain several checkpoints (the storage of a pipeline): they are
 combined.
 """
@@ -85,6 +86,7 @@ def _kafka_offsets(line: str) -> dict[TopicPartition, OffsetSet]:
         return {
             TopicPartition(topic, int(number)): _done(value)
             for topic, numbers in json.loads(line).items()
+            if ":" not in topic
             for number, value in numbers.items()
             if not (isinstance(value, dict) and value.get("unread"))
         }

@@ -29,7 +29,6 @@ _ORDERS = '''\
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 spark = SparkSession.active()
 
@@ -43,15 +42,17 @@ KAFKA = {{
 
 @dp.table
 def orders() -> DataFrame:
-    order = F.from_json(F.col("value").cast("string"), "customer STRING, amount DOUBLE")
     return (
         spark.readStream.format("headrace")
         .options(**KAFKA)
         .option("subscribe", spark.conf.get("{name}.topic"))
         .option("startingOffsets", "earliest")
+        .option("value.format", "json")
+        .option("value.schema", "customer STRING, amount DOUBLE")
+        .option("value.flatten", "true")
+        .option("mode", "PERMISSIVE")  # value_error says why a record is not an order
+        .option("columns", "customer,amount,value_error,timestamp,partition,offset")
         .load()
-        .select(order.alias("it"), "timestamp", "partition", "offset")
-        .select("it.customer", "it.amount", "timestamp", "partition", "offset")
     )
 '''
 

@@ -3,12 +3,14 @@
     {"orders": {"0": 131}}                                        everything before 131 is read: Spark's own form
     {"orders": {"0": {"frontier": 131, "holes": {"70": 120}}}}    except 70 to before 120, which is read later (KIP-333)
     {"orders": {"0": {"frontier": 131, "unread": true}}}          this query has read nothing, and would resume at 131
+    {"headrace:schemas": {"value": {"columns": "0ab3…"}}, …}      which schemas its typed columns have
 
 A batch reads the offsets that are done at its end but not at its start. They follow from these two alone, so that a
 batch that is run again reads the same. A batch does not read a partition that is *unread* at its end, whatever its
 start says: so a query resumes after the offsets that others have read of a partition.
 
-Spark's own source rejects the last two forms, and it should: it would skip records or read them twice.
+Spark's own source rejects the last three forms, and it should: it would skip records, read them twice, or have other
+columns.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any, NamedTuple
 from .._machines.commit.offset_set import OffsetSet
 from .._machines.lanes.lanes import BACKLOG, LIVE
 from ..types import TopicPartition
+from .formats import TypedColumns, check_unchanged
 from .offset_range import OffsetRange
 
 DoneOffsets = dict[TopicPartition, OffsetSet]
@@ -28,6 +31,21 @@ DoneOffsets = dict[TopicPartition, OffsetSet]
 METRICS_KEY = "headrace:metrics"
 CLIENT_ID_KEY = "headrace:client"
 """Beside the topics in a query's progress. No topic can have these names."""
+SCHEMAS_KEY = "headrace:schemas"
+"""Beside the topics in the checkpoint."""
+
+
+def with_schemas(offset: dict[str, Any], typed: TypedColumns) -> dict[str, Any]:
+    """The offset as the checkpoint of a query with these columns has it. Without typed columns it is Spark's own."""
+    if not typed.fields:
+        return offset
+    return {**offset, SCHEMAS_KEY: {each.options.field: each.description for each in typed.fields}}
+
+
+def check_schemas(offset: Mapping[str, Any], typed: TypedColumns) -> None:
+    """Raises SchemaChangedError if the checkpoint was written with other columns."""
+    if typed.fields and SCHEMAS_KEY in offset:
+        check_unchanged(typed, offset[SCHEMAS_KEY])
 
 
 class LaneRange(NamedTuple):
@@ -61,6 +79,8 @@ class Checkpoint:
         unread: set[TopicPartition] = set()
         try:
             for topic, numbers in found.items():
+                if topic == SCHEMAS_KEY:
+                    continue
                 for number, value in numbers.items():
                     tp = TopicPartition(topic, int(number))
                     done[tp], is_unread = _parse_partition(value)

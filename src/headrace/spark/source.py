@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -17,13 +17,19 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from .formats import TypedColumns, pinned_options, resolve_formats
+from .options.formats import FormatOptions
 from .options.group import GroupOptions, reject_in_batch
 from .options.parsers import OptionError
 from .options.sink import SinkOptions, unused_sink_options
-from .options.source import SourceOptions
-from .options.table import created_table_options, read_table_options, with_table_options
+from .options.source import SourceOptions, named_topics
+from .options.table import check_table_options, created_table_options, read_table_options, with_table_options
 from .options.unused import unused_options_warning
 from .schema import check_schema, source_schema
+
+if TYPE_CHECKING:
+    from .sink.encoding import RowEncoder
+    from .worker.rows import RowBuilder
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +42,7 @@ class HeadraceSource(DataSource):
         # Spark calls streamWriter() of a new source before the tasks of a micro-batch start, and that of an unpickled
         # one after they have ended. An exactly-once write is planned before.
         self._is_copy = False
+        self._typed: TypedColumns | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _is_copy=True)
@@ -45,10 +52,29 @@ class HeadraceSource(DataSource):
         return "headrace"
 
     def schema(self) -> StructType:
+        from .error_boundary import raise_to_spark
+
+        try:
+            return self._schema()
+        except Exception as error:  # noqa: BLE001  # it is raised again
+            raise_to_spark(error)
+
+    def _schema(self) -> StructType:
         table_options = created_table_options(self._given.values)
         if table_options is None:
-            return source_schema(self._given.values)
-        return with_table_options(source_schema(table_options), table_options)
+            return self._own_schema(self._given.values)
+        check_table_options(table_options)
+        schema = self._own_schema(table_options)
+        assert self._typed is not None
+        return with_table_options(schema, table_options | pinned_options(self._typed))
+
+    def _own_schema(self, given: Mapping[str, str]) -> StructType:
+        """The schema with these options. Typed columns are those of the first call, which is load(): Spark pickles this
+        source afterwards, and so they stay the same in all copies."""
+        options = FormatOptions.parse(given)
+        if self._typed is None:
+            self._typed = resolve_formats(options, named_topics(given) if options.fields else None)
+        return source_schema(given, options, self._typed)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from .error_boundary import raise_to_spark
@@ -75,8 +101,7 @@ class HeadraceSource(DataSource):
         given = self._all_options(schema)
         reject_in_batch(given)
         options = SourceOptions.parse(given, streaming=False)
-        check_schema(schema, given)
-        reader = BatchReader(options, schema)
+        reader = BatchReader(options, self._rows(schema, given))
         log_on_first_call(reader, unused_options_warning(given, None))
         return reader
 
@@ -88,10 +113,17 @@ class HeadraceSource(DataSource):
         given = self._all_options(schema)
         options = SourceOptions.parse(given, streaming=True)
         group_options = GroupOptions.parse(given, options)
-        check_schema(schema, given)
-        reader = (ShareReader if group_options.share_group else StreamReader)(options, schema, group_options)
+        rows = self._rows(schema, given)
+        reader = (ShareReader if group_options.share_group else StreamReader)(options, rows, group_options)
         log_on_first_call(reader, unused_options_warning(given, group_options))
         return reader
+
+    def _rows(self, schema: StructType, given: Mapping[str, str]) -> RowBuilder:
+        from .worker.rows import RowBuilder
+
+        check_schema(schema, self._own_schema(given))
+        assert self._typed is not None
+        return RowBuilder(schema, self._typed, is_permissive=FormatOptions.parse(given).is_permissive)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from .error_boundary import raise_to_spark
@@ -117,23 +149,24 @@ class HeadraceSource(DataSource):
 
         if overwrite:
             raise OptionError("A topic cannot be overwritten. Use .mode('append')")
-        options, columns = self._sink_options(schema)
-        return BatchWriter(options, columns, plan_batch(options, is_job=True))
+        options, rows = self._sink_options(schema)
+        return BatchWriter(options, rows, plan_batch(options, is_job=True))
 
     def _stream_writer(self, schema: StructType) -> DataSourceStreamWriter:
         from .sink.writers import StreamWriter, plan_batch
 
-        options, columns = self._sink_options(schema)
+        options, rows = self._sink_options(schema)
         plan = None if self._is_copy else plan_batch(options, is_job=False)
-        return StreamWriter(options, columns, plan)
+        return StreamWriter(options, rows, plan)
 
-    def _sink_options(self, schema: StructType) -> tuple[SinkOptions, list[str]]:
-        from .sink.columns import written_columns
+    def _sink_options(self, schema: StructType) -> tuple[SinkOptions, RowEncoder]:
+        from .sink.encoding import RowEncoder, plan_rows
 
         given = read_table_options(schema) | self._given.values
         options = SinkOptions.parse(given)
         _warn_of_unused(tuple(unused_sink_options(given)))
-        return options, written_columns(schema, options.topic)
+        # A copy only commits.
+        return options, RowEncoder([]) if self._is_copy else plan_rows(schema, options, FormatOptions.parse(given))
 
     def _all_options(self, schema: StructType) -> dict[str, str]:
         """The options of this read and, if it reads a table, those of the table. Raises OptionError."""

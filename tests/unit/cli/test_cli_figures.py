@@ -328,3 +328,14 @@ def test_every_version_of_the_requests_can_be_written() -> None:
         chosen = {**fields, "groups": [{"group_id": "g", "topics": None}]} if api.key == 90 else fields
         for version in range(api.lowest, api.highest + 1):
             assert encode_request(api, version, 1, "me", chosen)
+
+
+def test_the_schemas_in_a_checkpoint_are_not_a_topic(tmp_path: Path) -> None:
+    for name, text in (
+        ("offsets", 'v1\n{}\n{"t":{"0":7},"headrace:schemas":{"value":{"columns":"0a"}}}'),
+        ("commits", "v1"),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0").write_text(text)
+    (found,) = read_checkpoints(tmp_path)
+    assert {str(tp): done.frontier for tp, done in found.done.items()} == {"t-0": 7}

@@ -98,7 +98,7 @@ class TestOptions:
 class TestColumns:
     def columns(self, schema: str, topic: str | None = None) -> list[str]:
         columns = [column.split(" ") for column in schema.split(", ")]
-        return written_columns(StructType([StructField(name, TYPES[kind]) for name, kind in columns]), topic)
+        return written_columns(StructType([StructField(name, TYPES[kind]) for name, kind in columns]), topic)[0]
 
     def test_known_columns_are_written(self) -> None:
         schema = (

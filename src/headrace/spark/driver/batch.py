@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from ...types import TopicPartition
 from ..data_loss import report_data_loss
@@ -35,6 +34,7 @@ from ..options.offset_limits import (
 from ..options.source import AssignStrategy, SourceOptions
 from ..worker.pickling import reduce_for_worker
 from ..worker.reader import borrow_consumer, read_range
+from ..worker.rows import RowBuilder
 from .ranges import split_ranges
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class BatchInputPartition(InputPartition):
 class BatchReader(DataSourceReader):
     """Plans the ranges once for each DataFrame, and reads them in tasks."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, rows: RowBuilder) -> None:
         self._options = options
-        self._schema = schema
+        self._rows = rows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduce_for_worker(BatchReader, self._options, self._schema)
+        return reduce_for_worker(BatchReader, self._options, self._rows)
 
     # -- on the driver ---------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class BatchReader(DataSourceReader):
         assert isinstance(partition, BatchInputPartition)
         for wanted in self._resolve(partition):
             if wanted.size > 0:
-                yield from read_range(wanted, self._options, self._schema.names)
+                yield from read_range(wanted, self._options, self._rows)
 
     def _resolve(self, task: BatchInputPartition) -> list[OffsetRange]:
         """The ranges that a task reads, with the current offsets."""

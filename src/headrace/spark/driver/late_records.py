@@ -19,19 +19,24 @@ import dataclasses
 import logging
 from collections.abc import Callable, Collection, Sequence
 
+from pyspark.sql.types import StructField, StructType, TimestampType
+
 from ...errors import HeadraceError
 from ...types import TopicPartition
 from ..checkpoint import Checkpoint, LaneRange
 from ..data_loss import DataLossError
+from ..formats import TypedColumns
 from ..offset_range import OffsetRange, Offsets
 from ..options.source import SourceOptions
 from ..worker.reader import read_range
+from ..worker.rows import RowBuilder
 
 log = logging.getLogger(__name__)
 
 # How many offsets before the end to look for a record: the last ones may have none, such as the end of a transaction.
 _LOOK_BACK = (1, 16, 256)
 _FETCH_TIMEOUT = 10.0
+_TIMESTAMPS = RowBuilder(StructType([StructField("timestamp", TimestampType())]), TypedColumns())
 
 
 class LateRecordCounter:
@@ -88,7 +93,7 @@ class LateRecordCounter:
         """Of the records that still exist."""
         wanted = OffsetRange(tp, max(0, start), end)
         try:
-            batches = list(read_range(wanted, self._options, ["timestamp"]))
+            batches = list(read_range(wanted, self._options, _TIMESTAMPS))
         except DataLossError:  # these records are not part of this batch
             return []
         return [value.value // 1000 for batch in batches for value in batch.column(0) if value.is_valid]

@@ -26,11 +26,10 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
 from ..._machines.commit.offset_set import LAST_OFFSET, OffsetSet
 from ...types import TopicPartition
-from ..checkpoint import CLIENT_ID_KEY, METRICS_KEY, Checkpoint, DoneOffsets
+from ..checkpoint import CLIENT_ID_KEY, METRICS_KEY, Checkpoint, DoneOffsets, check_schemas, with_schemas
 from ..data_loss import Recreated, Truncated, classify_truncation, report_data_loss
 from ..error_boundary import error_boundary
 from ..group.integration import GroupIntegration
@@ -41,13 +40,13 @@ from ..options.group import MEMBERSHIP, GroupOptions
 from ..options.offset_limits import LATEST, EarliestOrLatest, SpecificOffsets
 from ..options.parsers import OptionError
 from ..options.source import SourceOptions
-from ..schema import LANE
 from ..worker.pickling import reduce_for_worker
 from ..worker.reader import read_range
+from ..worker.rows import RowBuilder
 from .batch_plan import plan_batch
 from .lanes import DEFAULT_MAX_OFFSETS, partitions_to_jump
 from .late_records import LateRecordCounter
-from .tasks import StreamInputPartition, append_lane_column, plan_tasks
+from .tasks import StreamInputPartition, plan_tasks
 
 if TYPE_CHECKING:
     import pyarrow
@@ -57,11 +56,11 @@ log = logging.getLogger(__name__)
 
 @error_boundary
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives on the driver as long as its query. Spark sends it to executors without its state: options and schema."""
+    """Lives on the driver as long as its query. Spark sends it to executors without its state."""
 
-    def __init__(self, options: SourceOptions, schema: StructType, group_options: GroupOptions) -> None:
+    def __init__(self, options: SourceOptions, rows: RowBuilder, group_options: GroupOptions) -> None:
         self._options = options
-        self._schema = schema
+        self._rows = rows
         self._group_options = group_options
         self._group = GroupIntegration(options, group_options)
         delay = group_options.watermark_delay_ms
@@ -77,13 +76,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch_at = -math.inf  # of the batches that minOffsetsPerTrigger allowed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduce_for_worker(StreamReader, self._options, self._schema, self._group_options)
+        return reduce_for_worker(StreamReader, self._options, self._rows, self._group_options)
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
         found = self._lookup.resolve(self._options.starting, self._lookup.selected_partitions(), "starting")
-        initial = Checkpoint.from_offsets(found, unread=self._group_options.is_member).to_json()
+        initial = self._noted(Checkpoint.from_offsets(found, unread=self._group_options.is_member))
         log.info("The query starts at %s", initial)
         self._initial = initial
         return initial
@@ -110,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         is_new, self._initial = start == self._initial, None
         self._is_restarted = self._is_restarted and not is_new
-        before = Checkpoint.from_json(start)
+        before = self._parse(start)
         if is_new and self._has_empty_first_batch:
             self._update_metrics_without_plan(before)
             return start
@@ -135,7 +134,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if done is None and not assignment.repositioned:
             return start
         self._is_restarted = False
-        return assignment.end_of_batch(before, begin if done is None else done).to_json()
+        return self._noted(assignment.end_of_batch(before, begin if done is None else done))
+
+    def _noted(self, offset: Checkpoint) -> dict[str, Any]:
+        """As the checkpoint has it, with the schemas of typed columns."""
+        return with_schemas(offset.to_json(), self._rows.typed)
+
+    def _parse(self, offset: dict[str, Any]) -> Checkpoint:
+        """Raises SchemaChangedError if the checkpoint was written with other columns."""
+        check_schemas(offset, self._rows.typed)
+        return Checkpoint.from_json(offset)
 
     @property
     def _has_empty_first_batch(self) -> bool:
@@ -260,7 +268,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_new, self._initial = start == self._initial, None
         if is_new and self._has_empty_first_batch:
             return []
-        before, after = Checkpoint.from_json(start), Checkpoint.from_json(end)
+        before, after = self._parse(start), self._parse(end)
         new = self._beginning_of_new([tp for tp in after.done if tp not in after.unread and tp not in before.done])
         begin = Checkpoint({**before.done, **new})
         options = self._options
@@ -268,10 +276,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [StreamInputPartition(each) for each in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        columns = [name for name in self._schema.names if name != LANE]
         for wanted in partition.value:
-            found = read_range(wanted.offsets, self._options, columns)
-            yield from append_lane_column(found, wanted.lane) if self._group_options.include_lane else found
+            lane = wanted.lane if self._group_options.include_lane else None
+            yield from read_range(wanted.offsets, self._options, self._rows, lane)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._group.commit_completed(Checkpoint.from_json(end))

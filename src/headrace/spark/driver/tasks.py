@@ -1,20 +1,15 @@
-"""The tasks of a micro-batch, and the column `lane` of the records that they read."""
+"""The tasks of a micro-batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from pyspark.sql.datasource import InputPartition
 
 from ..._machines.lanes.lanes import LIVE
 from ...types import TopicPartition
 from ..checkpoint import LaneRange
-from ..schema import LANE
 from .ranges import MAX_RANGE_SIZE, split_ranges
-
-if TYPE_CHECKING:
-    import pyarrow
 
 
 class StreamInputPartition(InputPartition):
@@ -44,12 +39,3 @@ def plan_tasks(ranges: Sequence[LaneRange], min_tasks: int | None, max_size: int
         else:
             tasks.append((part,))
     return tasks
-
-
-def append_lane_column(batches: Iterator[pyarrow.RecordBatch], lane: str) -> Iterator[pyarrow.RecordBatch]:
-    """Appends it as the last column."""
-    import pyarrow
-
-    for batch in batches:
-        column = pyarrow.repeat(pyarrow.scalar(lane, pyarrow.string()), batch.num_rows)
-        yield batch.append_column(LANE, column)

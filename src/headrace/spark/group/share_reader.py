@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
 
 from ...errors import HeadraceError
 from ...records import Records
 from ...sync.share_consumer import ShareConsumer
 from ...types import AcknowledgeType, TopicPartition
-from ..checkpoint import CLIENT_ID_KEY, METRICS_KEY
+from ..checkpoint import CLIENT_ID_KEY, METRICS_KEY, check_schemas, with_schemas
 from ..consumer_access import late_records
 from ..error_boundary import error_boundary
 from ..offset_lookup import OffsetLookup
@@ -41,6 +40,7 @@ from ..options.parsers import OptionError
 from ..options.source import SourceOptions, SubscribeStrategy
 from ..schema import arrow_schema
 from ..worker.pickling import reduce_for_worker
+from ..worker.rows import RowBuilder
 from ..worker.tuning import exclude_modules_from_gc
 from .sigterm import install_sigterm_handler
 
@@ -80,9 +80,9 @@ class ShareInputPartition(InputPartition):
 class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives on the driver as long as its query, and is the member of the share group."""
 
-    def __init__(self, options: SourceOptions, schema: StructType, group_options: GroupOptions) -> None:
+    def __init__(self, options: SourceOptions, rows: RowBuilder, group_options: GroupOptions) -> None:
         self._options = options
-        self._schema = schema
+        self._rows = rows
         self._group_options = group_options
         self._settings = with_unique_client_id(group_options.settings)
         self._consumer: ShareConsumer | None = None
@@ -92,7 +92,7 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_received = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduce_for_worker(ShareReader, self._options, self._schema, self._group_options)
+        return reduce_for_worker(ShareReader, self._options, self._rows, self._group_options)
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return int(figures["in_hand"] + figures["buffered_records"])
 
     def _offset(self, number: int) -> dict[str, Any]:
-        return {GROUP_KEY: self._group_options.share_group, BATCH_KEY: number}
+        return with_schemas({GROUP_KEY: self._group_options.share_group, BATCH_KEY: number}, self._rows.typed)
 
     def _parse_batch_number(self, offset: dict[str, Any]) -> int:
         if BATCH_KEY not in offset:
@@ -147,6 +147,7 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"The checkpoint is that of a query without {SHARE_GROUP}: it contains {offset!r}. Start the query "
                 f"with a new checkpoint"
             )
+        check_schemas(offset, self._rows.typed)
         return int(offset[BATCH_KEY])
 
     @property
@@ -222,7 +223,8 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         exclude_modules_from_gc()
         with pyarrow.ipc.open_stream(partition.value) as stream:
             for batch in stream:
-                yield batch.select(self._schema.names)
+                if batch.num_rows:
+                    yield self._rows.build(batch)
 
     def stop(self) -> None:
         """Releases the records that were not accepted."""

@@ -19,8 +19,8 @@ CONSUMER_SETTINGS = {dotted(field.name) for field in dataclasses.fields(Consumer
 SECURITY_SETTINGS = {dotted(name) for name in (*SYNONYMS, *FOREIGN)}
 _REJECTED = {
     "auto.offset.reset": "use startingOffsets=earliest or latest",
-    "key.deserializer": "keys are binary, cast them in the query",
-    "value.deserializer": "values are binary, cast them in the query",
+    "key.deserializer": "use key.format, or cast keys in the query",
+    "value.deserializer": "use value.format, or cast values in the query",
     "enable.auto.commit": "offsets are kept in the query's checkpoint",
     "interceptor.classes": "there are no interceptors",
 }

@@ -29,6 +29,33 @@ GROUP_OPTIONS = (
     "share.group.id",
 )
 SINK_OPTIONS = ("topic", "exactlyOnce", "sinkId", "decisionTopic")
+FIELD_FORMAT_OPTIONS = (
+    "format",
+    "schema",
+    "schema.version",
+    "schema.id",
+    "subject",
+    "message",
+    "framing",
+    "flatten",
+)
+REGISTRY_OPTIONS = (
+    "schema.registry.url",
+    "schema.registry.username",
+    "schema.registry.password",
+    "schema.registry.token",
+    "schema.registry.ssl.ca.location",
+    "schema.registry.ssl.certificate.location",
+    "schema.registry.ssl.key.location",
+    "schema.registry.ssl.key.password",
+)
+FORMAT_OPTIONS = (
+    *(f"{field}.{name}" for field in ("key", "value") for name in FIELD_FORMAT_OPTIONS),
+    *REGISTRY_OPTIONS,
+    "auto.register.schemas",
+    "mode",
+    "columns",
+)
 KNOWN_OPTIONS = {
     name.lower(): name
     for name in (
@@ -55,6 +82,7 @@ KNOWN_OPTIONS = {
         "kafkaConsumer.pollTimeoutMs",
         "groupIdPrefix",
         *GROUP_OPTIONS,
+        *FORMAT_OPTIONS,
     )
 }
 # Options of Spark itself, of the JVM connector only, or of the sink.

@@ -16,17 +16,25 @@ from ...config.consumer import dotted
 from ...config.producer import ProducerConfig
 from ...errors import ConfigError
 from .consumer import CONSUMER_SETTINGS, DEFAULT_CLIENT_ID, SECURITY_SETTINGS
-from .parsers import IGNORED_OPTIONS, KNOWN_OPTIONS, SINK_OPTIONS, OptionError, lowercase_names, parse_boolean
+from .parsers import (
+    FORMAT_OPTIONS,
+    IGNORED_OPTIONS,
+    KNOWN_OPTIONS,
+    SINK_OPTIONS,
+    OptionError,
+    lowercase_names,
+    parse_boolean,
+)
 
 _PRODUCER_SETTINGS = {dotted(field.name) for field in dataclasses.fields(ProducerConfig)}
 _REJECTED = {
-    "key.serializer": "the column key is a string or binary, convert it in the query",
-    "value.serializer": "the column value is a string or binary, convert it in the query",
+    "key.serializer": "use key.format, or convert the column key to a string or binary in the query",
+    "value.serializer": "use value.format, or convert the column value to a string or binary in the query",
     "transactional.id": "use exactlyOnce=true and sinkId, and the sink chooses the ids of its transactions",
     "transaction.two.phase.commit.enable": "use exactlyOnce=true and sinkId",
     "interceptor.classes": "there are no interceptors",
 }
-_NAMES = {name.lower(): name for name in (*SINK_OPTIONS, "includeHeaders")}
+_NAMES = {name.lower(): name for name in (*SINK_OPTIONS, "includeHeaders", *FORMAT_OPTIONS)}
 # The id is part of transactional ids, and of a regular expression that finds them.
 _SINK_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ID_CHARACTERS = "letters, digits, '.', '_' and '-', at most 100 of them"

@@ -112,6 +112,15 @@ class SourceOptions:
         )
 
 
+def named_topics(given: Mapping[str, str]) -> list[str] | None:
+    """The topics that the options name, or None. Does not check the options: SourceOptions.parse() does."""
+    options = lowercase_names(given)
+    if "subscribe" not in options and "assign" not in options:
+        return None
+    strategy = _parse_strategy(options)
+    return None if isinstance(strategy, SubscribePatternStrategy) else strategy.names
+
+
 _PARTITIONS = '{"topic":[0,1]}'
 
 # -- single options ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from ..._security.settings import SYNONYMS
 from ...config.consumer import ConsumerConfig, dotted
+from .formats import secret_format_options
 from .parsers import OptionError, lowercase_names
 
 _METADATA_KEY = "headrace.options"
@@ -40,18 +41,28 @@ def created_table_options(given: Mapping[str, str]) -> dict[str, str] | None:
     return found if found and "provider" in properties else None
 
 
+def check_table_options(options: Mapping[str, str]) -> None:
+    """Raises OptionError if one of them is a secret."""
+    secrets = [*filter(_is_secret, options), *secret_format_options(options)]
+    if secrets:
+        name = secrets[0]
+        raise OptionError(
+            f"{name} cannot be an option of a table, because everybody who reads the table could see it. Set it "
+            f"when the table is read, by spark.read.option({name!r}, …).table(…), or use CREATE TEMPORARY VIEW … "
+            f"USING headrace OPTIONS (…)"
+        )
+
+
+def _is_secret(name: str) -> bool:
+    setting = name.removeprefix("kafka.")
+    return name != setting and (setting in _SECRET_SETTINGS or _SECRET_NAMES.search(setting) is not None)
+
+
 def with_table_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema for the catalog, with the options in it. Raises OptionError if one of them is a secret."""
-    for name in options:
-        setting = name.removeprefix("kafka.")
-        if name != setting and (setting in _SECRET_SETTINGS or _SECRET_NAMES.search(setting)):
-            raise OptionError(
-                f"{name} cannot be an option of a table, because everybody who reads the table could see it. Set it "
-                f"when the table is read, by spark.read.option({name!r}, …).table(…), or use CREATE TEMPORARY VIEW … "
-                f"USING headrace OPTIONS (…)"
-            )
+    """The schema for the catalog, with the options in it."""
     schema = StructType.fromJson(schema.jsonValue())
-    schema[_COLUMN].metadata = {_METADATA_KEY: json.dumps(dict(options), sort_keys=True)}
+    column = schema[_COLUMN] if _COLUMN in schema.names else schema[0]
+    column.metadata = {_METADATA_KEY: json.dumps(dict(options), sort_keys=True)}
     return schema
 
 

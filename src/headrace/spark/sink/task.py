@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..._record_batch import RowError
-from ...errors import ConfigError, RequestTimeoutError
+from ...errors import ConfigError, RecordEncodeError, RequestTimeoutError
 from ...sync.producer import Producer
 from ..options.sink import SinkOptions
 from ..worker.tuning import exclude_modules_from_gc
 from .columns import TOPIC
+from .encoding import RowEncoder
 
 if TYPE_CHECKING:
     import pyarrow
@@ -28,33 +29,32 @@ _MAX_IDLE_PRODUCERS = 4
 _idle_producers: dict[tuple[int, tuple[tuple[str, str], ...]], Producer] = {}
 
 
-def write_rows(batches: Iterable[pyarrow.RecordBatch], options: SinkOptions, columns: list[str]) -> int:
+def write_rows(batches: Iterable[pyarrow.RecordBatch], options: SinkOptions, rows: RowEncoder) -> int:
     """Waits until all rows are delivered, and returns their number. Raises the first error of a row."""
     exclude_modules_from_gc()
     with borrow_producer(options.settings) as producer:
-        return send_rows(producer, batches, options, columns)
+        return send_rows(producer, batches, options, rows)
 
 
 def send_rows(
-    producer: Producer, batches: Iterable[pyarrow.RecordBatch], options: SinkOptions, columns: list[str]
+    producer: Producer, batches: Iterable[pyarrow.RecordBatch], options: SinkOptions, rows: RowEncoder
 ) -> int:
     """Sends the rows, and waits until all are delivered."""
     count = 0
+    where = f"topic {options.topic}" if options.topic else "the topic in its column topic"
     for batch in batches:
-        selected = batch.select(columns)
-        if options.topic is None and selected.column(TOPIC).null_count:
+        if options.topic is None and batch.column(TOPIC).null_count:
             raise ConfigError(
                 "A row has no topic: its column topic is null. Set the option topic, or filter or fill these rows"
             )
         try:
-            producer.send_arrow(options.topic, selected)
-        except RowError as error:
-            where = f"topic {options.topic}" if options.topic else "the topic in its column topic"
+            producer.send_arrow(options.topic, rows.encode(batch, options.topic))
+        except (RowError, RecordEncodeError) as error:
             raise ConfigError(f"Cannot write a row to {where}: {error}") from error
         except RequestTimeoutError as error:
             servers = options.settings["bootstrap.servers"]
             raise RequestTimeoutError(f"{error} (kafka.bootstrap.servers={servers})") from error
-        count += selected.num_rows
+        count += batch.num_rows
     producer.flush()
     return count
 

@@ -25,6 +25,7 @@ from ...sync.producer import Producer
 from .. import producer_access
 from ..options.sink import SinkOptions
 from ..worker.tuning import exclude_modules_from_gc
+from .encoding import RowEncoder
 from .protocol import BatchPlan, task_transactional_id
 from .task import discard_producer, send_rows
 
@@ -59,7 +60,7 @@ _process = _Process()
 
 
 def write_in_transaction(
-    batches: Iterator[pyarrow.RecordBatch], options: SinkOptions, columns: list[str], plan: BatchPlan
+    batches: Iterator[pyarrow.RecordBatch], options: SinkOptions, rows: RowEncoder, plan: BatchPlan
 ) -> tuple[OpenTransaction | None, int]:
     """The open transaction (None if there are no rows), and the number of rows. Aborts the transaction on errors."""
     exclude_modules_from_gc()
@@ -72,7 +73,7 @@ def write_in_transaction(
     slot.plan, slot.transaction = plan.driver, None
     try:
         producer.begin()
-        count = send_rows(producer, itertools.chain([first], batches), options, columns)
+        count = send_rows(producer, itertools.chain([first], batches), options, rows)
         slot.transaction = producer_access.hand_over(producer)
     except BaseException:
         _drop(slots, slot)

@@ -22,6 +22,7 @@ from ..error_boundary import sink_boundary
 from ..options.sink import SinkOptions
 from ..worker.pickling import reduce_for_worker
 from .brokers import BrokerCoordination
+from .encoding import RowEncoder
 from .exactly_once import ExactlyOnceDriver
 from .protocol import BatchPlan, SinkError, TaskTransaction, is_decided
 from .task import borrow_producer, write_rows
@@ -55,19 +56,19 @@ def plan_batch(options: SinkOptions, *, is_job: bool) -> BatchPlan | None:
 
 @sink_boundary
 class BatchWriter(DataSourceArrowWriter):
-    def __init__(self, options: SinkOptions, columns: list[str], plan: BatchPlan | None) -> None:
+    def __init__(self, options: SinkOptions, rows: RowEncoder, plan: BatchPlan | None) -> None:
         self._options = options
-        self._columns = columns
+        self._rows = rows
         self._plan = plan
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduce_for_worker(type(self), self._options, self._columns, self._plan)
+        return reduce_for_worker(type(self), self._options, self._rows, self._plan)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         if self._plan is None:
-            return WrittenRows(write_rows(iterator, self._options, self._columns))
+            return WrittenRows(write_rows(iterator, self._options, self._rows))
         assert self._plan.job is not None
-        return _write(iterator, self._options, self._columns, self._plan, self._plan.job, 0)
+        return _write(iterator, self._options, self._rows, self._plan, self._plan.job, 0)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._plan is not None:
@@ -82,23 +83,23 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """`plan` is None on the driver for commit() and abort(), and if writes are at least once."""
 
-    def __init__(self, options: SinkOptions, columns: list[str], plan: BatchPlan | None) -> None:
+    def __init__(self, options: SinkOptions, rows: RowEncoder, plan: BatchPlan | None) -> None:
         self._options = options
-        self._columns = columns
+        self._rows = rows
         self._plan = plan
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduce_for_worker(type(self), self._options, self._columns, self._plan)
+        return reduce_for_worker(type(self), self._options, self._rows, self._plan)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         if self._options.sink_id is None:
-            return WrittenRows(write_rows(iterator, self._options, self._columns))
+            return WrittenRows(write_rows(iterator, self._options, self._rows))
         context = TaskContext.get()
         assert context is not None
         query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if self._plan is None or query is None or batch is None:
             raise SinkError("exactlyOnce=true does not work with this version of Spark: a task does not know its batch")
-        return _write(iterator, self._options, self._columns, self._plan, query, int(batch))
+        return _write(iterator, self._options, self._rows, self._plan, query, int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if self._options.sink_id is not None:
@@ -115,19 +116,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _write(
     iterator: Iterator[pyarrow.RecordBatch],
     options: SinkOptions,
-    columns: list[str],
+    rows: RowEncoder,
     plan: BatchPlan,
     query: str,
     batch: int,
 ) -> WrittenRows:
     if is_decided(plan, query, batch):
         return WrittenRows(0, plan, query, batch)
-    transaction, rows = write_in_transaction(iterator, options, columns, plan)
+    transaction, count = write_in_transaction(iterator, options, rows, plan)
     if transaction is None:
         return WrittenRows(0, plan, query, batch)
     context = TaskContext.get()
     assert context is not None
-    return WrittenRows(rows, plan, query, batch, TaskTransaction(transaction, context.partitionId(), rows))
+    return WrittenRows(count, plan, query, batch, TaskTransaction(transaction, context.partitionId(), count))
 
 
 def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -23,6 +23,7 @@ from ..data_loss import report_data_loss
 from ..offset_range import OffsetRange
 from ..options.source import SourceOptions
 from ..schema import arrow_schema
+from .rows import RowBuilder
 from .tuning import exclude_modules_from_gc
 
 if TYPE_CHECKING:
@@ -43,8 +44,11 @@ _MAX_IDLE_CONSUMERS = 4
 _idle_consumers: dict[tuple[int, tuple[tuple[str, str], ...]], Consumer] = {}
 
 
-def read_range(wanted: OffsetRange, options: SourceOptions, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
-    """Raises DataLossError, and TimeoutError if no records arrive for kafkaConsumer.pollTimeoutMs."""
+def read_range(
+    wanted: OffsetRange, options: SourceOptions, rows: RowBuilder, lane: str | None = None
+) -> Iterator[pyarrow.RecordBatch]:
+    """Raises DataLossError, TimeoutError if no records arrive for kafkaConsumer.pollTimeoutMs, and what RowBuilder
+    raises."""
     import pyarrow
 
     exclude_modules_from_gc()
@@ -52,7 +56,9 @@ def read_range(wanted: OffsetRange, options: SourceOptions, columns: list[str]) 
     with borrow_consumer(options.settings) as consumer:
         for records in _poll_range(consumer, wanted, options):
             for batch in pyarrow.RecordBatchReader.from_stream(records, schema=schema):
-                yield from _split_by_bytes(batch.select(columns))
+                for part in _split_by_bytes(batch):
+                    # Decoded records may take more memory than their bytes.
+                    yield from _split_by_bytes(rows.build(part, lane))
 
 
 def _split_by_bytes(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:

@@ -1,0 +1,99 @@
+"""The rows of a task: Arrow batches of records with the columns that the query has, decoded by their formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from ..._format import Source
+from ...errors import RecordDecodeError
+from ...types import TopicPartition
+from ..formats import TypedColumns, TypedField, struct_fields
+from ..schema import LANE, error_column
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class RowBuilder:
+    """Turns batches of records into batches of rows. Picklable: Spark sends it to executors."""
+
+    def __init__(self, schema: StructType, typed: TypedColumns, *, is_permissive: bool = False) -> None:
+        self._schema = schema
+        self.typed = typed
+        self._is_permissive = is_permissive
+        names = set(schema.names)
+        # A key or value that is in no column of the query is not decoded.
+        self._decoded = [each for each in typed.fields if names & _columns_of(each)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self._schema, self.typed, self._is_permissive)
+
+    def build(self, batch: pyarrow.RecordBatch, lane: str | None = None) -> pyarrow.RecordBatch:
+        """The records have one topic, and are at least one. Raises RecordDecodeError with mode=FAILFAST, and
+        SchemaRegistryError."""
+        names = self._schema.names
+        if not self._decoded and lane is None:
+            return batch.select(names)
+        import pyarrow
+
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if lane is not None:
+            columns[LANE] = pyarrow.repeat(pyarrow.scalar(lane, pyarrow.string()), batch.num_rows)
+        for each in self._decoded:
+            columns |= self._decode(each, batch)
+        return pyarrow.RecordBatch.from_arrays([columns[name] for name in names], names=names)
+
+    def _decode(self, each: TypedField, batch: pyarrow.RecordBatch) -> dict[str, Any]:
+        """The columns of a key or value, and of the reasons."""
+        import pyarrow
+
+        field = each.options.field
+        found = each.format.decode(batch.column(field), Source(batch.column("topic")[0].as_py(), field))
+        column, errors = _to_spark(found.column, each, found.errors)
+        if errors and not self._is_permissive:
+            row = min(errors)
+            topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+            raise RecordDecodeError(TopicPartition(topic, partition), offset, field, errors[row])
+        reasons = pyarrow.nulls(batch.num_rows, pyarrow.string())
+        if errors:
+            reasons = pyarrow.array([errors.get(row) for row in range(batch.num_rows)], pyarrow.string())
+        columns = {error_column(field): reasons}
+        if each.options.flatten:
+            # Not field(): a field of a null struct is null.
+            return columns | dict(zip(struct_fields(each).names, column.flatten(), strict=True))
+        return columns | {field: column}
+
+
+def _unpickled(schema: StructType, typed: TypedColumns, is_permissive: bool) -> RowBuilder:
+    return RowBuilder(schema, typed, is_permissive=is_permissive)
+
+
+def _columns_of(each: TypedField) -> set[str]:
+    field = each.options.field
+    return {error_column(field), *(struct_fields(each).names if each.options.flatten else [field])}
+
+
+def _to_spark(column: Any, each: TypedField, errors: Mapping[int, str]) -> tuple[Any, dict[int, str]]:
+    """The column in Spark's type. A value that Spark cannot have, such as a timestamp in the year 300,000, is an error
+    of its record."""
+    import pyarrow
+
+    from ..arrow_types import arrow_type, to_spark
+
+    wanted = arrow_type(each.type)
+    found = dict(errors)
+    try:
+        return to_spark(column, wanted), found
+    except pyarrow.ArrowInvalid:
+        pass
+    rows = []
+    for row in range(len(column)):
+        try:
+            rows.append(to_spark(column.slice(row, 1), wanted))
+        except pyarrow.ArrowInvalid as error:
+            found[row] = f"Spark's type cannot have the value: {error}"
+            rows.append(pyarrow.nulls(1, wanted))
+    return pyarrow.concat_arrays(rows), found
