@@ -6,13 +6,23 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from . import contenders as who
-from . import group_report, latency, polling, share_report, spark_report, spark_write_report, write_report
+from . import (
+    group_report,
+    latency,
+    polling,
+    share_report,
+    spark_formats_report,
+    spark_report,
+    spark_write_report,
+    write_report,
+)
 from .datasets import BATCH_BYTES, LINGER_MS, PARTITIONS
 from .groups import Groups
 from .markdown import NONE, count, markdown_table, number, verdict
 from .results import Figure, Table, poll_targets, ratio, targets
 from .share_runs import Shares
 from .spark import Sparks
+from .spark_formats import SparkFormats
 from .spark_writing import SparkWritings
 from .write_results import Writings
 
@@ -39,6 +49,7 @@ class Results:
     sparks: Sparks | None = None
     writings: Writings | None = None
     spark_writings: SparkWritings | None = None
+    spark_formats: SparkFormats | None = None
 
 
 def results(found: Results) -> str:
@@ -58,6 +69,8 @@ def results(found: Results) -> str:
         parts += write_report.sections(found.writings)
     if found.spark_writings:
         parts += spark_write_report.sections(found.spark_writings)
+    if found.spark_formats:
+        parts += spark_formats_report.sections(found.spark_formats)
     return "\n\n".join(parts)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace.local import LocalBroker
 
-from . import child, groups, latency, machine, polling, share_runs, spark, spark_writing, writing
+from . import child, groups, latency, machine, polling, share_runs, spark, spark_formats, spark_writing, writing
 from .contenders import LIMIT_IN_TURN, Contender
 from .datasets import PARTITIONS, Dataset, create_topic, records_in, stored_bytes, write
 from .process import CommandFailed, run
@@ -21,8 +21,8 @@ from .report import Results
 from .results import Figure, Figures, Measurement, Outcome, Table
 from .write_contenders import Writer
 
-PARTS = ("reading", "polls", "latency", "groups", "share", "spark", "writing", "writing_spark")
-_WRITING = {"writing", "writing_spark"}
+PARTS = ("reading", "polls", "latency", "groups", "share", "spark", "spark_formats", "writing", "writing_spark")
+_WITHOUT_DATASET = {"spark_formats", "writing", "writing_spark"}
 
 _WARM_UPS = 2
 _ONE_BY_ONE = 2_000
@@ -55,7 +55,7 @@ def benchmark(
             tables = [_table(dataset, contenders, repeat, broker) for dataset in datasets]
         else:
             tables = []
-            if not _WRITING.issuperset(parts):
+            if not _WITHOUT_DATASET.issuperset(parts):
                 _write(datasets[0], servers)
         job = _job(datasets[0], datasets[0].records, servers)
         return Results(
@@ -71,6 +71,7 @@ def benchmark(
             spark.measure(servers, datasets, repeat, _say) if "spark" in parts else None,
             writing.measure(broker, datasets, writers, repeat, _say) if "writing" in parts else None,
             spark_writing.measure(servers, datasets, repeat, _say) if "writing_spark" in parts else None,
+            spark_formats.measure(servers, datasets[0].records, repeat, _say) if "spark_formats" in parts else None,
         )
 
 

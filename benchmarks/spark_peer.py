@@ -1,12 +1,12 @@
-"""Spark's own Kafka connector for comparisons: PySpark 4.2 in a virtual environment, and the connector's jars.
+"""Spark's own Kafka connector for comparisons: PySpark 4.2 in a virtual environment, and its jars, with from_avro.
 
-    <cache>/spark-4.2.0/venv        PySpark and headrace's dependencies; headrace itself comes from this checkout
-    <cache>/spark-4.2.0/jars        the connector and its dependencies that Spark does not ship
-    <cache>/spark-4.2.0/ready.json  the installed versions; written last
-    <cache>/spark-4.2.0.lock        held by the installing process
+    <cache>/spark-4.2.0-avro/venv        PySpark and headrace's dependencies; headrace itself comes from this checkout
+    <cache>/spark-4.2.0-avro/jars        the connector and its dependencies that Spark does not ship
+    <cache>/spark-4.2.0-avro/ready.json  the installed versions; written last
+    <cache>/spark-4.2.0-avro.lock        held by the installing process
 
 The jars are listed explicitly: the connector of 4.2.0 depends on a spark-token-provider-kafka of its own version, which
-was never published, and works with that of 4.0.0.
+was never published, and works with that of 4.0.0. The newest published spark-avro is 4.1.1.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from headrace.local.paths import cache_dir
 VERSION = "4.2.0"
 JARS = (
     ("org.apache.spark", "spark-sql-kafka-0-10_2.13", VERSION),
+    ("org.apache.spark", "spark-avro_2.13", "4.1.1"),
     ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
     ("org.apache.kafka", "kafka-clients", "3.9.2"),
     ("org.apache.commons", "commons-pool2", "2.13.1"),
@@ -77,7 +78,7 @@ class Peer:
 
 def prepare(say: Callable[[str], None]) -> Peer:
     """Install it once, which takes a minute or two. Raises Unavailable."""
-    peer = Peer(cache_dir() / f"spark-{VERSION}")
+    peer = Peer(cache_dir() / f"spark-{VERSION}-avro")
     wanted = {"packages": _requirements(), "jars": [":".join(jar) for jar in JARS]}
     if _installed(peer) == wanted:
         return peer
