@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ._arguments import short_repr
 from ._format import DecodedColumn, FieldName, Format, Source
@@ -179,7 +179,10 @@ class DecodedValues:
                 self._errors, self._decoded = result.errors, _Values(result.column)
             if row in self._errors:
                 return None, self._error(row, self._errors[row])
-            return self._decoded[row], None
+            value = self._decoded[row]
+            if isinstance(value, _NoValue):
+                return None, self._error(row, value.reason)
+            return value, None
         if row not in self._called:
             try:
                 self._called[row] = self._used(raw)
@@ -222,8 +225,15 @@ class BatchDeserializer:
         return value
 
 
+class _NoValue(NamedTuple):
+    """Stands for a value that Python cannot have, such as a date in the year 30,000."""
+
+    reason: str
+
+
 class _Values:
     """A column as Python objects, made some rows at a time: all of them would take much memory, and one by one is slow.
+    A value that Python cannot have is a `_NoValue`.
 
     Threads may use it at the same time (handlers of run()): a window is complete before it is put into the dictionary.
     """
@@ -236,11 +246,20 @@ class _Values:
         number, index = divmod(row, _WINDOW)
         made = self._windows.get(number)
         if made is None:
-            made = self._column.slice(number * _WINDOW, _WINDOW).to_pylist(maps_as_pydicts="strict")
+            made = _to_python(self._column.slice(number * _WINDOW, _WINDOW))
             if len(self._windows) >= _WINDOWS:
                 self._windows = {}
             self._windows[number] = made
         return made[index]
+
+
+def _to_python(column: Any) -> list[Any]:
+    try:
+        return list(column.to_pylist(maps_as_pydicts="strict"))
+    except (ArithmeticError, ValueError) as error:
+        if len(column) == 1:
+            return [_NoValue(f"Python cannot have the value: {error}")]
+    return [value for row in range(len(column)) for value in _to_python(column.slice(row, 1))]
 
 
 def decoded_rows(

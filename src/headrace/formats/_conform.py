@@ -27,13 +27,13 @@ def conform(array: Any, wanted: Any, path: str) -> Any:
     if types.is_list(wanted) and (types.is_list(array.type) or types.is_large_list(array.type)):
         begin, end = (array.offsets[0].as_py(), array.offsets[-1].as_py()) if len(array) else (0, 0)
         items = conform(array.values.slice(begin, end - begin), wanted.value_type, f"{path}[]")
-        offsets = pyarrow.compute.subtract(array.offsets, begin).cast(pyarrow.int32())
+        offsets = _from_zero(array.offsets, begin)
         return pyarrow.ListArray.from_arrays(offsets, items, type=wanted, mask=_mask(array))
     if types.is_map(wanted) and types.is_map(array.type):
         begin, end = (array.offsets[0].as_py(), array.offsets[-1].as_py()) if len(array) else (0, 0)
         keys = conform(array.keys.slice(begin, end - begin), wanted.key_type, f"{path} (keys)")
         items = conform(array.items.slice(begin, end - begin), wanted.item_type, f"{path}[]")
-        offsets = pyarrow.compute.subtract(array.offsets, begin).cast(pyarrow.int32())
+        offsets = _from_zero(array.offsets, begin)
         return pyarrow.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=_mask(array))
     if types.is_nested(wanted) and not types.is_null(array.type):
         raise ConfigError(f"{path} has the type {array.type}; expected {wanted}")
@@ -57,6 +57,12 @@ def _struct(array: Any, wanted: Any, path: str) -> Any:
         for field in wanted
     ]
     return pyarrow.StructArray.from_arrays(children, fields=list(wanted), mask=_mask(array))
+
+
+def _from_zero(offsets: Any, begin: int) -> Any:
+    import pyarrow.compute  # pandas imports it, pyarrow does not
+
+    return pyarrow.compute.subtract(offsets, begin).cast(pyarrow.int32())
 
 
 def _mask(array: Any) -> Any:

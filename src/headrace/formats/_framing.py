@@ -9,10 +9,34 @@ from ..errors import ConfigError
 from ._registry import IdKind
 
 
+_LARGEST_CONFLUENT_ID = 2**31 - 1  # serializers and registries have signed integers of 4 bytes
+
+MOST_UNKNOWN = 100
+"""Bytes that no serializer has written can look like any number of ids. Each would be a request."""
+NOT_ASKED = f"the registry did not know {MOST_UNKNOWN} other schema ids of this batch, so it was not asked"
+
+
 class Framing(NamedTuple):
     id_size: int
     """Bytes of an id, after a zero byte. 0 if there is none."""
     id_kind: IdKind = "id"
+
+    def refusal(self, schema_id: int) -> str | None:
+        """Why no registry can have the id; None if it can. Registries report such an id as an unknown path and not as an
+        unknown schema, which is an error of the settings and not of the record."""
+        if schema_id < 0:
+            return f"the schema id {schema_id} is negative"
+        if self.id_kind == "id" and schema_id > _LARGEST_CONFLUENT_ID:
+            return f"the schema id {schema_id} is larger than {_LARGEST_CONFLUENT_ID}"
+        return None
+
+    def check_writable(self) -> None:
+        """Raises ConfigError if the id of a registered schema is not the one that records contain."""
+        if self.id_kind == "global":
+            raise ConfigError(
+                "framing='apicurio' is for decoding only: the Confluent-compatible API does not return global ids. "
+                "Encode with framing='apicurio-content' or 'confluent'"
+            )
 
 
 FRAMINGS = {

@@ -25,6 +25,8 @@ from ..errors import ConfigError
 from ._kernel import load_pyarrow
 
 _DEEPEST = 64
+# References multiply: a schema of a few lines can ask for more fields than any machine has memory for.
+_MOST_FIELDS = 10_000
 
 
 def arrow_type_of(text: str, references: Mapping[str, str] | None = None) -> Any:
@@ -48,10 +50,14 @@ class _Converter:
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
         self._pyarrow = load_pyarrow()
+        self._fields = 0
 
     def convert(self, schema: Any, root: Any, seen: tuple[int, ...]) -> Any:
         """`root` is the document that `schema` is in. `seen` are the schemas around it."""
         pyarrow = self._pyarrow
+        self._fields += 1
+        if self._fields > _MOST_FIELDS:
+            raise ConfigError(f"the JSON Schema has more than {_MOST_FIELDS} fields, counted with those of references")
         if not isinstance(schema, dict) or id(schema) in seen or len(seen) > _DEEPEST:
             return pyarrow.string()
         seen = (*seen, id(schema))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from typing import Any
 
 from .._format import Source
@@ -26,6 +28,7 @@ class SubjectSchemas:
         self._ids: dict[tuple[str, str], int] = {}
         # Guards both. Held while the registry is asked, so that it is asked once.
         self._lock = threading.Lock()
+        _all.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
@@ -33,6 +36,11 @@ class SubjectSchemas:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
+        _all.add(self)
+
+    def renew_after_fork(self) -> None:
+        """In the child: a thread that does not exist here may hold the lock."""
+        self._lock = threading.Lock()
 
     def subject_of(self, source: Source) -> str:
         return self._subject or source.subject
@@ -67,3 +75,14 @@ class SubjectSchemas:
                 ask = self.registry.register if register else self.registry.look_up
                 found = self._ids[subject, text] = ask(subject, text, self._kind).id
             return found
+
+
+_all: weakref.WeakSet[SubjectSchemas] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for each in list(_all):
+        each.renew_after_fork()
+
+
+os.register_at_fork(after_in_child=_renew_all)

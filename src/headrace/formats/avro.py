@@ -11,7 +11,7 @@ from .._arguments import short_repr
 from .._format import DecodedColumn, Format, Source
 from ..errors import ConfigError, SchemaNotFoundError
 from ._conform import conform
-from ._framing import framing_of
+from ._framing import MOST_UNKNOWN, NOT_ASKED, framing_of
 from ._kernel import (
     AvroDecoder,
     AvroPlan,
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 _MOST_PLANS = 1000
-# Bytes that are not Avro can look like any number of ids. Each would be a request.
-_MOST_UNKNOWN = 100
 _Reader = tuple[str, tuple[SchemaReference, ...]]  # a schema, and the schemas that it refers to
 
 
@@ -128,6 +126,7 @@ class Avro(Format):
 
     def _written_id(self, source: Source) -> int:
         assert self._subjects is not None
+        self._framing.check_writable()
         if self._reader_text is None:
             return self._subjects.latest(source).id
         return self._subjects.id_of(source, self._reader_text, register=self._auto_register)
@@ -138,11 +137,8 @@ class Avro(Format):
         plans: dict[int, AvroPlan | str] = {}
         unknown = 0
         for schema_id in schema_ids(cells, id_size=self._framing.id_size):
-            if unknown >= _MOST_UNKNOWN:
-                reason = (
-                    f"the registry did not know {_MOST_UNKNOWN} other schema ids of this batch, so it was not asked"
-                )
-                plans[schema_id] = self._plans.get((reader[0], schema_id), reason)
+            if unknown >= MOST_UNKNOWN:
+                plans[schema_id] = self._plans.get((reader[0], schema_id), NOT_ASKED)
                 continue
             plans[schema_id] = found = self._plan(schema_id, reader)
             unknown += isinstance(found, str)
@@ -161,8 +157,8 @@ class Avro(Format):
         found = self._plans.get(key)
         if found is not None:
             return found
-        if schema_id < 0:
-            return f"the schema id {schema_id} is negative"
+        if (refusal := self._framing.refusal(schema_id)) is not None:
+            return refusal
         assert self._subjects is not None
         try:
             writer = self._subjects.registry.schema(schema_id, self._framing.id_kind)

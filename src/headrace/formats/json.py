@@ -78,6 +78,7 @@ class Json(Format):
         """JSON without blanks, with all fields of the schema. With a registry, framed by the id of its schema."""
         schema_id = 0
         if self._subjects is not None:
+            self._framing.check_writable()
             schema_id = self._subjects.latest(source).id
         elif self._framing.id_size:
             raise ConfigError(f"framing={self._framing_name!r} needs a schema id: give Json a SchemaRegistry to encode")

@@ -12,13 +12,15 @@ from .._arguments import short_repr
 from .._format import DecodedColumn, Format, Source
 from ..errors import ConfigError, SchemaNotFoundError
 from ._conform import conform
-from ._framing import framing_of
+from ._framing import MOST_UNKNOWN, NOT_ASKED, framing_of
 from ._kernel import ProtobufMessage, ProtobufSchema, as_cells, decoded, encoded, load_pyarrow, schema_ids
 from ._registry import RegisteredSchema, Registry, SchemaReference
 from ._subjects import SubjectSchemas, is_registry
 
 if TYPE_CHECKING:
     import pyarrow
+
+_MOST_WRITERS = 1000
 
 
 class _GivenSchema(NamedTuple):
@@ -106,6 +108,7 @@ class Protobuf(Format):
         self._framing = framing_of(settings.framing)
         # By subject. Two threads may both ask the registry, which gives both the same answer.
         self._registered_schemas: dict[str, RegisteredSchema] = {}
+        self._known_writers: dict[int, ProtobufSchema] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self._given, self._subjects, self._settings)
@@ -138,6 +141,7 @@ class Protobuf(Format):
         self._writers(as_cells(cells))
 
     def encode(self, values: pyarrow.Array, source: Source) -> pyarrow.Array:
+        self._framing.check_writable()
         reader = self._reader(source)
         message = self._message(reader)
         values = conform(values, _arrow_type(message), source.field)
@@ -170,13 +174,24 @@ class Protobuf(Format):
         # A type reference names the message, so that no schema is needed.
         if self._settings.type_reference or not self._framing.id_size:
             return {}
-        return {each: self._writer(each) for each in schema_ids(cells, id_size=self._framing.id_size)}
+        found: dict[int, ProtobufSchema | str] = {}
+        unknown = 0
+        for schema_id in schema_ids(cells, id_size=self._framing.id_size):
+            known = self._known_writers.get(schema_id)
+            if known is None and unknown >= MOST_UNKNOWN:
+                found[schema_id] = NOT_ASKED
+                continue
+            found[schema_id] = writer = self._writer(schema_id) if known is None else known
+            unknown += isinstance(writer, str)
+        return found
 
     def _writer(self, schema_id: int) -> ProtobufSchema | str:
         """The schema of records with this id, or why they cannot be decoded."""
         if self._subjects is None:
             assert self._given is not None
             return _compiled(self._given)
+        if (refusal := self._framing.refusal(schema_id)) is not None:
+            return refusal
         try:
             found = self._subjects.registry.schema(schema_id, self._framing.id_kind)
         except SchemaNotFoundError as e:
@@ -184,9 +199,13 @@ class Protobuf(Format):
         if found.kind != "PROTOBUF":
             return f"schema {schema_id} is {found.kind}, not PROTOBUF"
         try:
-            return _compiled(found)
+            compiled = _compiled(found)
         except ConfigError as e:
             return f"schema {schema_id} cannot be read: {e}"
+        if len(self._known_writers) >= _MOST_WRITERS:
+            self._known_writers = {}
+        self._known_writers[schema_id] = compiled
+        return compiled
 
     def _registered(self, schema: _GivenSchema, source: Source) -> RegisteredSchema | None:
         """The schema in the registry, for the id of encoded records. Raises SchemaRegistryError."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import subprocess
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -475,3 +477,29 @@ def test_columns_are_brought_into_the_type_of_the_schema():
         Json("at timestamp").encode(
             pa.array([{"at": 0}, {"at": 2**62}], pa.struct([("at", pa.timestamp("us"))])), VALUES
         )
+
+
+def test_references_that_multiply_are_an_error():
+    nodes = {
+        f"n{depth}": {"properties": {name: {"$ref": f"#/$defs/n{depth + 1}"} for name in "ab"}} for depth in range(30)
+    }
+    with pytest.raises(ConfigError, match="more than 10000 fields"):
+        Json(json.dumps({"$defs": {**nodes, "n30": {"type": "string"}}, "$ref": "#/$defs/n0"}))
+
+
+def test_lists_are_converted_without_pandas():
+    """pandas imports pyarrow.compute, which pyarrow does not."""
+    program = """
+import sys
+sys.modules["pandas"] = type(sys)("pandas")
+sys.modules["pandas"].__version__ = "0"
+import warnings
+warnings.simplefilter("ignore")
+import pyarrow as pa
+from headrace.formats import Json, Source
+rows = pa.array([{"a": ["x"]}], pa.struct([("a", pa.large_list(pa.string()))]))
+assert not hasattr(pa, "compute")
+print(Json("a array<string>").encode(rows, Source("t"))[0].as_py())
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert found.stdout == """b'{"a":["x"]}'\n""", found.stderr

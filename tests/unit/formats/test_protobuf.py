@@ -351,3 +351,27 @@ def test_a_format_can_be_pickled_and_shown():
     again = pickle.loads(pickle.dumps(format))
     assert repr(format) == repr(again) == "Protobuf(message='traffic.Reading', framing='confluent')"
     assert again.decode(binary(framed(1)), SOURCE) == format.decode(binary(framed(1)), SOURCE)
+
+
+def test_a_batch_of_garbage_does_not_ask_for_every_id():
+    registry = MemoryRegistry("PROTOBUF")
+    known = registry.register("readings-value", READING, "PROTOBUF")
+    format = Protobuf(registry)
+    garbage = [b"\0" + (number + 1000).to_bytes(4, "big") + b"\0" for number in range(5000)]
+    column, errors = format.decode(binary(framed(known.id), *garbage, framed(known.id)), SOURCE)
+    assert (column[0].as_py(), column[5001].as_py()) == (ROW, ROW)
+    assert errors.keys() == set(range(1, 5001))
+    assert "did not know 100 other schema ids" in errors[5000]
+    assert sum(registry.asked.values()) < 110
+    assert format.decode(binary(*garbage, framed(known.id)), SOURCE).errors.keys() == set(range(5000))
+
+
+def test_an_id_that_no_registry_can_have_is_an_error_of_the_record():
+    registry = MemoryRegistry("PROTOBUF")
+    known = registry.register("readings-value", READING, "PROTOBUF")
+    _, errors = Protobuf(registry).decode(binary(framed(known.id), b"\0\xff\xff\xff\xff\0"), SOURCE)
+    assert errors == {1: "the schema id 4294967295 is larger than 2147483647 (at byte 0)"}
+    _, errors = Protobuf(registry, framing="apicurio", type_reference=False).decode(
+        binary(b"\0" + b"\xff" * 8 + b"\0"), SOURCE
+    )
+    assert errors == {0: "the schema id -1 is negative (at byte 0)"}

@@ -15,6 +15,7 @@ import pytest
 
 from headrace.errors import SchemaNotFoundError, SchemaRegistryError
 from headrace.formats import SchemaRegistry
+from headrace.formats._subjects import SubjectSchemas
 from headrace.formats.registry import cache as cache_module
 from headrace.formats.registry import http as http_module
 from headrace.formats.registry.cache import SchemaCache
@@ -189,13 +190,15 @@ def test_a_forked_child_has_connections_and_locks_of_its_own() -> None:
     with scripted_server(by_target) as server:
         registry = SchemaRegistry(server.url)
         registry.schema(1)
-        with registry._cache._lock, registry._http.connections._lock:
+        subjects = SubjectSchemas(registry, "readings-value", "AVRO")
+        with registry._cache._lock, registry._http.connections._lock, subjects._lock:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # the server has threads; the child uses none
                 child = os.fork()
             if child == 0:
                 signal.alarm(30)
-                os._exit(0 if registry.schema(2).text == "/schemas/ids/2" and registry.schema(1).id == 1 else 1)
+                with subjects._lock:
+                    os._exit(0 if registry.schema(2).text == "/schemas/ids/2" and registry.schema(1).id == 1 else 1)
         _, status = os.waitpid(child, 0)
         assert status == 0
         registry.schema(3)

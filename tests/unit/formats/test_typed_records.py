@@ -213,3 +213,21 @@ def test_typed_columns_are_valid_arrow():
     table = Records([batch(text("A1", 1), b"bad")]).to_arrow(value=ROAD, errors="null")
     table.validate(full=True)
     assert isinstance(table, pa.Table)
+
+
+def test_a_time_that_python_cannot_have_is_an_error_of_its_record():
+    """Microseconds that were written as milliseconds are in the year 50,000 or later."""
+    at = {"type": "long", "logicalType": "timestamp-millis"}
+    schema = {"type": "record", "name": "Reading", "fields": [{"name": "at", "type": at}]}
+    cells = []
+    for millis in (0, 1_700_000_000_000_000, 1000):
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, {**schema, "fields": [{"name": "at", "type": "long"}]}, {"at": millis})
+        cells.append(buffer.getvalue())
+    records = Records([batch(*cells)])
+    found = list(records.rows(value=Avro(schema), errors="null"))
+    assert [row["value"] and row["value"]["at"].timestamp() for row in found] == [0.0, None, 1.0]
+    assert [row["value_error"] is None for row in found] == [True, False, True]
+    assert records.to_arrow(value=Avro(schema), errors="null")["value_error"].null_count == 3  # Arrow can have it
+    with pytest.raises(RecordDecodeError, match="cannot decode the value at offset 11 of readings-1: Python cannot"):
+        list(records.rows(value=Avro(schema)))

@@ -113,6 +113,7 @@ def test_several_topics_with_a_registry_need_a_subject() -> None:
         {"schema.registry.token": "hunter2"},
         {"schema.registry.ssl.key.password": "hunter2"},
         {"schema.registry.url": "http://me:hunter2@localhost"},
+        {"schema.registry.url": "http://first:8081,http://me:hunter2@second:8081"},
     ],
 )
 def test_a_table_keeps_no_secret(options: dict[str, str]) -> None:

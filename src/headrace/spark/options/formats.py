@@ -92,7 +92,7 @@ def secret_format_options(given: Mapping[str, str]) -> list[str]:
     """The names of those that contain a secret."""
     options = lowercase_names(given)
     found = [name for name in _SECRETS if name in options]
-    has_user = "@" in options.get("schema.registry.url", "").partition("://")[2].partition("/")[0]
+    has_user = "@" in options.get("schema.registry.url", "")  # it may contain several URLs
     return [*found, *(["schema.registry.url"] if has_user else [])]
 
 
