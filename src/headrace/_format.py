@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,11 +53,16 @@ class Format(ABC):
     def decode(self, cells: pyarrow.Array, source: Source) -> DecodedColumn:
         """Decodes a binary column. Null stays null. A row that cannot be decoded is null, with a reason in `errors`."""
 
-    def prepare(self, cells: pyarrow.Array, source: Source) -> None:  # noqa: B027 - most formats ask nobody
-        """Asks a schema registry for whatever `decode` of the same column needs, so that `decode` need not wait.
+    def prepare(self, cells: pyarrow.Array, source: Source) -> Any:
+        """Asks a schema registry for whatever `decode` of the same column needs, and returns it for `decode_prepared`.
 
         A background thread calls this. Raises what `decode` would raise.
         """
+        return None
+
+    def decode_prepared(self, cells: pyarrow.Array, source: Source, prepared: Any) -> DecodedColumn:
+        """Like `decode`, but asks nobody. `prepared` is what `prepare` has returned for this column."""
+        return self.decode(cells, source)
 
     @abstractmethod
     def encode(self, values: pyarrow.Array, source: Source) -> pyarrow.Array:

@@ -158,13 +158,15 @@ class DecodedValues:
         self._to_arrow = to_arrow
         self._errors: Mapping[int, str] = {}
         self._decoded: Any = None
+        self._is_prepared, self._prepared = False, None
         self._called: dict[int, Any] = {}
 
     def prepare(self) -> None:
         """Lets a format ask a registry. Errors are raised again when a value is needed."""
         if isinstance(self._used, Format):
             with contextlib.suppress(HeadraceError):
-                self._used.prepare(self._cells(), Source(self._batch.topic, self._field))
+                self._prepared = self._used.prepare(self._cells(), Source(self._batch.topic, self._field))
+                self._is_prepared = True
 
     def _cells(self) -> Any:
         return self._to_arrow(self._batch).column(self._field).combine_chunks()
@@ -175,7 +177,7 @@ class DecodedValues:
             return None, None
         if isinstance(self._used, Format):
             if self._decoded is None:
-                result = self._used.decode(self._cells(), Source(self._batch.topic, self._field))
+                result = self._decode(self._used)
                 self._errors, self._decoded = result.errors, _Values(result.column)
             if row in self._errors:
                 return None, self._error(row, self._errors[row])
@@ -191,6 +193,13 @@ class DecodedValues:
                 named.__cause__ = error
                 return None, named
         return self._called[row], None
+
+    def _decode(self, used: Format) -> DecodedColumn:
+        """All values. A registry is not asked again for an unknown id: this may be the user's event loop."""
+        source = Source(self._batch.topic, self._field)
+        if self._is_prepared:
+            return used.decode_prepared(self._cells(), source, self._prepared)
+        return used.decode(self._cells(), source)
 
     def _error(self, row: int, reason: str) -> RecordDecodeError:
         record = self._batch[row]

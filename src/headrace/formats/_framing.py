@@ -8,7 +8,6 @@ from .._arguments import short_repr
 from ..errors import ConfigError
 from ._registry import IdKind
 
-
 _LARGEST_CONFLUENT_ID = 2**31 - 1  # serializers and registries have signed integers of 4 bytes
 
 MOST_UNKNOWN = 100
@@ -22,8 +21,8 @@ class Framing(NamedTuple):
     id_kind: IdKind = "id"
 
     def refusal(self, schema_id: int) -> str | None:
-        """Why no registry can have the id; None if it can. Registries report such an id as an unknown path and not as an
-        unknown schema, which is an error of the settings and not of the record."""
+        """Why no registry can have the id; None if it can. To ask for such an id is an error of the settings for some
+        registries (an unknown path), and not one of the record."""
         if schema_id < 0:
             return f"the schema id {schema_id} is negative"
         if self.id_kind == "id" and schema_id > _LARGEST_CONFLUENT_ID:

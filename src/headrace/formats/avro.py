@@ -98,13 +98,13 @@ class Avro(Format):
         return _arrow_type(*self._reader(source))
 
     def decode(self, cells: pyarrow.Array, source: Source) -> DecodedColumn:
-        cells = as_cells(cells)
-        reader = self._reader(source)
-        plans = self._plans_for(cells, reader)
-        return decoded(_decoder(*reader, self._framing.id_size).decode(cells, plans))
+        return self.decode_prepared(cells, source, self.prepare(cells, source))
 
-    def prepare(self, cells: pyarrow.Array, source: Source) -> None:
-        self._plans_for(as_cells(cells), self._reader(source))
+    def prepare(self, cells: pyarrow.Array, source: Source) -> dict[int, AvroPlan | str]:
+        return self._plans_for(as_cells(cells), self._reader(source))
+
+    def decode_prepared(self, cells: pyarrow.Array, source: Source, prepared: Any) -> DecodedColumn:
+        return decoded(_decoder(*self._reader(source), self._framing.id_size).decode(as_cells(cells), prepared))
 
     def encode(self, values: pyarrow.Array, source: Source) -> pyarrow.Array:
         schema_id, text, references = 0, *self._reader(source)

@@ -72,7 +72,7 @@ class Json(Format):
         return decoded(self._decoder(self.arrow_type(source)).decode(as_cells(cells)))
 
     def prepare(self, cells: pyarrow.Array, source: Source) -> None:
-        self.arrow_type(source)
+        self.arrow_type(source)  # the subject's schema; nothing else is needed
 
     def encode(self, values: pyarrow.Array, source: Source) -> pyarrow.Array:
         """JSON without blanks, with all fields of the schema. With a registry, framed by the id of its schema."""

@@ -125,20 +125,21 @@ class Protobuf(Format):
         return _arrow_type(self._message(self._reader(source)))
 
     def decode(self, cells: pyarrow.Array, source: Source) -> DecodedColumn:
-        message = self._message(self._reader(source))
-        cells = as_cells(cells)
+        return self.decode_prepared(cells, source, self.prepare(cells, source))
+
+    def prepare(self, cells: pyarrow.Array, source: Source) -> dict[int, ProtobufSchema | str]:
+        self._message(self._reader(source))
+        return self._writers(as_cells(cells))
+
+    def decode_prepared(self, cells: pyarrow.Array, source: Source, prepared: Any) -> DecodedColumn:
         return decoded(
-            message.decode(
-                cells,
+            self._message(self._reader(source)).decode(
+                as_cells(cells),
                 id_size=self._framing.id_size,
                 type_reference=self._settings.type_reference,
-                schemas=self._writers(cells),
+                schemas=prepared,
             )
         )
-
-    def prepare(self, cells: pyarrow.Array, source: Source) -> None:
-        self._message(self._reader(source))
-        self._writers(as_cells(cells))
 
     def encode(self, values: pyarrow.Array, source: Source) -> pyarrow.Array:
         self._framing.check_writable()

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.config.consumer import ConsumerConfig
 from headrace.errors import ConfigError, RecordDecodeError, SchemaRegistryError
-from headrace.formats import Avro, Json
+from headrace.formats import Avro, Json, Protobuf
 from headrace.records import Records, decode, deserialized
 from support.brokers.record_batches import Entry, encode_batch
 from support.formats.registry import MemoryRegistry
@@ -82,6 +82,22 @@ def test_schemas_are_fetched_before_a_value_is_needed():
         _ = late.value
     registry.is_away = False
     assert late.value == 7
+
+
+@pytest.mark.parametrize("used", [Avro, Protobuf])
+def test_an_unknown_id_is_not_asked_for_when_a_value_is_needed(used):
+    """Records are accessed on an event loop, where nobody must wait for a registry."""
+    registry = MemoryRegistry(used.__name__.upper())
+    known = registry.add(
+        "readings-value", {"Avro": '"int"', "Protobuf": 'syntax = "proto3"; message M {}'}[used.__name__]
+    )
+    cells = [b"\0" + schema_id.to_bytes(4, "big") + b"\0" for schema_id in (known, 99)]
+    first, second = Records([deserialized(batch(*cells), used(registry), None)])
+    asked = registry.asked.total()
+    assert first.value in (0, {})
+    with pytest.raises(RecordDecodeError, match="no schema with id 99"):
+        _ = second.value
+    assert registry.asked.total() == asked
 
 
 def test_the_settings_take_formats_and_functions():

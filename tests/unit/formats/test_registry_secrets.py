@@ -66,6 +66,16 @@ def test_no_error_and_no_log_line_shows_a_secret(
     assert not shows_a_secret(repr(registry))
 
 
+def test_no_part_of_a_secret_is_shown_where_a_message_is_cut_off() -> None:
+    def script(request: Request) -> Response:
+        return response({"message": "x" * 470 + request.headers["authorization"]}, 400)
+
+    with scripted_server(script) as server, pytest.raises(SchemaRegistryError) as failed:
+        SchemaRegistry(server.url, username=USER, password=PASSWORD).schema(1)
+    assert "xxx" in str(failed.value)
+    assert BASIC[:6] not in str(failed.value)
+
+
 def test_a_user_in_the_url_logs_in_and_is_never_shown() -> None:
     def script(request: Request) -> Response:
         assert request.headers["authorization"] == f"Basic {BASIC}"

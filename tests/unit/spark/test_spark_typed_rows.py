@@ -114,3 +114,17 @@ def test_other_columns_than_before_stop_a_query_unless_its_schema_is_named() -> 
     assert "value.schema.version=latest" in said
     for pin in ({"value.schema.version": "2"}, {"value.schema.version": "latest"}, {"value.schema.id": "72"}):
         check_schemas(offset, typed("n INT, m INT", 2, **pin))
+
+
+def test_a_field_of_the_key_may_have_the_name_of_the_value_s_reasons() -> None:
+    rows = builder(
+        key__format="json",
+        key__schema="STRUCT<value_error: STRING>",
+        key__flatten="true",
+        value__format="json",
+        value__schema="INT",
+        columns="value_error,value",
+    )
+    batch = records(b"1")
+    batch = batch.set_column(0, "key", pa.array([b'{"value_error": "mine"}'], pa.binary()))
+    assert rows.build(batch).to_pylist() == [{"value_error": "mine", "value": 1}]

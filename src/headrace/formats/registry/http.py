@@ -32,6 +32,7 @@ _MOST_REDIRECTS = 5
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _LONGEST_MESSAGE = 500
+_LONGEST_LINE = 16 * 1024
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json;q=0.9, */*;q=0.1"
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 
@@ -156,7 +157,7 @@ class RegistryHttp:
                         "the method: use the URL that it redirects to"
                     )
                 continue
-            said = self._login.redact(_message(data), secret_headers)
+            said = _shortened(self._login.redact(_line(data), secret_headers))
             if status in _RETRIED:
                 wait = _retry_after(response)
                 reason = f"HTTP {status} {_phrase(status)}" + (f": {said}" if said else "")
@@ -254,11 +255,15 @@ def _phrase(status: int) -> str:
         return ""
 
 
-def _message(data: bytes) -> str:
-    """The beginning of a body as one printable line."""
-    text = " ".join(data[: 4 * _LONGEST_MESSAGE].decode(errors="replace").split())
-    shown = "".join(character if character.isprintable() else "�" for character in text)
-    return shown if len(shown) <= _LONGEST_MESSAGE else f"{shown[:_LONGEST_MESSAGE]}…"
+def _line(data: bytes) -> str:
+    """The beginning of a body as one printable line. It is longer than what is shown, so that a secret at the end of
+    that is complete, and found."""
+    text = " ".join(data[:_LONGEST_LINE].decode(errors="replace").split())
+    return "".join(character if character.isprintable() else "�" for character in text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
 
 
 def _retry_after(response: http.client.HTTPResponse) -> float:

@@ -57,10 +57,14 @@ class RowBuilder:
             row = min(errors)
             topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
             raise RecordDecodeError(TopicPartition(topic, partition), offset, field, errors[row])
-        reasons = pyarrow.nulls(batch.num_rows, pyarrow.string())
-        if errors:
-            reasons = pyarrow.array([errors.get(row) for row in range(batch.num_rows)], pyarrow.string())
-        columns = {error_column(field): reasons}
+        columns: dict[str, Any] = {}
+        if self._is_permissive:  # otherwise the other one of key and value may have a field with this name
+            reasons = [errors.get(row) for row in range(batch.num_rows)] if errors else None
+            columns[error_column(field)] = (
+                pyarrow.nulls(batch.num_rows, pyarrow.string())
+                if reasons is None
+                else pyarrow.array(reasons, pyarrow.string())
+            )
         if each.options.flatten:
             # Not field(): a field of a null struct is null.
             return columns | dict(zip(struct_fields(each).names, column.flatten(), strict=True))
