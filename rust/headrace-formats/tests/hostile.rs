@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 mod support;
+use headrace_formats::avro::{Plan, Schema};
 use support::{GOOD_AVRO, GOOD_JSON, WRITER, check_avro, check_avro_schema, check_json};
 
 /// Bytes that mean something in JSON or Avro, and any others.
@@ -73,6 +74,17 @@ proptest! {
 fn the_good_records_are_good() {
     check_json(GOOD_JSON);
     check_avro(&GOOD_AVRO);
+}
+
+/// Each level is resolved once. Twice would be 2^30 times the work here.
+#[test]
+fn nested_unions_are_resolved_at_once() {
+    let mut text = r#""int""#.to_owned();
+    for _ in 0..30 {
+        text = format!(r#"["null",{{"type":"array","items":{text}}}]"#);
+    }
+    let schema = Schema::parse(&text, &[]).unwrap();
+    assert!(Plan::new(&schema, &schema).is_ok());
 }
 
 #[test]

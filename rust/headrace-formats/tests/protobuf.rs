@@ -195,6 +195,15 @@ fn put_varint(out: &mut Vec<u8>, mut value: usize) {
 }
 
 #[test]
+fn json_of_many_parts_does_not_take_long() {
+    let text = r#"syntax = "proto3"; import "google/protobuf/struct.proto"; message M { google.protobuf.Value v = 1; }"#;
+    let part = field(1, &[0x20, 1]);
+    assert!(one(text, &part.repeat(100)).is_ok());
+    // A megabyte took minutes.
+    assert!(one(text, &part.repeat(250_000)).unwrap_err().contains("too many parts"));
+}
+
+#[test]
 fn a_record_that_is_nested_deeper_than_the_columns_is_an_error() {
     let mut node = vec![0x08, 1];
     let mut results = Vec::new();

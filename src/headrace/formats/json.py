@@ -82,7 +82,7 @@ class Json(Format):
             schema_id = self._subjects.latest(source).id
         elif self._framing.id_size:
             raise ConfigError(f"framing={self._framing_name!r} needs a schema id: give Json a SchemaRegistry to encode")
-        values = conform(values, self.arrow_type(source), source.field)
+        values = conform(values, _written_type(self.arrow_type(source)), source.field)
         return encoded(encode_json(values, id_size=self._framing.id_size, schema_id=schema_id), source)
 
     def _decoder(self, data_type: Any) -> JsonDecoder:
@@ -104,13 +104,43 @@ def _type_of(schema: Any) -> Any:
     if isinstance(schema, str):
         return arrow_type_of(schema) if schema.lstrip().startswith("{") else parse_ddl(schema)
     if isinstance(schema, pyarrow.Schema):
-        return pyarrow.struct(list(schema))
+        return _nullable(pyarrow.struct(list(schema)))
     if isinstance(schema, pyarrow.DataType):
-        return schema
+        return _nullable(schema)
     raise ConfigError(
         "the schema must be a pyarrow schema, a text such as 'road string, speed double', a JSON Schema, or a "
         f"SchemaRegistry, not {short_repr(schema)}"
     )
+
+
+def _nullable(data_type: Any) -> Any:
+    """The type with fields, items and values that may be null: what is missing in a record is null."""
+    pyarrow = load_pyarrow()
+    types = pyarrow.types
+    if types.is_struct(data_type):
+        return pyarrow.struct([pyarrow.field(field.name, _nullable(field.type)) for field in data_type])
+    if types.is_list(data_type):
+        return pyarrow.list_(_nullable(data_type.value_type))
+    if types.is_large_list(data_type):
+        return pyarrow.large_list(_nullable(data_type.value_type))
+    if types.is_map(data_type):
+        return pyarrow.map_(data_type.key_type, _nullable(data_type.item_type))
+    return data_type
+
+
+def _written_type(data_type: Any) -> Any:
+    """The type that the encoder takes instead: without large types, whose JSON is the same."""
+    pyarrow = load_pyarrow()
+    types = pyarrow.types
+    if types.is_struct(data_type):
+        return pyarrow.struct([pyarrow.field(field.name, _written_type(field.type)) for field in data_type])
+    if types.is_list(data_type) or types.is_large_list(data_type):
+        return pyarrow.list_(_written_type(data_type.value_type))
+    if types.is_map(data_type):
+        return pyarrow.map_(data_type.key_type, _written_type(data_type.item_type))
+    if types.is_large_string(data_type):
+        return pyarrow.string()
+    return pyarrow.binary() if types.is_large_binary(data_type) else data_type
 
 
 # Decoders are immutable, and used by any thread.

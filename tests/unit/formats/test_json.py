@@ -503,3 +503,52 @@ print(Json("a array<string>").encode(rows, Source("t"))[0].as_py())
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert found.stdout == """b'{"a":["x"]}'\n""", found.stderr
+
+
+@pytest.mark.parametrize("written", [r'"12\n"', r'"12\t"', '"\ufeff12"', '" 12"', '"12 "', '"0x1"', '""'])
+def test_a_decimal_in_quotes_has_nothing_around_it(written):
+    result = decode("d decimal(10,2)", f'{{"d": {written}}}')
+    assert "expected a number, found the string" in result.errors[0]
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_decimals_at_the_limit_of_128_bits_do_not_wrap(sign):
+    for number in range(2**127 - 2, 2**127 + 3):
+        assert "does not fit into decimal(38,0)" in decode("d decimal(38,0)", f'{{"d": {sign}{number}}}').errors[0]
+
+
+def test_names_are_compared_without_escapes():
+    schema = pa.schema([(r"a\nb", pa.int32()), ("c\nd", pa.int32()), ('e"f', pa.int32())])
+    all_three = {r"a\nb": 1, "c\nd": 2, 'e"f': 3}
+    result = decode(schema, json.dumps(all_three), r'{"a\nb": 1}')
+    assert result.column.to_pylist() == [all_three, dict.fromkeys(all_three)]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "text", "value"),
+    [
+        (pa.int32(), "{}", None),
+        (pa.list_(pa.field("item", pa.int32(), nullable=False)), '{"x": [1, null]}', [1, None]),
+        (pa.large_list(pa.field("item", pa.int32(), nullable=False)), '{"x": [null]}', [None]),
+        (pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)), '{"x": {"k": null}}', [("k", None)]),
+        (pa.struct([pa.field("y", pa.int32(), nullable=False)]), '{"x": {}}', {"y": None}),
+    ],
+)
+def test_what_is_missing_is_null_whatever_the_schema_says(data_type, text, value):
+    """Arrow refuses such nulls: one record would be an error of all."""
+    schema = pa.schema([pa.field("x", data_type, nullable=False)])
+    result = decode(schema, text, "no", None)
+    assert result.column.to_pylist() == [{"x": value}, None, None]
+    assert result.errors.keys() == {1}
+    encoded = Json(schema).encode(result.column, VALUES)
+    assert encoded.to_pylist()[1:] == [None, None]
+
+
+def test_large_types_are_written_too():
+    """polars has no others."""
+    inner = pa.struct([("s", pa.large_string()), ("b", pa.large_binary()), ("l", pa.large_list(pa.large_string()))])
+    schema = pa.schema([("x", inner), ("m", pa.map_(pa.string(), pa.large_string()))])
+    rows = [{"x": {"s": "a", "b": b"b", "l": ["c", None]}, "m": [("k", "v")]}, None]
+    cells = Json(schema).encode(pa.array(rows, pa.struct(list(schema))), VALUES)
+    assert cells.to_pylist() == [b'{"x":{"s":"a","b":"Yg==","l":["c",null]},"m":{"k":"v"}}', None]
+    assert Json(schema).decode(cells, VALUES).column.to_pylist() == rows

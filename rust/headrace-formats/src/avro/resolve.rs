@@ -225,36 +225,30 @@ fn default_field(column: usize, schema: &Schema, default: &Value) -> Result<Defa
 }
 
 fn resolve_to_union(writer: &Schema, reader: &Schema, branches: &[Schema]) -> Result<Read> {
-    let branch = best_branch(writer, branches);
+    let Some((branch, read)) = best_branch(writer, branches) else { return mismatch(writer, reader) };
     match union_shape(branches) {
-        UnionShape::Null => match writer.kind {
-            Kind::Null => Ok(Read::Null),
-            _ => mismatch(writer, reader),
-        },
-        UnionShape::Widened(_) | UnionShape::Nullable(_) | UnionShape::Members(_) if branch.is_none() => {
-            mismatch(writer, reader)
-        }
         _ if matches!(writer.kind, Kind::Null) => Ok(Read::Null),
-        UnionShape::Nullable(only) => resolve(writer, only),
+        UnionShape::Null => mismatch(writer, reader),
+        UnionShape::Nullable(_) => read,
         UnionShape::Widened(wide) => resolve(writer, &wide),
         UnionShape::Members(members) => {
-            let position = |found: &Schema| members.iter().position(|member| std::ptr::eq(*member, found));
-            match branch.and_then(|found| Some((position(found)?, found))) {
-                Some((index, found)) => Ok(Read::Member { index, read: Box::new(resolve(writer, found)?) }),
+            match members.iter().position(|member| std::ptr::eq(*member, branch)) {
+                Some(index) => Ok(Read::Member { index, read: Box::new(read?) }),
                 None => mismatch(writer, reader),
             }
         }
     }
 }
 
-/// The branch for a writer's value: of the same type and name, or of the same type, or one that the type can be
-/// promoted to.
-fn best_branch<'a>(writer: &Schema, branches: &'a [Schema]) -> Option<&'a Schema> {
+/// The branch for a writer's value, and how to read it: of the same type and name, or of the same type, or one that the
+/// type can be promoted to. Nothing is resolved twice: in nested unions, that would double the time with each level.
+fn best_branch<'a>(writer: &Schema, branches: &'a [Schema]) -> Option<(&'a Schema, Result<Read>)> {
     let is_same_type =
         |branch: &&Schema| std::mem::discriminant(&branch.kind) == std::mem::discriminant(&writer.kind);
+    let readable = |branch: &'a Schema| Some((branch, Ok(resolve(writer, branch).ok()?)));
     let Some(names) = writer.names() else {
-        let same = branches.iter().filter(is_same_type).find(|branch| resolve(writer, branch).is_ok());
-        return same.or_else(|| branches.iter().find(|branch| resolve(writer, branch).is_ok()));
+        let same = branches.iter().filter(is_same_type).find_map(readable);
+        return same.or_else(|| branches.iter().filter(|branch| !is_same_type(branch)).find_map(readable));
     };
     let named = |matches: &dyn Fn(&super::schema::Names) -> bool| {
         branches.iter().filter(is_same_type).find(|branch| branch.names().is_some_and(matches))
@@ -262,5 +256,6 @@ fn best_branch<'a>(writer: &Schema, branches: &'a [Schema]) -> Option<&'a Schema
     named(&|other| other.full == names.full)
         .or_else(|| named(&|other| other.simple() == names.simple()))
         .or_else(|| named(&|other| other.aliases.contains(&names.full)))
-        .or_else(|| branches.iter().filter(is_same_type).find(|branch| resolve(writer, branch).is_ok()))
+        .map(|branch| (branch, resolve(writer, branch)))
+        .or_else(|| branches.iter().filter(is_same_type).find_map(readable))
 }

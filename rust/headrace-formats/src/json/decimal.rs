@@ -28,7 +28,7 @@ pub fn parse_decimal(text: &[u8], precision: u8, scale: i8) -> Option<i128> {
     let (mut value, mut seen) = (0_i128, 0_i64);
     for digit in digits {
         if seen < kept {
-            value = value.checked_mul(10)? + digit;
+            value = value.checked_mul(10)?.checked_add(digit)?;
             if value >= limit {
                 return None;
             }
@@ -80,5 +80,9 @@ mod tests {
         assert_eq!(parse("1e-999999999999999999999", 3, 0), Some(0));
         assert_eq!(parse("99999999999999999999999999999999999999", 38, 0), Some(10_i128.pow(38) - 1));
         assert_eq!(parse("100000000000000000000000000000000000000", 38, 0), None);
+        // The largest number of 128 bits, and one more.
+        assert_eq!(parse("170141183460469231731687303715884105727", 38, 0), None);
+        assert_eq!(parse("170141183460469231731687303715884105728", 38, 0), None);
+        assert_eq!(parse("-170141183460469231731687303715884105729", 38, 0), None);
     }
 }

@@ -353,9 +353,11 @@ impl<'a> Reader<'a, '_> {
             Some(b'"') => {
                 let text = self.name()?;
                 let mut inside = Cursor::new(text);
-                let is_number =
-                    inside.number().is_ok() && inside.end().is_ok() && inside.position() == text.len();
-                if !is_number || text.ends_with(b" ") {
+                // Nothing before it (a new cursor skips a byte order mark), and nothing after it.
+                let is_number = matches!(text.first(), Some(b'-' | b'0'..=b'9'))
+                    && inside.number().is_ok()
+                    && inside.position() == text.len();
+                if !is_number {
                     let shown = abbreviated(text);
                     return Err(Fault::new(format!("expected a number, found the string {shown}")));
                 }

@@ -39,7 +39,7 @@ pub struct StructNode {
 
 pub struct FieldNode {
     pub name: Box<str>,
-    /// The name as most writers write it: in quotes, without escapes.
+    /// The name as most writers write it: in quotes, with the escapes that it needs.
     pub quoted: Box<[u8]>,
     pub node: Node,
 }
@@ -110,7 +110,7 @@ impl StructNode {
             if by_name.insert(name.as_bytes().into(), index).is_some() {
                 return Err(ArrowError::SchemaError(format!("the schema has two fields {name:?}")));
             }
-            let quoted = format!("\"{name}\"").into_bytes().into();
+            let quoted = serde_json::Value::from(name).to_string().into_bytes().into();
             nodes.push(FieldNode { name: name.into(), quoted, node: Node::new(field.data_type())? });
         }
         Ok(Self { fields: nodes, by_name })

@@ -17,6 +17,9 @@ use super::wire::{Reader, WireType, fault, no_group, zigzag};
 /// of a repeated message, which takes a row in each of its columns.
 const EXPANSION: usize = 1024;
 const ALLOWANCE: usize = 64 * 1024;
+/// What it takes of that memory to read a byte of JSON again, because a further part of its message follows. Otherwise
+/// the time would grow with the square of the number of parts.
+const MERGING: usize = 16;
 /// The limits of google.protobuf.Timestamp: the years 1 to 9999.
 const TIMESTAMPS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 /// The limit of google.protobuf.Duration: about 10,000 years.
@@ -200,6 +203,10 @@ impl Record {
             to.encoded.clear();
         }
         to.encoded.extend_from_slice(reader.rest());
+        if merge {
+            self.charge(to.encoded.len().saturating_mul(MERGING), &reader)
+                .map_err(|_| fault(reader.offset(), format!("the {kind:?} has too many parts")))?;
+        }
         let mut text = Vec::new();
         json::write(kind, &to.encoded, &mut text, self.left)
             .map_err(|reason| fault(reader.offset(), format!("not a {kind:?}: {reason}")))?;
