@@ -79,7 +79,9 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_size = 0
         self._frame_filled = 0
         self._receiver: Receiver | None = None
-        self._borrower: Borrower | None = None
+        self._borrower: Borrower | None = None  # the last one, until the connection ends
+        self._is_lent = False
+        self._is_lost = False  # as the borrower has found; `connection_lost` follows
 
     @classmethod
     async def open(
@@ -129,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        return self._closed is None and self._transport is not None
+        return self._closed is None and self._transport is not None and not self._is_lost
 
     @property
     def failure(self) -> HeadraceError | None:
@@ -138,8 +140,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        is_lent = self._borrower is not None and self._borrower.is_in_flight
-        return len(self._calls) + len(self._held or ()) + is_lent
+        is_on_loan = self._is_lent and self._borrower is not None and self._borrower.is_in_flight
+        return len(self._calls) + len(self._held or ()) + is_on_loan
 
     async def call(
         self,
@@ -212,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
         self, api: Api, fields: Mapping[str, Any], version: int | None, highest: int | None
     ) -> tuple[int, memoryview]:
         self.take_back()
-        if self._closed is not None or self._transport is None:
+        if not self.is_open:
             raise NetworkError(f"the connection to {self.host} is closed") from self._closed
         if version is None:
             version = self.versions.pick(api, highest)
@@ -270,9 +272,10 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, cause: HeadraceError) -> None:
         if self._closed is not None:
             return
-        if (borrower := self._borrower) is not None:
+        if self._borrower is not None:
             self.take_back()
-            borrower.close()
+            self._borrower.close()  # also if it is not lent now: the borrower has the socket open, too
+            self._borrower = None
         self._closed = cause
         calls, self._calls = (
             [*self._calls, *(call for call, _ in self._held or () if call is not None)],
@@ -305,8 +308,10 @@ class Connection(asyncio.BufferedProtocol):
     def descriptor_to_lend(self) -> int | None:
         """The file descriptor of the socket, if it can be lent now: nothing is on its way in either direction."""
         transport = self._transport
-        is_busy = self._calls or self._staged or self._frame or self._held is not None or self.throttled_for
-        if not self.is_open or transport is None or is_busy or transport.get_write_buffer_size() or self._receiver:
+        is_busy = self._is_lent or self._calls or self._staged or self._frame or self._held is not None
+        if not self.is_open or transport is None or is_busy or self.throttled_for:
+            return None
+        if transport.get_write_buffer_size() or self._receiver:
             return None
         return socket_of(transport)
 
@@ -314,17 +319,18 @@ class Connection(asyncio.BufferedProtocol):
         """Let the borrower's threads use the socket until `take_back`. It must be one that can be lent."""
         assert self._transport is not None
         self._transport.pause_reading()
-        self._borrower = borrower
+        self._borrower, self._is_lent = borrower, True
         borrower.lend(self._next_id)
 
     def take_back(self) -> None:
         """Use the socket here again, if it is lent. Nothing of the borrower's is called after this returns."""
-        borrower, self._borrower = self._borrower, None
-        if borrower is None or self._transport is None:
+        is_lent, self._is_lent = self._is_lent, False
+        if not is_lent or self._borrower is None or self._transport is None:
             return
-        returned = borrower.take_back(self._loop.time())
+        returned = self._borrower.take_back(self._loop.time())
         self._next_id = returned.last_id
         if (call := returned.call) is not None:
+            self.last_used = self._loop.time()
             seconds = self._config.request_timeout_ms / 1000
             timer = self._loop.call_later(max(0.0, seconds - call.age), self._expire, call.api, seconds)
             answer = AnswerCallback(call.on_answer)
@@ -335,6 +341,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.resume_reading()
         # Not at once: the caller may be in the middle of something that the answer, or the loss, would change.
         if returned.is_broken:
+            self._is_lost = True
             self._loop.call_soon(self.connection_lost, None)
         elif returned.received:
             self._loop.call_soon(self.buffer_updated, 0)

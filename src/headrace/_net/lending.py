@@ -51,4 +51,4 @@ class Borrower(Protocol):
         """No thread uses the socket any more. `now` is the time of the loop."""
 
     def close(self) -> None:
-        """The connection is closed."""
+        """The connection is closed. It may have been taken back long before."""

@@ -95,6 +95,9 @@ class ModelConnection:
         self._cluster = cluster
         self._node = node
 
+    def take_back(self) -> None:
+        """It is never lent."""
+
     def start_with(self, api: Any, fields: Mapping[str, Any], on_answer: Callable[[Any], None], **options: Any) -> None:
         assert api is PRODUCE
         batches = [

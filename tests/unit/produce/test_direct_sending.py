@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import gc
 import itertools
 import os
+import socket
+import stat
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,8 +142,8 @@ def test_an_unusual_answer_to_a_direct_record_is_left_to_the_sender(
         assert (delivery.offset, third.offset) == (1, 2)
 
 
-async def _awaited(delivery: Any) -> Any:
-    async with asyncio.timeout(20):
+async def _awaited(delivery: Any, seconds: float = 20) -> Any:
+    async with asyncio.timeout(seconds):
         return await delivery
 
 
@@ -265,6 +270,102 @@ def test_a_connection_that_the_broker_closes_while_it_is_lent_is_replaced(broker
     assert broker.values() == [b"first", b"x"] * 5
 
 
+def test_a_record_after_the_broker_has_closed_an_idle_connection_needs_no_retry(broker: ProduceBroker) -> None:
+    """The thread finds that it is closed before it writes: then the loop must not write to it either."""
+    once = {"retries": 0, "enable_idempotence": False, "acks": 1}
+    with Producer(bootstrap_servers=broker.servers, **QUICK, **once) as producer:
+        for number in range(5):
+            warmed_up(producer)
+            sending = producer._parts.lifecycle.runtime.sender.direct  # type: ignore[union-attr]
+            wait_for("the end of watching", lambda sending=sending: sending._timer is None)  # type: ignore[misc]
+            broker.close_connections()
+            assert producer.send("t", b"x", partition=0).result(20).offset == 2 * number + 1
+        assert producer.metrics()["retries"] == 0
+
+
+def _client_sockets(broker: ProduceBroker) -> int:
+    """Connections to the broker, and pairs of sockets, that this process has open."""
+    count, port = 0, int(broker.servers.rpartition(":")[2])
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                with socket.socket(fileno=os.dup(descriptor)) as each:
+                    count += each.family == socket.AF_UNIX or each.getpeername()[1] == port
+    return count
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_close_closes_every_socket(broker: ProduceBroker) -> None:
+    """At once: the broker would keep its end for minutes, and a program with many producers would run out of them."""
+    gc.disable()
+    try:
+        before, closed = _client_sockets(broker), []
+        for _ in range(5):
+            producer = Producer(bootstrap_servers=broker.servers, **QUICK)
+            warmed_up(producer)
+            producer.send("t", b"x", partition=0).result(20)
+            producer.close()
+            closed.append(producer)
+        assert _client_sockets(broker) == before
+    finally:
+        gc.enable()
+
+
+def test_a_connection_that_ends_when_it_is_not_lent_is_closed(broker: ProduceBroker) -> None:
+    times = {"request_timeout_ms": 100, "delivery_timeout_ms": 300}
+    with Producer(bootstrap_servers=broker.servers, **QUICK, **times) as producer:
+        warmed_up(producer)
+        (lent,) = producer._parts.lifecycle.runtime.sender.direct._lent.values()  # type: ignore[union-attr]
+        assert lent.connection.descriptor_to_lend is None, "it has one borrower at a time"
+        broker.plan = lambda: Act(delay=0.5)
+        with pytest.raises(RequestTimeoutError):  # the loop has taken the connection back, and closes it later
+            producer.send("t", b"x", partition=0).result(20)
+        assert not lent.connection.is_open
+        lent.socket.lend(0)
+        assert not lent.socket.is_lent
+
+
+@pytest.mark.parametrize("kind", ["DirectSender", "DirectConnection"])
+def test_without_file_descriptors_nothing_is_sent_directly(
+    broker: ProduceBroker, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def refused(*arguments: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(direct, kind, refused)
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        for number in range(5):
+            assert producer.send("t", b"x", partition=0).result(20).offset == number
+            time.sleep(0.005)
+        assert direct_count(producer) == 0
+
+
+def test_batches_that_the_loop_took_over_are_forgotten_when_they_are_done(broker: ProduceBroker) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        broker.plan = lambda: Act(delay=0.01)
+        for _ in range(20):
+            producer.send("t", b"x", partition=0).result(20)
+            until_lent(producer)
+        assert direct_count(producer) == 20
+        assert len(producer._parts.accumulator._ages) <= 2
+
+
+def test_a_connection_and_a_topic_are_in_use_also_if_every_response_is_late(
+    broker: ProduceBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct, "_WATCH", 3600)  # the loop takes the connection back before it looks
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        (lent,) = producer._parts.lifecycle.runtime.sender.direct._lent.values()  # type: ignore[union-attr]
+        broker.plan = lambda: Act(delay=0.05)
+        started = time.monotonic()
+        producer.send("t", b"x", partition=0).result(20)
+        assert direct_count(producer) == 1
+        assert lent.connection.last_used >= started
+        assert producer._parts.accumulator._topics["t"].last_used >= started
+
+
 def test_large_records_and_small_ones_alternate(broker: ProduceBroker) -> None:
     values = [b"x" * (size % 40_000) for size in range(0, 400_000, 7919)]
     with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
@@ -312,6 +413,25 @@ def test_a_child_process_sends_nothing_directly(broker: ProduceBroker) -> None:
         assert status == 0
         assert delivery.result(20).offset == 1
     assert broker.values() == [b"first", b"parent"]
+
+
+def test_a_child_process_does_not_wait_for_an_answer_that_its_parent_reads(broker: ProduceBroker) -> None:
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        warmed_up(producer)
+        broker.plan = lambda: Act(delay=0.1)
+        delivery = producer.send("t", b"parent", partition=0)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            with contextlib.suppress(TimeoutError):
+                try:
+                    asyncio.run(_awaited(delivery, 2))
+                except ForkedError:
+                    code = 0
+            os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        assert status == 0
+        assert delivery.result(20).offset == 1
 
 
 def test_the_connection_is_taken_back_while_the_login_is_renewed() -> None:

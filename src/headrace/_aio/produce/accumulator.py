@@ -357,7 +357,10 @@ class Accumulator:
     def take_over(self, batch: ProducerBatch) -> None:
         """The batch was sent directly, and the sender has it now."""
         self.incomplete[batch] = True
+        self.oldest()  # forgets the batches that are done. No `pump` may run for minutes, which does so otherwise
         self._ages.append(batch)
+        if (topic := self._topics.get(batch.topic)) is not None:
+            topic.last_used = time.monotonic()
 
     def touch(self, topics: Iterable[str]) -> None:
         """Records are sent directly to these topics."""

@@ -70,6 +70,7 @@ class DeliveryWaiting:
         batches = list(batches)
         for batch in batches:
             if batch.answer() is not None:
+                self._guard.check_fork()  # only the parent reads the answer
                 await _receive(batch)
         for flag in _pending(batches):
             self._guard.check_fork()

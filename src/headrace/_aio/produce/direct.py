@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,8 @@ from .guarded import guarded
 from .producer_id import ProducerIdSource
 from .queues import BrokerQueue, PartitionQueue, Queues, Taken
 from .transactions import Transactions
+
+log = logging.getLogger(__name__)
 
 Answered = Callable[[BrokerQueue, Taken, Mapping[Any, str], Reply | HeadraceError], None]
 
@@ -164,10 +167,16 @@ class DirectSending:
             return
         with self._accumulator.lock:
             leader, topic_id = self._client.cluster.leader(queue.tp), self._client.cluster.topic_id(queue.tp.topic)
-        if leader is None or leader.node != broker.node or (sequence := queue.batches.lend(identity)) is None:
+        if leader is None or leader.node != broker.node:
+            return
+        try:
+            lent = self._connection(broker, connection)
+        except OSError as error:  # no more file descriptors: the loop goes on without
+            log.debug("cannot lend the connection to broker %d: %s", broker.node, error)
+            return
+        if (sequence := queue.batches.lend(identity)) is None:
             return
         version = connection.versions.pick(PRODUCE, None if topic_id else LAST_BY_NAME)
-        lent = self._connection(broker, connection)
         partition = DirectPartition(
             self._sender(),
             lent.socket,
@@ -189,7 +198,7 @@ class DirectSending:
     def _sender(self) -> DirectSender:
         if self.sender is None:
             config = self._config
-            self.sender = DirectSender(
+            sender = DirectSender(
                 config.client_id,
                 config.acks,
                 config.request_timeout_ms,
@@ -199,7 +208,8 @@ class DirectSending:
                 self._accumulator.memory,
                 self._accumulator.waiting,
             )
-            self._loop.add_reader(self.sender.fileno(), self._woken)
+            self._loop.add_reader(sender.fileno(), self._woken)
+            self.sender = sender
         return self.sender
 
     def _connection(self, broker: BrokerQueue, connection: Connection) -> LentConnection:
@@ -287,3 +297,7 @@ class DirectSending:
             self._loop.remove_reader(self.sender.fileno())
         for lent in self._lent.values():
             lent.connection.take_back()
+        # Those below have sockets, which are closed now and not when a garbage collection finds them.
+        self.settle_all()
+        self._lent.clear()
+        self.sender = None

@@ -183,6 +183,8 @@ class Sender:
             self._identities.request()
             return
         connection = broker.connection
+        if connection is not None:
+            connection.take_back()  # now: threads may have found that the broker has closed it
         if connection is None or not connection.is_open:
             if broker.carried:
                 self.queues.put_back_carried(broker)
