@@ -13,6 +13,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
+use crate::python_call::call_blocking;
+
 /// A source of Arrow batches.
 pub enum Source {
     /// A stream of the Arrow C interface. The lock is never contended: it only makes the stream `Sync`.
@@ -33,7 +35,7 @@ impl Source {
             let data_type = import_type(&schema)?;
             Ok((Self::Reader(data.clone().unbind()), columns(&data_type)?))
         } else if data.hasattr(intern!(py, "__arrow_c_stream__"))? {
-            let capsule = data.call_method0(intern!(py, "__arrow_c_stream__"))?;
+            let capsule = call_blocking(data, intern!(py, "__arrow_c_stream__"), ())?;
             let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(c"arrow_array_stream"))?;
             // SAFETY: the capsule's name guarantees the type of the pointer. The stream is moved out of it, as the
             // PyCapsule interface requires: the capsule does not release it again.
@@ -65,11 +67,13 @@ impl Source {
                     Some(array) => rows(&array.map_err(failed)?).map(Some),
                 }
             }
-            Self::Reader(reader) => match reader.bind(py).call_method0(intern!(py, "read_next_batch")) {
-                Ok(batch) => rows(&import_array(&batch)?).map(Some),
-                Err(error) if error.is_instance_of::<PyStopIteration>(py) => Ok(None),
-                Err(error) => Err(error),
-            },
+            Self::Reader(reader) => {
+                match call_blocking(reader.bind(py), intern!(py, "read_next_batch"), ()) {
+                    Ok(batch) => rows(&import_array(&batch)?).map(Some),
+                    Err(error) if error.is_instance_of::<PyStopIteration>(py) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
             Self::Array(array) => Ok(array.take()),
         }
     }

@@ -22,6 +22,7 @@ mod json;
 mod open_batches;
 mod producer_batch;
 mod protobuf;
+mod python_call;
 mod record;
 mod repeated;
 mod represent;

@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use headrace_kernel::{Compressor, EncodeError, Fields, Stamp};
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::buffer::Bytes;
 use crate::direct::{DirectAnswer, DirectConnection, Look, wait_readable};
 use crate::encode::{EncodedBatch, compression, raised};
+use crate::python_call::call_blocking;
 
 /// Below this many bytes, releasing the GIL costs more than compressing.
 const WORTH_DETACHING: usize = 4096;
@@ -411,7 +413,7 @@ impl Delivery {
     fn result(slf: &Bound<'_, Self>, timeout: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let waiting = slf.get().batch.borrow(py).waiting.clone_ref(py);
-        waiting.call_method1(py, "result", (slf, timeout))
+        call_blocking(waiting.bind(py), intern!(py, "result"), (slf, timeout)).map(Bound::unbind)
     }
 
     fn __await__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {

@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::batch::{Batch, Store};
 use crate::columns::{Columns, get};
+use crate::python_call::call_blocking;
 
 #[pyclass(frozen, module = "headrace.records")]
 pub struct Record {
@@ -141,7 +142,7 @@ impl Record {
         let raw = self.raw_key(py);
         match &self.batch.get().deserializer {
             None => Ok(raw.map(Bound::into_any)),
-            Some(each) => each.bind(py).call_method1(intern!(py, "key"), (self.row, raw)).map(Some),
+            Some(each) => call_blocking(each.bind(py), intern!(py, "key"), (self.row, raw)).map(Some),
         }
     }
 
@@ -150,7 +151,7 @@ impl Record {
         let raw = self.raw_value(py);
         match &self.batch.get().deserializer {
             None => Ok(raw.map(Bound::into_any)),
-            Some(each) => each.bind(py).call_method1(intern!(py, "value"), (self.row, raw)).map(Some),
+            Some(each) => call_blocking(each.bind(py), intern!(py, "value"), (self.row, raw)).map(Some),
         }
     }
 

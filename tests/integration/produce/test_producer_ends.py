@@ -22,6 +22,7 @@ from headrace import AsyncProducer, Producer
 from headrace.errors import ClosedError, ForkedError, HeadraceError, RequestTimeoutError
 from support.brokers.admin import Admin
 from support.brokers.topic_contents import oracle_rows
+from support.harness.exits import exit_codes
 from support.harness.interrupts import Interrupter, interrupted_everywhere
 from support.harness.producers import MakeProducer
 from support.harness.waiting import wait_for
@@ -180,6 +181,25 @@ def test_a_dropped_producer_warns_and_its_thread_ends(servers: str, topic: str) 
         assert not thread.is_alive()
     with pytest.raises(ClosedError, match="closed before the record was delivered"):
         delivery.result(30)
+
+
+def test_a_process_exits_while_a_daemon_thread_waits_for_a_delivery(servers: str, topic: str) -> None:
+    program = f"""
+from headrace import Producer
+from headrace.errors import RequestTimeoutError
+
+producer = Producer(bootstrap_servers={servers!r}, linger_ms=60_000)
+delivery = producer.send({topic!r}, b"lost")
+
+def task():
+    started.set()
+    while True:
+        try:
+            delivery.result(0.0001)
+        except RequestTimeoutError:
+            pass
+"""
+    assert [code for code, _ in exit_codes(program)] == [0] * 4  # stderr may have a warning of an unclosed producer
 
 
 # -- fork --------------------------------------------------------------------------------------------------------------
