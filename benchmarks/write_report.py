@@ -11,7 +11,7 @@ from .markdown import NONE, count, markdown_table, number, verdict
 from .results import Figure, ratio
 from .write_latency import CLIENTS
 from .write_results import WriteTable, Writings, latency_targets, limited_by, targets
-from .writing import LATENCY_RECORDS
+from .writing import LATENCY_RECORDS, LATENCY_ROUNDS
 
 _HEAD = (
     *("writer", "records/s", "slowest – fastest", "MB/s", "CPU s / M records", "broker's CPU s / M records"),
@@ -94,8 +94,8 @@ def _latencies(found: Writings) -> str:
         [
             "### Latency of one acknowledged record",
             f"Milliseconds from sending a record of {RECORD_BYTES} bytes until its acknowledgement has arrived "
-            f"(`acks=all`, `linger.ms=0`, idempotence), one record at a time: {LATENCY_RECORDS:,} records after a "
-            f"warm-up, medians of {found.rounds} rounds.",
+            f"(`acks=all`, `linger.ms=0`, idempotence), one record at a time: {LATENCY_RECORDS:,} records a round, "
+            f"medians of {LATENCY_ROUNDS} rounds after one that warms the broker up.",
             markdown_table(("client", "call", "mean", "p50", "p99"), rows),
             "\n".join(["Targets:", "", *(f"- {verdict(target)}" for target in latency_targets(found.latencies))]),
         ]

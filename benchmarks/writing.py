@@ -27,6 +27,9 @@ Say = Callable[[str], None]
 BROKER = {"log.segment.delete.delay.ms": 500}
 """By default the files of a deleted topic stay for a minute, which would fill the disk."""
 LATENCY_RECORDS = 2_000
+# Rounds take seconds. One more comes first and does not count: the broker's JVM compiles its code then, and the clients
+# that come first would measure that.
+LATENCY_ROUNDS = 5
 JAVA = "Java"
 # Slower than any client. It only limits a run that hangs.
 _RECORDS_PER_SECOND = 5_000
@@ -49,7 +52,7 @@ def measure(
             for profile in PROFILES:
                 table = _table(_Rounds(broker, dataset, profile, payload, repeat, say), writers_with(profile, present))
                 tables.append(dataclasses.replace(table, outcomes={**table.outcomes, **absent}))
-    return Writings(repeat, tables, _latencies(broker.bootstrap_servers, repeat, say))
+    return Writings(repeat, tables, _latencies(broker.bootstrap_servers, say))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,17 +136,20 @@ def _wait_until_deleted(topic: str, data_dir: Path) -> None:
         time.sleep(0.1)
 
 
-def _latencies(servers: str, repeat: int, say: Say) -> Mapping[str, Figure]:
+def _latencies(servers: str, say: Say) -> Mapping[str, Figure]:
     job = Job(servers, f"write-latency-{uuid.uuid4()}", 1, LATENCY_RECORDS)
     run(child.command("write_topics.create", job), timeout=60)
     runs: dict[str, list[Figure]] = {}
-    for number in range(1, repeat + 1):
+    for number in range(LATENCY_ROUNDS + 1):
         for client in (*write_latency.CLIENTS, JAVA):
             if client == JAVA:
                 found = figures(write_latency.java_command_line(job), write_latency.figures_of_java)
             else:
                 found = figures(child.command(f"write_latency.{client}", job), json.loads)
             shown = found if isinstance(found, str) else f"p50 {found['p50']:.2f} ms, p99 {found['p99']:.2f} ms"
-            say(f"write latency: {number}/{repeat} {client}: {shown}")
-            runs.setdefault(client, []).append(found)
+            if number == 0:
+                say(f"write latency: warm-up {client}: {shown}")
+            else:
+                say(f"write latency: {number}/{LATENCY_ROUNDS} {client}: {shown}")
+                runs.setdefault(client, []).append(found)
     return {client: median_figure(found) for client, found in runs.items()}
