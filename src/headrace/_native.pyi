@@ -592,9 +592,13 @@ class JsonDecoder:
         """Decodes an Arrow array of binary, with the GIL released. Returns the column, and (row, reason) pairs."""
 
 def encode_json(
-    values: object, *, id_size: int = 0, schema_id: int = 0
+    values: object, field: object, *, id_size: int = 0, schema_id: int = 0
 ) -> tuple[ArrowArray | None, tuple[int, str] | None]:
-    """Encodes an Arrow array as JSON, with the GIL released. Returns the column, or a row with the reason."""
+    """Encodes an Arrow array as JSON, with the GIL released. Returns the column, or a row with the reason.
+
+    `field` is the result of `__arrow_c_schema__()` of a field with the type of the array. Nullability and metadata of
+    its fields say what is written for null; see `formats/_json_fields.py`.
+    """
 
 @final
 class AvroSchema:

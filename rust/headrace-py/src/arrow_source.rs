@@ -7,7 +7,7 @@ use arrow_array::ffi::{FFI_ArrowArray, from_ffi};
 use arrow_array::ffi_stream::{ArrayStreamReader, FFI_ArrowArrayStream};
 use arrow_array::{Array, ArrayReader, ArrayRef, StructArray};
 use arrow_schema::ffi::FFI_ArrowSchema;
-use arrow_schema::{ArrowError, DataType, Fields};
+use arrow_schema::{ArrowError, DataType, Field, Fields};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -103,10 +103,15 @@ fn rows(array: &ArrayRef) -> PyResult<StructArray> {
 }
 
 pub fn import_type(capsule: &Bound<'_, PyAny>) -> PyResult<DataType> {
+    import_field(capsule).map(|field| field.data_type().clone())
+}
+
+/// A type with the nullability and the metadata of its fields.
+pub fn import_field(capsule: &Bound<'_, PyAny>) -> PyResult<Field> {
     let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(c"arrow_schema"))?;
     // SAFETY: the capsule's name guarantees the type of the pointer. The capsule keeps ownership and is borrowed.
     let schema = unsafe { pointer.cast::<FFI_ArrowSchema>().as_ref() };
-    DataType::try_from(schema).map_err(failed)
+    Field::try_from(schema).map_err(failed)
 }
 
 pub fn import_array(data: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {

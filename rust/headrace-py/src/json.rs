@@ -4,7 +4,7 @@ use headrace_formats::json::{self, Decoder};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 
-use crate::arrow_source::{import_array, import_type};
+use crate::arrow_source::{import_array, import_field, import_type};
 use crate::formats::{PyDecoded, PyEncoded, decoded, encoded, framing_of, import_cells, text_of};
 
 #[pyclass(frozen, module = "headrace._native")]
@@ -28,14 +28,16 @@ impl JsonDecoder {
 }
 
 #[pyfunction]
-#[pyo3(signature = (values, *, id_size=0, schema_id=0))]
+#[pyo3(signature = (values, field, *, id_size=0, schema_id=0))]
 pub fn encode_json(
     py: Python<'_>,
     values: &Bound<'_, PyAny>,
+    field: &Bound<'_, PyAny>,
     id_size: usize,
     schema_id: i64,
 ) -> PyResult<PyEncoded> {
     let framing = framing_of(id_size)?;
     let values = import_array(values)?;
-    encoded(py.detach(|| json::encode(&values, framing, schema_id)))
+    let field = import_field(field)?;
+    encoded(py.detach(|| json::encode(&values, &field, framing, schema_id)))
 }

@@ -11,6 +11,9 @@
 | null beside another type, in type, oneOf or anyOf | that type: every column may be null |
 | anything else: several types, no type, recursion | string, with the JSON text of the value |
 
+Fields also say what is written for null, and which text is JSON (`_json_fields.py`). A property is required if the
+schema says so, and may be null if the schema allows it.
+
 `connect.type` of Kafka Connect (int8, int16, int32, float32, bytes) refines numbers and strings. References are
 followed inside of the schema (`#/$defs/…`), and to other schemas by their name.
 """
@@ -18,10 +21,11 @@ followed inside of the schema (`#/$defs/…`), and to other schemas by their nam
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 from ..errors import ConfigError
+from ._json_fields import JSON_TEXT, OPTIONAL
 from ._kernel import load_pyarrow
 
 _DEEPEST = 64
@@ -29,11 +33,12 @@ _DEEPEST = 64
 _MOST_FIELDS = 10_000
 
 
-def arrow_type_of(text: str, references: Mapping[str, str] | None = None) -> Any:
-    """The Arrow type of a JSON Schema. `references` are texts of other schemas by name. Raises ConfigError."""
+def field_of(text: str, references: Mapping[str, str] | None = None) -> Any:
+    """A field with the Arrow type of a JSON Schema. `references` are texts of other schemas by name. Raises
+    ConfigError."""
     documents = {name: _parse(each) for name, each in (references or {}).items()}
     root = _parse(text)
-    return _Converter(documents).convert(root, root, ())
+    return _Converter(documents).field("", root, root, ())
 
 
 def _parse(text: str) -> Any:
@@ -51,6 +56,17 @@ class _Converter:
         self._documents = documents
         self._pyarrow = load_pyarrow()
         self._fields = 0
+        self._allowed: dict[tuple[int, str], bool] = {}
+
+    def field(self, name: str, schema: Any, root: Any, seen: tuple[int, ...], *, required: bool = True) -> Any:
+        data_type = self.convert(schema, root, seen)
+        metadata = {}
+        if not required:
+            metadata[OPTIONAL] = ""
+        if self._pyarrow.types.is_string(data_type) and not self._allows("string", schema, root, 0):
+            metadata[JSON_TEXT] = ""
+        is_nullable = self._allows("null", schema, root, 0)
+        return self._pyarrow.field(name, data_type, nullable=is_nullable, metadata=metadata or None)
 
     def convert(self, schema: Any, root: Any, seen: tuple[int, ...]) -> Any:
         """`root` is the document that `schema` is in. `seen` are the schemas around it."""
@@ -78,7 +94,7 @@ class _Converter:
             case "object":
                 return self._object(schema, root, seen)
             case "array" if isinstance(schema.get("items"), dict):
-                return pyarrow.list_(self.convert(schema["items"], root, seen))
+                return pyarrow.list_(self.field("item", schema["items"], root, seen))
             case "string":
                 return self._string(schema)
             case "integer":
@@ -96,9 +112,12 @@ class _Converter:
         pyarrow = self._pyarrow
         properties = schema.get("properties")
         if isinstance(properties, dict) and properties:
-            return pyarrow.struct([(name, self.convert(each, root, seen)) for name, each in properties.items()])
+            required = schema.get("required")
+            names = required if isinstance(required, list) else ()
+            fields = properties.items()
+            return pyarrow.struct([self.field(name, each, root, seen, required=name in names) for name, each in fields])
         if isinstance(schema.get("additionalProperties"), dict):
-            return pyarrow.map_(pyarrow.string(), self.convert(schema["additionalProperties"], root, seen))
+            return pyarrow.map_(pyarrow.string(), self.field("value", schema["additionalProperties"], root, seen))
         return pyarrow.string()
 
     def _string(self, schema: dict[str, Any]) -> Any:
@@ -111,6 +130,35 @@ class _Converter:
             case "date":
                 return pyarrow.date32()
         return pyarrow.string()
+
+    def _allows(self, kind: Literal["null", "string"], schema: Any, root: Any, depth: int) -> bool:
+        """Whether the schema allows null, or any string."""
+        if not isinstance(schema, dict):
+            return schema is not False
+        if depth > _DEEPEST:
+            return True
+        key = id(schema), kind
+        if key not in self._allowed:
+            self._allowed[key] = True  # for a schema that refers to itself, which restricts nothing
+            self._allowed[key] = all(self._restrictions(kind, schema, root, depth))
+        return self._allowed[key]
+
+    def _restrictions(self, kind: Literal["null", "string"], schema: Any, root: Any, depth: int) -> Iterator[bool]:
+        """Whether each part of the schema allows it."""
+        if isinstance(schema.get("$ref"), str):
+            yield self._allows(kind, *self._resolve(schema["$ref"], root), depth + 1)
+        kinds = schema.get("type", kind)
+        yield kind in kinds if isinstance(kinds, list) else kinds == kind
+        of_kind = type(None) if kind == "null" else str
+        if isinstance(schema.get("enum"), list):
+            yield any(isinstance(each, of_kind) for each in schema["enum"])
+        if "const" in schema:
+            yield isinstance(schema["const"], of_kind)
+        if kind == "null" and _is_null(schema.get("not")):
+            yield False
+        for several, needed in (("allOf", all), ("anyOf", any), ("oneOf", any)):
+            if isinstance(schema.get(several), list):
+                yield needed(self._allows(kind, each, root, depth + 1) for each in schema[several])
 
     def _resolve(self, reference: str, root: Any) -> tuple[Any, Any]:
         name, _, pointer = reference.partition("#")

@@ -11,7 +11,8 @@ from ..errors import ConfigError
 from ._conform import conform
 from ._ddl import parse_ddl
 from ._framing import framing_of
-from ._json_schema import arrow_type_of
+from ._json_fields import nullable, written
+from ._json_schema import field_of
 from ._kernel import JsonDecoder, as_cells, decoded, encode_json, encoded, load_pyarrow
 from ._registry import RegisteredSchema, Registry
 from ._subjects import SubjectSchemas, is_registry
@@ -30,6 +31,10 @@ class Json(Format):
     - a JSON Schema as text
     - a `SchemaRegistry`: the latest JSON Schema of the subject, when it is first needed
 
+    All columns may be null, because a field may be missing in a record. To encode, a JSON Schema says whether a null is
+    written or leaves its field out, or is an error; otherwise it is written, unless the field of the pyarrow schema is
+    not nullable.
+
     With a registry, records have Confluent's `framing` by default, without one they have `none`. `subject` is
     `<topic>-value` or `<topic>-key` by default.
     """
@@ -42,6 +47,7 @@ class Json(Format):
         framing: str | None = None,
     ) -> None:
         self._subjects: SubjectSchemas | None = None
+        self._field: Any = None  # the type, with the rules for writing
         self._type: Any = None
         self._given = schema
         if is_registry(schema):
@@ -49,14 +55,15 @@ class Json(Format):
         elif subject is not None:
             raise ConfigError("subject= needs a schema registry: Json(registry, subject=…)")
         else:
-            self._type = _type_of(schema)
+            self._field = _field_of(schema)
+            self._type = nullable(self._field.type)
         self._framing_name = framing or ("none" if self._subjects is None else "confluent")
         self._framing = framing_of(self._framing_name)
         if self._type is not None:
             self._decoder(self._type)  # raises if JSON cannot be read as this type
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._subjects, self._type, self._given, self._framing_name)
+        return _restore, (self._subjects, self._field, self._given, self._framing_name)
 
     def __repr__(self) -> str:
         framing = "" if self._framing_name == "none" else f", framing={self._framing_name!r}"
@@ -66,7 +73,7 @@ class Json(Format):
     def arrow_type(self, source: Source) -> pyarrow.DataType:
         if self._subjects is None:
             return self._type
-        return _type_of_registered(self._subjects.latest(source))
+        return nullable(_registered_field(self._subjects.latest(source)).type)
 
     def decode(self, cells: pyarrow.Array, source: Source) -> DecodedColumn:
         return decoded(self._decoder(self.arrow_type(source)).decode(as_cells(cells)))
@@ -75,23 +82,27 @@ class Json(Format):
         self.arrow_type(source)  # the subject's schema; nothing else is needed
 
     def encode(self, values: pyarrow.Array, source: Source) -> pyarrow.Array:
-        """JSON without blanks, with all fields of the schema. With a registry, framed by the id of its schema."""
-        schema_id = 0
+        """JSON without blanks. With a registry, framed by the id of its schema."""
+        schema_id, field = 0, self._field
         if self._subjects is not None:
             self._framing.check_writable()
-            schema_id = self._subjects.latest(source).id
+            latest = self._subjects.latest(source)
+            schema_id, field = latest.id, _registered_field(latest)
         elif self._framing.id_size:
             raise ConfigError(f"framing={self._framing_name!r} needs a schema id: give Json a SchemaRegistry to encode")
-        values = conform(values, _written_type(self.arrow_type(source)), source.field)
-        return encoded(encode_json(values, id_size=self._framing.id_size, schema_id=schema_id), source)
+        field = written(field)
+        values = conform(values, nullable(field.type), source.field)
+        capsule = field.__arrow_c_schema__()
+        return encoded(encode_json(values, capsule, id_size=self._framing.id_size, schema_id=schema_id), source)
 
     def _decoder(self, data_type: Any) -> JsonDecoder:
         return _decoder(data_type, self._framing.id_size)
 
 
-def _restore(subjects: SubjectSchemas | None, data_type: Any, given: Any, framing: str) -> Json:
+def _restore(subjects: SubjectSchemas | None, field: Any, given: Any, framing: str) -> Json:
     if subjects is None:
-        restored = Json(data_type, framing=framing)
+        restored = Json(field.type, framing=framing)
+        restored._field = field
     else:
         restored = Json(subjects.registry, framing=framing)
         restored._subjects = subjects
@@ -99,48 +110,18 @@ def _restore(subjects: SubjectSchemas | None, data_type: Any, given: Any, framin
     return restored
 
 
-def _type_of(schema: Any) -> Any:
+def _field_of(schema: Any) -> Any:
     pyarrow = load_pyarrow()
     if isinstance(schema, str):
-        return arrow_type_of(schema) if schema.lstrip().startswith("{") else parse_ddl(schema)
+        return field_of(schema) if schema.lstrip().startswith("{") else pyarrow.field("", parse_ddl(schema))
     if isinstance(schema, pyarrow.Schema):
-        return _nullable(pyarrow.struct(list(schema)))
+        return pyarrow.field("", pyarrow.struct(list(schema)))
     if isinstance(schema, pyarrow.DataType):
-        return _nullable(schema)
+        return pyarrow.field("", schema)
     raise ConfigError(
         "the schema must be a pyarrow schema, a text such as 'road string, speed double', a JSON Schema, or a "
         f"SchemaRegistry, not {short_repr(schema)}"
     )
-
-
-def _nullable(data_type: Any) -> Any:
-    """The type with fields, items and values that may be null: what is missing in a record is null."""
-    pyarrow = load_pyarrow()
-    types = pyarrow.types
-    if types.is_struct(data_type):
-        return pyarrow.struct([pyarrow.field(field.name, _nullable(field.type)) for field in data_type])
-    if types.is_list(data_type):
-        return pyarrow.list_(_nullable(data_type.value_type))
-    if types.is_large_list(data_type):
-        return pyarrow.large_list(_nullable(data_type.value_type))
-    if types.is_map(data_type):
-        return pyarrow.map_(data_type.key_type, _nullable(data_type.item_type))
-    return data_type
-
-
-def _written_type(data_type: Any) -> Any:
-    """The type that the encoder takes instead: without large types, whose JSON is the same."""
-    pyarrow = load_pyarrow()
-    types = pyarrow.types
-    if types.is_struct(data_type):
-        return pyarrow.struct([pyarrow.field(field.name, _written_type(field.type)) for field in data_type])
-    if types.is_list(data_type) or types.is_large_list(data_type):
-        return pyarrow.list_(_written_type(data_type.value_type))
-    if types.is_map(data_type):
-        return pyarrow.map_(data_type.key_type, _written_type(data_type.item_type))
-    if types.is_large_string(data_type):
-        return pyarrow.string()
-    return pyarrow.binary() if types.is_large_binary(data_type) else data_type
 
 
 # Decoders are immutable, and used by any thread.
@@ -153,5 +134,5 @@ def _decoder(data_type: Any, id_size: int) -> JsonDecoder:
 
 
 @lru_cache(maxsize=64)
-def _type_of_registered(schema: RegisteredSchema) -> Any:
-    return arrow_type_of(schema.text, {each.name: each.text for each in schema.references})
+def _registered_field(schema: RegisteredSchema) -> Any:
+    return field_of(schema.text, {each.name: each.text for each in schema.references})

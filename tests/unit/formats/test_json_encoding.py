@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import pickle
 import subprocess
 import sys
 from datetime import UTC, date, datetime
@@ -13,6 +15,7 @@ import pytest
 
 from headrace.errors import ConfigError, RecordEncodeError
 from headrace.formats import Json, Source
+from support.formats.registry import MemoryRegistry
 
 VALUES = Source("readings", "value")
 
@@ -101,3 +104,106 @@ def test_large_types_are_written_too():
     cells = Json(schema).encode(pa.array(rows, pa.struct(list(schema))), VALUES)
     assert cells.to_pylist() == [b'{"x":{"s":"a","b":"Yg==","l":["c",null]},"m":{"k":"v"}}', None]
     assert Json(schema).decode(cells, VALUES).column.to_pylist() == rows
+
+
+ORDER = {
+    "type": "object",
+    "required": ["id", "note", "items"],
+    "properties": {
+        "id": {"type": "integer"},
+        "note": {"type": ["string", "null"]},
+        "discount": {"type": "number"},
+        "code": {"oneOf": [{"type": "null"}, {"$ref": "#/$defs/text"}]},
+        "kind": {"enum": ["new", None]},
+        "size": {"const": "small"},
+        "address": {"$ref": "#/$defs/address"},
+        "items": {"type": "array", "items": {"type": "integer"}},
+        "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "extra": {"type": ["object", "array"]},
+        "any": {},
+    },
+    "$defs": {
+        "text": {"type": "string"},
+        "address": {
+            "allOf": [{"type": "object", "properties": {"street": {"type": "string"}}, "required": ["street"]}]
+        },
+    },
+}
+SPARSE = {"id": 1, "items": []}
+FULL = {
+    "id": 2,
+    "note": "n",
+    "discount": 0.5,
+    "code": "c",
+    "kind": "new",
+    "size": "small",
+    "address": {"street": "s"},
+    "items": [3],
+    "counts": [("k", 4)],
+    "extra": '{"x": [5]}',
+    "any": "6",
+}
+
+
+def _order_formats() -> list[Json]:
+    registry = MemoryRegistry("JSON")
+    registry.add("readings-value", ORDER)
+    given = Json(json.dumps(ORDER))
+    return [given, pickle.loads(pickle.dumps(given)), Json(registry)]
+
+
+def _written(made: Json, row: dict) -> bytes:
+    cell = made.encode(pa.array([row], made.arrow_type(VALUES)), VALUES)[0].as_py()
+    return cell.removeprefix(b"\x00\x00\x00\x00\x01")
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_json_schema_says_which_fields_are_written_as_null_and_which_are_left_out(number):
+    made = _order_formats()[number]
+    assert _written(made, SPARSE) == b'{"id":1,"note":null,"code":null,"kind":null,"items":[],"any":null}'
+    assert _written(made, FULL) == (
+        b'{"id":2,"note":"n","discount":0.5,"code":"c","kind":"new","size":"small","address":{"street":"s"},'
+        b'"items":[3],"counts":{"k":4},"extra":{"x": [5]},"any":"6"}'
+    )
+    for missing, path in (
+        ({"id": None}, r"\$\.id"),
+        ({"items": None}, r"\$\.items"),
+        ({"items": [1, None]}, r"\$\.items\[1\]"),
+        ({"counts": [("k", None)]}, r"\$\.counts\.k"),
+        ({"address": {"street": None}}, r"\$\.address\.street"),
+    ):
+        rows = pa.array([SPARSE, {**SPARSE, **missing}], made.arrow_type(VALUES))
+        with pytest.raises(RecordEncodeError, match=rf"the value of row 1: {path}: is null, which the schema does not"):
+            made.encode(rows, VALUES)
+    assert made.decode(
+        made.encode(pa.array([FULL, None], made.arrow_type(VALUES)), VALUES), VALUES
+    ).column.to_pylist() == [{**FULL}, None]
+
+
+def test_text_for_a_json_schema_without_strings_must_be_json():
+    made = _order_formats()[0]
+    for text in ("{", "", "[1] 2"):
+        with pytest.raises(RecordEncodeError, match=r"row 0: \$\.extra: invalid JSON"):
+            _written(made, {**SPARSE, "extra": text})
+
+
+def test_without_a_json_schema_null_is_written_unless_the_field_is_not_nullable():
+    assert _written(Json("a int, b int not null"), {}) == b'{"a":null,"b":null}'
+    made = Json(
+        pa.schema([pa.field("a", pa.int8()), pa.field("b", pa.list_(pa.field("item", pa.int8(), False)), False)])
+    )
+    assert _written(made, {"b": []}) == b'{"a":null,"b":[]}'
+    for row in ({}, {"b": [None]}):
+        with pytest.raises(RecordEncodeError, match=r"row 0: \$\.b.*: is null, which the schema does not allow"):
+            _written(made, row)
+    # To read them, every column may be null.
+    assert made.decode(pa.array([b"{}"]), VALUES).column.to_pylist() == [{"a": None, "b": None}]
+
+
+def test_json_schemas_that_refer_to_themselves_or_in_long_chains_are_read():
+    chain = {f"d{number}": {"$ref": f"#/$defs/d{number + 1}"} for number in range(3000)}
+    fan = {f"f{number}": {"allOf": [{"$ref": f"#/$defs/f{number + 1}"}] * 2} for number in range(60)}
+    ends = {"d3000": {"type": "string"}, "f60": {"type": "integer"}, "loop": {"$ref": "#/$defs/loop"}}
+    properties = {name: {"$ref": f"#/$defs/{name}"} for name in ("d0", "f0", "loop")}
+    made = Json(json.dumps({"type": "object", "properties": properties, "$defs": {**chain, **fan, **ends}}))
+    assert _written(made, {}) == b'{"d0":null,"f0":null,"loop":null}'

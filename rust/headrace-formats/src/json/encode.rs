@@ -1,25 +1,42 @@
-//! From columns to text: compact, with every field, in the order of the type.
+//! From columns to text: compact, with the fields in the order of the type.
+//!
+//! A field of the type says what is written:
+//!
+//! | field | null |
+//! |---|---|
+//! | nullable | `null` |
+//! | not nullable, with the metadata `OPTIONAL` | is left out |
+//! | not nullable | is an error |
+//!
+//! Text of a field with the metadata `JSON_TEXT` is JSON already.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::*;
 use arrow_array::{
     Array, BinaryArray, BooleanArray, FixedSizeBinaryArray, ListArray, MapArray, PrimitiveArray, StringArray,
 };
-use arrow_schema::{DataType, TimeUnit};
+use arrow_schema::{DataType, Field, TimeUnit};
 
+use super::scan::Cursor;
 use crate::base64;
 use crate::fault::{Fault, Result};
 use crate::framing::Framing;
 use crate::rows::{EncodeError, encode_rows};
 use crate::time::{write_date, write_time, write_timestamp};
 
-/// Encodes a column. Every value begins with the framing and the schema's id.
+/// Keys of a field's metadata.
+pub const OPTIONAL: &str = "headrace.json.optional";
+pub const JSON_TEXT: &str = "headrace.json.text";
+
+/// Encodes a column by the rules of `field`, whose type has the layout of the column's. Every value begins with the
+/// framing and the schema's id.
 pub fn encode(
     values: &dyn Array,
+    field: &Field,
     framing: Framing,
     id: i64,
 ) -> std::result::Result<BinaryArray, EncodeError> {
-    let write = Write::new(values).map_err(|fault| EncodeError::Column(fault.to_string()))?;
+    let write = Write::new(values, field).map_err(|fault| EncodeError::Column(fault.to_string()))?;
     encode_rows(values, |row, bytes| {
         framing.write(id, bytes);
         write.value(row, bytes)
@@ -32,6 +49,34 @@ type Integers<'a> = Box<dyn Fn(usize) -> i128 + 'a>;
 struct Write<'a> {
     array: &'a dyn Array,
     kind: WriteKind<'a>,
+    null: OnNull,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum OnNull {
+    Write,
+    /// Of the field of an object. Whoever has no field to leave out refuses.
+    Omit,
+    Refuse,
+}
+
+impl OnNull {
+    fn of(field: &Field) -> Self {
+        if field.is_nullable() {
+            Self::Write
+        } else if field.metadata().contains_key(OPTIONAL) {
+            Self::Omit
+        } else {
+            Self::Refuse
+        }
+    }
+}
+
+struct WriteField<'a> {
+    name: &'a str,
+    /// In quotes, with a colon after it.
+    quoted: Vec<u8>,
+    write: Write<'a>,
 }
 
 enum WriteKind<'a> {
@@ -42,14 +87,14 @@ enum WriteKind<'a> {
     Float64(&'a [f64]),
     Decimal(&'a [i128], i8),
     Text(&'a StringArray),
+    JsonText(&'a StringArray),
     Binary(&'a BinaryArray),
     FixedSizeBinary(&'a FixedSizeBinaryArray),
     /// Days.
     Date(Integers<'a>),
     Time(Integers<'a>, TimeUnit),
     Timestamp(Integers<'a>, TimeUnit, bool),
-    /// Every name in quotes, with a colon after it.
-    Struct(Vec<(String, Vec<u8>, Write<'a>)>),
+    Struct(Vec<WriteField<'a>>),
     List(&'a ListArray, Box<Write<'a>>),
     Map(&'a MapArray, &'a StringArray, Box<Write<'a>>),
 }
@@ -85,7 +130,7 @@ fn numbers(array: &dyn Array) -> Option<Integers<'_>> {
 }
 
 impl<'a> Write<'a> {
-    fn new(array: &'a dyn Array) -> Result<Self> {
+    fn new(array: &'a dyn Array, field: &'a Field) -> Result<Self> {
         use DataType as T;
         let unsupported =
             || Fault::new(format!("JSON cannot be written from the type {}", array.data_type()));
@@ -97,6 +142,7 @@ impl<'a> Write<'a> {
             T::Decimal128(_, scale) => {
                 WriteKind::Decimal(array.as_primitive::<Decimal128Type>().values(), *scale)
             }
+            T::Utf8 if field.metadata().contains_key(JSON_TEXT) => WriteKind::JsonText(array.as_string()),
             T::Utf8 => WriteKind::Text(array.as_string()),
             T::Binary => WriteKind::Binary(array.as_binary()),
             T::FixedSizeBinary(_) => WriteKind::FixedSizeBinary(array.as_fixed_size_binary()),
@@ -111,34 +157,45 @@ impl<'a> Write<'a> {
             T::Timestamp(unit, zone) => {
                 WriteKind::Timestamp(numbers(array).ok_or_else(unsupported)?, *unit, zone.is_some())
             }
-            T::Struct(fields) => {
-                let children = fields.iter().zip(array.as_struct().columns());
-                let children = children.map(|(field, child)| {
+            T::Struct(_) => {
+                let T::Struct(fields) = field.data_type() else { return Err(unsupported()) };
+                let columns = array.as_struct().columns();
+                if columns.len() != fields.len() {
+                    return Err(unsupported());
+                }
+                let children = fields.iter().zip(columns).map(|(field, child)| {
                     let mut quoted = Vec::new();
                     write_text(field.name(), &mut quoted);
                     quoted.push(b':');
-                    let write = Self::new(child).map_err(|fault| fault.in_field(field.name()))?;
-                    Ok((field.name().clone(), quoted, write))
+                    let write = Self::new(child, field).map_err(|fault| fault.in_field(field.name()))?;
+                    Ok(WriteField { name: field.name(), quoted, write })
                 });
                 WriteKind::Struct(children.collect::<Result<_>>()?)
             }
             T::List(_) => {
+                let T::List(item) = field.data_type() else { return Err(unsupported()) };
                 let lists = array.as_list::<i32>();
-                WriteKind::List(lists, Box::new(Self::new(lists.values())?))
+                WriteKind::List(lists, Box::new(Self::new(lists.values(), item)?))
             }
             T::Map(_, _) => {
+                let T::Map(entries, _) = field.data_type() else { return Err(unsupported()) };
+                let T::Struct(entry) = entries.data_type() else { return Err(unsupported()) };
                 let maps = array.as_map();
                 let keys = maps.keys().as_string_opt::<i32>().ok_or_else(unsupported)?;
-                WriteKind::Map(maps, keys, Box::new(Self::new(maps.values())?))
+                let value = entry.get(1).ok_or_else(unsupported)?;
+                WriteKind::Map(maps, keys, Box::new(Self::new(maps.values(), value)?))
             }
             _ => WriteKind::Integer(numbers(array).ok_or_else(unsupported)?),
         };
-        Ok(Self { array, kind })
+        Ok(Self { array, kind, null: OnNull::of(field) })
     }
 
     fn value(&self, row: usize, bytes: &mut Vec<u8>) -> Result<()> {
         use std::io::Write as _;
         if self.array.is_null(row) {
+            if self.null != OnNull::Write {
+                return Err(Fault::new("is null, which the schema does not allow"));
+            }
             bytes.extend_from_slice(b"null");
             return Ok(());
         }
@@ -153,6 +210,13 @@ impl<'a> Write<'a> {
             WriteKind::Float64(values) => write_float(values[row], &values[row], bytes),
             WriteKind::Decimal(values, scale) => write_decimal(values[row], *scale, bytes),
             WriteKind::Text(values) => write_text(values.value(row), bytes),
+            WriteKind::JsonText(values) => {
+                let text = values.value(row).as_bytes();
+                let mut cursor = Cursor::new(text);
+                cursor.skip_value()?;
+                cursor.end()?;
+                bytes.extend_from_slice(text);
+            }
             WriteKind::Binary(values) => write_base64(values.value(row), bytes),
             WriteKind::FixedSizeBinary(values) => write_base64(values.value(row), bytes),
             WriteKind::Date(days) => {
@@ -173,10 +237,15 @@ impl<'a> Write<'a> {
             }
             WriteKind::Struct(fields) => {
                 bytes.push(b'{');
-                for (index, (name, quoted, write)) in fields.iter().enumerate() {
-                    if index > 0 {
+                let mut is_first = true;
+                for WriteField { name, quoted, write } in fields {
+                    if write.null == OnNull::Omit && write.array.is_null(row) {
+                        continue;
+                    }
+                    if !is_first {
                         bytes.push(b',');
                     }
+                    is_first = false;
                     bytes.extend_from_slice(quoted);
                     write.value(row, bytes).map_err(|fault| fault.in_field(name))?;
                 }

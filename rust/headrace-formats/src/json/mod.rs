@@ -22,4 +22,4 @@ mod plan;
 mod scan;
 
 pub use decode::Decoder;
-pub use encode::encode;
+pub use encode::{JSON_TEXT, OPTIONAL, encode};
