@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ._arguments import short_repr
+from ._decoded_values import Batch, DecodedValues, Deserializer
 from ._format import DecodedColumn, FieldName, Format, Source
-from .errors import ConfigError, HeadraceError, RecordDecodeError
+from .errors import ConfigError, RecordDecodeError
 from .types import TopicPartition
 
 Errors = Literal["raise", "null"]
-Batch = Any  # that of `records.py`, which is above this module
-Deserializer = Format | Callable[[bytes], Any]
 
 _ROWS_AT_A_TIME = 1024
-_WINDOW, _WINDOWS = 256, 16
 
 
 def check_errors(errors: object) -> None:
@@ -142,133 +139,6 @@ def _columns(columns: dict[str, Any], flatten: bool) -> Any:
 
 # The value's fields keep their names if the key has fields of the same names.
 _SPREAD_ORDER: tuple[FieldName, ...] = ("value", "key")
-
-
-class DecodedValues:
-    """The decoded keys or values of a batch as Python objects. Each is decoded once.
-
-    A function is called when a value is first needed. A format decodes all of them at once then: that is faster by far
-    than one by one. Nothing is kept of a call that fails because a registry cannot be reached.
-    """
-
-    def __init__(self, batch: Batch, field: FieldName, used: Deserializer, to_arrow: Callable[[Batch], Any]) -> None:
-        self._batch = batch
-        self._field = field
-        self._used = used
-        self._to_arrow = to_arrow
-        self._errors: Mapping[int, str] = {}
-        self._decoded: Any = None
-        self._is_prepared, self._prepared = False, None
-        self._called: dict[int, Any] = {}
-
-    def prepare(self) -> None:
-        """Lets a format ask a registry. Errors are raised again when a value is needed."""
-        if isinstance(self._used, Format):
-            with contextlib.suppress(HeadraceError):
-                self._prepared = self._used.prepare(self._cells(), Source(self._batch.topic, self._field))
-                self._is_prepared = True
-
-    def _cells(self) -> Any:
-        return self._to_arrow(self._batch).column(self._field).combine_chunks()
-
-    def get(self, row: int, raw: bytes | None) -> tuple[Any, RecordDecodeError | None]:
-        """The value of a row, or why there is none. Null stays None, and is given to no function."""
-        if raw is None:
-            return None, None
-        if isinstance(self._used, Format):
-            if self._decoded is None:
-                result = self._decode(self._used)
-                self._errors, self._decoded = result.errors, _Values(result.column)
-            if row in self._errors:
-                return None, self._error(row, self._errors[row])
-            value = self._decoded[row]
-            if isinstance(value, _NoValue):
-                return None, self._error(row, value.reason)
-            return value, None
-        if row not in self._called:
-            try:
-                self._called[row] = self._used(raw)
-            except Exception as error:  # noqa: BLE001 - whatever a user's function raises names the record
-                named = self._error(row, f"{type(error).__name__}: {error}")
-                named.__cause__ = error
-                return None, named
-        return self._called[row], None
-
-    def _decode(self, used: Format) -> DecodedColumn:
-        """All values. A registry is not asked again for an unknown id: this may be the user's event loop."""
-        source = Source(self._batch.topic, self._field)
-        if self._is_prepared:
-            return used.decode_prepared(self._cells(), source, self._prepared)
-        return used.decode(self._cells(), source)
-
-    def _error(self, row: int, reason: str) -> RecordDecodeError:
-        record = self._batch[row]
-        return RecordDecodeError(TopicPartition(record.topic, record.partition), record.offset, self._field, reason)
-
-
-class BatchDeserializer:
-    """Decodes keys and values of a batch when a `Record` is asked for them."""
-
-    def __init__(
-        self, batch: Batch, deserializers: Mapping[FieldName, Deserializer], to_arrow: Callable[[Batch], Any]
-    ) -> None:
-        self._columns = {field: DecodedValues(batch, field, used, to_arrow) for field, used in deserializers.items()}
-
-    def prepare(self) -> None:
-        for column in self._columns.values():
-            column.prepare()
-
-    def key(self, row: int, raw: bytes | None) -> Any:
-        return self._get("key", row, raw)
-
-    def value(self, row: int, raw: bytes | None) -> Any:
-        return self._get("value", row, raw)
-
-    def _get(self, field: FieldName, row: int, raw: bytes | None) -> Any:
-        column = self._columns.get(field)
-        if column is None:
-            return raw
-        value, error = column.get(row, raw)
-        if error is not None:
-            raise error
-        return value
-
-
-class _NoValue(NamedTuple):
-    """Stands for a value that Python cannot have, such as a date in the year 30,000."""
-
-    reason: str
-
-
-class _Values:
-    """A column as Python objects, made some rows at a time: all of them would take much memory, and one by one is slow.
-    A value that Python cannot have is a `_NoValue`.
-
-    Threads may use it at the same time (handlers of run()): a window is complete before it is put into the dictionary.
-    """
-
-    def __init__(self, column: Any) -> None:
-        self._column = column
-        self._windows: dict[int, list[Any]] = {}
-
-    def __getitem__(self, row: int) -> Any:
-        number, index = divmod(row, _WINDOW)
-        made = self._windows.get(number)
-        if made is None:
-            made = _to_python(self._column.slice(number * _WINDOW, _WINDOW))
-            if len(self._windows) >= _WINDOWS:
-                self._windows = {}
-            self._windows[number] = made
-        return made[index]
-
-
-def _to_python(column: Any) -> list[Any]:
-    try:
-        return list(column.to_pylist(maps_as_pydicts="strict"))
-    except (ArithmeticError, ValueError) as error:
-        if len(column) == 1:
-            return [_NoValue(f"Python cannot have the value: {error}")]
-    return [value for row in range(len(column)) for value in _to_python(column.slice(row, 1))]
 
 
 def decoded_rows(

@@ -19,8 +19,9 @@ from .types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
+    from ._decoded_values import Deserializer
     from ._format import FieldName, Format
-    from ._typed import Deserializer, Errors
+    from ._typed import Errors
 
 __all__ = ["Batch", "DecodeError", "Record", "Records", "decode", "decode_all", "deserialized", "next_offset"]
 
@@ -196,7 +197,7 @@ def _given(value: _Used | None, key: _Used | None) -> dict[FieldName, _Used]:
 
 def deserialized(batch: Batch, value: Deserializer | None, key: Deserializer | None) -> Batch:
     """The batch with records whose `value` and `key` are decoded on access. Blocks if formats ask a schema registry."""
-    from ._typed import BatchDeserializer
+    from ._decoded_values import BatchDeserializer
 
     deserializer = BatchDeserializer(batch, _given(value, key), _to_arrow)
     if len(batch):

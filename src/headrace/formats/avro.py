@@ -100,11 +100,13 @@ class Avro(Format):
     def decode(self, cells: pyarrow.Array, source: Source) -> DecodedColumn:
         return self.decode_prepared(cells, source, self.prepare(cells, source))
 
-    def prepare(self, cells: pyarrow.Array, source: Source) -> dict[int, AvroPlan | str]:
-        return self._plans_for(as_cells(cells), self._reader(source))
+    def prepare(self, cells: pyarrow.Array, source: Source) -> tuple[AvroDecoder, dict[int, AvroPlan | str]]:
+        reader = self._reader(source)
+        return _decoder(*reader, self._framing.id_size), self._plans_for(as_cells(cells), reader)
 
     def decode_prepared(self, cells: pyarrow.Array, source: Source, prepared: Any) -> DecodedColumn:
-        return decoded(_decoder(*self._reader(source), self._framing.id_size).decode(as_cells(cells), prepared))
+        decoder, plans = prepared
+        return decoded(decoder.decode(as_cells(cells), plans))
 
     def encode(self, values: pyarrow.Array, source: Source) -> pyarrow.Array:
         schema_id, text, references = 0, *self._reader(source)

@@ -76,10 +76,13 @@ class Json(Format):
         return nullable(_registered_field(self._subjects.latest(source)).type)
 
     def decode(self, cells: pyarrow.Array, source: Source) -> DecodedColumn:
-        return decoded(self._decoder(self.arrow_type(source)).decode(as_cells(cells)))
+        return self.decode_prepared(cells, source, self.prepare(cells, source))
 
-    def prepare(self, cells: pyarrow.Array, source: Source) -> None:
-        self.arrow_type(source)  # the subject's schema; nothing else is needed
+    def prepare(self, cells: pyarrow.Array, source: Source) -> JsonDecoder:
+        return self._decoder(self.arrow_type(source))  # the subject's schema; nothing else is needed
+
+    def decode_prepared(self, cells: pyarrow.Array, source: Source, prepared: Any) -> DecodedColumn:
+        return decoded(prepared.decode(as_cells(cells)))
 
     def encode(self, values: pyarrow.Array, source: Source) -> pyarrow.Array:
         """JSON without blanks. With a registry, framed by the id of its schema."""

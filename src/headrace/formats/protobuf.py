@@ -127,17 +127,17 @@ class Protobuf(Format):
     def decode(self, cells: pyarrow.Array, source: Source) -> DecodedColumn:
         return self.decode_prepared(cells, source, self.prepare(cells, source))
 
-    def prepare(self, cells: pyarrow.Array, source: Source) -> dict[int, ProtobufSchema | str]:
-        self._message(self._reader(source))
-        return self._writers(as_cells(cells))
+    def prepare(self, cells: pyarrow.Array, source: Source) -> tuple[ProtobufMessage, dict[int, ProtobufSchema | str]]:
+        return self._message(self._reader(source)), self._writers(as_cells(cells))
 
     def decode_prepared(self, cells: pyarrow.Array, source: Source, prepared: Any) -> DecodedColumn:
+        message, writers = prepared
         return decoded(
-            self._message(self._reader(source)).decode(
+            message.decode(
                 as_cells(cells),
                 id_size=self._framing.id_size,
                 type_reference=self._settings.type_reference,
-                schemas=prepared,
+                schemas=writers,
             )
         )
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
-from headrace.errors import ConfigError, RecordDecodeError, RecordEncodeError
+from headrace.errors import ConfigError, RecordDecodeError, RecordEncodeError, SchemaRegistryError
 from headrace.formats import Avro, Json
 from support.brokers.admin import Admin
 from support.formats.registry import MemoryRegistry
@@ -145,6 +145,29 @@ def test_a_bad_value_does_not_take_the_others_away_with_asyncio(servers: str, ad
                     except RecordDecodeError as error:
                         found.append((error.offset, record.raw_value))
             assert found == [1, 2, (2, b"bad"), 3]
+
+    asyncio.run(main())
+
+
+def test_records_can_be_decoded_when_the_registry_is_back(servers: str, admin: Admin) -> None:
+    topic = admin.create("typed", 1)
+    registry = MemoryRegistry()
+    registry.add(f"{topic}-value", {**READING, "fields": [{"name": "x", "type": "int"}]})
+
+    async def main() -> None:
+        async with AsyncProducer(bootstrap_servers=servers) as producer:
+            await (await producer.send_arrow(topic, pa.table({"x": [1, 2, 3]}), value=Avro(registry)))
+        registry.is_away = True
+        async with AsyncConsumer(bootstrap_servers=servers, value_deserializer=Avro(registry)) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            consumer.seek_to_beginning()
+            records = await consumer.poll(10.0)
+            assert len(records) == 3
+            with pytest.raises(SchemaRegistryError):
+                _ = records[0].value
+            registry.is_away = False
+            first = await asyncio.to_thread(getattr, records[0], "value")
+            assert [first["x"], *(record.value["x"] for record in records[1:])] == [1, 2, 3]
 
     asyncio.run(main())
 

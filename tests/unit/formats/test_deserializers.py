@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from headrace.config.consumer import ConsumerConfig
 from headrace.errors import ConfigError, RecordDecodeError, SchemaRegistryError
-from headrace.formats import Avro, Json, Protobuf
+from headrace.formats import Avro, Json, Protobuf, Source
 from headrace.records import Records, decode, deserialized
 from support.brokers.record_batches import Entry, encode_batch
 from support.formats.registry import MemoryRegistry
@@ -98,6 +102,86 @@ def test_an_unknown_id_is_not_asked_for_when_a_value_is_needed(used):
     with pytest.raises(RecordDecodeError, match="no schema with id 99"):
         _ = second.value
     assert registry.asked.total() == asked
+
+
+FORMATS = {Avro: '"int"', Protobuf: 'syntax = "proto3"; message M {}', Json: '{"type": "integer"}'}
+
+
+def _typed_cell(used) -> tuple[MemoryRegistry, bytes]:
+    registry = MemoryRegistry(used.__name__.upper())
+    schema_id = registry.add("readings-value", FORMATS[used])
+    return registry, b"\0" + schema_id.to_bytes(4, "big") + (b"0" if used is Json else b"\0")
+
+
+@pytest.mark.parametrize("used", FORMATS)
+def test_a_value_does_not_wait_for_the_registry_on_an_event_loop(used):
+    registry, cell = _typed_cell(used)
+    registry.is_away = True
+    record = Records([deserialized(batch(cell), used(registry), None)])[0]
+    ask, answer, asked_by = registry._ask, threading.Event(), []
+
+    def ask_slowly(*what):
+        asked_by.append(threading.current_thread().name)
+        assert answer.wait(10)
+        ask(*what)
+
+    registry._ask = ask_slowly
+
+    async def main():
+        for _ in range(3):
+            with pytest.raises(SchemaRegistryError, match="cannot be reached"):
+                _ = record.value
+        registry.is_away = False
+        answer.set()
+        await asyncio.to_thread(_join_preparations)
+        return record.value
+
+    assert asyncio.run(main()) in (0, {})
+    assert set(asked_by) == {"headrace-prepare"}
+    assert Counter(asked_by).total() <= 2  # the subject, and the id: three accesses have started one thread
+
+
+def _join_preparations():
+    for thread in threading.enumerate():
+        if thread.name == "headrace-prepare":
+            thread.join(10)
+
+
+def test_a_value_can_be_awaited_on_a_thread_while_the_registry_is_away():
+    registry, cell = _typed_cell(Avro)
+    registry.is_away = True
+    record = Records([deserialized(batch(cell), Avro(registry), None)])[0]
+
+    async def main():
+        with pytest.raises(SchemaRegistryError):
+            await asyncio.to_thread(getattr, record, "value")
+        registry.is_away = False
+        return await asyncio.to_thread(getattr, record, "value")
+
+    assert asyncio.run(main()) == 0
+
+
+@pytest.mark.parametrize("used", FORMATS)
+def test_a_prepared_value_does_not_wait_while_another_subject_is_fetched(used):
+    registry, cell = _typed_cell(used)
+    made = used(registry)
+    record = Records([deserialized(batch(cell), made, None)])[0]
+    asking, answer = threading.Event(), threading.Event()
+    ask = registry._ask
+
+    def ask_slowly(*what):
+        asking.set()
+        assert answer.wait(10), "the value has waited"
+        ask(*what)
+
+    registry._ask = ask_slowly
+    registry.subjects["others-value"] = registry.subjects["readings-value"]
+    with ThreadPoolExecutor(1) as thread:
+        other = thread.submit(made.arrow_type, Source("others"))
+        assert asking.wait(10)
+        assert record.value in (0, {})
+        answer.set()
+        other.result(10)
 
 
 def test_the_settings_take_formats_and_functions():
