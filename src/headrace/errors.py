@@ -37,6 +37,7 @@ change by the user. The message names the host, the request and the cause.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from .types import TopicPartition
 
@@ -163,21 +164,32 @@ class RecordEncodeError(HeadraceError, ValueError):
 class SchemaRegistryError(HeadraceError):
     """A schema registry could not be reached, or it rejected a request. The message names its address.
 
-    `status` is the HTTP status, and `code` the registry's own error code, if there are any. No record is lost or
-    skipped: repeat the call that raised it.
+    `status` is the HTTP status, and `code` the registry's own error code, if there are any. `scope` is "schema" if the
+    registry refuses or lacks this schema only, and "registry" if other requests would fail as well. No record is lost
+    or skipped: repeat the call that raised it.
     """
 
     def __init__(
-        self, message: str, *, status: int | None = None, code: int | None = None, retriable: bool = False
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: int | None = None,
+        retriable: bool = False,
+        scope: Literal["registry", "schema"] = "registry",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.retriable = retriable
+        self.scope = scope
 
 
 class SchemaNotFoundError(SchemaRegistryError):
     """The registry does not have this schema, subject or version. It may be registered later."""
+
+    def __init__(self, message: str, *, status: int | None = None, code: int | None = None) -> None:
+        super().__init__(message, status=status, code=code, scope="schema")
 
 
 class RecordTooLargeError(HeadraceError, ValueError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._arguments import short_repr
 from .._format import DecodedColumn, Format, Source
-from ..errors import ConfigError, SchemaNotFoundError
+from ..errors import ConfigError, SchemaRegistryError
 from ._conform import conform
 from ._framing import MOST_UNKNOWN, NOT_ASKED, framing_of
 from ._kernel import (
@@ -164,8 +164,10 @@ class Avro(Format):
         assert self._subjects is not None
         try:
             writer = self._subjects.registry.schema(schema_id, self._framing.id_kind)
-        except SchemaNotFoundError as error:
-            return str(error)  # not kept: the registry may learn of it
+        except SchemaRegistryError as error:
+            if error.scope == "registry":
+                raise
+            return str(error)  # not kept: the schema may be registered or allowed later
         found = _resolved(writer, schema_id, reader)
         if len(self._plans) >= _MOST_PLANS:
             self._plans = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._arguments import short_repr
 from .._format import DecodedColumn, Format, Source
-from ..errors import ConfigError, SchemaNotFoundError
+from ..errors import ConfigError, SchemaRegistryError
 from ._conform import conform
 from ._framing import MOST_UNKNOWN, NOT_ASKED, framing_of
 from ._kernel import ProtobufMessage, ProtobufSchema, as_cells, decoded, encoded, load_pyarrow, schema_ids
@@ -195,8 +195,10 @@ class Protobuf(Format):
             return refusal
         try:
             found = self._subjects.registry.schema(schema_id, self._framing.id_kind)
-        except SchemaNotFoundError as e:
-            return str(e)
+        except SchemaRegistryError as e:
+            if e.scope == "registry":
+                raise
+            return str(e)  # not kept: the schema may be registered or allowed later
         if found.kind != "PROTOBUF":
             return f"schema {schema_id} is {found.kind}, not PROTOBUF"
         try:

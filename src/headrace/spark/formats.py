@@ -99,7 +99,10 @@ def resolve_formats(
             found.append(_resolve(field, options, topics, written))
         except SchemaRegistryError as error:
             raise SchemaRegistryError(
-                f"Cannot read the schema of the {field.field}: {error}", status=error.status, code=error.code
+                f"Cannot read the schema of the {field.field}: {error}",
+                status=error.status,
+                code=error.code,
+                scope=error.scope,
             ) from error
         except OptionError:
             raise

@@ -19,6 +19,9 @@ _NOT_FOUND = frozenset({40401, 40402, 40403, 40404, 40406})
 _NOT_FOUND_NAMES = frozenset(f"{what}NotFoundException" for what in ("Artifact", "Content", "Group", "Version"))
 """The names of such errors in Apicurio's own API. NotFoundException itself is an unknown path."""
 _KINDS: tuple[str, ...] = get_args(SchemaKind)
+_REFUSES_SCHEMA = frozenset({403, 410, 422, 451})
+"""Statuses that are about the requested schema. So is 404 with one of the codes above. All others (a rejected login, an
+unknown path, a failing or missing registry) are about the registry: they would be the same for the next schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,9 @@ def _error(answer: Answer, what: str, found: dict[str, Any]) -> SchemaRegistryEr
         text = f"{answer.url}: the schema registry rejected the {what} as invalid{details}"
     else:
         text = f"{answer.url}: the schema registry did not return the {what}: HTTP {status}{details}"
-    return SchemaRegistryError(text, status=status, code=code)
+    return SchemaRegistryError(
+        text, status=status, code=code, scope="schema" if status in _REFUSES_SCHEMA else "registry"
+    )
 
 
 def _not_a_registry(answer: Answer, what: str, why: str) -> SchemaRegistryError:
@@ -181,7 +186,8 @@ def _kind(found: Any, answer: Answer, what: str) -> SchemaKind | None:
         return None
     if found not in _KINDS:
         raise SchemaRegistryError(
-            f"{answer.url}: {what} is a schema of type {str(found)[:80]!r}: only AVRO, JSON and PROTOBUF are supported"
+            f"{answer.url}: {what} is a schema of type {str(found)[:80]!r}: only AVRO, JSON and PROTOBUF are supported",
+            scope="schema",
         )
     kind: SchemaKind = found
     return kind

@@ -1,7 +1,8 @@
 """What a registry said, for a while.
 
-Schemas never change under an id or a version, so they stay until `size` others were used since. "Unknown" stays for a
-second only: the schema may be registered at any moment. Other errors are not kept.
+Schemas never change under an id or a version, so they stay until `size` others were used since. That a schema is
+unknown or refused stays for a second only: it may be registered or allowed at any moment. Errors of the registry are
+not kept.
 
 If several threads ask for the same key, one fetches and the others wait for it. `lock` guards everything and is never
 held while fetching or waiting.
@@ -15,7 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
-from ...errors import SchemaNotFoundError, SchemaRegistryError
+from ...errors import SchemaRegistryError
 from .._registry import RegisteredSchema
 
 _UNKNOWN_FOR = 1.0
@@ -35,7 +36,7 @@ class SchemaCache:
         self._size = size
         self._lock = threading.Lock()
         self._found: OrderedDict[Hashable, RegisteredSchema] = OrderedDict()
-        self._unknown: OrderedDict[Hashable, tuple[float, SchemaNotFoundError]] = OrderedDict()
+        self._unknown: OrderedDict[Hashable, tuple[float, SchemaRegistryError]] = OrderedDict()
         self._fetches: dict[Hashable, _Fetch] = {}
 
     def get(self, key: Hashable, fetch: Callable[[], RegisteredSchema], deadline: float) -> RegisteredSchema:
@@ -94,7 +95,7 @@ class SchemaCache:
                     del self._fetches[key]
                 if mine.schema is not None:
                     self._store(key, mine.schema)
-                elif isinstance(mine.error, SchemaNotFoundError):
+                elif isinstance(mine.error, SchemaRegistryError) and mine.error.scope == "schema":
                     self._unknown[key] = time.monotonic() + _UNKNOWN_FOR, mine.error
                     while len(self._unknown) > self._size:
                         self._unknown.popitem(last=False)

@@ -139,7 +139,8 @@ class RegistryHttp:
             except AnswerTooLargeError:
                 raise SchemaRegistryError(
                     f"{endpoint}: the response to {method} {path} is larger than {LARGEST_ANSWER // 2**20} MiB. "
-                    "Is this the URL of a schema registry?"
+                    "Is this the URL of a schema registry?",
+                    scope="schema",
                 ) from None
             except ssl.SSLCertVerificationError as error:
                 raise SchemaRegistryError(

@@ -24,18 +24,18 @@ def resolve(schema: RawSchema, what: str, fetch: Callable[[RawReference], RawSch
     def add(references: tuple[RawReference, ...], path: tuple[str, ...]) -> None:
         for reference in references:
             if reference.name in path:
-                raise SchemaRegistryError(f"{what} has references in a cycle: {' → '.join((*path, reference.name))}")
+                raise _unusable(f"{what} has references in a cycle: {' → '.join((*path, reference.name))}")
             if len(path) >= _DEEPEST:
-                raise SchemaRegistryError(f"{what} has references that are nested more than {_DEEPEST} levels deep")
+                raise _unusable(f"{what} has references that are nested more than {_DEEPEST} levels deep")
             place = reference.group, reference.subject, reference.version
             if (found := fetched.get(place)) is None:
                 if len(fetched) >= _MOST:
-                    raise SchemaRegistryError(f"{what} has more than {_MOST} references")
+                    raise _unusable(f"{what} has more than {_MOST} references")
                 found = fetched[place] = fetch(reference)
                 add(found.references, (*path, reference.name))
             known = by_name.get(reference.name)
             if known is not None and known.text != found.text:
-                raise SchemaRegistryError(
+                raise _unusable(
                     f"{what} refers to two different schemas by the name {reference.name!r}: "
                     f"version {known.version} of {known.subject} and version {reference.version} of "
                     f"{reference.subject}. Register it with one of them"
@@ -47,3 +47,7 @@ def resolve(schema: RawSchema, what: str, fetch: Callable[[RawReference], RawSch
 
     add(schema.references, ())
     return tuple(by_name.values())
+
+
+def _unusable(reason: str) -> SchemaRegistryError:
+    return SchemaRegistryError(reason, scope="schema")
