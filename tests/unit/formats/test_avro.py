@@ -6,7 +6,7 @@ import io
 import json
 import pickle
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 import fastavro
 import pyarrow as pa
@@ -345,6 +345,29 @@ def test_times_and_decimals_of_other_units_are_converted():
     assert rows(decode(Avro(wide, writer_schema=narrow), written(narrow, Decimal("-12.34")))) == [Decimal("-12.3400")]
     with pytest.raises(ConfigError, match="decimals with scale 4 cannot be read with scale 2"):
         Avro(narrow, writer_schema=wide)
+
+
+def test_decimals_of_writers_with_more_than_38_digits_are_converted():
+    def decimal(precision, scale):
+        return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+    with localcontext(prec=60):
+        small, large = Decimal("-12.34"), Decimal(10) ** 39
+        cells = written(decimal(42, 2), small, large)
+    result = decode(Avro(decimal(38, 4), writer_schema=decimal(42, 2)), cells)
+    assert rows(result) == [Decimal("-12.3400"), None]
+    assert result.errors == {1: "a decimal has more than 38 digits"}
+    assert rows(decode(Avro(decimal(38, 2), writer_schema=decimal(300, 2)), cells[:1])) == [small]
+    with pytest.raises(ConfigError, match="decimals with scale 4 cannot be read with scale 2"):
+        Avro(decimal(38, 2), writer_schema=decimal(42, 4))
+    # Bytes, which mean what the reader's schema says.
+    unscaled = (-1234).to_bytes(2, "big", signed=True)
+    assert rows(decode(Avro(decimal(42, 2)), cells[:1])) == [unscaled]
+    assert rows(decode(Avro(decimal(42, 2), writer_schema=decimal(6, 2)), cells[:1])) == [unscaled]
+    for writer in (decimal(6, 4), decimal(42, 4), decimal(6, 1)):
+        with pytest.raises(ConfigError, match=r"cannot be read with scale 2, because its column has the bytes"):
+            Avro(decimal(42, 2), writer_schema=writer)
+    assert Avro(decimal(42, 2)).encode(pa.array([unscaled]), VALUES).to_pylist() == cells[:1]
 
 
 def test_durations_and_uuids_of_fixed_size():

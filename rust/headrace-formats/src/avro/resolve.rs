@@ -153,17 +153,31 @@ fn integers(writer: &Schema, reader: &Schema) -> Result<Read> {
 }
 
 fn bytes(writer: &Schema, reader: &Schema, fixed: Option<usize>) -> Result<Read> {
-    match (writer.logical, reader.logical) {
-        (Some(Logical::Decimal { scale: written, .. }), Some(Logical::Decimal { precision, scale })) => {
-            if written > scale {
-                let reason = format!("decimals with scale {written} cannot be read with scale {scale}");
-                return error(reason);
-            }
-            Ok(Read::Decimal { fixed, precision, factor: 10_i128.pow(u32::from(scale - written)) })
+    let scale_of = |schema: &Schema| match schema.logical {
+        Some(Logical::Decimal { scale, .. }) => Some(u64::from(scale)),
+        Some(Logical::LargeDecimal { scale }) => Some(scale),
+        _ => None,
+    };
+    let (written, read) = (scale_of(writer), scale_of(reader));
+    // Bytes that are no decimal are one of the reader's scale.
+    let zeros = match (written, read) {
+        (Some(written), Some(read)) => read.checked_sub(written),
+        _ => Some(0),
+    };
+    let other_scale = |limit: &str| {
+        let (written, read) = (written.unwrap_or(0), read.unwrap_or(0));
+        error(format!("decimals with scale {written} cannot be read with scale {read}{limit}"))
+    };
+    match reader.logical {
+        Some(Logical::Decimal { precision, .. }) => match zeros {
+            Some(zeros @ 0..=38) => Ok(Read::Decimal { fixed, precision, factor: 10_i128.pow(zeros as u32) }),
+            _ => other_scale(""),
+        },
+        Some(Logical::LargeDecimal { .. }) if zeros != Some(0) => {
+            other_scale(", because its column has the bytes of more than 38 digits")
         }
-        (_, Some(Logical::Decimal { precision, .. })) => Ok(Read::Decimal { fixed, precision, factor: 1 }),
-        (_, Some(Logical::Uuid)) if fixed.is_some() => Ok(Read::UuidBytes),
-        (_, Some(Logical::Duration)) => Ok(Read::Duration),
+        Some(Logical::Uuid) if fixed.is_some() => Ok(Read::UuidBytes),
+        Some(Logical::Duration) => Ok(Read::Duration),
         _ => Ok(match (fixed, &reader.kind) {
             (Some(size), _) => Read::FixedBytes(size),
             (None, Kind::String) => Read::String,

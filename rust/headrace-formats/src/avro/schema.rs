@@ -47,6 +47,10 @@ pub enum Logical {
         precision: u8,
         scale: u8,
     },
+    /// More than 38 digits, which no column of decimals has, as in Spark. The column has the bytes.
+    LargeDecimal {
+        scale: u64,
+    },
     Uuid,
     Date,
     /// Units in a second.
@@ -380,11 +384,14 @@ fn logical(kind: &Kind, object: &Map<String, Value>) -> Option<Logical> {
     let timestamp = |per_second, is_local| Some(Logical::Timestamp { per_second, is_local });
     match (object.get("logicalType")?.as_str()?, kind) {
         ("decimal", Kind::Bytes | Kind::Fixed(_)) => {
-            let precision = u8::try_from(object.get("precision")?.as_u64()?).ok()?;
-            let scale = object.get("scale").map_or(Some(0), |scale| u8::try_from(scale.as_u64()?).ok())?;
-            // Larger ones stay bytes: a column of decimals has 38 digits at most, as in Spark.
-            (1..=38).contains(&precision).then_some(())?;
-            (scale <= precision).then_some(Logical::Decimal { precision, scale })
+            let precision = object.get("precision")?.as_u64()?;
+            let scale = object.get("scale").map_or(Some(0), Value::as_u64)?;
+            match precision {
+                _ if scale > precision => None,
+                0 => None,
+                1..=38 => Some(Logical::Decimal { precision: precision as u8, scale: scale as u8 }),
+                _ => Some(Logical::LargeDecimal { scale }),
+            }
         }
         ("uuid", Kind::String) => Some(Logical::Uuid),
         ("uuid", Kind::Fixed(fixed)) if fixed.size == 16 => Some(Logical::Uuid),

@@ -56,7 +56,7 @@ pub fn arrow_type(schema: &Schema) -> DataType {
             return DataType::Timestamp(unit_of(per_second), (!is_local).then(|| "UTC".into()));
         }
         Some(Logical::Duration) => return DataType::Interval(IntervalUnit::MonthDayNano),
-        None => {}
+        Some(Logical::LargeDecimal { .. }) | None => {}
     }
     match &schema.kind {
         Kind::Null => DataType::Null,
