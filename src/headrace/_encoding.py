@@ -8,6 +8,11 @@ from typing import Any
 from ._format import FieldName, Format, Source
 from .errors import ConfigError, RecordEncodeError
 
+# A batch is encoded in parts, so that each encoded column stays below the 2 GiB that Arrow's offsets reach: text
+# in JSON may take six times its bytes.
+_PART_BYTES = 256 * 2**20
+_FIELD_BYTES = 32  # of a number or a word in JSON, at most, beside the name of its field
+
 # The columns of records; all others are fields of the value if there is no column `value`.
 _RECORD_COLUMNS = ("key", "headers", "timestamp", "partition", "topic", "offset", "timestampType", "lane")
 
@@ -50,9 +55,10 @@ class _Encoding:
     def batches(self, reader: Any) -> Iterator[Any]:
         first_row = 0
         for batch in reader:
-            for topic, part, rows in self._by_topic(batch):
-                yield self._encode(part, topic, rows, first_row)
-            first_row += batch.num_rows
+            for part in _parts(batch):
+                for topic, of_topic, rows in self._by_topic(part):
+                    yield self._encode(of_topic, topic, rows, first_row)
+                first_row += part.num_rows
 
     def _by_topic(self, batch: Any) -> Iterator[tuple[str, Any, Any]]:
         """The topic, its rows, and their numbers in the batch (None: all)."""
@@ -87,3 +93,19 @@ class _Encoding:
                 raise RecordEncodeError(first_row + row, field, error.reason) from None
         schema = self.schema(batch.schema)
         return pyarrow.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _parts(batch: Any) -> Iterator[Any]:
+    """The rows of a batch, as many at a time as have about `_PART_BYTES` when they are encoded."""
+    rows = batch.num_rows
+    row_bytes = batch.nbytes // max(1, rows) + sum(map(_field_bytes, batch.schema))
+    step = max(1, _PART_BYTES // row_bytes)
+    for begin in range(0, max(1, rows), step):
+        yield batch.slice(begin, step)
+
+
+def _field_bytes(field: Any) -> int:
+    import pyarrow
+
+    inner = sum(map(_field_bytes, field.type)) if pyarrow.types.is_struct(field.type) else _FIELD_BYTES
+    return len(field.name) + inner

@@ -73,6 +73,15 @@ pub struct MapValues {
     pub values: Column,
 }
 
+/// The largest offset of text, bytes and items in an Arrow column. Unit tests have a smaller one.
+const LARGEST_OFFSET: usize = if cfg!(test) { 1 << 16 } else { i32::MAX as usize };
+
+/// An offset in a column. The error is one of the record that does not fit into the column any more.
+#[inline(always)]
+pub fn offset_of(len: usize) -> Result<i32> {
+    if len <= LARGEST_OFFSET { Ok(len as i32) } else { Err(too_large()) }
+}
+
 #[cold]
 fn too_large() -> Fault {
     Fault::new("the records of this batch have more than 2 GiB of text, bytes or items in one column")
@@ -94,7 +103,7 @@ impl ByteValues {
 
     #[inline]
     pub fn end_value(&mut self) -> Result<()> {
-        self.offsets.push(i32::try_from(self.data.len()).map_err(|_| too_large())?);
+        self.offsets.push(offset_of(self.data.len())?);
         Ok(())
     }
 
@@ -108,7 +117,7 @@ impl ListValues {
     /// Ends a list with all items that were appended since the last one.
     #[inline]
     pub fn end_list(&mut self) -> Result<()> {
-        self.offsets.push(i32::try_from(self.item.len()).map_err(|_| too_large())?);
+        self.offsets.push(offset_of(self.item.len())?);
         Ok(())
     }
 }
@@ -117,7 +126,7 @@ impl MapValues {
     /// Ends a map with all entries that were appended since the last one.
     #[inline]
     pub fn end_map(&mut self) -> Result<()> {
-        self.offsets.push(i32::try_from(self.keys.len()).map_err(|_| too_large())?);
+        self.offsets.push(offset_of(self.keys.len())?);
         Ok(())
     }
 

@@ -5,10 +5,12 @@
 //! are decoded into [`column::Column`], which can drop the part of a record that was decoded before an error. The
 //! decoders of arrow-json and arrow-avro cannot: after an error, their builders contain half a record.
 //!
-//! Bytes may be hostile. Nesting, lengths and counts are bounded, and no input leads to a panic.
+//! Bytes may be hostile. Nesting, lengths and counts are bounded, so is the memory that a record takes
+//! ([`budget`]), and no input leads to a panic.
 
 pub mod avro;
 mod base64;
+pub mod budget;
 pub mod column;
 pub mod fault;
 pub mod framing;

@@ -9,8 +9,8 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from headrace import TopicPartition
-from headrace.errors import ConfigError, RecordDecodeError, SchemaRegistryError
+from headrace import TopicPartition, _encoding
+from headrace.errors import ConfigError, RecordDecodeError, RecordEncodeError, SchemaRegistryError
 from headrace.formats import Avro, Json
 from headrace.records import Record, Records, decode
 from support.brokers.record_batches import Entry, encode_batch
@@ -231,3 +231,27 @@ def test_a_time_that_python_cannot_have_is_an_error_of_its_record():
     assert records.to_arrow(value=Avro(schema), errors="null")["value_error"].null_count == 3  # Arrow can have it
     with pytest.raises(RecordDecodeError, match="cannot decode the value at offset 11 of readings-1: Python cannot"):
         list(records.rows(value=Avro(schema)))
+
+
+def test_a_large_table_is_encoded_in_parts(monkeypatch):
+    """A column of bytes has room for 2 GiB."""
+    monkeypatch.setattr(_encoding, "_PART_BYTES", 1000)
+    table = pa.table({"x": range(100), "s": pa.array([{"y": None}] * 100, pa.struct([("y", pa.int64())]))})
+    parts = list(_encoding.encoded_reader(table, "readings", {"value": Json("x int, s struct<y: int>")}))
+    assert len(parts) > 5
+    assert max(part.nbytes for part in parts) < 1000
+    assert pa.Table.from_batches(parts)["value"].to_pylist()[99] == b'{"x":99,"s":{"y":null}}'
+    with pytest.raises(RecordEncodeError, match="row 57: "):
+        list(_encoding.encoded_reader(table, "readings", {"value": OnlyBelow57()}))
+    assert _encoding.encoded_reader(table.slice(0, 0), "readings", {"value": OnlyBelow57()}).read_all().num_rows == 0
+
+
+class OnlyBelow57(Json):
+    def __init__(self):
+        super().__init__("x int, s struct<y: int>")
+
+    def encode(self, values, source):
+        for row, value in enumerate(values.to_pylist()):
+            if value["x"] == 57:
+                raise RecordEncodeError(row, source.field, "no")
+        return super().encode(values, source)

@@ -1,20 +1,18 @@
 //! The binary encoding of Avro: numbers, lengths and blocks.
 
+use crate::budget::Budget;
 use crate::fault::{Fault, Result};
 
 /// The bytes of a value that are not read yet.
 pub struct Cursor<'a> {
     rest: &'a [u8],
     size: usize,
-    /// How many items without bytes a record may still have. There is no other bound for their number.
-    empty_items: usize,
+    pub budget: Budget,
 }
 
-const MAX_EMPTY_ITEMS: usize = 10_000;
-
 impl<'a> Cursor<'a> {
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, size: bytes.len(), empty_items: MAX_EMPTY_ITEMS }
+    pub fn new(bytes: &'a [u8], budget: Budget) -> Self {
+        Self { rest: bytes, size: bytes.len(), budget }
     }
 
     pub fn remaining(&self) -> usize {
@@ -105,9 +103,9 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The number of items in the next block of an array or a map; 0 after the last one. Every item has at least
-    /// `min_size` bytes, so that a number that cannot be true is found before memory is used for it.
-    pub fn block(&mut self, min_size: usize) -> Result<usize> {
+    /// The number of items in the next block of an array or a map; 0 after the last one. A number that cannot be true
+    /// is found before memory is used for it.
+    pub fn block(&mut self, item: ItemSize) -> Result<usize> {
         let count = self.long()?;
         if count < 0 {
             // The size of the block in bytes, for those who skip it.
@@ -117,16 +115,21 @@ impl<'a> Cursor<'a> {
             }
         }
         let count = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-        let is_possible = match self.rest.len().checked_div(min_size) {
-            Some(most) => count <= most,
-            None => {
-                let is_possible = count <= self.empty_items;
-                self.empty_items = self.empty_items.saturating_sub(count);
-                is_possible
-            }
-        };
-        if is_possible { Ok(count) } else { Err(self.fault(&format!("a block cannot have {count} items"))) }
+        if self.rest.len().checked_div(item.written).is_some_and(|most| count > most) {
+            return Err(self.fault(&format!("a block cannot have {count} items")));
+        }
+        self.budget.charge(count.saturating_mul(item.cost)).map_err(|over| self.fault(over.reason()))?;
+        Ok(count)
     }
+}
+
+/// The size of an item of an array, or of an entry of a map.
+#[derive(Clone, Copy)]
+pub struct ItemSize {
+    /// Its bytes, at least. None are written for null.
+    pub written: usize,
+    /// What it takes of the record's budget.
+    pub cost: usize,
 }
 
 pub fn put_long(value: i64, bytes: &mut Vec<u8>) {

@@ -9,20 +9,26 @@ use arrow_schema::{ArrowError, DataType};
 
 use super::binary::Cursor;
 use super::resolve::{Read, RecordRead, Step, resolve};
-use super::schema::{Kind, Result as SchemaResult, Schema};
+use super::schema::{Result as SchemaResult, Schema, SchemaError};
 use super::types::arrow_type;
+use crate::budget::{Budget, free_width};
 use crate::column::{Column, Values};
 use crate::fault::{Fault, Result};
 use crate::framing::Framing;
 use crate::rows::{Decoded, decode_rows};
 
 /// How to read what one writer has written.
-pub struct Plan(Read);
+pub struct Plan {
+    read: Read,
+    /// What the reader's schema takes of a record's budget.
+    free: usize,
+}
 
 impl Plan {
     /// The error says why no record of the writer can be read with the reader's schema.
     pub fn new(writer: &Schema, reader: &Schema) -> SchemaResult<Self> {
-        resolve(writer, reader).map(Self)
+        let read = resolve(writer, reader)?;
+        Ok(Self { free: free_width(&arrow_type(reader)) + read.cost_of_defaults(), read })
     }
 }
 
@@ -44,20 +50,20 @@ impl Decoder {
     }
 
     pub fn decode(&self, cells: &BinaryArray, plans: &Plans) -> std::result::Result<Decoded, ArrowError> {
-        let mut last: Option<(i64, &Read)> = None;
+        let mut last: Option<(i64, &Plan)> = None;
         decode_rows(cells, &self.data_type, |bytes, column| {
             let (id, bytes) = self.framing.split(bytes)?;
-            let read = match last {
-                Some((same, read)) if same == id => read,
+            let plan = match last {
+                Some((same, plan)) if same == id => plan,
                 _ => match plans.get(&id) {
-                    Some(Ok(plan)) => &plan.0,
+                    Some(Ok(plan)) => plan.as_ref(),
                     Some(Err(reason)) => return Err(Fault::new(reason.as_str())),
                     None => return Err(Fault::new(format!("the schema with id {id} is not known"))),
                 },
             };
-            last = Some((id, read));
-            let mut cursor = Cursor::new(bytes);
-            value(read, &mut cursor, column)?;
+            last = Some((id, plan));
+            let mut cursor = Cursor::new(bytes, Budget::of(bytes, plan.free));
+            value(&plan.read, &mut cursor, column)?;
             match cursor.remaining() {
                 0 => Ok(()),
                 count => Err(cursor.fault(&format!("{count} bytes follow the value"))),
@@ -119,7 +125,10 @@ fn value(read: &Read, cursor: &mut Cursor<'_>, column: &mut Column) -> Result<()
             let index = cursor.int()?;
             let symbol = usize::try_from(index).ok().and_then(|index| symbols.get(index));
             match symbol {
-                Some(Some(symbol)) => values.push(symbol.as_bytes())?,
+                Some(Some(symbol)) => {
+                    cursor.budget.charge(symbol.len())?;
+                    values.push(symbol.as_bytes())?;
+                }
                 Some(None) => {
                     let name = &written[index as usize];
                     return Err(Fault::new(format!(
@@ -129,10 +138,10 @@ fn value(read: &Read, cursor: &mut Cursor<'_>, column: &mut Column) -> Result<()
                 None => return Err(cursor.fault(&format!("an enum has no symbol with the number {index}"))),
             }
         }
-        (Read::Array { item, min_size }, Values::List(lists)) => {
+        (Read::Array { item, size }, Values::List(lists)) => {
             let begin = lists.item.len();
             loop {
-                let count = cursor.block(*min_size)?;
+                let count = cursor.block(*size)?;
                 if count == 0 {
                     break;
                 }
@@ -143,9 +152,9 @@ fn value(read: &Read, cursor: &mut Cursor<'_>, column: &mut Column) -> Result<()
             }
             lists.end_list()?;
         }
-        (Read::Map { value: read, min_size }, Values::Map(maps)) => {
+        (Read::Map { value: read, size }, Values::Map(maps)) => {
             loop {
-                let count = cursor.block(*min_size)?;
+                let count = cursor.block(*size)?;
                 if count == 0 {
                     break;
                 }
@@ -192,65 +201,24 @@ fn record(plan: &RecordRead, cursor: &mut Cursor<'_>, children: &mut [Column]) -
             Step::Field { column, name, read } => {
                 value(read, cursor, &mut children[*column]).map_err(|fault| fault.in_field(name))?;
             }
-            Step::Skip { name, schema } => skip(schema, cursor).map_err(|fault| fault.in_field(name))?,
+            Step::Skip { name, skip } => skip.value(cursor).map_err(|fault| fault.in_field(name))?,
         }
     }
     for default in &plan.defaults {
-        value(&default.read, &mut Cursor::new(&default.bytes), &mut children[default.column])?;
+        cursor.budget.charge(default.cost)?;
+        let budget = Budget::of_bytes(default.cost);
+        value(&default.read, &mut Cursor::new(&default.bytes, budget), &mut children[default.column])?;
     }
     Ok(())
 }
 
-/// Skips a value of the writer that the reader does not have.
-fn skip(schema: &Schema, cursor: &mut Cursor<'_>) -> Result<()> {
-    match &schema.kind {
-        Kind::Null => {}
-        Kind::Boolean => cursor.boolean().map(drop)?,
-        Kind::Int | Kind::Enum(_) => cursor.int().map(drop)?,
-        Kind::Long => cursor.long().map(drop)?,
-        Kind::Float => cursor.take(4).map(drop)?,
-        Kind::Double => cursor.take(8).map(drop)?,
-        Kind::Bytes | Kind::String => cursor.bytes().map(drop)?,
-        Kind::Fixed(fixed) => cursor.take(fixed.size).map(drop)?,
-        Kind::Array(item) => {
-            let min_size = item.min_size();
-            loop {
-                let count = cursor.block(min_size)?;
-                if count == 0 {
-                    break;
-                }
-                for _ in 0..count {
-                    skip(item, cursor)?;
-                }
-            }
-        }
-        Kind::Map(value) => {
-            let min_size = 1 + value.min_size();
-            loop {
-                let count = cursor.block(min_size)?;
-                if count == 0 {
-                    break;
-                }
-                for _ in 0..count {
-                    cursor.bytes()?;
-                    skip(value, cursor)?;
-                }
-            }
-        }
-        Kind::Union(branches) => {
-            let index = cursor.long()?;
-            match usize::try_from(index).ok().and_then(|index| branches.get(index)) {
-                Some(branch) => skip(branch, cursor)?,
-                None => return Err(cursor.fault(&format!("a union has no type with the number {index}"))),
-            }
-        }
-        Kind::Record(record) => {
-            for field in &record.fields {
-                skip(&field.schema, cursor)?;
-            }
-        }
-    }
-    Ok(())
+/// What a default takes of a record's budget, at most `limit`: its bytes, and its items.
+pub fn default_cost(read: &Read, bytes: &[u8], schema: &Schema, limit: usize) -> SchemaResult<usize> {
+    let column = Column::new(&arrow_type(schema), 1);
+    let mut column = column.map_err(|error| SchemaError(error.to_string()))?;
+    let mut cursor = Cursor::new(bytes, Budget::of_bytes(limit));
+    value(read, &mut cursor, &mut column).map_err(|fault| SchemaError(fault.reason().to_owned()))?;
+    Ok(bytes.len() + limit - cursor.budget.left())
 }
 
 /// A time in the reader's unit, rounded down.

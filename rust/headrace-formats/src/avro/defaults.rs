@@ -1,13 +1,47 @@
 //! The default of a field, which is JSON in its schema, as Avro. So a default is read as if it had been written.
 
+use std::cell::Cell;
+
 use serde_json::Value;
 
 use super::binary::{put_bytes, put_long};
 use super::schema::{Kind, Result, Schema, SchemaError, error};
 
+/// What all defaults of a schema may take together: bytes in columns, and steps to encode them. Types that have defaults
+/// themselves can make a default larger by far than its text.
+const MOST: usize = 1024 * 1024;
+
+pub struct DefaultsBudget(Cell<usize>);
+
+impl DefaultsBudget {
+    pub fn new() -> Self {
+        Self(Cell::new(MOST))
+    }
+
+    pub fn left(&self) -> usize {
+        self.0.get()
+    }
+
+    pub fn charge(&self, cost: usize) -> Result<()> {
+        match self.left().checked_sub(cost) {
+            Some(left) => {
+                self.0.set(left);
+                Ok(())
+            }
+            None => error(format!("the defaults of the schema are larger than {} KiB", MOST / 1024)),
+        }
+    }
+}
+
 /// The error says why the JSON is not a value of the schema.
-pub fn encode_default(schema: &Schema, value: &Value, bytes: &mut Vec<u8>) -> Result<()> {
-    let wrong = || SchemaError(format!("{value} is not a value of the type {}", schema.title()));
+pub fn encode_default(
+    schema: &Schema,
+    value: &Value,
+    bytes: &mut Vec<u8>,
+    budget: &DefaultsBudget,
+) -> Result<()> {
+    let wrong = || SchemaError(format!("{} is not a value of the type {}", shown(value), schema.title()));
+    budget.charge(1 + value.as_str().map_or(0, str::len))?;
     match (&schema.kind, value) {
         (Kind::Null, Value::Null) => {}
         (Kind::Boolean, Value::Bool(value)) => bytes.push(u8::from(*value)),
@@ -32,7 +66,7 @@ pub fn encode_default(schema: &Schema, value: &Value, bytes: &mut Vec<u8>) -> Re
             if !items.is_empty() {
                 put_long(items.len() as i64, bytes);
             }
-            items.iter().try_for_each(|each| encode_default(item, each, bytes))?;
+            items.iter().try_for_each(|each| encode_default(item, each, bytes, budget))?;
             bytes.push(0);
         }
         (Kind::Map(schema), Value::Object(entries)) => {
@@ -40,16 +74,17 @@ pub fn encode_default(schema: &Schema, value: &Value, bytes: &mut Vec<u8>) -> Re
                 put_long(entries.len() as i64, bytes);
             }
             for (key, each) in entries {
+                budget.charge(key.len())?;
                 put_bytes(key.as_bytes(), bytes);
-                encode_default(schema, each, bytes)?;
+                encode_default(schema, each, bytes, budget)?;
             }
             bytes.push(0);
         }
         (Kind::Record(record), Value::Object(entries)) => {
             for field in &record.fields {
                 match entries.get(&field.name).or(field.default.as_ref()) {
-                    Some(value) => encode_default(&field.schema, value, bytes)?,
-                    None => return error(format!("{value} has no field {}", field.name)),
+                    Some(value) => encode_default(&field.schema, value, bytes, budget)?,
+                    None => return error(format!("{} has no field {}", shown(value), field.name)),
                 }
             }
         }
@@ -58,7 +93,7 @@ pub fn encode_default(schema: &Schema, value: &Value, bytes: &mut Vec<u8>) -> Re
             let begin = bytes.len();
             for (index, branch) in branches.iter().enumerate() {
                 put_long(index as i64, bytes);
-                if encode_default(branch, value, bytes).is_ok() {
+                if encode_default(branch, value, bytes, budget).is_ok() {
                     return Ok(());
                 }
                 bytes.truncate(begin);
@@ -68,6 +103,15 @@ pub fn encode_default(schema: &Schema, value: &Value, bytes: &mut Vec<u8>) -> Re
         _ => return Err(wrong()),
     }
     Ok(())
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "an array".into(),
+        Value::Object(_) => "an object".into(),
+        Value::String(text) if text.len() > 100 => "a long string".into(),
+        other => other.to_string(),
+    }
 }
 
 fn float(value: &Value) -> Option<f64> {

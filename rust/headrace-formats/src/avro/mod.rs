@@ -9,6 +9,7 @@ mod defaults;
 mod encode;
 mod resolve;
 mod schema;
+mod skip;
 mod types;
 
 pub use decode::{Decoder, Plan, Plans};

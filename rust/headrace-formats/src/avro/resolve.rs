@@ -4,11 +4,16 @@
 //! them as they are would be wrong by powers of ten; and the names of records need not match outside of unions, as in
 //! Java.
 
+use arrow_schema::DataType;
 use serde_json::Value;
 
-use super::defaults::encode_default;
+use super::binary::ItemSize;
+use super::decode::default_cost;
+use super::defaults::{DefaultsBudget, encode_default};
 use super::schema::{Enum, Kind, Logical, Record, Result, Schema, SchemaError, error};
-use super::types::{UnionShape, union_shape};
+use super::skip::Skip;
+use super::types::{UnionShape, arrow_type, union_shape};
+use crate::budget::width;
 
 /// How to read a writer's value into a column of the reader's type.
 pub enum Read {
@@ -51,11 +56,11 @@ pub enum Read {
     },
     Array {
         item: Box<Read>,
-        min_size: usize,
+        size: ItemSize,
     },
     Map {
         value: Box<Read>,
-        min_size: usize,
+        size: ItemSize,
     },
     Record(Box<RecordRead>),
     /// One for each branch of the writer's union, or why the reader cannot have it.
@@ -76,53 +81,175 @@ pub struct RecordRead {
 
 pub enum Step {
     Field { column: usize, name: String, read: Read },
-    Skip { name: String, schema: Schema },
+    Skip { name: String, skip: Skip },
 }
 
 pub struct DefaultField {
     pub column: usize,
     pub bytes: Vec<u8>,
     pub read: Read,
+    /// What it takes of a record's budget.
+    pub cost: usize,
+}
+
+impl Read {
+    /// What the defaults of a record with one item in each array and map take of its budget.
+    pub fn cost_of_defaults(&self) -> usize {
+        match self {
+            Self::Record(record) => {
+                let steps = record.steps.iter().map(|step| match step {
+                    Step::Field { read, .. } => read.cost_of_defaults(),
+                    Step::Skip { .. } => 0,
+                });
+                steps.chain(record.defaults.iter().map(|default| default.cost)).sum()
+            }
+            Self::Union(branches) => branches.iter().flatten().map(Self::cost_of_defaults).max().unwrap_or(0),
+            Self::Array { item: read, .. } | Self::Map { value: read, .. } | Self::Member { read, .. } => {
+                read.cost_of_defaults()
+            }
+            _ => 0,
+        }
+    }
 }
 
 /// The error says why no value of the writer can be read.
 pub fn resolve(writer: &Schema, reader: &Schema) -> Result<Read> {
-    if let Kind::Union(branches) = &writer.kind {
-        let found: Vec<_> = branches.iter().map(|branch| resolve(branch, reader)).collect();
-        // All fail: report the reason of the last one, which is seldom null.
-        if let (true, Some(Err(last))) = (found.iter().all(Result::is_err), found.last()) {
-            return Err(last.clone());
+    Resolver { defaults: DefaultsBudget::new() }.resolve(writer, reader)
+}
+
+struct Resolver {
+    defaults: DefaultsBudget,
+}
+
+impl Resolver {
+    fn resolve(&self, writer: &Schema, reader: &Schema) -> Result<Read> {
+        if let Kind::Union(branches) = &writer.kind {
+            let found: Vec<_> = branches.iter().map(|branch| self.resolve(branch, reader)).collect();
+            // All fail: report the reason of the last one, which is seldom null.
+            if let (true, Some(Err(last))) = (found.iter().all(Result::is_err), found.last()) {
+                return Err(last.clone());
+            }
+            return Ok(Read::Union(found));
         }
-        return Ok(Read::Union(found));
+        if let Kind::Union(branches) = &reader.kind {
+            return self.resolve_to_union(writer, reader, branches);
+        }
+        match (&writer.kind, &reader.kind) {
+            (Kind::Null, Kind::Null) => Ok(Read::Null),
+            (Kind::Boolean, Kind::Boolean) => Ok(Read::Boolean),
+            (Kind::Int | Kind::Long, Kind::Int | Kind::Long) => integers(writer, reader),
+            (Kind::Int | Kind::Long, Kind::Float) => Ok(Read::IntegerToFloat),
+            (Kind::Int | Kind::Long, Kind::Double) => Ok(Read::IntegerToDouble),
+            (Kind::Float, Kind::Float) => Ok(Read::Float),
+            (Kind::Float, Kind::Double) => Ok(Read::FloatToDouble),
+            (Kind::Double, Kind::Double) => Ok(Read::Double),
+            (Kind::Bytes | Kind::String, Kind::Bytes | Kind::String) => bytes(writer, reader, None),
+            (Kind::Fixed(written), Kind::Fixed(read)) if written.size == read.size => {
+                bytes(writer, reader, Some(written.size))
+            }
+            (Kind::Array(written), Kind::Array(read)) => {
+                let item = Box::new(self.resolve(written, read)?);
+                let cost = written.steps() + width(&arrow_type(read));
+                Ok(Read::Array { item, size: ItemSize { written: written.min_size(), cost } })
+            }
+            (Kind::Map(written), Kind::Map(read)) => {
+                let value = Box::new(self.resolve(written, read)?);
+                // The key has at least a length.
+                let cost = written.steps() + width(&DataType::Utf8) + width(&arrow_type(read));
+                Ok(Read::Map { value, size: ItemSize { written: 1 + written.min_size(), cost } })
+            }
+            (Kind::Enum(written), Kind::Enum(read)) => Ok(symbols(written, read)),
+            (Kind::Record(written), Kind::Record(read)) => self.records(written, read),
+            _ => mismatch(writer, reader),
+        }
     }
-    if let Kind::Union(branches) = &reader.kind {
-        return resolve_to_union(writer, reader, branches);
+
+    fn records(&self, writer: &Record, reader: &Record) -> Result<Read> {
+        let mut column_of: Vec<Option<usize>> = vec![None; writer.fields.len()];
+        let mut defaults = Vec::new();
+        for (column, field) in reader.fields.iter().enumerate() {
+            let by_name = |name: &String| writer.fields.iter().position(|written| written.name == *name);
+            let found = by_name(&field.name).or_else(|| field.aliases.iter().find_map(by_name));
+            match (found, &field.default) {
+                (Some(index), _) if column_of[index].is_none() => column_of[index] = Some(column),
+                (Some(index), _) => {
+                    let name = &writer.fields[index].name;
+                    return error(format!("two fields of the reader are the writer's field {name}"));
+                }
+                (None, Some(default)) => defaults.push(
+                    self.default_field(column, &field.schema, default).map_err(|SchemaError(reason)| {
+                        SchemaError(format!("the default of the field {}: {reason}", field.name))
+                    })?,
+                ),
+                (None, None) => {
+                    return error(format!(
+                        "the field {} is missing in the writer's {}, and has no default",
+                        field.name, writer.names.full
+                    ));
+                }
+            }
+        }
+        let steps = writer.fields.iter().zip(column_of).map(|(written, column)| {
+            let name = written.name.clone();
+            Ok(match column {
+                None => Step::Skip { name, skip: Skip::new(&written.schema) },
+                Some(column) => {
+                    let read = self
+                        .resolve(&written.schema, &reader.fields[column].schema)
+                        .map_err(|SchemaError(reason)| SchemaError(format!("{name}: {reason}")))?;
+                    Step::Field { column, name, read }
+                }
+            })
+        });
+        Ok(Read::Record(Box::new(RecordRead { steps: steps.collect::<Result<_>>()?, defaults })))
     }
-    match (&writer.kind, &reader.kind) {
-        (Kind::Null, Kind::Null) => Ok(Read::Null),
-        (Kind::Boolean, Kind::Boolean) => Ok(Read::Boolean),
-        (Kind::Int | Kind::Long, Kind::Int | Kind::Long) => integers(writer, reader),
-        (Kind::Int | Kind::Long, Kind::Float) => Ok(Read::IntegerToFloat),
-        (Kind::Int | Kind::Long, Kind::Double) => Ok(Read::IntegerToDouble),
-        (Kind::Float, Kind::Float) => Ok(Read::Float),
-        (Kind::Float, Kind::Double) => Ok(Read::FloatToDouble),
-        (Kind::Double, Kind::Double) => Ok(Read::Double),
-        (Kind::Bytes | Kind::String, Kind::Bytes | Kind::String) => bytes(writer, reader, None),
-        (Kind::Fixed(written), Kind::Fixed(read)) if written.size == read.size => {
-            bytes(writer, reader, Some(written.size))
+
+    fn default_field(&self, column: usize, schema: &Schema, default: &Value) -> Result<DefaultField> {
+        let mut bytes = Vec::new();
+        encode_default(schema, default, &mut bytes, &self.defaults)?;
+        let read = self.resolve(schema, schema)?;
+        let cost = default_cost(&read, &bytes, schema, self.defaults.left())?;
+        self.defaults.charge(cost)?;
+        Ok(DefaultField { column, bytes, read, cost })
+    }
+
+    fn resolve_to_union(&self, writer: &Schema, reader: &Schema, branches: &[Schema]) -> Result<Read> {
+        let Some((branch, read)) = self.best_branch(writer, branches) else {
+            return mismatch(writer, reader);
+        };
+        match union_shape(branches) {
+            _ if matches!(writer.kind, Kind::Null) => Ok(Read::Null),
+            UnionShape::Null => mismatch(writer, reader),
+            UnionShape::Nullable(_) => read,
+            UnionShape::Widened(wide) => self.resolve(writer, &wide),
+            UnionShape::Members(members) => {
+                match members.iter().position(|member| std::ptr::eq(*member, branch)) {
+                    Some(index) => Ok(Read::Member { index, read: Box::new(read?) }),
+                    None => mismatch(writer, reader),
+                }
+            }
         }
-        (Kind::Array(written), Kind::Array(read)) => {
-            let item = Box::new(resolve(written, read)?);
-            Ok(Read::Array { item, min_size: written.min_size() })
-        }
-        (Kind::Map(written), Kind::Map(read)) => {
-            let value = Box::new(resolve(written, read)?);
-            // The key has at least a length.
-            Ok(Read::Map { value, min_size: 1 + written.min_size() })
-        }
-        (Kind::Enum(written), Kind::Enum(read)) => Ok(symbols(written, read)),
-        (Kind::Record(written), Kind::Record(read)) => records(written, read),
-        _ => mismatch(writer, reader),
+    }
+
+    /// The branch for a writer's value, and how to read it: of the same type and name, or of the same type, or one that the
+    /// type can be promoted to. Nothing is resolved twice: in nested unions, that would double the time with each level.
+    fn best_branch<'a>(&self, writer: &Schema, branches: &'a [Schema]) -> Option<(&'a Schema, Result<Read>)> {
+        let is_same_type =
+            |branch: &&Schema| std::mem::discriminant(&branch.kind) == std::mem::discriminant(&writer.kind);
+        let readable = |branch: &'a Schema| Some((branch, Ok(self.resolve(writer, branch).ok()?)));
+        let Some(names) = writer.names() else {
+            let same = branches.iter().filter(is_same_type).find_map(readable);
+            return same
+                .or_else(|| branches.iter().filter(|branch| !is_same_type(branch)).find_map(readable));
+        };
+        let named = |matches: &dyn Fn(&super::schema::Names) -> bool| {
+            branches.iter().filter(is_same_type).find(|branch| branch.names().is_some_and(matches))
+        };
+        named(&|other| other.full == names.full)
+            .or_else(|| named(&|other| other.simple() == names.simple()))
+            .or_else(|| named(&|other| other.aliases.contains(&names.full)))
+            .map(|branch| (branch, self.resolve(writer, branch)))
+            .or_else(|| branches.iter().filter(is_same_type).find_map(readable))
     }
 }
 
@@ -191,85 +318,4 @@ fn symbols(writer: &Enum, reader: &Enum) -> Read {
         if reader.symbols.contains(symbol) { Some(symbol.clone()) } else { reader.default.clone() }
     };
     Read::Enum { symbols: writer.symbols.iter().map(read).collect(), written: writer.symbols.clone() }
-}
-
-fn records(writer: &Record, reader: &Record) -> Result<Read> {
-    let mut column_of: Vec<Option<usize>> = vec![None; writer.fields.len()];
-    let mut defaults = Vec::new();
-    for (column, field) in reader.fields.iter().enumerate() {
-        let by_name = |name: &String| writer.fields.iter().position(|written| written.name == *name);
-        let found = by_name(&field.name).or_else(|| field.aliases.iter().find_map(by_name));
-        match (found, &field.default) {
-            (Some(index), _) if column_of[index].is_none() => column_of[index] = Some(column),
-            (Some(index), _) => {
-                let name = &writer.fields[index].name;
-                return error(format!("two fields of the reader are the writer's field {name}"));
-            }
-            (None, Some(default)) => defaults.push(default_field(column, &field.schema, default).map_err(
-                |SchemaError(reason)| {
-                    SchemaError(format!("the default of the field {}: {reason}", field.name))
-                },
-            )?),
-            (None, None) => {
-                return error(format!(
-                    "the field {} is missing in the writer's {}, and has no default",
-                    field.name, writer.names.full
-                ));
-            }
-        }
-    }
-    let steps = writer.fields.iter().zip(column_of).map(|(written, column)| {
-        let name = written.name.clone();
-        Ok(match column {
-            None => Step::Skip { name, schema: written.schema.clone() },
-            Some(column) => {
-                let read = resolve(&written.schema, &reader.fields[column].schema)
-                    .map_err(|SchemaError(reason)| SchemaError(format!("{name}: {reason}")))?;
-                Step::Field { column, name, read }
-            }
-        })
-    });
-    Ok(Read::Record(Box::new(RecordRead { steps: steps.collect::<Result<_>>()?, defaults })))
-}
-
-fn default_field(column: usize, schema: &Schema, default: &Value) -> Result<DefaultField> {
-    let mut bytes = Vec::new();
-    encode_default(schema, default, &mut bytes)?;
-    Ok(DefaultField { column, bytes, read: resolve(schema, schema)? })
-}
-
-fn resolve_to_union(writer: &Schema, reader: &Schema, branches: &[Schema]) -> Result<Read> {
-    let Some((branch, read)) = best_branch(writer, branches) else { return mismatch(writer, reader) };
-    match union_shape(branches) {
-        _ if matches!(writer.kind, Kind::Null) => Ok(Read::Null),
-        UnionShape::Null => mismatch(writer, reader),
-        UnionShape::Nullable(_) => read,
-        UnionShape::Widened(wide) => resolve(writer, &wide),
-        UnionShape::Members(members) => {
-            match members.iter().position(|member| std::ptr::eq(*member, branch)) {
-                Some(index) => Ok(Read::Member { index, read: Box::new(read?) }),
-                None => mismatch(writer, reader),
-            }
-        }
-    }
-}
-
-/// The branch for a writer's value, and how to read it: of the same type and name, or of the same type, or one that the
-/// type can be promoted to. Nothing is resolved twice: in nested unions, that would double the time with each level.
-fn best_branch<'a>(writer: &Schema, branches: &'a [Schema]) -> Option<(&'a Schema, Result<Read>)> {
-    let is_same_type =
-        |branch: &&Schema| std::mem::discriminant(&branch.kind) == std::mem::discriminant(&writer.kind);
-    let readable = |branch: &'a Schema| Some((branch, Ok(resolve(writer, branch).ok()?)));
-    let Some(names) = writer.names() else {
-        let same = branches.iter().filter(is_same_type).find_map(readable);
-        return same.or_else(|| branches.iter().filter(|branch| !is_same_type(branch)).find_map(readable));
-    };
-    let named = |matches: &dyn Fn(&super::schema::Names) -> bool| {
-        branches.iter().filter(is_same_type).find(|branch| branch.names().is_some_and(matches))
-    };
-    named(&|other| other.full == names.full)
-        .or_else(|| named(&|other| other.simple() == names.simple()))
-        .or_else(|| named(&|other| other.aliases.contains(&names.full)))
-        .map(|branch| (branch, resolve(writer, branch)))
-        .or_else(|| branches.iter().filter(is_same_type).find_map(readable))
 }

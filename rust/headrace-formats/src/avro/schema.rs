@@ -169,6 +169,15 @@ impl Schema {
             Kind::Fixed(fixed) => fixed.size,
         }
     }
+
+    /// How many values a value consists of, at most. Those of arrays and maps are not counted.
+    pub fn steps(&self) -> usize {
+        match &self.kind {
+            Kind::Union(branches) => 1 + branches.iter().map(Self::steps).max().unwrap_or(0),
+            Kind::Record(record) => 1 + record.fields.iter().map(|field| field.schema.steps()).sum::<usize>(),
+            _ => 1,
+        }
+    }
 }
 
 /// The deepest nesting, and the most values, of a schema in which named types stand where they are used. Types that use

@@ -6,9 +6,10 @@ use arrow_array::{Array, BinaryArray};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 
 use super::decimal::parse_decimal;
-use super::plan::{Node, StructNode};
+use super::plan::{ItemNode, Node, StructNode};
 use super::scan::{Cursor, Number, unescape};
 use crate::base64;
+use crate::budget::{Budget, free_width, width};
 use crate::column::{ByteValues, Column, MapValues, Values};
 use crate::fault::{Fault, Result};
 use crate::framing::Framing;
@@ -20,13 +21,15 @@ pub struct Decoder {
     data_type: DataType,
     node: Node,
     framing: Framing,
+    free_width: usize,
 }
 
 impl Decoder {
     /// The error names a type that cannot be read from JSON. The schema ids of a framing are skipped: the text says
     /// everything.
     pub fn new(data_type: &DataType, framing: Framing) -> Result<Self, ArrowError> {
-        Ok(Self { data_type: data_type.clone(), node: Node::new(data_type)?, framing })
+        let (node, free_width) = (Node::new(data_type)?, free_width(data_type));
+        Ok(Self { data_type: data_type.clone(), node, framing, free_width })
     }
 
     pub fn decode(&self, cells: &BinaryArray) -> Result<Decoded, ArrowError> {
@@ -38,7 +41,8 @@ impl Decoder {
             if !is_utf8 {
                 check_utf8(bytes)?;
             }
-            let mut reader = Reader { cursor: Cursor::new(bytes), scratch: &mut scratch };
+            let budget = Budget::of(bytes, self.free_width);
+            let mut reader = Reader { cursor: Cursor::new(bytes), budget, scratch: &mut scratch };
             reader.value(&self.node, column)?;
             reader.cursor.end()
         })
@@ -62,6 +66,7 @@ fn check_utf8(bytes: &[u8]) -> Result<()> {
 
 struct Reader<'a, 's> {
     cursor: Cursor<'a>,
+    budget: Budget,
     /// The text of a string with escapes.
     scratch: &'s mut Vec<u8>,
 }
@@ -158,6 +163,8 @@ impl<'a> Reader<'a, '_> {
                     Some(index) => {
                         let (field, child) = (&fields[index], &mut children[index]);
                         if child.len() > before {
+                            // The field occurs again.
+                            self.budget.charge(width(child.data_type()))?;
                             child.truncate(before);
                         }
                         self.value(&field.node, child).map_err(|fault| fault.in_field(&field.name))?;
@@ -192,7 +199,7 @@ impl<'a> Reader<'a, '_> {
         Ok(self.scratch)
     }
 
-    fn array(&mut self, node: &Node, items: &mut Column) -> Result<()> {
+    fn array(&mut self, item: &ItemNode, items: &mut Column) -> Result<()> {
         if !self.cursor.take(b'[') {
             return Err(self.cursor.mismatch("an array"));
         }
@@ -201,7 +208,8 @@ impl<'a> Reader<'a, '_> {
         }
         let mut index = 0;
         loop {
-            self.value(node, items).map_err(|fault| fault.in_item(index))?;
+            self.budget.charge(item.width)?;
+            self.value(&item.node, items).map_err(|fault| fault.in_item(index))?;
             index += 1;
             if !self.cursor.comma(b']')? {
                 return Ok(());
@@ -209,16 +217,16 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    fn map(&mut self, node: &Node, maps: &mut MapValues) -> Result<()> {
+    fn map(&mut self, value: &ItemNode, maps: &mut MapValues) -> Result<()> {
         let begin = self.cursor.position();
         let first = maps.first_entry();
-        self.map_entries(node, maps, None)?;
+        self.map_entries(value, maps, None)?;
         if let Some(mut counts) = repeated_keys(maps) {
             // Once more, without the entries that a later one replaces.
             self.cursor.rewind(begin);
             maps.keys.truncate(first);
             maps.values.truncate(first);
-            self.map_entries(node, maps, Some(&mut counts))?;
+            self.map_entries(value, maps, Some(&mut counts))?;
         }
         Ok(())
     }
@@ -226,7 +234,7 @@ impl<'a> Reader<'a, '_> {
     /// Appends the entries. `counts` says how often each key occurs: only the last entry of a key is appended then.
     fn map_entries(
         &mut self,
-        node: &Node,
+        value: &ItemNode,
         maps: &mut MapValues,
         mut counts: Option<&mut HashMap<Vec<u8>, usize>>,
     ) -> Result<()> {
@@ -251,8 +259,10 @@ impl<'a> Reader<'a, '_> {
             } else {
                 keys.push(name)?;
                 maps.keys.end_value();
+                self.budget.charge(value.width)?;
                 self.cursor.colon()?;
-                self.value(node, &mut maps.values).map_err(|fault| fault.in_field(&last_key(&maps.keys)))?;
+                self.value(&value.node, &mut maps.values)
+                    .map_err(|fault| fault.in_field(&last_key(&maps.keys)))?;
             }
             if !self.cursor.comma(b'}')? {
                 return Ok(());

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use arrow_schema::{ArrowError, DataType, Fields, TimeUnit};
 
+use crate::budget::width;
+
 /// The expected JSON of a column.
 pub enum Node {
     Null,
@@ -28,8 +30,15 @@ pub enum Node {
     Time64(TimeUnit),
     Timestamp { unit: TimeUnit, has_zone: bool },
     Struct(StructNode),
-    List(Box<Node>),
-    Map(Box<Node>),
+    List(Box<ItemNode>),
+    Map(Box<ItemNode>),
+}
+
+/// The items of a list, or the values of a map.
+pub struct ItemNode {
+    pub node: Node,
+    /// What an item, or an entry of a map with its key, takes of the record's budget.
+    pub width: usize,
 }
 
 pub struct StructNode {
@@ -81,10 +90,14 @@ impl Node {
             T::Time64(unit) => Self::Time64(*unit),
             T::Timestamp(unit, zone) => Self::Timestamp { unit: *unit, has_zone: zone.is_some() },
             T::Struct(fields) => Self::Struct(StructNode::new(fields)?),
-            T::List(item) | T::LargeList(item) => Self::List(Box::new(Self::new(item.data_type())?)),
+            T::List(item) | T::LargeList(item) => {
+                let node = Self::new(item.data_type())?;
+                Self::List(Box::new(ItemNode { node, width: width(item.data_type()) }))
+            }
             T::Map(entries, _) => match entries.data_type() {
                 T::Struct(fields) if fields.len() == 2 && *fields[0].data_type() == T::Utf8 => {
-                    Self::Map(Box::new(Self::new(fields[1].data_type())?))
+                    let node = Self::new(fields[1].data_type())?;
+                    Self::Map(Box::new(ItemNode { node, width: width(entries.data_type()) }))
                 }
                 _ => {
                     let text =

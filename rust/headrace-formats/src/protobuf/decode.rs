@@ -3,6 +3,8 @@
 use arrow_array::{Array, BinaryArray};
 use arrow_schema::ArrowError;
 
+use crate::budget::Budget;
+use crate::column::offset_of;
 use crate::fault::{Fault, Result};
 use crate::rows::Decoded;
 
@@ -13,11 +15,7 @@ use super::json;
 use super::plan::{FieldPlan, JsonType, MessagePlan, Scalar, Shape, Slot, ValueType};
 use super::wire::{Reader, WireType, fault, no_group, zigzag};
 
-/// The memory that a record's columns may take: this many times its bytes, and `ALLOWANCE`. Two bytes make an empty element
-/// of a repeated message, which takes a row in each of its columns.
-const EXPANSION: usize = 1024;
-const ALLOWANCE: usize = 64 * 1024;
-/// What it takes of that memory to read a byte of JSON again, because a further part of its message follows. Otherwise
+/// What it takes of a record's budget to read a byte of JSON again, because a further part of its message follows. Otherwise
 /// the time would grow with the square of the number of parts.
 const MERGING: usize = 16;
 /// The limits of google.protobuf.Timestamp: the years 1 to 9999.
@@ -36,10 +34,11 @@ pub fn decode(plan: &MessagePlan, cells: &BinaryArray, writers: &Writers) -> Res
             continue;
         }
         let cell = cells.value(row);
-        let mut record = Record { left: ALLOWANCE + cell.len().saturating_mul(EXPANSION) };
+        let mut record = Record { budget: Budget::of(cell, plan.free_width) };
         rows.begin(row);
-        let outcome =
-            frames.open(cell).and_then(|mut reader| record.message(plan, &mut rows, row, &mut reader, None));
+        let outcome = check_names(row, plan.longest_name)
+            .and_then(|()| frames.open(cell))
+            .and_then(|mut reader| record.message(plan, &mut rows, row, &mut reader, None));
         if let Err(fault) = outcome {
             rows.set_null(row);
             errors.push((row, fault.to_string()));
@@ -50,8 +49,7 @@ pub fn decode(plan: &MessagePlan, cells: &BinaryArray, writers: &Writers) -> Res
 
 /// The record that is being decoded.
 struct Record {
-    /// The memory that its columns may still take.
-    left: usize,
+    budget: Budget,
 }
 
 impl Record {
@@ -144,6 +142,7 @@ impl Record {
     fn element(&mut self, field: &FieldPlan, list: &mut ListColumn, reader: &mut Reader<'_>) -> Result<()> {
         self.charge(field.value.width(), reader)?;
         let row = list.item.len();
+        check_names(row, field.value.longest_name())?;
         self.value(field, &mut list.item, row, reader)?;
         if field.shape == Shape::Map
             && let Column::Struct(entry) = &mut list.item
@@ -152,7 +151,7 @@ impl Record {
             // A key or value that is absent is the default of its type. For messages, that is an empty message.
             for (column, field) in entry.columns.iter_mut().zip(&plan.fields) {
                 if column.len() <= row {
-                    set_default(column, &field.value, row);
+                    set_default(column, &field.value, row)?;
                 }
             }
         }
@@ -161,10 +160,11 @@ impl Record {
 
     /// The elements of a packed field: values without tags.
     fn packed(&mut self, field: &FieldPlan, list: &mut ListColumn, mut reader: Reader<'_>) -> Result<()> {
-        let width = field.value.width();
+        let (width, longest_name) = (field.value.width(), field.value.longest_name());
         while !reader.is_empty() {
             self.charge(width, &reader)?;
             let row = list.item.len();
+            check_names(row, longest_name)?;
             self.value(field, &mut list.item, row, &mut reader)?;
         }
         Ok(())
@@ -208,29 +208,25 @@ impl Record {
                 .map_err(|_| fault(reader.offset(), format!("the {kind:?} has too many parts")))?;
         }
         let mut text = Vec::new();
-        json::write(kind, &to.encoded, &mut text, self.left)
+        json::write(kind, &to.encoded, &mut text, self.budget.left())
             .map_err(|reason| fault(reader.offset(), format!("not a {kind:?}: {reason}")))?;
         self.charge(text.len(), &reader)?;
-        if to.text.data.len() + text.len() > i32::MAX as usize {
-            return Err(fault(reader.offset(), "the JSON text of this column exceeds 2 GiB"));
-        }
+        offset_of(to.text.data.len() + text.len())?;
         to.text.set(row, &text);
         Ok(())
     }
 
     #[inline]
     fn charge(&mut self, bytes: usize, reader: &Reader<'_>) -> Result<()> {
-        match self.left.checked_sub(bytes) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => Err(fault(
-                reader.offset(),
-                format!("the columns of the record need more than {EXPANSION} times the memory of its bytes"),
-            )),
-        }
+        self.budget.charge(bytes).map_err(|over| fault(reader.offset(), over.reason()))
     }
+}
+
+/// Whether the names of an enum fit into a column up to this row. They are written at the end, when a record cannot be an
+/// error any more; so all of them are taken for the longest one.
+#[inline]
+fn check_names(row: usize, longest: usize) -> Result<()> {
+    offset_of((row + 1).saturating_mul(longest)).map(drop)
 }
 
 /// One value of a scalar or an enum.
@@ -261,12 +257,14 @@ fn plain(column: &mut Column, row: usize, reader: &mut Reader<'_>) -> Result<()>
 }
 
 /// The default of a column that has no value for `row` yet.
-fn set_default(column: &mut Column, value: &ValueType, row: usize) {
+fn set_default(column: &mut Column, value: &ValueType, row: usize) -> Result<()> {
     match column {
         Column::Struct(inner) => inner.begin(row),
         Column::Json(inner) => {
             inner.encoded.clear();
-            inner.text.set(row, if let ValueType::Json(kind) = value { json::empty(*kind) } else { b"null" });
+            let text = if let ValueType::Json(kind) = value { json::empty(*kind) } else { b"null" };
+            offset_of(inner.text.data.len() + text.len())?;
+            inner.text.set(row, text);
         }
         Column::Text(inner) | Column::Binary(inner) => inner.set(row, b""),
         Column::Instant(inner) => inner.set(row, Instant::default()),
@@ -281,6 +279,7 @@ fn set_default(column: &mut Column, value: &ValueType, row: usize) {
         Column::Double(inner) => inner.set(row, 0.0),
         Column::List(_) => unreachable!("a value is no list"),
     }
+    Ok(())
 }
 
 /// A message whose only field is the value.
@@ -292,7 +291,7 @@ fn wrapper(
     mut reader: Reader<'_>,
 ) -> Result<()> {
     if column.len() <= row {
-        set_default(column, &field.value, row);
+        set_default(column, &field.value, row)?;
     }
     while !reader.is_empty() {
         match reader.tag()? {

@@ -41,6 +41,10 @@ pub struct MessagePlan {
     pub required: Vec<usize>,
     /// The bytes that a row takes in the columns, at least.
     pub width: usize,
+    /// The same with one element in each repeated field: see [`crate::budget`].
+    pub free_width: usize,
+    /// The longest name that a row can have in the column of an enum.
+    pub longest_name: usize,
     dense: Vec<u16>,
     sparse: HashMap<u32, u16>,
 }
@@ -212,6 +216,8 @@ impl Compiler {
             name: message.full_name().to_owned(),
             required: slots().filter(|(_, field)| field.required).map(|(slot, _)| slot).collect(),
             width: 1 + fields.iter().map(FieldPlan::width).sum::<usize>(),
+            longest_name: fields.iter().map(FieldPlan::longest_name).max().unwrap_or(0),
+            free_width: 1 + fields.iter().map(FieldPlan::free_width).sum::<usize>(),
             by_number,
             fields,
             dense,
@@ -324,6 +330,18 @@ impl FieldPlan {
             Shape::Repeated | Shape::Map => 4,
         }
     }
+
+    fn longest_name(&self) -> usize {
+        if self.shape == Shape::Singular { self.value.longest_name() } else { 0 }
+    }
+
+    fn free_width(&self) -> usize {
+        let offset = if self.shape == Shape::Singular { 0 } else { 4 };
+        match &self.value {
+            ValueType::Message(plan) => offset + plan.free_width,
+            other => offset + other.width(),
+        }
+    }
 }
 
 impl ValueType {
@@ -335,6 +353,16 @@ impl ValueType {
             Self::Message(plan) => plan.width,
             Self::Timestamp | Self::Duration => 16,
             Self::Json(_) => 4,
+        }
+    }
+
+    /// The longest name of an enum that one value adds to a column.
+    #[inline]
+    pub fn longest_name(&self) -> usize {
+        match self {
+            Self::Enum(plan) => plan.longest,
+            Self::Message(plan) => plan.longest_name,
+            _ => 0,
         }
     }
 
