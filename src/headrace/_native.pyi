@@ -610,6 +610,12 @@ class AvroSchema:
         Raises ValueError if the schema is not valid, or recursive.
         """
 
+    def fill_defaults(self, text: str) -> str:
+        """JSON, as `JsonDecoder` reads it for the Arrow type, with the defaults of fields that are absent.
+
+        Raises ValueError, with the path, for a field that has none and does not allow null.
+        """
+
     def __arrow_c_schema__(self) -> object: ...
 
 @final

@@ -26,6 +26,7 @@ READING = {
         {"name": "road", "type": "string"},
         {"name": "speed", "type": ["null", "double"], "default": None},
         {"name": "raw", "type": "bytes"},
+        {"name": "lanes", "type": {"type": "array", "items": "int"}, "default": [1]},
     ],
 }
 PROTOBUF = 'syntax = "proto3";\n\nmessage Reading {\n  string road = 1;\n  int64 seen = 2;\n}\n'
@@ -66,7 +67,7 @@ def test_avro_that_is_produced_is_shown_as_json(
     shown = run(*read, "--format", "json", *typed)
     assert shown.returncode == 0, shown.stderr
     found = sorted((row["key"], row["value"]) for row in map(json.loads, shown.stdout.splitlines()))
-    assert found == [(line["key"], line["value"]) for line in lines]
+    assert found == [(line["key"], {**line["value"], "lanes": [1]}) for line in lines]
 
     raw_lines = run(*read, "--format", "hex").stdout.splitlines()
     assert len(raw_lines) == 3
@@ -109,7 +110,7 @@ def test_a_record_that_cannot_be_decoded_is_null_and_named(
     assert "line 2: the value does not fit the schema: $.speed: " in wrong.stderr
     missing = run("produce", *cluster, *typed, input='{"road": "A1"}\n')
     assert missing.returncode == 1
-    assert "line 1: the value does not fit the schema: $.raw: the value is null" in missing.stderr
+    assert "line 1: the value does not fit the schema: $.raw: is absent, and has no default" in missing.stderr
 
 
 def test_the_login_of_a_registry_is_sent_and_never_shown() -> None:

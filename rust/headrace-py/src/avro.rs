@@ -29,6 +29,10 @@ impl AvroSchema {
         let schema = schema.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
+
+    fn fill_defaults(&self, text: &str) -> PyResult<String> {
+        avro::fill_defaults(&self.0, text).map_err(|fault| PyValueError::new_err(fault.to_string()))
+    }
 }
 
 fn invalid(SchemaError(reason): SchemaError) -> PyErr {

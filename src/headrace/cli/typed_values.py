@@ -167,11 +167,12 @@ def _plain(value: Any) -> Any:
 
 
 def encoder(typed: TypedFields, topic: str) -> Callable[[dict[str, Any], str], None]:
-    """A function that encodes the JSON texts in a record's key and value, in place. `where` is for errors."""
+    """A function that encodes the JSON texts in a record's key and value, in place. Absent fields get the defaults of
+    an Avro schema. `where` is for errors."""
     import pyarrow
 
     from .._format import Source
-    from ..formats import Json
+    from ..formats import Avro, Json
 
     formats = typed.formats()
     readers = {field: Json(used.arrow_type(Source(topic, field))) for field, used in formats.items()}
@@ -180,9 +181,11 @@ def encoder(typed: TypedFields, topic: str) -> Callable[[dict[str, Any], str], N
         for field, used in formats.items():
             if record.get(field) is None:
                 continue
-            source = Source(topic, field)
-            parsed = readers[field].decode(pyarrow.array([record[field]], pyarrow.binary()), source)
+            source, text = Source(topic, field), record[field]
             try:
+                if isinstance(used, Avro):
+                    text = used.fill_defaults(text, source)
+                parsed = readers[field].decode(pyarrow.array([text], pyarrow.binary()), source)
                 if parsed.errors:
                     raise RecordEncodeError(0, field, parsed.errors[0])
                 record[field] = used.encode(parsed.column, source)[0].as_py()

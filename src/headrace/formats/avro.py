@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._arguments import short_repr
 from .._format import DecodedColumn, Format, Source
-from ..errors import ConfigError, SchemaRegistryError
+from ..errors import ConfigError, RecordEncodeError, SchemaRegistryError
 from ._conform import conform
 from ._framing import MOST_UNKNOWN, NOT_ASKED, framing_of
 from ._kernel import (
@@ -117,6 +117,19 @@ class Avro(Format):
         values = conform(values, _arrow_type(text, references), source.field)
         result = encode_avro(_schema(text, references), values, id_size=self._framing.id_size, schema_id=schema_id)
         return encoded(result, source)
+
+    def fill_defaults(self, text: bytes, source: Source) -> bytes:
+        """JSON of a value, as `Json` reads it for `arrow_type`, with the schema's defaults for fields that are absent.
+
+        Raises RecordEncodeError for a field that is absent, has no default and does not allow null.
+        """
+        schema = _schema(*self._reader(source))
+        try:
+            return schema.fill_defaults(text.decode()).encode()
+        except UnicodeError:
+            return text  # whoever reads it reports that it is not UTF-8
+        except ValueError as error:
+            raise RecordEncodeError(0, source.field, str(error)) from None
 
     def _reader(self, source: Source) -> _Reader:
         """The text of the reader's schema, and the schemas that it refers to."""

@@ -79,7 +79,7 @@ fn wrong_column() -> Fault {
 }
 
 /// Reads one value and appends it.
-fn value(read: &Read, cursor: &mut Cursor<'_>, column: &mut Column) -> Result<()> {
+pub fn value(read: &Read, cursor: &mut Cursor<'_>, column: &mut Column) -> Result<()> {
     let before = column.len();
     match (read, &mut column.values) {
         (Read::Long { is_int: false }, Values::Int64(values)) => values.push(cursor.long()?),

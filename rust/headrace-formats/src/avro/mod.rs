@@ -7,6 +7,7 @@ mod binary;
 mod decode;
 mod defaults;
 mod encode;
+mod fill;
 mod resolve;
 mod schema;
 mod skip;
@@ -14,5 +15,6 @@ mod types;
 
 pub use decode::{Decoder, Plan, Plans};
 pub use encode::encode;
+pub use fill::fill_defaults;
 pub use schema::{Schema, SchemaError};
 pub use types::arrow_type;
