@@ -1,8 +1,8 @@
-"""From a topic to typed columns: headrace's formats beside other ways, with the traffic readings as JSON and as Avro.
+"""From a topic to typed columns: headrace's formats beside other ways, with the traffic readings in three formats.
 
     python -m benchmarks --parts formats        by itself: it has a broker of its own
 
-Every contender reads a topic and makes columns of it (headrace, polars, pyarrow) or one dictionary for each
+Every contender reads a topic and makes columns of it (headrace, polars, pyarrow) or one dictionary or message for each
 record (the deserializers of other clients; these read a tenth of the topic), on one core. Contenders take turns; the
 first round is not counted. What typed columns cost is seen beside `headrace bytes`, which makes columns of bytes.
 """
@@ -10,15 +10,13 @@ first round is not counted. What typed columns cost is seen beside `headrace byt
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import io
+import itertools
 import json
 import os
 import statistics
-from collections.abc import Callable, Iterator
-from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.local import LocalBroker
 
@@ -28,27 +26,13 @@ from .datasets import create_topic
 from .markdown import count, markdown_table
 from .process import CommandFailed, run
 from .readers import Job, Meter
+from .traffic_readings import AVRO, DDL, SCHEMAS, Reading, message_class, readings
 
 if TYPE_CHECKING:
     from headrace import Consumer, Records
 
 PARTITIONS = 6
 _TIMEOUT = 600.0
-_SAMPLE = Path(__file__).parent.parent / "pipelines" / "traffic" / "sample.py"
-DDL = "sensor string, road string, at timestamp, speed double, `limit` int, occupancy double"
-AVRO = {
-    "type": "record",
-    "name": "Reading",
-    "fields": [
-        {"name": "sensor", "type": "string"},
-        {"name": "road", "type": "string"},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "speed", "type": "double"},
-        {"name": "limit", "type": "int"},
-        {"name": "occupancy", "type": "double"},
-    ],
-}
-_MAGIC = b"\x00\x00\x00\x00\x01"
 # By record, some are a hundred times slower: they read a part of the topic.
 _BY_RECORD = 10
 # Name, topic, function.
@@ -63,7 +47,13 @@ CONTENDERS = (
     ("headrace Avro", "avro", "headrace_avro"),
     ("confluent-kafka, AvroDeserializer", "avro", "confluent_avro"),
     ("confluent-kafka, fastavro", "avro", "confluent_fastavro"),
+    ("headrace bytes (Protobuf)", "protobuf", "headrace_bytes"),
+    ("headrace Protobuf", "protobuf", "headrace_protobuf"),
+    ("confluent-kafka, ProtobufDeserializer", "protobuf", "confluent_protobuf"),
 )
+# What typed columns of a topic are compared with.
+_BYTES = {topic: name for name, topic, function in CONTENDERS if function == "headrace_bytes"}
+_SCHEMA_ID = 1
 
 Rates = dict[str, list[float]]
 
@@ -71,18 +61,18 @@ Rates = dict[str, list[float]]
 # -- in processes of their own -----------------------------------------------------------------------------------------
 
 
-class _Registry:
-    """Has the only schema: what a registry costs is not measured."""
+class OneSchema:
+    """A registry that has the only schema of its kind: what a registry costs is not measured."""
 
-    def schema(self, schema_id: int, id_kind: str = "id") -> Any:
+    def __init__(self, kind: Literal["AVRO", "PROTOBUF"]) -> None:
         from headrace.formats._registry import RegisteredSchema
 
-        return RegisteredSchema(1, "AVRO", json.dumps(AVRO))
+        self._schema = RegisteredSchema(_SCHEMA_ID, kind, SCHEMAS[kind])
 
-    def latest(self, subject: str) -> Any:
-        return self.schema(1)
+    def schema(self, schema_id: int, id_kind: str = "id") -> Any:
+        return self._schema
 
-    look_up = register = latest
+    latest = look_up = register = schema
 
 
 def headrace_bytes(job: Job) -> dict[str, Any]:
@@ -99,7 +89,14 @@ def headrace_json(job: Job) -> dict[str, Any]:
 def headrace_avro(job: Job) -> dict[str, Any]:
     from headrace.formats import Avro
 
-    readings = Avro(_Registry())
+    readings = Avro(OneSchema("AVRO"))
+    return _with_headrace(job, lambda records: records.to_arrow(value=readings, errors="null"))
+
+
+def headrace_protobuf(job: Job) -> dict[str, Any]:
+    from headrace.formats import Protobuf
+
+    readings = Protobuf(OneSchema("PROTOBUF"))
     return _with_headrace(job, lambda records: records.to_arrow(value=readings, errors="null"))
 
 
@@ -161,10 +158,19 @@ def confluent_avro(job: Job) -> dict[str, Any]:
 
     class Client:
         def get_schema(self, schema_id: int, *_: Any, **__: Any) -> Schema:
-            return Schema(json.dumps(AVRO), "AVRO")
+            return Schema(SCHEMAS["AVRO"], "AVRO")
 
     # Its default strategy would ask a real registry.
     deserializer: Any = AvroDeserializer(Client(), conf={"subject.name.strategy": topic_subject_name_strategy})
+    context = SerializationContext(job.topic, MessageField.VALUE)
+    return _with_confluent(job, lambda value: deserializer(value, context))
+
+
+def confluent_protobuf(job: Job) -> dict[str, Any]:
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    deserializer: Any = ProtobufDeserializer(message_class(), {"use.deprecated.format": False})
     context = SerializationContext(job.topic, MessageField.VALUE)
     return _with_confluent(job, lambda value: deserializer(value, context))
 
@@ -227,7 +233,7 @@ def measure(records: int, repeat: int, say: Callable[[str], None]) -> Rates:
     """Records per second, of each round of each contender."""
     rates: Rates = {name: [] for name, _, _ in CONTENDERS}
     with LocalBroker() as broker:
-        say(f"formats: writing {records:,} readings as JSON and as Avro")
+        say(f"formats: writing {records:,} readings as JSON, Avro and Protobuf")
         _write(broker.bootstrap_servers, records)
         for number in range(repeat + 1):
             for name, topic, function in CONTENDERS:
@@ -248,40 +254,25 @@ def _is_columnar(function: str) -> bool:
     return function.startswith("headrace") and function != "headrace_loads"
 
 
-def readings(records: int) -> Iterator[tuple[bytes, bytes]]:
-    """JSON and framed Avro of each reading of the traffic sample that is not broken."""
-    import fastavro
-
-    spec = importlib.util.spec_from_file_location("traffic_sample", _SAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    sample = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sample)
-    schema = fastavro.parse_schema(AVRO)
-    number = 0
-    while records:
-        ((_, value, _),) = sample.records(number, 1)
-        number += 1
-        if number % 250 == 0:
-            continue
-        reading = json.loads(value)
-        out = io.BytesIO(_MAGIC)
-        out.seek(len(_MAGIC))
-        fastavro.schemaless_writer(out, schema, reading | {"at": datetime.fromisoformat(reading["at"])})
-        yield value, out.getvalue()
-        records -= 1
-
-
 def _write(servers: str, records: int) -> None:
     from headrace import Producer
 
-    distinct = list(readings(min(records, 100_000)))
+    distinct = list(itertools.islice(readings(), min(records, 100_000)))
     with Producer(bootstrap_servers=servers, partitioner="consistent_random") as producer:
-        for topic, index in (("json", 0), ("avro", 1)):
+        for topic, cells in cells_of(distinct).items():
             create_topic(topic, PARTITIONS, servers)
-            values = (distinct[number % len(distinct)][index] for number in range(records))
+            values = itertools.islice(itertools.cycle(cells), records)
             rows = ({"value": value, "partition": number % PARTITIONS} for number, value in enumerate(values))
             producer.send_all(topic, rows).result()
+
+
+def cells_of(found: Sequence[Reading]) -> dict[str, list[bytes]]:
+    """The same readings in each format."""
+    return {
+        "json": [reading.text for reading in found],
+        "avro": [reading.avro(_SCHEMA_ID) for reading in found],
+        "protobuf": [reading.protobuf(_SCHEMA_ID) for reading in found],
+    }
 
 
 def _rate(function: str, job: Job) -> float:
@@ -299,7 +290,7 @@ def report(rates: Rates) -> str:
         if name not in medians:
             rows.append([name, "failed"])
             continue
-        raw = medians.get("headrace bytes" if topic == "json" else "headrace bytes (Avro)")
+        raw = medians.get(_BYTES[topic])
         spread = f"{count(min(rates[name]))} – {count(max(rates[name]))}"
         rows.append([name, count(medians[name]), spread, f"{medians[name] / raw:.2f}" if raw else "–"])
     return markdown_table(["topic to typed values", "records/s", "slowest – fastest", "× bytes"], rows)

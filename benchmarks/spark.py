@@ -69,7 +69,7 @@ def measure(servers: str, datasets: Sequence[Dataset], repeat: int, say: Say) ->
         },
     }
     try:
-        found = _figures(run(_command(peer, job), _TIMEOUT).output, say)
+        found = _figures(run(peer.command("spark_session", job), _TIMEOUT).output, say)
     except CommandFailed as failure:
         return Sparks(repeat, {}, {}, {}, {}, str(failure))
     return Sparks(
@@ -92,11 +92,6 @@ def _spread(partitions: int, records: int, servers: str, say: Say) -> str:
     if not records_in(topic, servers):
         run(child.command("filling.evenly", Job(servers, topic, partitions, records)), 600)
     return topic
-
-
-def _command(peer: spark_peer.Peer, job: Mapping[str, Any]) -> list[str]:
-    own = [f"{name}={value}" for name, value in peer.own_environment.items()]
-    return ["env", "-u", "SPARK_HOME", *own, peer.python, "-m", f"{__package__}.spark_session", json.dumps(job)]
 
 
 def _figures(output: str, say: Say) -> dict[str, dict[str, Figure]]:

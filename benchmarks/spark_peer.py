@@ -20,14 +20,17 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from headrace.local import LocalBrokerError
 from headrace.local.filelock import FileLock
 from headrace.local.ivy import ivy_jar, proxy_flags
 from headrace.local.java import find_java
 from headrace.local.paths import cache_dir
+
+from .results import Figure, median_figure
 
 VERSION = "4.2.0"
 JARS = (
@@ -74,6 +77,24 @@ class Peer:
     @property
     def environment(self) -> dict[str, str]:
         return {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | self.own_environment
+
+    def command(self, module: str, job: Mapping[str, Any]) -> list[str]:
+        """Runs a module of this package, with the job as its argument."""
+        own = [f"{name}={value}" for name, value in self.own_environment.items()]
+        return ["env", "-u", "SPARK_HOME", *own, self.python, "-m", f"{__package__}.{module}", json.dumps(job)]
+
+
+def session_figures(output: str, by: str, say: Callable[[str], None]) -> dict[str, dict[str, Figure]]:
+    """The medians of the JSON lines `{"what", by, …}` of a session. Lines with `failed` have a reason, and no figures."""
+    runs: dict[str, dict[str, list[Figure]]] = {}
+    for line in output.splitlines():
+        if line.startswith('{"what"'):
+            found = json.loads(line)
+            what, name = found.pop("what"), found.pop(by)
+            figure: Figure = found.get("failed", found)
+            runs.setdefault(what, {}).setdefault(name, []).append(figure)
+            say(f"{what}, {name}: {figure}")
+    return {what: {name: median_figure(found) for name, found in names.items()} for what, names in runs.items()}
 
 
 def prepare(say: Callable[[str], None]) -> Peer:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from . import spark_peer
 from .datasets import Dataset, payload_file
 from .process import CommandFailed, run
-from .results import Figure, median_figure
+from .results import Figure
+from .spark_peer import session_figures
 
 Say = Callable[[str], None]
 
@@ -57,25 +56,7 @@ def measure(servers: str, datasets: Sequence[Dataset], repeat: int, say: Say) ->
             ],
         }
         try:
-            output = run(_command(peer, job), _TIMEOUT).output
+            output = run(peer.command("spark_write_session", job), _TIMEOUT).output
         except CommandFailed as failure:
             return SparkWritings(repeat, records, {}, str(failure))
-    return SparkWritings(repeat, records, figures_of_session(output, say))
-
-
-def _command(peer: spark_peer.Peer, job: Mapping[str, Any]) -> list[str]:
-    own = [f"{name}={value}" for name, value in peer.own_environment.items()]
-    return ["env", "-u", "SPARK_HOME", *own, peer.python, "-m", f"{__package__}.spark_write_session", json.dumps(job)]
-
-
-def figures_of_session(output: str, say: Say) -> dict[str, dict[str, Figure]]:
-    """The figures of its JSON lines. Lines with `failed` have the reason why there are none."""
-    runs: dict[str, dict[str, list[Figure]]] = {}
-    for line in output.splitlines():
-        if line.startswith('{"what"'):
-            found = json.loads(line)
-            what, sink = found.pop("what"), found.pop("sink")
-            figure: Figure = found.get("failed", found)
-            runs.setdefault(what, {}).setdefault(sink, []).append(figure)
-            say(f"Spark, writing: {what}, {sink}: {figure}")
-    return {what: {sink: median_figure(found) for sink, found in sinks.items()} for what, sinks in runs.items()}
+    return SparkWritings(repeat, records, session_figures(output, "sink", lambda line: say(f"Spark, writing: {line}")))

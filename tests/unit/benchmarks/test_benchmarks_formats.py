@@ -1,28 +1,29 @@
-"""The part `formats`: its data is the same in both formats, and its report compares with reading bytes."""
+"""The part `formats`: its data is the same in all formats, and its report compares with reading bytes."""
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
+import itertools
 
 import pyarrow as pa
 import pytest
 
 from benchmarks import formats
-from headrace.formats import Avro, Json, Source
+from benchmarks.traffic_readings import DDL, readings
+from headrace.formats import Avro, Json, Protobuf, Source
 
 SOURCE = Source("readings")
 
 
-def test_the_readings_are_the_same_as_json_and_as_avro():
-    pairs = list(formats.readings(600))
-    assert len(pairs) == 600
-    as_json = Json(formats.DDL).decode(pa.array([text for text, _ in pairs]), SOURCE)
-    as_avro = Avro(formats._Registry()).decode(pa.array([cell for _, cell in pairs]), SOURCE)
-    assert as_json.errors == as_avro.errors == {}
-    assert as_avro.column.cast(as_json.column.type).equals(as_json.column)
-    first = json.loads(pairs[0][0])
-    assert as_avro.column[0].as_py() == first | {"at": datetime.fromisoformat(first["at"])}
+def test_the_readings_are_the_same_in_all_formats():
+    found = list(itertools.islice(readings(), 600))
+    cells = {topic: pa.array(each) for topic, each in formats.cells_of(found).items()}
+    as_json = Json(DDL).decode(cells["json"], SOURCE)
+    as_avro = Avro(formats.OneSchema("AVRO")).decode(cells["avro"], SOURCE)
+    as_protobuf = Protobuf(formats.OneSchema("PROTOBUF")).decode(cells["protobuf"], SOURCE)
+    assert as_json.errors == as_avro.errors == as_protobuf.errors == {}
+    assert as_avro.column.equals(as_json.column)
+    assert as_protobuf.column.equals(as_json.column)
+    assert as_avro.column.to_pylist() == [reading.fields for reading in found]
 
 
 def test_the_report_compares_with_bytes():

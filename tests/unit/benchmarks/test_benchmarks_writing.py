@@ -16,6 +16,7 @@ from benchmarks.child import find, perform
 from benchmarks.datasets import Dataset, payload_file
 from benchmarks.readers import Job
 from benchmarks.results import Figure, Measurement
+from benchmarks.spark_peer import session_figures
 from benchmarks.write_results import WriteOutcome, WriteRun, WriteTable, Writings, latency_targets, limited_by, targets
 from benchmarks.writers import WriteJob, Writing, raw_socket
 from headrace.records import decode
@@ -220,7 +221,7 @@ LINES = [
 
 def test_the_page_of_spark_s_writes_has_rates_targets_and_reasons() -> None:
     said: list[str] = []
-    found = spark_writing.figures_of_session("\n".join(["noise", *map(json.dumps, LINES)]), said.append)
+    found = session_figures("\n".join(["noise", *map(json.dumps, LINES)]), "sink", said.append)
     assert len(said) == len(LINES)
     (text,) = spark_write_report.sections(spark_writing.SparkWritings(1, {"100B": 10, "1KB": 5}, found))
     assert "✓ 100B, × Spark's own: 2 (at least 1.5)" in text
