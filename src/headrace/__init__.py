@@ -30,6 +30,7 @@ from .types import (
 
 if TYPE_CHECKING:
     from ._aio import AsyncConsumer
+    from ._aio.admin.facade import AsyncAdmin
     from ._aio.produce.bulk import Deliveries
     from ._aio.produce.producer import AsyncProducer
     from ._aio.run.options import Progress
@@ -41,12 +42,15 @@ if TYPE_CHECKING:
     from .local import LocalBroker
     from .records import Record, Records
     from .sync import Consumer
+    from .sync.admin import Admin
     from .sync.producer import Producer
     from .sync.share_consumer import ShareConsumer
 
 # Imported on first access, so that `import headrace` takes only milliseconds in every Spark worker.
 _LAZY = {
+    "Admin": "sync.admin",
     "Assignor": "_machines.group.assignors",
+    "AsyncAdmin": "_aio.admin.facade",
     "AsyncConsumer": "_aio",
     "AsyncProducer": "_aio.produce.producer",
     "AsyncShareConsumer": "_aio.share.consumer",
@@ -66,7 +70,9 @@ _LAZY = {
 
 __all__ = [
     "AcknowledgeType",
+    "Admin",
     "Assignor",
+    "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
     "AsyncShareConsumer",

@@ -26,9 +26,11 @@
     │   ├── TransactionAbortableError  abort the transaction, and repeat it
     │   └── TransactionFatalError      close the producer
     │       └── ProducerFencedError    a new producer may continue
+    ├── PartialFailureError      an admin client's change succeeded for some partitions only
     └── KafkaError               a broker returned an error code
         ├── AuthorizationError   an ACL denies access to a topic, a group or the cluster
-        └── CommitFailedError    the group rejected the commit
+        ├── CommitFailedError    the group rejected the commit
+        └── GroupNotEmptyError   the group has members, and the change needs a group without members
 
 `retriable` is an attribute of every error, not a class: it says whether the same call may succeed later without any
 change by the user. The message names the host, the request and the cause.
@@ -37,9 +39,12 @@ change by the user. The message names the host, the request and the cause.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from .types import TopicPartition
+
+if TYPE_CHECKING:  # `import headrace` does not need it
+    from .admin import MemberDescription
 
 
 class HeadraceError(Exception):
@@ -250,6 +255,23 @@ class ProducerFencedError(TransactionFatalError):
     """
 
 
+class PartialFailureError(HeadraceError):
+    """A change of an `Admin` succeeded for some partitions only.
+
+    `errors` maps each partition (or topic) that failed to its error. `done` contains all others: they were changed.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        errors: Mapping[TopicPartition, HeadraceError] | Mapping[str, HeadraceError],
+        done: frozenset[TopicPartition] | frozenset[str],
+    ) -> None:
+        super().__init__(message)
+        self.errors: dict[TopicPartition | str, HeadraceError] = dict(errors.items())
+        self.done: frozenset[TopicPartition | str] = frozenset(done)
+
+
 class KafkaError(HeadraceError):
     """A broker returned an error code."""
 
@@ -277,6 +299,15 @@ class CommitFailedError(KafkaError):
     """
 
     partitions: frozenset[TopicPartition] = frozenset()
+
+
+class GroupNotEmptyError(KafkaError):
+    """The group has members, and the change needs a group without members. Nothing was changed.
+
+    `members` contains them. It is empty if they have left meanwhile.
+    """
+
+    members: tuple[MemberDescription, ...] = ()
 
 
 def _restore(kind: type[HeadraceError], args: tuple[object, ...], state: Mapping[str, object]) -> HeadraceError:

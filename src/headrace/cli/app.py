@@ -38,7 +38,7 @@ _COMMANDS = {
     "produce": ("produce", "Write lines of text or JSON to a topic."),
     "tail": ("tail", "Follow a topic: print its records, one per line."),
     "lag": ("lag", "Show how far behind a group or a Spark query is."),
-    "groups": ("groups", "List groups of all kinds, or the members of one."),
+    "groups": ("groups", "List, describe, reset, delete and configure groups."),
     "demo": ("demo", "Demonstrate KIP-333 and KIP-983, in a minute each."),
 }
 # Log lines with errors that the command shows itself: the logger, and what the messages contain.

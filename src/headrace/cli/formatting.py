@@ -16,7 +16,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], width: int | N
     """A table with aligned columns; numbers are right-aligned. Lines are clipped to `width`, if it is given."""
     shown = [[_cell(value) for value in row] for row in rows]
     right = [
-        bool(shown) and all(row[at] == "-" or row[at][:1].isdigit() or row[at][:1] in "+~" for row in shown)
+        bool(shown) and all(row[at] == "-" or row[at].lstrip("-")[:1].isdigit() or row[at][:1] in "+~" for row in shown)
         for at in range(len(heads))
     ]
     widths = [max(len(head), *(len(row[at]) for row in shown), 0) for at, head in enumerate(heads)]

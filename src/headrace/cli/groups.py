@@ -1,30 +1,44 @@
-"""`headrace groups`: lists groups and their members."""
+"""`headrace groups`: lists and describes groups. Its subcommands change them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from ..errors import HeadraceError
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
-from .formatting import document, numbers, printable, table
+from .formatting import document, numbers, printable, records, table
+from .groups_config import config
+from .groups_delete import delete
+from .groups_reset import reset
+from .groups_shared import no_such_group as no_such_group
+from .groups_shared import shown_ranges
 
 
-@click.command(
+@click.group(
+    invoke_without_command=True,
     epilog="""\b
 Examples:
-  headrace groups                    all groups
-  headrace groups -g billing         its members and their partitions
+  headrace groups                               all groups
+  headrace groups -g billing                    its members, their partitions, and open ranges
   headrace groups --format json
-"""
+  headrace groups reset -g billing --to earliest
+  headrace groups delete -g billing
+  headrace groups config -g mails --set share.auto.offset.reset=earliest
+""",
 )
 @click.option("-g", "--group", metavar="GROUP", help="Only this group, with its members.")
 @format_option()
 @cluster_options
-def groups(settings: Settings, timeout: float, group: str | None, form: str) -> None:
-    """List groups of all kinds, or the members of one. `headrace lag` shows how far behind they are."""
+@click.pass_context
+def groups(context: click.Context, settings: Settings, timeout: float, group: str | None, form: str) -> None:
+    """List groups of all kinds, describe one, or change it. `headrace lag` shows how far behind they are."""
+    if context.invoked_subcommand is not None:
+        _pass_on(context)
+        return
     asking = client_settings(with_cluster(settings), timeout)
     if group is None:
         found = asyncio.run(_list(asking))
@@ -33,6 +47,20 @@ def groups(settings: Settings, timeout: float, group: str | None, form: str) -> 
         return
     described = asyncio.run(_describe(asking, group))
     click.echo(document(described) if form == "json" else _shown(described))
+
+
+for command in (reset, delete, config):
+    groups.add_command(command)
+
+
+def _pass_on(context: click.Context) -> None:
+    """Options before the name of a subcommand are its defaults."""
+    given = {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    context.default_map = dict.fromkeys(groups.commands, given)
 
 
 async def _list(settings: Settings) -> list[dict[str, Any]]:
@@ -47,8 +75,9 @@ async def _describe(settings: Settings, group: str) -> dict[str, Any]:
 
     async with AsyncAdmin(settings) as admin:
         found = await admin.describe_group(group)
-    if found is None:
-        raise no_such_group(group)
+        if found is None:
+            raise no_such_group(group)
+        ranges = await admin.open_ranges(group) if found.listing.kind != "share" else {}
     members = []
     for member in sorted(found.members, key=lambda member: (member.client_id, member.member_id)):
         topics: dict[str, list[int]] = {}
@@ -70,26 +99,43 @@ async def _describe(settings: Settings, group: str) -> dict[str, Any]:
         "state": listing.state,
         "assignor": found.assignor or None,
         "members": members,
+        "open_ranges": [
+            {"topic": tp.topic, "partition": tp.partition, "ranges": [list(each) for each in found_here]}
+            for tp, found_here in ranges.items()
+        ],
     }
-
-
-def no_such_group(name: str) -> HeadraceError:
-    return HeadraceError(f"there is no group {name!r}: `headrace groups` lists those that exist")
 
 
 def _shown(group: dict[str, Any]) -> str:
     head = printable(f"{group['group']}: {group['kind']}, {group['state']}, {group['assignor'] or 'no assignor'}")
-    if not group["members"]:
-        return f"{head}\nno members"
+    members = "no members"
+    if group["members"]:
+        rows = [
+            (
+                each["client"],
+                each["host"],
+                each["instance"],
+                sum(map(len, each["partitions"].values())),
+                " ".join(f"{topic}:{numbers(found)}" for topic, found in each["partitions"].items()),
+                each["member"],
+            )
+            for each in group["members"]
+        ]
+        members = table(("client", "host", "instance", "partitions", "which", "member"), rows)
+    return "\n".join([head, members, *_open(group["open_ranges"])])
+
+
+def _open(partitions: Sequence[dict[str, Any]]) -> list[str]:
     rows = [
         (
-            each["client"],
-            each["host"],
-            each["instance"],
-            sum(map(len, each["partitions"].values())),
-            " ".join(f"{topic}:{numbers(found)}" for topic, found in each["partitions"].items()),
-            each["member"],
+            each["topic"],
+            each["partition"],
+            sum(end - start for start, end in each["ranges"]),
+            shown_ranges(each["ranges"]),
         )
-        for each in group["members"]
+        for each in partitions
     ]
-    return head + "\n" + table(("client", "host", "instance", "partitions", "which", "member"), rows)
+    if not rows:
+        return []
+    count = records(sum(row[2] for row in rows))
+    return [f"{count} open below later ones that are processed:", table(("topic", "partition", "open", "ranges"), rows)]

@@ -12,24 +12,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 
 import click
 
+from .._machines.admin.times import milliseconds_at
+from .._machines.admin.times import span_seconds as span_seconds
 from ..types import TopicPartition
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _NAMED = 3  # the number of partitions that a warning names
-_SINCE_1970 = {10: 1000, 13: 1}
-"""The number of digits, and the unit in milliseconds. These are the times of this century; other numbers of digits are
-ambiguous."""
-
-
-def span_seconds(text: str) -> float | None:
-    """`30s`, `5m`, `2h`, `1d` in seconds; None for any other text."""
-    found = _SPAN.fullmatch(text.strip())
-    return None if found is None else float(found[1]) * _UNITS[found[2]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,20 +85,10 @@ def parse_start_offset(text: str, now: float) -> StartOffset:
 
 
 def _milliseconds(text: str, now: float) -> int:
-    if text.isdecimal() and len(text) in _SINCE_1970:
-        return int(text) * _SINCE_1970[len(text)]
-    if text.startswith("-") and (span := span_seconds(text[1:])) is not None:
-        return round((now - span) * 1000)
     try:
-        if text.isdecimal() and len(text) > 8:  # Python might parse it as a date and an hour
-            raise ValueError
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is not a valid time: give 2026-11-16T04:00, -15m, or the time since 1970 in seconds (10 digits) "
-            "or milliseconds (13)",
-            param_hint="-o / --offset",
-        ) from None
+        return milliseconds_at(text, now)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="-o / --offset") from None
 
 
 def select_partitions(existing: Iterable[int], wanted: Iterable[int], topic: str) -> list[int]:

@@ -323,6 +323,9 @@ def test_every_version_of_the_requests_can_be_written() -> None:
         "topics": [],
         "timeout": 1000,
         "validate_only": False,
+        "resources": [],
+        "groups_names": ("g",),
+        "group_id": "g",
     }
     for api in ADMIN_APIS:
         chosen = {**fields, "groups": [{"group_id": "g", "topics": None}]} if api.key == 90 else fields

@@ -52,8 +52,8 @@ def test_another_broker_is_asked_when_the_first_is_gone(silent: socket.socket) -
             asked = asyncio.create_task(admin.describe_group("g"))
             serving = tasks.create_task(serve(await broker.accept(), broker, [{1: gone, 2: broker.port}]))
             assert await asked is None
-            await admin.__aexit__(None, None, None)
             serving.cancel()
+            await admin.close()
 
     run(main())
 
@@ -67,7 +67,7 @@ def test_groups_are_asked_of_the_brokers_that_there_are_now(silent: socket.socke
             clusters = [{1: gone, 2: broker.port}, {2: broker.port}]
             serving = tasks.create_task(serve(await broker.accept(), broker, clusters))
             assert await asked == []
-            await admin.__aexit__(None, None, None)
             serving.cancel()
+            await admin.close()
 
     run(main())

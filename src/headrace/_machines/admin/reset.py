@@ -1,0 +1,137 @@
+"""Plans the reset of a group's offsets: what is committed for each partition.
+
+`new` is the offset from which everything is delivered. Ranges that are still open below it (the backlog of KIP-333,
+records that `commit.mode=done` has not finished) need a decision:
+
+    drop   a plain commit of `new`: the open ranges are never delivered
+    keep   a plain commit of the lowest open offset, with what is completed beyond it: the form that an orderly end of
+           two lanes leaves behind. Headrace delivers the open ranges and everything from `new` on. Other clients resume
+           at the lowest open offset, so they miss nothing, and deliver again what was completed
+
+A new offset below all open ranges needs none: they are delivered again with everything else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from ...admin import OffsetChange
+from ...types import OffsetAndMetadata, TopicPartition, Watermarks
+from ..commit.offset_set import OffsetSet, Range
+from ..lanes.commit_metadata import CommitMark, done_offsets
+from .reset_target import ResetTarget, TargetKind
+
+KEEP, DROP = "keep", "drop"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """`commit` is in the group's own log, `progress` in that of its backlog. `at_time` is the first offset at or after
+    the target's time, if there is one."""
+
+    partition: TopicPartition
+    commit: OffsetAndMetadata | None
+    progress: OffsetAndMetadata | None
+    log: Watermarks
+    at_time: int | None = None
+
+
+def planned_change(facts: PartitionFacts, target: ResetTarget, backlog: str | None) -> OffsetChange:
+    tp, current = facts.partition, None if facts.commit is None else facts.commit.offset
+    wanted, reason = _wanted(facts, target)
+    if wanted is None:
+        return OffsetChange(tp, current, None, reason)
+    new = min(max(wanted, facts.log.low), facts.log.high)
+    notes = [reason] if reason else []
+    if wanted < new:
+        notes.append(f"offset {wanted} is before the start of the log")
+    elif wanted > new:
+        notes.append(f"offset {wanted} is beyond the end of the log")
+    if current is not None and current > facts.log.high:
+        notes.append(f"offset {current} belongs to a log that was recreated or truncated")
+    try:
+        mark, done = _completed(facts)
+    except ValueError:
+        # Readers refuse such a commit. Its open ranges are unknown, so it counts as one.
+        ranges = _below(new, [(facts.log.low, new)])
+        commit = OffsetAndMetadata(new) if backlog == DROP or not ranges else None
+        notes.append("the open ranges of its commit cannot be parsed")
+        return OffsetChange(tp, current, new, "; ".join(notes), ranges, commit)
+    ranges = _below(new, done.holes if done is not None else ())
+    plain = OffsetAndMetadata(new)
+    if not ranges:
+        return OffsetChange(tp, current, new, "; ".join(notes), (), plain)
+    if backlog is None:
+        notes.append(f"keeps or drops {_open(ranges)}")
+        return OffsetChange(tp, current, new, "; ".join(notes), ranges)
+    if backlog == DROP:
+        notes.append(f"drops {_open(ranges)}")
+        return OffsetChange(tp, current, new, "; ".join(notes), ranges, plain)
+    assert mark is not None
+    kept = OffsetSet(new, ranges)
+    # Beyond the old offset the epoch of the old commit says nothing.
+    epoch = mark.leader_epoch if new <= mark.offset else None
+    commit = CommitMark(kept.low, kept, "", mark.note, epoch).commit
+    notes.append(f"keeps {_open(ranges)}, commits {kept.low}")
+    if OffsetSet.from_text(commit.metadata, commit.offset) != kept:
+        notes.append("too many ranges to store, some completed records are delivered again")
+    return OffsetChange(tp, current, new, "; ".join(notes), ranges, commit)
+
+
+def _below(new: int, ranges: Iterable[Range]) -> tuple[Range, ...]:
+    return tuple((start, min(end, new)) for start, end in ranges if start < new)
+
+
+def _open(ranges: Iterable[Range]) -> str:
+    count = sum(end - start for start, end in ranges)
+    return f"{count} open record{'' if count == 1 else 's'}"
+
+
+def _wanted(facts: PartitionFacts, target: ResetTarget) -> tuple[int | None, str]:
+    """The offset that was asked for, or None to leave the partition alone; and why, if that needs an explanation."""
+    log = facts.log
+    if target.kind is TargetKind.EARLIEST:
+        return log.low, ""
+    if target.kind is TargetKind.LATEST:
+        return log.high, ""
+    if target.kind is TargetKind.OFFSET:
+        return target.number, ""
+    if target.kind is TargetKind.SHIFT:
+        if facts.commit is None:
+            return None, "nothing is committed"
+        return facts.commit.offset + target.number, ""
+    if facts.at_time is None:
+        return log.high, "no record since then"
+    return facts.at_time, ""
+
+
+def open_ranges(facts: PartitionFacts) -> tuple[Range, ...]:
+    """The ranges that are open although later offsets are completed. Raises ValueError if they cannot be parsed."""
+    done = _completed(facts)[1]
+    return done.holes if done is not None else ()
+
+
+def _completed(facts: PartitionFacts) -> tuple[CommitMark | None, OffsetSet | None]:
+    """The mark of the commit, and the completed offsets: everything before the start of the log counts."""
+    if facts.commit is None:
+        return None, None
+    first = CommitMark.read(facts.commit)
+    second = None
+    if first.token and facts.progress is not None:
+        try:
+            second = CommitMark.read(facts.progress)
+        except ValueError:  # as readers do: the backlog is delivered again
+            second = None
+    return first, done_offsets(first, second) | OffsetSet(facts.log.low)
+
+
+def undecided(group: str, changes: tuple[OffsetChange, ...]) -> str:
+    """Why a plan is refused that says nothing about open ranges."""
+    found = [each for each in changes if each.open_ranges]
+    count = sum(each.open_records for each in found)
+    where = ", ".join(str(each.partition) for each in found[:3]) + (f" and {len(found) - 3} more" if found[3:] else "")
+    return (
+        f"group {group!r} has {count} open records below the new offsets ({where}): earlier ones that it has not "
+        f"processed yet. Choose: 'keep' delivers them, besides everything from the new offsets on; 'drop' skips them"
+    )
