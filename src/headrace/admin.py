@@ -68,9 +68,9 @@ class GroupSetting:
 class OffsetChange:
     """What a reset does to one partition.
 
-    `current` is the committed offset (in a share group, the start offset), or None. `new` is the offset from which all
-    records are delivered, or None if the partition stays as it is. `note` says why `new` is not what was asked for, and
-    what else happens.
+    `current` is the committed offset, or None. In a share group it is the start offset, which brokers move late: later
+    records may be processed already. `new` is the offset from which all records are delivered, or None if the partition
+    stays as it is. `note` says why `new` is not what was asked for, and what else happens.
 
     `open_ranges` are the ranges below `new` that are not processed yet (KIP-333, `commit.mode=done`). `commit` is what
     is written.

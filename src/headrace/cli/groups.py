@@ -126,16 +126,12 @@ def _shown(group: dict[str, Any]) -> str:
 
 
 def _open(partitions: Sequence[dict[str, Any]]) -> list[str]:
-    rows = [
-        (
-            each["topic"],
-            each["partition"],
-            sum(end - start for start, end in each["ranges"]),
-            shown_ranges(each["ranges"]),
-        )
-        for each in partitions
-    ]
-    if not rows:
+    counts = [sum(end - start for start, end in each["ranges"]) for each in partitions]
+    if not counts:
         return []
-    count = records(sum(row[2] for row in rows))
-    return [f"{count} open below later ones that are processed:", table(("topic", "partition", "open", "ranges"), rows)]
+    rows = [
+        (each["topic"], each["partition"], count, shown_ranges(each["ranges"]))
+        for each, count in zip(partitions, counts, strict=True)
+    ]
+    head = f"{records(sum(counts))} skipped so far, and still to be processed:"
+    return [head, table(("topic", "partition", "open", "ranges"), rows)]

@@ -148,13 +148,19 @@ def _undecided(plan: ResetPlan) -> str:
 def shown(plan: ResetPlan) -> str:
     has_open = any(each.open_ranges for each in plan.changes)
     heads = ["topic", "partition", "current", "new", "change", *(["open"] if has_open else []), "note"]
-    return table(heads, [_row(each, has_open) for each in plan.changes])
+    return table(heads, [_row(plan, each, has_open) for each in plan.changes])
 
 
-def _row(each: OffsetChange, has_open: bool) -> list[object]:
-    change = None if each.change is None else f"{each.change:+,}" if each.change else "0"
+def _row(plan: ResetPlan, each: OffsetChange, has_open: bool) -> list[object]:
+    moved = _change(plan, each)
+    change = None if moved is None else f"{moved:+,}" if moved else "0"
     open_ranges = [shown_ranges(each.open_ranges)] if has_open else []
     return [each.partition.topic, each.partition.partition, each.current, each.new, change, *open_ranges, each.note]
+
+
+def _change(plan: ResetPlan, each: OffsetChange) -> int | None:
+    """Nothing for share groups: records after their start offset may be processed already."""
+    return None if plan.kind == "share" else each.change
 
 
 def _report(plan: ResetPlan, is_applied: bool, failed: PartialFailureError | None) -> dict[str, Any]:
@@ -169,7 +175,7 @@ def _report(plan: ResetPlan, is_applied: bool, failed: PartialFailureError | Non
                 "partition": each.partition.partition,
                 "current": each.current,
                 "new": each.new,
-                "change": each.change,
+                "change": _change(plan, each),
                 "open_ranges": [list(found) for found in each.open_ranges],
                 "committed": each.commit.offset if each.commit else None,
                 "note": each.note or None,

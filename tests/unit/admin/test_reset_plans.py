@@ -71,7 +71,9 @@ def test_a_plain_commit_moves_to_the_target_within_the_log(
 # The live lane is at 130, [70, 120) is skipped; the backlog lane has done [70, 85).
 TOKEN = CommitMark(130, OffsetSet(130, [(70, 120)]), "a", "mine", 5)
 PROGRESS = CommitMark(85, OffsetSet(85), "a")
-# The same after an orderly end, and records finished in any order.
+# Two lanes have begun, and the live lane has processed nothing yet.
+STARTED = CommitMark(120, OffsetSet(120, [(70, 120)]), "a")
+# The first one after an orderly end, and records finished in any order.
 ENDED = CommitMark(70, OffsetSet(130, [(70, 120)]), "", "", 5)
 SCATTERED = CommitMark(100, OffsetSet(120, [(100, 105), (110, 112)]))
 
@@ -88,6 +90,10 @@ SCATTERED = CommitMark(100, OffsetSet(120, [(100, 105), (110, 112)]))
         (TOKEN, PROGRESS, (0, 200), to(85), []),  # all open records are delivered anyway
         (TOKEN, PROGRESS, (0, 200), EARLIEST, []),
         (TOKEN, CommitMark(120, OffsetSet(120), "a"), (0, 200), LATEST, []),  # the backlog is done
+        (STARTED, None, (0, 200), LATEST, [(70, 120)]),
+        (STARTED, None, (0, 120), LATEST, [(70, 120)]),
+        (STARTED, PROGRESS, (0, 200), to(110), [(85, 110)]),
+        (STARTED, PROGRESS, (150, 200), LATEST, []),
         (ENDED, None, (0, 200), LATEST, [(70, 120)]),
         (SCATTERED, None, (0, 200), LATEST, [(100, 105), (110, 112)]),
         (SCATTERED, None, (0, 200), by(+11), [(100, 105), (110, 111)]),

@@ -175,10 +175,10 @@ class AsyncAdmin:
     ) -> ResetPlan:
         """Computes where a group of any kind would resume, and changes nothing: `apply_reset` does.
 
-        `to` is "earliest", "latest", an offset, a number of records to move by ("+100", "-100"), or a time: a datetime,
-        "@2026-11-17T10:00:00Z", "@1763373600000", "-1h". An offset outside of the log becomes its first or end offset,
-        and the note of the change says so. `topics` are topics and single partitions; None means all partitions that
-        the group has committed.
+        `to` is "earliest", "latest", an offset, a number of records to move by ("+100", "-100", not for share groups),
+        or a time: a datetime, "@2026-11-17T10:00:00Z", "@1763373600000", "-1h". An offset outside of the log becomes
+        its first or end offset, and the note of the change says so. `topics` are topics and single partitions; None
+        means all partitions that the group has committed.
 
         `backlog` says what happens to ranges that are still open below the new offsets (see `open_ranges`): "keep"
         delivers them, then everything from the new offsets on; "drop" never delivers them.

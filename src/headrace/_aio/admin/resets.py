@@ -18,7 +18,7 @@ from ..._machines.admin.reset_target import ResetTarget, TargetKind
 from ..._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
 from ..._protocol.codes import kafka_error
 from ...admin import OffsetChange, OffsetRange, ResetPlan
-from ...errors import HeadraceError, PartialFailureError, StateError
+from ...errors import ConfigError, HeadraceError, PartialFailureError, StateError
 from ...types import OffsetAndMetadata, TopicPartition, Watermarks
 from .client import AdminClient
 from .groups import Groups, not_empty
@@ -60,6 +60,8 @@ class Resets:
         """`chosen`: topics, and partitions; None for all partitions that the group has committed."""
         left = _Deadline(self._client, timeout)
         kind = await self._kind(group, may_create, left())
+        if kind == "share" and target.kind is TargetKind.SHIFT:
+            raise ConfigError(f"share group {group!r} has no position to move by records: name an offset or a time")
         found = await self._current(group, kind, left())
         described = await self._topics.describe(_names(found if chosen is None else chosen), left())
         there = {TopicPartition(it.topic, it.partition) for each in described.values() for it in each.partitions}

@@ -51,14 +51,14 @@ def planned_change(facts: PartitionFacts, target: ResetTarget, backlog: str | No
     if current is not None and current > facts.log.high:
         notes.append(f"offset {current} belongs to a log that was recreated or truncated")
     try:
-        mark, done = _completed(facts)
+        mark, found = _open_ranges(facts)
     except ValueError:
         # Readers refuse such a commit. Its open ranges are unknown, so it counts as one.
         ranges = _below(new, [(facts.log.low, new)])
         commit = OffsetAndMetadata(new) if backlog == DROP or not ranges else None
         notes.append("the open ranges of its commit cannot be parsed")
         return OffsetChange(tp, current, new, "; ".join(notes), ranges, commit)
-    ranges = _below(new, done.holes if done is not None else ())
+    ranges = _below(new, found)
     plain = OffsetAndMetadata(new)
     if not ranges:
         return OffsetChange(tp, current, new, "; ".join(notes), (), plain)
@@ -107,15 +107,15 @@ def _wanted(facts: PartitionFacts, target: ResetTarget) -> tuple[int | None, str
 
 
 def open_ranges(facts: PartitionFacts) -> tuple[Range, ...]:
-    """The ranges that are open although later offsets are completed. Raises ValueError if they cannot be parsed."""
-    done = _completed(facts)[1]
-    return done.holes if done is not None else ()
+    """The ranges that are open although the committed offset, or completed offsets, are beyond them. Raises ValueError
+    if they cannot be parsed."""
+    return _open_ranges(facts)[1]
 
 
-def _completed(facts: PartitionFacts) -> tuple[CommitMark | None, OffsetSet | None]:
-    """The mark of the commit, and the completed offsets: everything before the start of the log counts."""
+def _open_ranges(facts: PartitionFacts) -> tuple[CommitMark | None, tuple[Range, ...]]:
+    """The mark of the commit, and its open ranges from the start of the log on."""
     if facts.commit is None:
-        return None, None
+        return None, ()
     first = CommitMark.read(facts.commit)
     second = None
     if first.token and facts.progress is not None:
@@ -123,7 +123,9 @@ def _completed(facts: PartitionFacts) -> tuple[CommitMark | None, OffsetSet | No
             second = CommitMark.read(facts.progress)
         except ValueError:  # as readers do: the backlog is delivered again
             second = None
-    return first, done_offsets(first, second) | OffsetSet(facts.log.low)
+    done = done_offsets(first, second) | OffsetSet(facts.log.low)
+    # A range that ends at the live lane's offset is no hole of the set: nothing beyond it is completed.
+    return first, tuple(done.open(0, max(first.offset, done.frontier)))
 
 
 def undecided(group: str, changes: tuple[OffsetChange, ...]) -> str:
