@@ -214,8 +214,9 @@ def test_a_documented_command_has_valid_options(
     rest = [*context._protected_args, *context.args]
     command: click.Command = command_line
     while isinstance(command, click.Group):
+        if command.invoke_without_command and (not rest or rest[0].startswith("-")):
+            break
         found = command.get_command(context, rest[0])
         assert found is not None, rest
         command, rest = found, rest[1:]
-        if not isinstance(command, click.Group):
-            command.make_context(command.name, rest, parent=context).close()
+    command.make_context(command.name, rest, parent=context).close()
