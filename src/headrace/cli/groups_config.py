@@ -15,13 +15,14 @@ _PREFIXES = {"share": "share.", "streams": "streams.", "consumer": "consumer.", 
 
 
 @click.command(
+    short_help="Show or change settings of a group.",
     epilog="""\b
 Examples:
   headrace groups config -g mails
   headrace groups config -g mails --set share.auto.offset.reset=earliest
   headrace groups config -g mails --set share.record.lock.duration.ms=60000
   headrace groups config -g mails --unset share.record.lock.duration.ms
-"""
+""",
 )
 @group_option(help="The group. It need not exist yet.")
 @click.option("--set", "chosen", multiple=True, metavar="NAME=VALUE", help="Set this. May be repeated.")

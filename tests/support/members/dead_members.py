@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace._aio.admin import AsyncAdmin
+from headrace._aio.admin.runtime import AdminRuntime
 from headrace._machines.group.actions import GroupSettings, Send
 from headrace._machines.group.classic_requests import leave
 from headrace._protocol.messages import CONSUMER_GROUP_HEARTBEAT
+from headrace.config import ConsumerConfig
 
 _LEAVE = -1
 
@@ -21,18 +22,21 @@ def remove_member(bootstrap_servers: str, group: str, client_id: str) -> None:
 
 
 async def _remove_member(bootstrap_servers: str, group: str, client_id: str) -> None:
-    async with AsyncAdmin(bootstrap_servers=bootstrap_servers) as admin:
+    admin = AdminRuntime(ConsumerConfig.parse(bootstrap_servers=bootstrap_servers))
 
-        async def attempt() -> None:
-            found = await admin.describe_group(group)
-            node = await admin._coordinator(group)
-            for member in found.members if found is not None else ():
-                if member.client_id == client_id:
-                    assert found is not None
-                    leave_request = _leave(found.listing.kind, group, member.member_id)
-                    await admin._client.call(node, leave_request.api, leave_request.fields)
+    async def attempt() -> None:
+        found = await admin.groups.describe(group, None)
+        node = await admin.client.coordinator(group)
+        for member in found.members if found is not None else ():
+            if member.client_id == client_id:
+                assert found is not None
+                leave_request = _leave(found.listing.kind, group, member.member_id)
+                await admin.client.call(node, leave_request.api, leave_request.fields)
 
-        await admin._timed(f"the removal of {client_id}", attempt)
+    try:
+        await admin.client.retried(f"the removal of {client_id}", None, attempt)
+    finally:
+        await admin.close()
 
 
 def _leave(kind: str, group: str, member_id: str) -> Send:
