@@ -11,9 +11,12 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.local import LocalRegistry
 from support.brokers.admin import Admin
 from support.brokers.produce import numbered, numbered_topic, write
 from support.brokers.topic_contents import oracle_rows
+from support.formats.guarded_registry import guarded_registry
+from support.spark.avro_topics import register
 from support.spark.drivers import Driver
 from support.spark.streams import grid
 
@@ -71,6 +74,32 @@ def test_a_topic_is_read_and_written_through_spark_connect(
     for written in (plain, once):
         values = [int(row.value or b"") for row in oracle_rows(servers, written, 2, "read_committed")]
         assert sorted(values) == sorted(3 * list(range(50))), "a batch job, and two streams"
+
+
+def test_typed_columns_are_read_and_written_through_spark_connect(
+    servers: str, admin: Admin, schema_registry: LocalRegistry, tmp_path: Path
+) -> None:
+    topic, secret = admin.create("connected-typed"), "hunter2-of-the-registry"
+    schema = {"type": "record", "name": "R", "fields": [{"name": "road", "type": "string"}]}
+    register(schema_registry.url, f"{topic}-value", schema)
+    with guarded_registry(schema_registry.url, f"Bearer {secret}", tmp_path) as guard:
+        options = {
+            "kafka.bootstrap.servers": servers,
+            "value.format": "avro",
+            "schema.registry.url": guard.url,
+            "schema.registry.ssl.ca.location": guard.ca_file,
+            "schema.registry.token": secret,
+        }
+        job = {
+            "directory": str(tmp_path),
+            "source": {**options, "subscribe": topic},
+            "sink": {**options, "topic": topic},
+        }
+        with Driver("spark_connected_typed.py", job, tmp_path / "driver.log") as driver:
+            assert driver.end() == 0, driver.said[-6000:]
+            assert driver.reported("typed") == [[f"A{number}" for number in range(5)]] * 2
+            kept = (path.read_text(errors="replace") for path in tmp_path.rglob("*checkpoint/**/*") if path.is_file())
+            assert not [text for text in (driver.said, *kept) if secret in text]
 
 
 def test_a_declarative_pipeline_resumes_where_it_stopped(
