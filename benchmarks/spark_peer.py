@@ -85,7 +85,7 @@ class Peer:
 
 
 def session_figures(output: str, by: str, say: Callable[[str], None]) -> dict[str, dict[str, Figure]]:
-    """The medians of the JSON lines `{"what", by, …}` of one run. Lines with `failed` have no figures."""
+    """The medians of the JSON lines `{"what", by, …}` of a session. Lines with `failed` have a reason instead."""
     runs: dict[str, dict[str, list[Figure]]] = {}
     for line in output.splitlines():
         if line.startswith('{"what"'):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ from support.brokers.produce import Outgoing, Writer, numbered, write
 from support.brokers.topic_contents import oracle_rows
 from support.harness.waiting import wait_for
 from support.programs import spark_compare
+from support.spark.peer import run_beside_jvm
 
 # The environment is created once, which takes a minute or two.
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
@@ -155,14 +154,9 @@ def _streams(topics: dict[str, str]) -> dict[str, dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def found(topics: dict[str, str], admin: Admin, servers: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    try:
-        peer = spark_peer.prepare(print)
-    except spark_peer.Unavailable as reason:
-        pytest.skip(f"Spark's connector is not available: {reason}")
     refusals = json.dumps(REFUSED_BY_BOTH).replace("TOPIC", topics["uneven"])
     job = {
         "servers": servers,
-        "jars": peer.jars,
         "directory": str(tmp_path_factory.mktemp("compared")),
         "reads": _reads(topics),
         "streams": _streams(topics),
@@ -170,16 +164,7 @@ def found(topics: dict[str, str], admin: Admin, servers: str, tmp_path_factory: 
         "handover": admin.create("handover", 2),
         "reused": {source: admin.create(f"reused-{source}", 2) for source in spark_compare.SOURCES},
     }
-    done = subprocess.run(
-        [peer.python, str(Path(spark_compare.__file__)), json.dumps(job)],
-        env=peer.environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return run_beside_jvm(spark_compare, job)
 
 
 def test_the_comparison_runs_in_pyspark_4_2(found: dict[str, Any]) -> None:

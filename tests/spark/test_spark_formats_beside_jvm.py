@@ -5,19 +5,17 @@ from __future__ import annotations
 import decimal
 import json
 import random
-import subprocess
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import spark_peer
 from headrace.local import LocalRegistry
 from support.brokers.admin import Admin
 from support.brokers.produce import Outgoing, write
 from support.programs import spark_compare_formats
 from support.spark.avro_topics import framed, register
+from support.spark.peer import run_beside_jvm
 
 # The environment is installed once, which takes a minute or two.
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
@@ -99,10 +97,6 @@ def avro_value(chance: random.Random) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def found(admin: Admin, servers: str, schema_registry: LocalRegistry) -> Any:
-    try:
-        peer = spark_peer.prepare(print)
-    except spark_peer.Unavailable as reason:
-        pytest.skip(f"Spark's connector is not available: {reason}")
     chance = random.Random(21)
     topics = {name: admin.create(f"formats-{name}", 2) for name in ("json", "avro")}
     write(servers, topics["json"], [Outgoing(json_value(chance), None, number % 2) for number in range(COUNT)])
@@ -111,21 +105,11 @@ def found(admin: Admin, servers: str, schema_registry: LocalRegistry) -> Any:
     write(servers, topics["avro"], [Outgoing(value, None, number % 2) for number, value in enumerate(values)])
     job = {
         "servers": servers,
-        "jars": peer.jars,
         "registry": schema_registry.url,
         "json": {"topic": topics["json"], "schema": DDL},
         "avro": {"topic": topics["avro"], "schema": json.dumps(AVRO)},
     }
-    done = subprocess.run(
-        [peer.python, str(Path(spark_compare_formats.__file__)), json.dumps(job)],
-        env=peer.environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return run_beside_jvm(spark_compare_formats, job)
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import spark_peer
 from support.brokers.admin import Admin
 from support.brokers.produce import Outgoing, write
 from support.brokers.topic_contents import oracle_rows
 from support.programs import spark_compare_sinks
+from support.spark.peer import run_beside_jvm
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
 PARTITIONS = 3
@@ -27,30 +24,16 @@ def topics(admin: Admin) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def found(topics: dict[str, str], admin: Admin, servers: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    try:
-        peer = spark_peer.prepare(print)
-    except spark_peer.Unavailable as reason:
-        pytest.skip(f"Spark's connector is not available: {reason}")
     source = admin.create("written-twice", PARTITIONS)
     records = [Outgoing(b"%d" % n, b"key", n % PARTITIONS, 0, [("n", b"%d" % n), ("", None)]) for n in range(300)]
     write(servers, source, records)
     job = {
         "servers": servers,
-        "jars": peer.jars,
         "directory": str(tmp_path_factory.mktemp("sinks")),
         "topics": topics,
         "source": source,
     }
-    done = subprocess.run(
-        [peer.python, str(Path(spark_compare_sinks.__file__)), json.dumps(job)],
-        env=peer.environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return run_beside_jvm(spark_compare_sinks, job)
 
 
 def test_both_sinks_write_the_same_records(found: Any, topics: dict[str, str], servers: str) -> None:

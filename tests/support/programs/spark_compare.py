@@ -16,10 +16,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from headrace.spark.options.source import OptionError, SourceOptions
+from support.spark.peer_session import quiet_session
 from support.spark.streams import DEADLINE, started
 
 SOURCES = ("kafka", "headrace")
@@ -29,17 +30,7 @@ Options = dict[str, str]
 class Comparison:
     def __init__(self, job: dict[str, Any]) -> None:
         self.job = job
-        self.spark = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.jars", job["jars"])
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "1")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .getOrCreate()
-        )
-        self.spark.sparkContext.setLogLevel("OFF")
+        self.spark = quiet_session(job["jars"])
 
     def found(self) -> dict[str, Any]:
         job = self.job

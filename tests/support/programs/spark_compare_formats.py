@@ -14,24 +14,17 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
+
+from support.spark.peer_session import quiet_session
 
 _FRAMING_BYTES = 5
 
 
 def main(job: dict[str, Any]) -> dict[str, str]:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", job["jars"])
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
+    spark = quiet_session(job["jars"])
 
     def load(source: str, topic: str, **options: str) -> DataFrame:
         given = {"kafka.bootstrap.servers": job["servers"], "subscribe": topic, **options}

@@ -14,8 +14,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
+from support.spark.peer_session import quiet_session
 from support.spark.streams import DEADLINE, started
 
 SINKS = ("kafka", "headrace")
@@ -55,15 +56,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 class SinkComparison:
     def __init__(self, job: dict[str, Any]) -> None:
         self.job = job
-        self.spark = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.jars", job["jars"])
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .getOrCreate()
-        )
-        self.spark.sparkContext.setLogLevel("OFF")
+        self.spark = quiet_session(job["jars"])
 
     def run(self) -> dict[str, Any]:
         for sink in SINKS:
