@@ -10,7 +10,7 @@ import pytest
 
 from headrace import Admin, OffsetAndMetadata, TopicPartition
 from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX
-from headrace.errors import StateError
+from headrace.errors import HeadraceError, StateError
 from support.brokers.admin import Admin as Broker
 from support.brokers.admin import unique
 from support.harness.consumers import AnyConsumer, MakeConsumer, poll_until
@@ -113,6 +113,21 @@ def test_a_reset_that_says_nothing_about_open_ranges_is_refused(
     with pytest.raises(StateError, match=rf"has 35 open records below the new offsets \({tp}\)"):
         ours.apply_reset(plan)
     assert (ours.committed(group), ours.committed(group + BACKLOG_SUFFIX)) == before
+
+
+def test_open_ranges_that_cannot_be_parsed_can_only_be_dropped(ours: Admin, servers: str, tp: TopicPartition) -> None:
+    """Consumers refuse such a commit, so a reset is the way out."""
+    group = unique("damaged")
+    grow(servers, tp, 10)
+    ours.alter_offsets(group, {tp: OffsetAndMetadata(5, "headrace/2 5 a 2 nonsense")})
+    with pytest.raises(HeadraceError, match="cannot be parsed"):
+        ours.open_ranges(group)
+    with pytest.raises(StateError, match="cannot be kept: only 'drop' is possible"):
+        ours.plan_reset(group, "latest", backlog="keep")
+    with pytest.raises(StateError, match="has 10 open records"):
+        ours.apply_reset(ours.plan_reset(group, "latest"))
+    ours.apply_reset(ours.plan_reset(group, "latest", backlog="drop"))
+    assert ours.committed(group)[tp].offset == 10
 
 
 def test_the_group_of_the_backlog_is_deleted_with_its_group(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from kio.schema.errors import ErrorCode
 
-from ..._machines.admin.reset import PartitionFacts, open_ranges, planned_change, undecided
+from ..._machines.admin.reset import KEEP, PartitionFacts, open_ranges, planned_change, undecided
 from ..._machines.admin.reset_target import ResetTarget, TargetKind
 from ..._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
 from ..._protocol.codes import kafka_error
@@ -83,6 +83,11 @@ class Resets:
             else:
                 current = found[tp].offset if tp in found else None
                 changes.append(OffsetChange(tp, current, None, "the topic does not exist"))
+        if backlog == KEEP and (lost := [each for each in changes if each.new is not None and each.commit is None]):
+            raise StateError(
+                f"the open ranges of {lost[0].partition} in group {group!r} cannot be parsed, so they cannot be kept: "
+                "only 'drop' is possible"
+            )
         ids = {name: self._client.cluster.topic_id(name) for name in described}
         return ResetPlan(group, kind, tuple(changes), backlog, ids, {tp: found[tp] for tp in wanted & found.keys()})
 
@@ -141,11 +146,6 @@ class Resets:
     async def apply(self, plan: ResetPlan, timeout: float | None) -> None:
         if plan.needs_decision:
             raise StateError(undecided(plan.group, plan.changes))
-        if unclear := [each for each in plan.changes if each.new is not None and each.commit is None]:
-            raise StateError(
-                f"the open ranges of {unclear[0].partition} in group {plan.group!r} cannot be parsed, so they cannot "
-                "be kept: only 'drop' is possible"
-            )
         commits = plan.commits
         if not commits:
             return

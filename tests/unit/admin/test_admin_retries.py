@@ -1,0 +1,166 @@
+"""Changes of an admin client when responses are lost, late or incomplete."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from headrace import AsyncAdmin, TopicPartition
+from headrace._protocol.admin_messages import ADMIN_APIS, DELETE_GROUPS
+from headrace._protocol.messages import (
+    API_VERSIONS,
+    APIS,
+    FIND_COORDINATOR,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+)
+from headrace.errors import KafkaError, PartialFailureError, ProtocolError, RequestTimeoutError
+from support.brokers.fake_broker import FakeBroker, Link, Request, answer, api_versions, run
+
+RANGES = {api.key: (api.lowest, api.highest) for api in (*APIS, *ADMIN_APIS)}
+TOPIC = uuid.uuid4()
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+
+Answer = Callable[[Request], Any]
+"""The response to a request, or None to close the connection."""
+
+
+class Script:
+    """A broker that coordinates every group and leads every partition. Other requests are answered by `answers`, in
+    order, and the last one again and again."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.requests: list[Any] = []
+
+    async def serve(self, broker: FakeBroker) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                tasks.create_task(self._serve(broker, await broker.accept()))
+
+    async def _serve(self, broker: FakeBroker, link: Link) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                request = await link.receive()
+                reply = self._reply(broker, request)
+                if reply is None:
+                    link.close()
+                    return
+                await link.reply(request, reply)
+
+    def _reply(self, broker: FakeBroker, request: Request) -> Any:
+        node = {"node_id": 1, "host": broker.host, "port": broker.port}
+        if request.api_key == API_VERSIONS.key:
+            return api_versions(request.version, RANGES)
+        if request.api_key == METADATA.key:
+            partitions = [
+                {"error_code": 0, "partition_index": number, "leader_id": 1, "leader_epoch": 1}
+                | {"replica_nodes": (1,), "isr_nodes": (1,), "offline_replicas": ()}
+                for number in (0, 1)
+            ]
+            topic = {"error_code": 0, "name": "t", "topic_id": TOPIC, "is_internal": False, "partitions": partitions}
+            topics = [topic] if request.body.topics else []
+            return answer(METADATA, request.version, brokers=[node], topics=topics, throttle_time=0, error_code=0)
+        if request.api_key == FIND_COORDINATOR.key:
+            found = {"key": "g", "error_code": 0, "error_message": None, **node}
+            return answer(FIND_COORDINATOR, request.version, coordinators=[found], throttle_time=0)
+        self.requests.append(request.body)
+        return (self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])(request)
+
+
+def committed(**codes: int) -> Answer:
+    """The response to OffsetCommit: `p0=code`."""
+
+    def reply(request: Request) -> Any:
+        partitions = [{"partition_index": int(name[1:]), "error_code": code} for name, code in codes.items()]
+        topics = [{"topic_id": TOPIC, "partitions": partitions}]
+        return answer(OFFSET_COMMIT, request.version, topics=topics, throttle_time=0)
+
+    return reply
+
+
+def deleted(code: int) -> Answer:
+    result = {"group_id": "g", "error_code": code}
+    return lambda request: answer(DELETE_GROUPS, request.version, results=[result], throttle_time=0)
+
+
+def nothing_committed(request: Request) -> Any:
+    group = {"group_id": "g.backlog", "topics": (), "error_code": 0}
+    return answer(OFFSET_FETCH, request.version, groups=[group], throttle_time=0)
+
+
+def with_broker(script: Script, test: Callable[[AsyncAdmin], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with FakeBroker() as broker:
+            serving = asyncio.create_task(script.serve(broker))
+            async with AsyncAdmin(bootstrap_servers=broker.name, retry_backoff_ms=1, retry_backoff_max_ms=10) as admin:
+                await test(admin)
+            serving.cancel()
+            await asyncio.wait({serving})
+
+    run(main())
+
+
+def test_only_partitions_that_may_still_succeed_are_sent_again() -> None:
+    script = Script(committed(p0=0, p1=int(ErrorCode.not_coordinator)), committed(p1=0))
+    with_broker(script, lambda admin: admin.alter_offsets("g", {FIRST: 5, SECOND: 6}))
+    sent = [[(it.partition_index, it.committed_offset) for it in each.topics[0].partitions] for each in script.requests]
+    assert sent == [[(0, 5), (1, 6)], [(1, 6)]]
+    assert {(each.member_id, each.generation_id_or_member_epoch) for each in script.requests} == {("", -1)}
+
+
+def test_a_partition_that_is_retried_in_vain_is_reported_with_those_that_are_done() -> None:
+    async def test(admin: AsyncAdmin) -> None:
+        with pytest.raises(
+            PartialFailureError, match=r"1 of 2 failed: t-1 .*NOT_COORDINATOR.*The others are"
+        ) as caught:
+            await admin.alter_offsets("g", {FIRST: 5, SECOND: 6}, timeout=0.3)
+        assert caught.value.done == {FIRST}
+        assert isinstance(caught.value.errors[SECOND], RequestTimeoutError)
+
+    code = int(ErrorCode.not_coordinator)
+    with_broker(Script(committed(p0=0, p1=code), committed(p1=code)), test)
+
+
+def test_a_partition_that_the_response_leaves_out_has_failed() -> None:
+    async def test(admin: AsyncAdmin) -> None:
+        with pytest.raises(PartialFailureError) as caught:
+            await admin.alter_offsets("g", {FIRST: 5, SECOND: 6})
+        assert isinstance(caught.value.errors[SECOND], ProtocolError)
+
+    with_broker(Script(committed(p0=0)), test)
+
+
+def test_partitions_that_failed_for_one_reason_raise_it() -> None:
+    async def test(admin: AsyncAdmin) -> None:
+        with pytest.raises(KafkaError, match="INVALID_COMMIT_OFFSET_SIZE"):
+            await admin.alter_offsets("g", {FIRST: 5, SECOND: 6})
+
+    code = int(ErrorCode.invalid_commit_offset_size)
+    with_broker(Script(committed(p0=code, p1=code)), test)
+
+
+def test_a_group_whose_deletion_had_no_response_is_deleted() -> None:
+    async def test(admin: AsyncAdmin) -> None:
+        assert await admin.delete_group("g") == ("g",)
+
+    lost = Script(lambda request: None, deleted(int(ErrorCode.group_id_not_found)), nothing_committed)
+    with_broker(lost, test)
+
+
+def test_a_member_that_joins_before_the_commit_is_a_clear_error() -> None:
+    """The description that follows does not find it any more: nothing is known about it."""
+
+    async def test(admin: AsyncAdmin) -> None:
+        with pytest.raises(KafkaError, match="a member has joined the group meanwhile") as caught:
+            await admin.alter_offsets("g", {FIRST: 5}, timeout=0.3)
+        assert caught.value.name == "NON_EMPTY_GROUP"
+
+    with_broker(Script(committed(p0=int(ErrorCode.unknown_member_id)), lambda request: None), test)
