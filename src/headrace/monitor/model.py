@@ -1,0 +1,277 @@
+"""What one pass over a cluster saw, as data. Nothing here does I/O or reads a clock.
+
+    ClusterView            one pass
+      brokers              BrokerView
+      topics               TopicView      with a LogView for each partition
+      groups               GroupView      with a MemberView for each member, and a PartitionView for each lane
+
+Whatever could not be read has an `error`, a text for people, and its numbers are None. None never means zero.
+Times are seconds since 1970, spans are seconds, ranges of offsets are half-open.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from ..types import TopicPartition
+
+Range = tuple[int, int]
+
+CLASSIC = "classic"
+CONSUMER = "consumer"
+SHARE = "share"
+STREAMS = "streams"
+SPARK = "spark"
+KINDS = (CLASSIC, CONSUMER, SHARE, STREAMS, SPARK)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BrokerView:
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    is_controller: bool = False
+    error: str | None = None
+    """Why the broker did not answer in this pass."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogView:
+    """One partition of a topic."""
+
+    partition: int
+    leader: int | None
+    """The id of the leader's broker; None while the partition has no leader."""
+    replicas: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+    begin: int | None = None
+    end: int | None = None
+    """The offset of the next record. With isolation.level=read_committed, the last stable offset."""
+    size: int | None = None
+    """Bytes on the leader's disk; None if this client may not ask for it."""
+    error: str | None = None
+
+    @property
+    def is_leaderless(self) -> bool:
+        return self.leader is None
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return len(self.in_sync) < len(self.replicas)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopicView:
+    name: str
+    partitions: tuple[LogView, ...]
+    is_internal: bool = False
+    rate: float | None = None
+    """Records written per second, over the last minute. None until there are two passes."""
+    error: str | None = None
+
+    @property
+    def records(self) -> int:
+        """The distance between beginnings and ends: an upper bound if the topic is compacted or has transactions."""
+        return sum(it.end - it.begin for it in self.partitions if it.end is not None and it.begin is not None)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes on the leaders' disks, of the partitions whose size is known."""
+        known = [it.size for it in self.partitions if it.size is not None]
+        return sum(known) if known else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MemberView:
+    id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    partitions: frozenset[TopicPartition]
+
+    @property
+    def owner(self) -> str:
+        """The member for people. Several members may have the same client id and host."""
+        return f"{self.client_id}@{self.host}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition of a group, or one lane of it (KIP-333): a partition with a backlog has two."""
+
+    tp: TopicPartition
+    lane: str = ""
+    """live, backlog, or empty if there is only one lane."""
+    committed: int | None = None
+    """The committed offset as the broker has it; of a share group, the start offset. None without a commit."""
+    next: int | None = None
+    """The first unprocessed offset that the log still has; without a commit, the first offset of the log."""
+    begin: int | None = None
+    """The first offset of the log."""
+    end: int | None = None
+    """The end of the log; of a backlog lane, the end of the backlog."""
+    lag: int | None = None
+    """Records between `next` and `end` that are not processed. Records that retention has deleted are not among
+    them."""
+    seconds: float | None = None
+    """The age of the oldest unprocessed record; None without lag, or if it is unknown."""
+    open: tuple[Range, ...] = ()
+    """The ranges that are not processed, in ascending order: one, unless records are completed out of order or the
+    partition has a backlog."""
+    lost: int = 0
+    """Records that retention deleted before they were processed."""
+    lost_ranges: tuple[Range, ...] = ()
+    owner: str | None = None
+    """The member that has the partition (client id and host), or the name of a checkpoint. None if nobody has it."""
+    member: str | None = None
+    """The member's id."""
+    is_leaderless: bool = False
+    in_flight: int | None = None
+    """Share groups: records behind the start offset that are not waiting, because they are acquired or done. None if
+    the broker does not report it."""
+    delivery_count: int | None = None
+    """Share groups: the largest delivery count of an unprocessed record, where the broker reports it."""
+    error: str | None = None
+
+    @property
+    def topic(self) -> str:
+        return self.tp.topic
+
+    @property
+    def partition(self) -> int:
+        return self.tp.partition
+
+    @property
+    def is_committed(self) -> bool:
+        return self.committed is not None
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether the next offset is beyond the end: the offsets belong to another cluster, or the topic was
+        recreated."""
+        return self.next is not None and self.end is not None and self.next > self.end
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GroupView:
+    name: str
+    kind: str
+    """One of KINDS. A directory of Spark checkpoints is a group of kind spark, and its name is the path."""
+    state: str
+    """As the broker names it: Stable, Empty, PreparingRebalance, … Empty text if unknown."""
+    members: tuple[MemberView, ...] = ()
+    partitions: tuple[PartitionView, ...] = ()
+    """Sorted by topic, partition and lane: the live lane is before the backlog."""
+    assignor: str = ""
+    coordinator: int | None = None
+    error: str | None = None
+    """Why the group, or a part of it, could not be read, or has nothing to show."""
+
+    @property
+    def lag(self) -> int | None:
+        """The sum of what is known; None if nothing is."""
+        known = [it.lag for it in self.partitions if it.lag is not None]
+        return sum(known) if known else None
+
+    @property
+    def seconds(self) -> float | None:
+        return max((it.seconds for it in self.partitions if it.seconds is not None), default=None)
+
+    @property
+    def lost(self) -> int:
+        return sum(it.lost for it in self.partitions)
+
+    @property
+    def backlog(self) -> int | None:
+        """The lag of the backlog lanes; None without one."""
+        known = [it.lag for it in self.partitions if it.lane == "backlog" and it.lag is not None]
+        return sum(known) if known else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterView:
+    at: float
+    """When the ends of the logs were read."""
+    took: float
+    """The duration of the pass."""
+    cluster_id: str
+    brokers: tuple[BrokerView, ...]
+    topics: Mapping[str, TopicView]
+    """Sorted by name."""
+    groups: tuple[GroupView, ...]
+    """Sorted by name, checkpoints last."""
+    problems: tuple[str, ...] = ()
+    """What could not be read and belongs to no row: a broker that is away, a list that is denied."""
+
+    def group(self, name: str) -> GroupView | None:
+        return next((it for it in self.groups if it.name == name), None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Status:
+    """What is known now: the last complete view, and what has happened since."""
+
+    view: ClusterView | None
+    """None until the first pass succeeds."""
+    error: str | None = None
+    """Why the latest pass failed: the cluster is away, or refuses this client. The view is then an older one."""
+    failing_since: float | None = None
+    passes: int = 0
+    failures: int = 0
+
+
+# -- history -----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LagPoint:
+    at: float
+    lag: int | None
+    seconds: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trend:
+    """The trend over the watched time, in records per second. `caught_up` is in seconds from now, or None if the group
+    will not catch up."""
+
+    written: float
+    read: float
+    caught_up: float | None
+
+    @property
+    def change(self) -> float:
+        """The growth of the lag, in records per second."""
+        return self.written - self.read
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rebalance:
+    """A change of the members or of the assignment, as the passes saw it. Times are exact to the interval of the
+    passes; a partition that had another owner in the next pass was without one for less than that, and counts as 0."""
+
+    at: float
+    until: float | None
+    """None while partitions have no owner, or the group is not stable."""
+    joined: tuple[str, ...]
+    """The members that came, as client id and host."""
+    left: tuple[str, ...]
+    moved: int
+    """How many partitions changed their owner."""
+    unowned: int
+    """How many partitions had no owner in at least one pass."""
+    unowned_seconds: float
+    """How long the partition that waited longest had no owner."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GroupHistory:
+    """The last hour of one group."""
+
+    points: Sequence[LagPoint]
+    trend: Trend | None
+    rebalances: Sequence[Rebalance]
+    """The latest last."""
