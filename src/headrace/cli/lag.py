@@ -20,7 +20,9 @@ from .formatting import clipped, document, is_terminal, printable, records, seco
 from .start_offsets import span_seconds
 
 if TYPE_CHECKING:
-    from .lag_calculation import Row, Sample, Trend
+    from ..monitor.model import PartitionView as Row
+    from ..monitor.model import Trend
+    from .lag_queries import Sample
 
 TOO_MUCH = 3
 
@@ -126,10 +128,10 @@ async def _look(
     is_watch: bool,
 ) -> Sample:
     from .._aio.admin import AsyncAdmin
-    from .lag_calculation import History
+    from ..monitor.history import LagTrend
     from .lag_queries import checkpoint_sample, group_sample
 
-    history = History()
+    trends = LagTrend()
     name = group or str(checkpoint)
     done = 0
     async with AsyncAdmin(settings) as admin:
@@ -138,8 +140,8 @@ async def _look(
                 sample = await checkpoint_sample(admin, settings, checkpoint, topics)
             else:
                 sample = await group_sample(admin, settings, name, topics)
-            history.add(sample)
-            trend = history.trend()
+            trends.add(sample.at, sample.rows)
+            trend = trends.trend()
             if form == "json":
                 found = _document(name, sample, trend)
                 click.echo(json.dumps(found) if is_watch else document(found))
@@ -207,19 +209,19 @@ def shown(
         if len(rows) > room:
             kept = max(1, room - 1)
             rest = rows[kept:]
-            notes.insert(0, f"… {len(rest):,} more rows, with {records(sum(row.lag for row in rest))}")
+            notes.insert(0, f"… {len(rest):,} more rows, with {records(sum(row.lag or 0 for row in rest))}")
             rows = rows[:kept]
     return "\n".join([clipped(head, width), _table(rows, sample, width), *(clipped(note, width) for note in notes)])
 
 
 def _badness(row: Row) -> tuple[bool, int, float, int]:
-    return row.is_beyond, row.lag, row.seconds or 0.0, row.lost
+    return row.is_beyond, row.lag or 0, row.seconds or 0.0, row.lost
 
 
 def _table(rows: Sequence[Row], sample: Sample, width: int | None) -> str:
     """A table of some rows. All rows of the sample determine its columns, so that they do not change from refresh to
     refresh."""
-    from .lag_calculation import owner_labels
+    from ..monitor.lag import owner_labels
 
     names = owner_labels(sample.rows)
     with_lanes = any(row.lane for row in sample.rows)

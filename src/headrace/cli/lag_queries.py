@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from .._aio import AsyncConsumer
 from .._aio.admin import AsyncAdmin, GroupDescription
 from .._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
-from ..errors import AuthorizationError, HeadraceError
+from ..errors import HeadraceError
+from ..monitor.checkpoints import read_checkpoints, slowest
+from ..monitor.lag import done_rows, plain_row, rows_of, uncommitted_row, unread_row
+from ..monitor.model import PartitionView
+from ..monitor.read_times import read_times
 from ..types import OffsetAndMetadata, TopicPartition
-from .checkpoints import read_checkpoints, slowest
 from .connection_options import Settings
 from .groups import no_such_group
-from .lag_calculation import Row, Sample, done_rows, plain_row, rows_of, uncommitted_row, unread_row
 
-Ages = dict[tuple[TopicPartition, int], float]
+Row = PartitionView
 
 _LOOK_FOR = 5.0  # seconds to wait for the next records
-_LOOK_ON_FOR = 1.0  # seconds to wait for the others if this client is not allowed to read some topics
-_LOOK_EVERY = 0.2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """The rows at one time. All of their numbers are known, except ages."""
+
+    at: float
+    rows: Sequence[Row]
+
+    @property
+    def lag(self) -> int:
+        return sum(row.lag or 0 for row in self.rows)
+
+    @property
+    def seconds(self) -> float | None:
+        return max((row.seconds for row in self.rows if row.seconds is not None), default=None)
+
+    @property
+    def lost(self) -> int:
+        return sum(row.lost for row in self.rows)
 
 
 async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics: Collection[str]) -> Sample:
@@ -67,10 +85,9 @@ async def _group_rows(admin: AsyncAdmin, group: str, described: GroupDescription
     for tp in sorted(logs):
         owner, member = owners.get(tp, (None, None))
         if tp in marks:
-            found_here = rows_of(tp, marks[tp], progress.get(tp), logs[tp], owner)
+            rows += rows_of(tp, marks[tp], progress.get(tp), logs[tp], owner, member)
         else:
-            found_here = [uncommitted_row(tp, logs[tp], owner)]
-        rows += [dataclasses.replace(row, member=member) for row in found_here]
+            rows.append(uncommitted_row(tp, logs[tp], owner, member))
     return rows
 
 
@@ -103,50 +120,24 @@ async def _complete(settings: Settings, rows: list[Row], topics: Collection[str]
     if unknown := sorted(set(topics) - {row.tp.topic for row in rows}):
         raise HeadraceError(f"this group or query does not read topic {unknown[0]!r}")
     chosen = [row for row in rows if not topics or row.tp.topic in topics]
-    ages = await _ages(settings, [row for row in chosen if row.lag and row.next < row.end])
-    aged = [dataclasses.replace(row, seconds=ages.get((row.tp, row.next)) if row.lag else None) for row in chosen]
-    return Sample(time.time(), aged)
+    return Sample(time.time(), await _aged(settings, chosen))
 
 
-async def _ages(settings: Settings, rows: Collection[Row]) -> Ages:
-    """The age of the next record of each row, in seconds, if it can be read in time."""
-    first_lanes: dict[TopicPartition, Row] = {}
-    others: dict[TopicPartition, Row] = {}
+async def _aged(settings: Settings, rows: Sequence[Row]) -> list[Row]:
+    """The rows with the ages of their next records, as far as these can be read in time."""
+    first_lanes: dict[TopicPartition, tuple[int, int]] = {}
+    others: dict[TopicPartition, tuple[int, int]] = {}
     for row in rows:  # a partition with two lanes is read twice
-        (others if row.tp in first_lanes else first_lanes)[row.tp] = row
-    found: Ages = {}
+        if row.lag and row.next is not None and row.end is not None and row.next < row.end:
+            (others if row.tp in first_lanes else first_lanes)[row.tp] = (row.next, row.end)
+    written: dict[tuple[TopicPartition, int | None], float] = {}
     for wanted in filter(None, (first_lanes, others)):
-        found.update(await _read_ages(settings, wanted))
-    return found
-
-
-async def _read_ages(settings: Settings, wanted: Mapping[TopicPartition, Row]) -> Ages:
-    """Records that this client is not allowed to read, or cannot read in time, have no age. The age is 0 if only
-    transaction markers or aborted records are left."""
-    config = {**settings, "max.poll.records": -1, "auto.offset.reset": "earliest", "allow.auto.create.topics": False}
-    found: Ages = {}
-    deadline = asyncio.get_running_loop().time() + _LOOK_FOR
-    async with AsyncConsumer(config) as consumer:
-        consumer.assign(list(wanted))
-        for tp, row in wanted.items():
-            consumer.seek(tp, row.next)
-        waiting = set(wanted)
-        while waiting and (left := deadline - asyncio.get_running_loop().time()) > 0:
-            try:
-                records = await consumer.poll(min(left, _LOOK_EVERY))
-                passed = [tp for tp in waiting if await consumer.position(tp) >= wanted[tp].end]
-            except AuthorizationError:
-                # The error is raised repeatedly, while other topics can be read.
-                deadline = min(deadline, asyncio.get_running_loop().time() + _LOOK_ON_FOR)
-                continue
-            except HeadraceError:
-                break
-            for tp in {*records.partitions, *passed} & waiting:
-                waiting.discard(tp)
-                timestamp = records[tp][0].timestamp if records[tp] else None
-                if timestamp is None:
-                    found[tp, wanted[tp].next] = 0.0
-                elif timestamp >= 0:
-                    found[tp, wanted[tp].next] = max(0.0, time.time() - timestamp / 1000)
-            consumer.pause(list(records.partitions))
-    return found
+        found = await read_times(settings, wanted, _LOOK_FOR)
+        written.update(((tp, wanted[tp][0]), at) for tp, at in found.items())
+    now = time.time()
+    return [
+        dataclasses.replace(row, seconds=max(0.0, now - written[row.tp, row.next]))
+        if row.lag and (row.tp, row.next) in written
+        else row
+        for row in rows
+    ]

@@ -177,7 +177,7 @@ def _check_cluster(state: Path, settings: Settings) -> None:
 def consumed_offsets(state: Path) -> int | None:
     """The number of consumed offsets, according to the checkpoints. None if there are no checkpoints on this machine:
     the pipeline has no streaming tables, or runs on a remote Connect server."""
-    from .checkpoints import read_checkpoints, slowest
+    from ..monitor.checkpoints import read_checkpoints, slowest
 
     try:
         done = slowest(found.done for found in read_checkpoints(state / "checkpoints"))

@@ -91,6 +91,9 @@ class MemberView:
     host: str
     instance_id: str | None
     partitions: frozenset[TopicPartition]
+    target: frozenset[TopicPartition] | None = None
+    """The partitions that the member will have when the rebalance is over. Those that it still has beyond them are
+    pending revokes. None in groups whose coordinator does not plan ahead: classic and share groups."""
 
     @property
     def owner(self) -> str:

@@ -5,69 +5,42 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
-from headrace._machines.commit.offset_set import OffsetSet
-from headrace._machines.lanes.commit_metadata import CommitMark
 from headrace._protocol.admin_messages import ADMIN_APIS
 from headrace._protocol.messages import encode_request
-from headrace.cli.checkpoints import read_checkpoints
 from headrace.cli.formatting import numbers, seconds, table
 from headrace.cli.lag import Threshold
 from headrace.cli.lag import shown as lag_table
-from headrace.cli.lag_calculation import History, Row, Sample, Trend, plain_row, rows_of
+from headrace.cli.lag_queries import Sample
 from headrace.cli.pipeline_process import main_table
 from headrace.cli.record_format import Filter, LineColumns, renderer
 from headrace.cli.run import PipelineOutcome, consumed_offsets, report
 from headrace.cli.start_offsets import StartOffset, parse_start_offset, span_seconds
 from headrace.errors import HeadraceError
+from headrace.monitor.checkpoints import read_checkpoints
+from headrace.monitor.model import PartitionView, Trend
 from headrace.records import Record
-from headrace.types import TopicPartition, Watermarks
+from headrace.types import TopicPartition
 
 TP = TopicPartition("t", 0)
 
 
-def rows(*args: object) -> list[tuple[object, ...]]:
-    return [(row.lane, row.next, row.end, row.lag, row.lost) for row in rows_of(TP, *args, None)]  # type: ignore[arg-type]
-
-
-PLAIN = CommitMark(100, OffsetSet(100))
-DONE_BEYOND = CommitMark(100, OffsetSet(120, [(100, 105), (110, 112)]))
-TOKEN = CommitMark(100, OffsetSet(100, [(20, 50)]), "a")
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "log", "expected"),
-    [
-        (PLAIN, None, (0, 130), [("", 100, 130, 30, 0)]),
-        (PLAIN, None, (0, 100), [("", 100, 100, 0, 0)]),
-        (PLAIN, None, (110, 130), [("", 110, 130, 20, 10)]),
-        (PLAIN, None, (0, 90), [("", 100, 90, 0, 0)]),  # truncated log: no lag
-        (DONE_BEYOND, None, (0, 130), [("", 100, 130, 5 + 2 + 10, 0)]),
-        (TOKEN, None, (0, 130), [("live", 100, 130, 30, 0), ("backlog", 20, 100, 30, 0)]),
-        (TOKEN, CommitMark(30, OffsetSet(30), "a"), (0, 130), [("live", 100, 130, 30, 0), ("backlog", 30, 100, 20, 0)]),
-        (TOKEN, CommitMark(30, OffsetSet(30), "b"), (0, 130), [("live", 100, 130, 30, 0), ("backlog", 20, 100, 30, 0)]),
-        (TOKEN, CommitMark(100, OffsetSet(100), "a"), (0, 130), [("live", 100, 130, 30, 0)]),
-        (TOKEN, None, (40, 130), [("live", 100, 130, 30, 0), ("backlog", 40, 100, 10, 20)]),
-        (TOKEN, None, (60, 130), [("live", 100, 130, 30, 0), ("backlog", 100, 100, 0, 30)]),
-    ],
-)
-def test_lag_follows_what_the_two_commit_logs_say(
-    first: CommitMark, second: CommitMark | None, log: tuple[int, int], expected: list[object]
-) -> None:
-    assert rows(first, second, Watermarks(*log)) == expected
+def row(tp: TopicPartition, following: int, end: int, lag: int, owner: str | None = None, **more: Any) -> PartitionView:
+    return PartitionView(tp, "", following, following, 0, end, lag, owner=owner, **more)
 
 
 def test_a_next_offset_beyond_the_end_belongs_to_another_log() -> None:
-    (row,) = rows_of(TP, PLAIN, None, Watermarks(0, 90), None)
-    assert row.is_beyond
-    text = lag_table("g", Sample(0.0, [row]), None)
+    beyond = row(TP, 100, 90, 0)
+    assert beyond.is_beyond
+    text = lag_table("g", Sample(0.0, [beyond]), None)
     assert text.endswith(
         "t-0: the next offset is beyond the end of the log (topic recreated or truncated, or another cluster)"
     )
-    assert not Row(TP, "", 90, 90, 0).is_beyond
+    assert not row(TP, 90, 90, 0).is_beyond
 
 
 @pytest.mark.parametrize(
@@ -88,8 +61,7 @@ def test_a_next_offset_beyond_the_end_belongs_to_another_log() -> None:
 )
 def test_members_are_told_apart(members: list[tuple[str | None, str | None]], expected: list[str]) -> None:
     found = [
-        Row(TopicPartition("t", n), "", 0, 1, 1, owner=owner, member=member)
-        for n, (owner, member) in enumerate(members)
+        row(TopicPartition("t", n), 0, 1, 1, owner=owner, member=member) for n, (owner, member) in enumerate(members)
     ]
     lines = lag_table("g", Sample(0.0, found), None).splitlines()
     assert [line.split(maxsplit=6)[6] for line in lines[2:]] == expected
@@ -97,8 +69,8 @@ def test_members_are_told_apart(members: list[tuple[str | None, str | None]], ex
 
 def many(count: int) -> Sample:
     """Partition n has a lag of n. The last partition was truncated."""
-    found = [Row(TopicPartition("t", n), "", 0, n, n, owner="consumer-with-a-long-name@host") for n in range(count - 1)]
-    return Sample(0.0, [*found, Row(TopicPartition("t", count - 1), "", 9, 5, 0)])
+    found = [row(TopicPartition("t", n), 0, n, n, owner="consumer-with-a-long-name@host") for n in range(count - 1)]
+    return Sample(0.0, [*found, row(TopicPartition("t", count - 1), 9, 5, 0)])
 
 
 def test_a_watch_has_the_worst_partitions_first() -> None:
@@ -130,57 +102,16 @@ def test_a_watch_fits_on_the_screen(rows: int, partitions: list[str], note: str 
     assert lines[2].split()[0] == "t"
 
 
-def test_a_share_groups_lag_is_what_the_brokers_say() -> None:
-    assert plain_row(TP, 10, Watermarks(0, 50), 7).lag == 7
-    assert plain_row(TP, 10, Watermarks(0, 50)).lag == 40
-
-
 def test_a_threshold_is_passed_by_records_or_by_age() -> None:
-    done, late = Row(TP, "", 5, 5, 0), Row(TP, "", 1, 5, 4, seconds=70.0)
+    done, late = row(TP, 5, 5, 0), row(TP, 1, 5, 4, seconds=70.0)
     assert not Threshold(records=4).is_passed(Sample(0, [done, late]))
     assert Threshold(records=3).is_passed(Sample(0, [done, late]))
     assert not Threshold(seconds=70).is_passed(Sample(0, [done, late]))
     assert Threshold(seconds=60).is_passed(Sample(0, [done, late]))
-    unread = Row(TP, "", 1, 5, 4)
+    unread = row(TP, 1, 5, 4)
     assert Threshold(seconds=60).is_passed(Sample(0, [unread, late]))
     with pytest.raises(HeadraceError, match="the age of the lag of t-0 is unknown"):
         Threshold(seconds=80).is_passed(Sample(0, [unread, late]))
-
-
-def sample(at: float, lag: int, end: int, backlog: int = 0) -> Sample:
-    found = [Row(TP, "live" if backlog else "", end - lag, end, lag)]
-    return Sample(at, [*found, *([Row(TP, "backlog", 0, 50, backlog)] if backlog else [])])
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "written", "read", "caught_up"),
-    [
-        (sample(0, 100, 100), sample(10, 50, 150), 5.0, 10.0, 10.0),
-        (sample(0, 100, 100), sample(10, 100, 150), 5.0, 5.0, None),
-        (sample(0, 100, 100), sample(10, 150, 150), 5.0, 0.0, None),
-        (sample(0, 100, 100), sample(10, 0, 100), 0.0, 10.0, 0.0),
-        (sample(0, 0, 100, 40), sample(10, 0, 110, 20), 1.0, 3.0, 10.0),
-    ],
-)
-def test_a_trend_has_the_rates_and_the_time_to_catch_up(
-    before: Sample, after: Sample, written: float, read: float, caught_up: float | None
-) -> None:
-    history = History()
-    history.add(before)
-    assert history.trend() is None
-    history.add(after)
-    found = history.trend()
-    assert found is not None
-    assert (found.written, found.read, found.caught_up) == (written, read, caught_up)
-
-
-def test_a_trend_forgets_what_is_older_than_its_window() -> None:
-    history = History(window=10)
-    for at in range(100):
-        history.add(sample(at, lag=100 if at < 50 else 100 - at, end=1000))
-    found = history.trend()
-    assert found is not None
-    assert found.read == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +188,7 @@ def test_a_terminal_is_not_given_commands_by_names_that_others_choose() -> None:
     named = Record("t", 1, 2, timestamp=3, headers=[("h\x1b[2J", b"1")])
     assert renderer("text", LineColumns(headers=True), True)([named]) == "h\ufffd[2J=1\t\n".encode()
     assert "\x1b[2J" not in table(("client", "host"), [("me\x1b[2J", "h\x9b2J")]).splitlines()[1]
-    shown = lag_table("g\x1b[2J", Sample(0, [Row(TP, "", 1, 5, 4, owner="me\x1b[2J@x")]), None)
+    shown = lag_table("g\x1b[2J", Sample(0, [row(TP, 1, 5, 4, owner="me\x1b[2J@x")]), None)
     assert "\x1b[2J" not in shown
     assert "me\ufffd[2J@x" in shown
 

@@ -190,6 +190,13 @@ class MetadataUpdater:
             self._on_metadata()
         return answer
 
+    async def fetch_all_metadata(self) -> Any:
+        """Fetches metadata of all topics. Only its brokers are applied to the cluster view."""
+        answer = await self.request(None)
+        with self._lock:
+            self._cluster.apply(answer, names=())
+        return answer
+
     async def request(
         self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = (), *, may_create: bool = True
     ) -> Any:

@@ -36,12 +36,17 @@ class QueryCheckpoint:
 
 def read_checkpoints(directory: Path) -> list[QueryCheckpoint]:
     """Raises HeadraceError if there is no checkpoint, or one cannot be parsed."""
-    found = [_read(path, directory) for path in sorted(_checkpoints(directory, _DEEPEST))]
+    found = [_read(path, directory) for path in find_checkpoints(directory)]
     if not found:
         raise HeadraceError(
             f"{directory} is not the checkpoint of a streaming query: it has no directories offsets/ and commits/"
         )
     return found
+
+
+def find_checkpoints(directory: Path) -> list[Path]:
+    """The directories of all checkpoints in the directory, or itself."""
+    return sorted(_checkpoints(directory, _DEEPEST))
 
 
 def _checkpoints(directory: Path, depth: int) -> list[Path]:
@@ -61,10 +66,20 @@ def _read(path: Path, root: Path) -> QueryCheckpoint:
     if not done:
         return QueryCheckpoint(name, None, {})
     batch = max(done)
+    return QueryCheckpoint(name, batch, offsets_in(offset_lines(path, batch)))
+
+
+def offset_lines(path: Path, batch: int) -> list[str]:
+    """The offset log of a batch: its version, its settings, and a line for each source."""
     lines = (path / "offsets" / str(batch)).read_text().splitlines()
     if not lines or not lines[0].startswith("v"):
         raise HeadraceError(f"{path}/offsets/{batch} is not an offset log of Spark")
-    return QueryCheckpoint(name, batch, slowest(_kafka_offsets(line) for line in lines[2:]))
+    return lines
+
+
+def offsets_in(lines: list[str]) -> dict[TopicPartition, OffsetSet]:
+    """The offsets of the Kafka sources in an offset log."""
+    return slowest(_kafka_offsets(line) for line in lines[2:])
 
 
 def slowest(found: Iterable[dict[TopicPartition, OffsetSet]]) -> dict[TopicPartition, OffsetSet]:

@@ -1,0 +1,213 @@
+"""One pass over a cluster: all brokers, topics and groups, with a few large requests.
+
+    Metadata                       1 request
+    ListGroups                     1 for each broker
+    describe, commits, starts      1 for each coordinator and kind of group (500 groups at most)
+    ListOffsets                    2 for each leader: beginnings and ends
+    DescribeLogDirs                1 for each broker, once a minute, and only if asked for
+
+Commits are read before ends, so that no commit is ahead of the end that it is compared with. A lag is therefore too
+large by what was written during the pass, and never negative.
+
+Whatever cannot be read is an error of its row: a broker that is away, a partition without a leader, a group that this
+client may not describe. The pass fails only if no broker answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from .._aio.survey import Survey
+from .._aio.survey.found import FoundCluster, FoundGroup, FoundLog, FoundTopic
+from .._aio.survey.group_requests import committed, members, share_offsets
+from .._aio.survey.log_bounds import EARLIEST, LATEST, offsets
+from .._machines.lanes.commit_metadata import BACKLOG_SUFFIX
+from .._protocol.codes import code_name, printable
+from ..errors import HeadraceError
+from ..types import TopicPartition
+from .ages import Ages
+from .group_rows import GroupFacts, LogBounds, checkpoint_views, group_view, is_companion
+from .model import SHARE, BrokerView, ClusterView, GroupView, LogView, TopicView
+
+_SIZES_EVERY = 60.0
+_EMPTY = {"Empty", "Dead"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scope:
+    """What is observed."""
+
+    groups: re.Pattern[str] | None = None
+    """Only groups whose whole name matches."""
+    topics: re.Pattern[str] | None = None
+    """Only topics whose whole name matches; also of the partitions of groups."""
+    checkpoints: tuple[Path, ...] = ()
+    """Directories of Spark checkpoints, each a group for each query in it."""
+    with_sizes: bool = False
+    """Whether to ask for the sizes of logs."""
+
+
+class Collector:
+    """For one event loop. `async with` closes its connections."""
+
+    def __init__(self, settings: Mapping[str, Any], scope: Scope | None = None, *, timeout: float = 10.0) -> None:
+        self._scope = scope or Scope()
+        self._survey = Survey(settings, timeout)
+        self._ages = Ages(settings)
+        self._sizes: dict[int, dict[TopicPartition, int]] = {}
+        self._sizes_error: str | None = None
+        self._sizes_at = -_SIZES_EVERY
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._survey.close()
+
+    async def collect(self) -> ClusterView:
+        """One pass. Raises HeadraceError if no broker answers."""
+        begun = time.monotonic()
+        found = await self._survey.cluster()
+        brokers = {node.id: node for node in found.brokers}
+        facts, broken = await self._groups(brokers)
+        checkpoints = await asyncio.to_thread(checkpoint_views, self._scope.checkpoints)
+        topics = [topic for topic in found.topics if _matches(self._scope.topics, topic.name)]
+        logs = [log for topic in topics for log in topic.logs if log.leader in brokers]
+        begins, ends = await asyncio.gather(offsets(self._survey, logs, EARLIEST), offsets(self._survey, logs, LATEST))
+        at = time.time()
+        if self._scope.with_sizes:
+            await self._read_sizes(brokers)
+        bounds = LogBounds(topics, begins, ends, self._scope.topics)
+        groups = [*(group_view(it, bounds) for it in facts), *(read(bounds) for read in checkpoints)]
+        known_ends = {tp: end for tp, end in ends.items() if isinstance(end, int)}
+        await self._ages.add(at, known_ends, (row for group in groups for row in group.partitions))
+        aged = tuple(self._aged(at, group) for group in groups)
+        views = {topic.name: self._topic(topic, brokers, begins, ends) for topic in topics}
+        return ClusterView(
+            at,
+            time.monotonic() - begun,
+            found.id,
+            tuple(
+                BrokerView(it.id, it.host, it.port, it.rack, it.id == found.controller, broken.get(it.id))
+                for it in sorted(found.brokers)
+            ),
+            views,
+            aged,
+            self._problems(found, broken, facts),
+        )
+
+    async def _groups(self, brokers: Iterable[int]) -> tuple[list[GroupFacts], dict[int, str]]:
+        """What is known of each group, and the errors of brokers that did not list theirs."""
+        listed = await self._survey.groups(brokers)
+        broken = {node: str(it) for node, it in listed.items() if isinstance(it, HeadraceError)}
+        found: dict[str, FoundGroup] = {}
+        for answer in listed.values():
+            if not isinstance(answer, HeadraceError):
+                # A group that moves between two coordinators may be listed by both.
+                found.update((group.name, group) for group in answer)
+        wanted = {name: it for name, it in found.items() if self._is_wanted(name)}
+        share = [it for it in wanted.values() if it.kind == SHARE]
+        others = [it for it in wanted.values() if it.kind != SHARE]
+        described, offsets_of, starts = await asyncio.gather(
+            members(self._survey, [it for it in wanted.values() if it.state not in _EMPTY]),
+            committed(self._survey, others),
+            share_offsets(self._survey, share),
+        )
+        facts = []
+        for name in sorted(wanted):
+            companion = offsets_of.get(name + BACKLOG_SUFFIX)
+            commits = starts.get(name) if wanted[name].kind == SHARE else offsets_of.get(name)
+            assert commits is not None
+            facts.append(
+                GroupFacts(
+                    wanted[name],
+                    described.get(name),
+                    commits,
+                    None if isinstance(companion, HeadraceError) else companion,
+                )
+            )
+        return [it for it in facts if not self._is_hidden(it, wanted)], broken
+
+    def _is_wanted(self, name: str) -> bool:
+        """Whether the group matches, or has the backlog lane of one that does."""
+        pattern = self._scope.groups
+        return _matches(pattern, name) or (
+            name.endswith(BACKLOG_SUFFIX) and _matches(pattern, name.removesuffix(BACKLOG_SUFFIX))
+        )
+
+    def _is_hidden(self, facts: GroupFacts, all_groups: Mapping[str, FoundGroup]) -> bool:
+        """Whether the group is the second commit log of another one (KIP-333), or was only asked for to find out."""
+        name = facts.found.name
+        base = name.removesuffix(BACKLOG_SUFFIX)
+        if name == base:
+            return False
+        return not _matches(self._scope.groups, name) or (base in all_groups and is_companion(facts))
+
+    async def _read_sizes(self, brokers: Iterable[int]) -> None:
+        if time.monotonic() - self._sizes_at < _SIZES_EVERY:
+            return
+        self._sizes_at = time.monotonic()
+        found = await self._survey.sizes(brokers)
+        self._sizes = {node: it for node, it in found.items() if not isinstance(it, HeadraceError)}
+        errors = sorted({str(it) for it in found.values() if isinstance(it, HeadraceError)})
+        self._sizes_error = f"sizes of topics are unknown: {'; '.join(errors)}" if errors else None
+
+    def _aged(self, at: float, group: GroupView) -> GroupView:
+        rows = self._ages.aged(at, group.partitions)
+        return dataclasses.replace(group, partitions=rows)
+
+    def _topic(
+        self,
+        topic: FoundTopic,
+        brokers: Mapping[int, Any],
+        begins: Mapping[TopicPartition, int | HeadraceError],
+        ends: Mapping[TopicPartition, int | HeadraceError],
+    ) -> TopicView:
+        error = f"{topic.name}: {code_name(topic.code)}" if topic.code else None
+        logs = tuple(self._log(log, brokers, begins.get(log.tp), ends.get(log.tp)) for log in topic.logs)
+        rate = self._ages.times.rate([log.tp for log in topic.logs])
+        return TopicView(topic.name, logs, topic.is_internal, rate, error)
+
+    def _log(
+        self,
+        log: FoundLog,
+        brokers: Mapping[int, Any],
+        begin: int | HeadraceError | None,
+        end: int | HeadraceError | None,
+    ) -> LogView:
+        error = next((str(it) for it in (begin, end) if isinstance(it, HeadraceError)), None)
+        leader = log.leader if log.leader in brokers else None
+        sizes = self._sizes.get(log.leader)
+        return LogView(
+            log.tp.partition,
+            leader,
+            log.replicas,
+            log.in_sync,
+            log.offline,
+            begin if isinstance(begin, int) else None,
+            end if isinstance(end, int) else None,
+            None if sizes is None else sizes.get(log.tp),
+            "no leader" if leader is None else error,
+        )
+
+    def _problems(self, found: FoundCluster, broken: Mapping[int, str], facts: Sequence[GroupFacts]) -> tuple[str, ...]:
+        problems = [
+            f"broker {node} does not list its groups, which are missing here: {error}"
+            for node, error in sorted(broken.items())
+        ]
+        if self._sizes_error:
+            problems.append(self._sizes_error)
+        return tuple(printable(it) for it in problems)
+
+
+def _matches(pattern: re.Pattern[str] | None, name: str) -> bool:
+    return pattern is None or pattern.fullmatch(name) is not None

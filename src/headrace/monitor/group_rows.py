@@ -1,0 +1,206 @@
+"""Turns what brokers and checkpoints say of a group into its view. Nothing here asks a broker or reads a clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+
+from .._aio.survey.found import FoundGroup, FoundMembers, FoundShareOffset, FoundTopic
+from .._machines.lanes.commit_metadata import CommitMark
+from ..errors import HeadraceError
+from ..types import OffsetAndMetadata, TopicPartition, Watermarks
+from .checkpoints import QueryCheckpoint, read_checkpoints
+from .lag import done_rows, plain_row, rows_of, uncommitted_row, unread_row
+from .model import SHARE, SPARK, GroupView, MemberView, PartitionView
+
+Commit = OffsetAndMetadata | FoundShareOffset | HeadraceError
+Owner = tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """The answers about one group."""
+
+    found: FoundGroup
+    members: FoundMembers | HeadraceError | None
+    """None if the group is empty, so that it was not asked for."""
+    commits: Mapping[TopicPartition, Commit] | HeadraceError
+    backlog: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+    """The commits of the second log (KIP-333)."""
+
+
+class LogBounds:
+    """Beginnings and ends of the logs in scope, with the reason where they are unknown."""
+
+    def __init__(
+        self,
+        topics: Iterable[FoundTopic],
+        begins: Mapping[TopicPartition, int | HeadraceError],
+        ends: Mapping[TopicPartition, int | HeadraceError],
+        pattern: re.Pattern[str] | None,
+    ) -> None:
+        self._partitions = {topic.name: len(topic.logs) for topic in topics}
+        self._begins = begins
+        self._ends = ends
+        self._pattern = pattern
+
+    def is_in_scope(self, topic: str) -> bool:
+        return topic in self._partitions or self._pattern is None or self._pattern.fullmatch(topic) is not None
+
+    def of(self, tp: TopicPartition) -> Watermarks | str:
+        begin, end = self._begins.get(tp), self._ends.get(tp)
+        if isinstance(begin, int) and isinstance(end, int):
+            return Watermarks(begin, end)
+        if error := next((it for it in (end, begin) if isinstance(it, HeadraceError)), None):
+            return str(error)
+        if tp.partition < self._partitions.get(tp.topic, 0):
+            return "the partition has no leader"
+        return "the partition does not exist any more, or this client may not describe its topic"
+
+    def is_leaderless(self, tp: TopicPartition) -> bool:
+        return tp not in self._ends and tp.partition < self._partitions.get(tp.topic, 0)
+
+
+def group_view(facts: GroupFacts, bounds: LogBounds) -> GroupView:
+    found, described = facts.found, facts.members
+    members: tuple[MemberView, ...] = ()
+    state, assignor, errors = found.state, "", []
+    if isinstance(described, FoundMembers):
+        members = tuple(sorted((MemberView(*it) for it in described.members), key=lambda it: (it.owner, it.id)))
+        state, assignor = described.state or state, described.assignor
+    elif described is not None:
+        errors.append(str(described))
+    commits: Mapping[TopicPartition, Commit] = {}
+    if isinstance(facts.commits, HeadraceError):
+        errors.append(str(facts.commits))
+    else:
+        commits = facts.commits
+    owners = {tp: (member.owner, member.id) for member in members for tp in member.partitions}
+    in_scope = [tp for tp in {**commits, **owners} if bounds.is_in_scope(tp.topic)]
+    row_of = _share_rows if found.kind == SHARE else _commit_rows
+    rows: list[PartitionView] = []
+    for tp in sorted(in_scope):
+        rows += row_of(tp, commits.get(tp), facts, bounds.of(tp), owners.get(tp), bounds.is_leaderless(tp))
+    if not rows and not errors:
+        errors.append(_nothing_to_show(found.kind, bool(commits or owners)))
+    return GroupView(
+        found.name, found.kind, state, members, tuple(rows), assignor, found.node, "; ".join(errors) or None
+    )
+
+
+def _nothing_to_show(kind: str, has_some: bool) -> str:
+    if has_some:
+        return "reads none of the chosen topics"
+    if kind == SHARE:
+        return "has received no records yet"
+    return "has no committed offsets, or none of topics that this client may describe"
+
+
+def _commit_rows(
+    tp: TopicPartition,
+    commit: Commit | None,
+    facts: GroupFacts,
+    log: Watermarks | str,
+    owner: Owner | None,
+    is_leaderless: bool,
+) -> list[PartitionView]:
+    name, member = owner or (None, None)
+    assert commit is None or isinstance(commit, OffsetAndMetadata)
+    if isinstance(log, str):
+        offset = None if commit is None else commit.offset
+        return [_unreadable(tp, offset, log, owner, is_leaderless)]
+    if commit is None:
+        return [uncommitted_row(tp, log, name, member)]
+    if not commit.metadata:
+        return [plain_row(tp, commit.offset, log, None, name, member)]
+    try:
+        first = CommitMark.read(commit)
+        progress = (facts.backlog or {}).get(tp)
+        second = None if progress is None else CommitMark.read(progress)
+    except ValueError as error:
+        return [_unreadable(tp, commit.offset, f"the commit cannot be parsed: {error}", owner, False)]
+    return rows_of(tp, first, second, log, name, member)
+
+
+def _share_rows(
+    tp: TopicPartition,
+    commit: Commit | None,
+    facts: GroupFacts,
+    log: Watermarks | str,
+    owner: Owner | None,
+    is_leaderless: bool,
+) -> list[PartitionView]:
+    name, member = owner or (None, None)
+    start = commit.start if isinstance(commit, FoundShareOffset) else None
+    if isinstance(commit, HeadraceError) or isinstance(log, str):
+        return [_unreadable(tp, start, str(commit if isinstance(commit, HeadraceError) else log), owner, is_leaderless)]
+    if commit is None:
+        return [unread_row(tp, log, name or "", member)]
+    assert isinstance(commit, FoundShareOffset)
+    row = plain_row(tp, commit.start, log, commit.lag, name, member)
+    if commit.lag is None:
+        return [row]
+    # The brokers count what is not done: records that are done, or given up, behind the start offset are the rest.
+    return [dataclasses.replace(row, in_flight=max(0, log.high - (row.next or 0) - commit.lag))]
+
+
+def _unreadable(
+    tp: TopicPartition, committed: int | None, error: str, owner: Owner | None, is_leaderless: bool
+) -> PartitionView:
+    name, member = owner or (None, None)
+    return PartitionView(
+        tp, committed=committed, next=committed, owner=name, member=member, is_leaderless=is_leaderless, error=error
+    )
+
+
+def is_companion(facts: GroupFacts) -> bool:
+    """Whether all commits of the group are progress of a backlog lane."""
+    if isinstance(facts.commits, HeadraceError) or facts.found.kind == SHARE or facts.members is not None:
+        return False
+    try:
+        return all(
+            isinstance(it, OffsetAndMetadata) and bool(CommitMark.read(it).token) for it in facts.commits.values()
+        )
+    except ValueError:
+        return False
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------
+
+
+def checkpoint_views(paths: Collection[Path]) -> list[Callable[[LogBounds], GroupView]]:
+    """Reads these directories now. Each result makes the view of one query, when the bounds are known."""
+    found: list[Callable[[LogBounds], GroupView]] = []
+    for path in paths:
+        try:
+            queries = read_checkpoints(path)
+        except (HeadraceError, OSError) as error:
+            found.append(_failed(str(path), str(error)))
+            continue
+        for query in queries:
+            name = str(path) if len(queries) == 1 else str(path / query.name)
+            found.append(_query(name, query))
+    return found
+
+
+def _failed(name: str, error: str) -> Callable[[LogBounds], GroupView]:
+    return lambda bounds: GroupView(name, SPARK, "", error=error)
+
+
+def _query(name: str, query: QueryCheckpoint) -> Callable[[LogBounds], GroupView]:
+    def view(bounds: LogBounds) -> GroupView:
+        rows: list[PartitionView] = []
+        for tp, done in sorted(query.done.items()):
+            if bounds.is_in_scope(tp.topic):
+                log = bounds.of(tp)
+                if isinstance(log, str):
+                    rows.append(_unreadable(tp, done.low, log, None, bounds.is_leaderless(tp)))
+                else:
+                    rows += done_rows(tp, done, log)
+        state = "no finished batch" if query.batch is None else f"batch {query.batch}"
+        error = None if rows else "has no finished batch of a Kafka source"
+        return GroupView(name, SPARK, state, partitions=tuple(rows), error=error)
+
+    return view

@@ -1,0 +1,113 @@
+"""The last hour of every group: lag, trend and rebalances. Nothing here does I/O or reads a clock.
+
+Memory is bounded: a group has a point for every pass of the last two minutes and one for each 15 seconds of the hour
+before, the passes of the last minute for its trend, and its latest 50 rebalances. A group that no pass has seen for an
+hour is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .._machines.lanes.lanes import BACKLOG
+from ..types import TopicPartition
+from .model import ClusterView, GroupHistory, GroupView, LagPoint, PartitionView, Trend
+from .rebalances import RebalanceTimeline
+
+_SPAN = 3600.0
+_FINE = 120.0
+_STEP = 15.0
+_TREND_OVER = 60.0
+
+
+class _Pass(NamedTuple):
+    at: float
+    lag: int
+    written: int
+    """Records written since the first pass, to the partitions that were in two passes in a row."""
+
+
+class LagTrend:
+    """The passes of the last `window` seconds. Commits come in steps, so the trend covers all of them."""
+
+    def __init__(self, window: float = _TREND_OVER) -> None:
+        self._window = window
+        self._passes: deque[_Pass] = deque()
+        self._ends: dict[TopicPartition, int] = {}
+
+    def add(self, at: float, rows: Iterable[PartitionView]) -> None:
+        lag = written = 0
+        ends: dict[TopicPartition, int] = {}
+        for row in rows:
+            lag += row.lag or 0
+            if row.lane != BACKLOG and row.end is not None:
+                ends[row.tp] = row.end
+                # A topic that was recreated starts again: its end went back, and nothing of that was written.
+                written += max(0, row.end - self._ends.get(row.tp, row.end))
+        self._ends = ends
+        before = self._passes[-1].written if self._passes else 0
+        self._passes.append(_Pass(at, lag, before + written))
+        while len(self._passes) > 2 and self._passes[1].at <= at - self._window:
+            self._passes.popleft()
+
+    def trend(self) -> Trend | None:
+        """None before the second pass."""
+        if not self._passes or self._passes[-1].at <= self._passes[0].at:
+            return None
+        first, last = self._passes[0], self._passes[-1]
+        span = last.at - first.at
+        written = (last.written - first.written) / span
+        read = written - (last.lag - first.lag) / span
+        if last.lag == 0:
+            return Trend(written, read, 0.0)
+        faster = read - written
+        return Trend(written, read, last.lag / faster if faster > 0 else None)
+
+
+class _Series:
+    """One group."""
+
+    def __init__(self) -> None:
+        self.coarse: deque[LagPoint] = deque()
+        self.fine: deque[LagPoint] = deque()
+        self.trend = LagTrend()
+        self.rebalances = RebalanceTimeline()
+        self.seen = 0.0
+
+    def add(self, at: float, group: GroupView) -> None:
+        self.seen = at
+        point = LagPoint(at, group.lag, group.seconds)
+        self.fine.append(point)
+        while self.fine[0].at < at - _FINE:
+            older = self.fine.popleft()
+            if not self.coarse or older.at - self.coarse[-1].at >= _STEP:
+                self.coarse.append(older)
+        while self.coarse and self.coarse[0].at < at - _SPAN:
+            self.coarse.popleft()
+        if point.lag is not None:
+            self.trend.add(at, group.partitions)
+        if group.error is None or group.members:
+            self.rebalances.add(at, group)
+
+
+class History:
+    """`add` takes each pass once, in order."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, _Series] = {}
+
+    def add(self, view: ClusterView) -> None:
+        for group in view.groups:
+            self._series.setdefault(group.name, _Series()).add(view.at, group)
+        gone = [name for name, series in self._series.items() if series.seen < view.at - _SPAN]
+        for name in gone:
+            del self._series[name]
+
+    def group(self, name: str) -> GroupHistory:
+        """Without points if the group is unknown."""
+        series = self._series.get(name)
+        if series is None:
+            return GroupHistory((), None, ())
+        return GroupHistory((*series.coarse, *series.fine), series.trend.trend(), series.rebalances.entries())

@@ -1,0 +1,167 @@
+"""The history of groups: trend, points, rebalances."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from headrace.monitor.history import History, LagTrend
+from headrace.monitor.model import ClusterView, GroupView, MemberView, PartitionView, Rebalance
+from headrace.monitor.rebalances import RebalanceTimeline
+from headrace.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+Rows = list[PartitionView]
+
+
+def row(lag: int, end: int, lane: str = "") -> PartitionView:
+    return PartitionView(TP, lane, end - lag, end - lag, 0, end, lag)
+
+
+def sample(lag: int, end: int, backlog: int = 0) -> Rows:
+    if not backlog:
+        return [row(lag, end)]
+    return [row(lag, end, "live"), row(backlog, 50, "backlog")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "written", "read", "caught_up"),
+    [
+        (sample(100, 100), sample(50, 150), 5.0, 10.0, 10.0),
+        (sample(100, 100), sample(100, 150), 5.0, 5.0, None),
+        (sample(100, 100), sample(150, 150), 5.0, 0.0, None),
+        (sample(100, 100), sample(0, 100), 0.0, 10.0, 0.0),
+        (sample(0, 100, 40), sample(0, 110, 20), 1.0, 3.0, 10.0),
+        (sample(100, 100), sample(5, 5), 0.0, 9.5, 5 / 9.5),  # recreated: nothing was written
+    ],
+)
+def test_a_trend_has_the_rates_and_the_time_to_catch_up(
+    before: Rows, after: Rows, written: float, read: float, caught_up: float | None
+) -> None:
+    trends = LagTrend()
+    assert trends.trend() is None
+    trends.add(0, before)
+    assert trends.trend() is None
+    trends.add(10, after)
+    found = trends.trend()
+    assert found is not None
+    assert (found.written, found.read, found.caught_up) == (written, read, caught_up)
+
+
+def test_a_trend_forgets_what_is_older_than_its_window() -> None:
+    trends = LagTrend(window=10)
+    for at in range(100):
+        trends.add(at, sample(lag=100 if at < 50 else 100 - at, end=1000))
+    found = trends.trend()
+    assert found is not None
+    assert found.read == pytest.approx(1.0)
+
+
+def test_a_partition_that_is_new_to_the_group_is_not_written_at_once() -> None:
+    trends = LagTrend()
+    trends.add(0, [row(0, 10)])
+    other = PartitionView(TopicPartition("t", 1), "", 0, 0, 0, 5000, 5000)
+    trends.add(10, [row(0, 20), other])
+    found = trends.trend()
+    assert found is not None
+    assert found.written == 1.0
+
+
+def view(at: float, *groups: GroupView) -> ClusterView:
+    return ClusterView(at, 0.1, "c", (), {}, groups)
+
+
+def test_points_are_fine_for_minutes_coarse_for_an_hour_and_bounded() -> None:
+    history = History()
+    for second in range(0, 2 * 3600, 2):
+        history.add(view(second, GroupView("g", "classic", "Stable", partitions=(row(second, 10_000),))))
+    points = history.group("g").points
+    times = [point.at for point in points]
+    assert times == sorted(times)
+    assert times[-1] == 7198
+    assert 3590 <= times[-1] - times[0] <= 3620
+    assert [b - a for a, b in pairwise(times[-61:])] == [2.0] * 60
+    assert all(b - a >= 15 for a, b in pairwise(times[:-61]))
+    assert len(points) < 61 + 240
+    assert points[-1].lag == 7198
+
+
+def test_a_group_that_is_gone_is_forgotten_after_an_hour() -> None:
+    history = History()
+    history.add(view(0, GroupView("gone", "classic", "Empty", partitions=(row(1, 10),))))
+    history.add(view(3000, GroupView("g", "classic", "Empty")))
+    assert len(history.group("gone").points) == 1
+    history.add(view(3601, GroupView("g", "classic", "Empty")))
+    assert history.group("gone").points == ()
+    assert history.group("never seen").trend is None
+
+
+def member(name: str, *partitions: int) -> MemberView:
+    return MemberView(name, name, "h", None, frozenset(TopicPartition("t", n) for n in partitions))
+
+
+def timeline(*passes: tuple[str, list[MemberView]]) -> tuple[Rebalance, ...]:
+    """One pass every two seconds."""
+    found = RebalanceTimeline()
+    for number, (state, members) in enumerate(passes):
+        found.add(2.0 * number, GroupView("g", "classic", state, tuple(members)))
+    return found.entries()
+
+
+A, B = member("a", 0, 1), member("b", 1)
+
+
+@pytest.mark.parametrize(
+    ("passes", "expected"),
+    [
+        ([("Stable", [A]), ("Stable", [A])], []),
+        # Seen for the first time in the middle of a rebalance, and settled before the next pass.
+        ([("PreparingRebalance", []), ("Stable", [A])], [Rebalance(2, 2, ("a@h",), (), 0, 0, 0.0)]),
+        # A member joins: eager members give up everything meanwhile.
+        (
+            [
+                ("Stable", [A]),
+                ("PreparingRebalance", [member("a"), member("b")]),
+                ("CompletingRebalance", [member("a"), member("b")]),
+                ("Stable", [member("a", 0), B]),
+            ],
+            [Rebalance(2, 6, ("b@h",), (), 1, 2, 4.0)],
+        ),
+        # A rebalance between two passes: nobody saw a partition without an owner.
+        ([("Stable", [A]), ("Stable", [member("a", 0), B])], [Rebalance(2, 2, ("b@h",), (), 1, 0, 0.0)]),
+        # The last member leaves, and another one comes.
+        (
+            [("Stable", [B]), ("Empty", []), ("Empty", []), ("Empty", [])],
+            [Rebalance(2, None, (), ("b@h",), 0, 1, 4.0)],
+        ),
+        (
+            [("Stable", [B]), ("Empty", []), ("Empty", []), ("Stable", [member("c", 1)])],
+            [Rebalance(2, 6, ("c@h",), ("b@h",), 1, 1, 4.0)],
+        ),
+        # A topic is no longer subscribed: its partitions stay without an owner, and the rebalance ends.
+        (
+            [("Stable", [A]), ("Stable", [member("a", 0)]), ("Stable", [member("a", 0)])],
+            [Rebalance(2, 4, (), (), 0, 1, 2.0)],
+        ),
+        # A state that changes alone is not worth an entry.
+        ([("Stable", [A]), ("PreparingRebalance", [A]), ("Stable", [A])], []),
+    ],
+)
+def test_a_timeline_tells_who_came_and_how_long_partitions_had_no_owner(
+    passes: list[tuple[str, list[MemberView]]], expected: list[Rebalance]
+) -> None:
+    assert list(timeline(*passes)) == expected
+
+
+def test_partitions_of_share_groups_may_have_several_owners() -> None:
+    both = [member("a", 0), member("b", 0)]
+    (found,) = timeline(("Stable", both), ("Stable", [member("a", 0)]))
+    assert (found.left, found.moved, found.unowned) == (("b@h",), 1, 0)
+
+
+def test_a_timeline_keeps_the_latest_rebalances_only() -> None:
+    passes = [("Stable", [member(f"m{n}", 0)]) for n in range(100)]
+    found = timeline(*passes)
+    assert len(found) == 50
+    assert found[-1].joined == ("m99@h",)
