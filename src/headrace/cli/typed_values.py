@@ -57,12 +57,12 @@ class TypedFields:
         """The formats of the fields that are not bytes."""
         from ..formats import Avro, Json, Protobuf
 
-        registry = self._registry()
+        registry = self.registry()
         kinds: dict[str, type[Avro | Json | Protobuf]] = {"avro": Avro, "json": Json, "protobuf": Protobuf}
         chosen: dict[Literal["key", "value"], str] = {"key": self.key, "value": self.value}
         return {field: kinds[name](registry) for field, name in chosen.items() if name != "bytes"}
 
-    def _registry(self) -> SchemaRegistry:
+    def registry(self) -> SchemaRegistry:
         from ..formats import SchemaRegistry
 
         url = self.url or _local_registry()

@@ -1,0 +1,184 @@
+"""The answers to browsers.
+
+/  /groups  /group  /topics  /topic  /activity      the page: one document, whose script reads the address
+/static/FILE                              its files
+/events?view=group&name=NAME              its data: server-sent events
+/api/records?topic=TOPIC&count=COUNT      the newest records of a topic, as JSON
+/login  /logout                           with a password or a token only
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ..errors import HeadraceError
+from .access import SESSION_SECONDS, Access
+from .feed import Feed, ViewName
+from .guard import Guard, SecretCheck
+from .records import MOST, RecordReader
+from .static_files import StaticFile, read_static_files
+from .streams import EventStream
+
+_PAGES = ("/", "/groups", "/group", "/topics", "/topic", "/activity")
+_VIEWS = ("groups", "group", "topics", "topic", "activity")
+_MOST_STREAMS = 64
+_LONGEST_BODY = 4096
+_LONGEST_NAME = 4096
+
+
+def make_application(
+    feed: Feed, records: RecordReader, access: Access, *, cookie: str, is_encrypted: bool = False
+) -> Starlette:
+    check = SecretCheck(access)
+    pages = _Pages(feed, records)
+    login = _Login(access, check, cookie, is_encrypted)
+    routes = [
+        *(Route(path, pages.page) for path in _PAGES),
+        Route("/static/{name}", pages.file),
+        Route("/events", pages.events),
+        Route("/api/records", pages.newest_records),
+        Route("/login", login.page, methods=["GET"]),
+        Route("/login", login.log_in, methods=["POST"]),
+        Route("/logout", login.log_out, methods=["POST"]),
+    ]
+    guard = Middleware(Guard, access=access, check=check, cookie=cookie)
+    return Starlette(routes=routes, middleware=[guard], exception_handlers={HTTPException: _answer_error})
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+class _Pages:
+    def __init__(self, feed: Feed, records: RecordReader) -> None:
+        self._feed = feed
+        self._records = records
+        self._files = read_static_files()
+        self._streams = 0
+
+    async def page(self, request: Request) -> Response:
+        return _file_response(request, self._files["index.html"])
+
+    async def file(self, request: Request) -> Response:
+        found = self._files.get(request.path_params["name"])
+        if found is None:
+            raise HTTPException(404, "There is no such file.")
+        return _file_response(request, found)
+
+    async def events(self, request: Request) -> Response:
+        kind = request.query_params.get("view", "")
+        if kind not in _VIEWS:
+            raise HTTPException(400, f"view must be one of {', '.join(_VIEWS)}.")
+        name = ViewName(kind, _name(request, "name"), request.query_params.get("checkpoint") == "1")
+        if self._streams >= _MOST_STREAMS:
+            raise HTTPException(503, f"There are already {_MOST_STREAMS} open pages.", {"retry-after": "5"})
+        return _Counted(EventStream(self._feed, name), self._count)
+
+    def _count(self, change: int) -> None:
+        self._streams += change
+
+    async def newest_records(self, request: Request) -> Response:
+        topic = _name(request, "topic")
+        count = request.query_params.get("count", "20")
+        if not topic or not count.isascii() or not count.isdigit() or not 1 <= int(count[:9]) <= MOST:
+            raise HTTPException(400, f"topic is missing, or count is not a number from 1 to {MOST}.")
+        try:
+            return JSONResponse({"records": await self._records.newest(topic, int(count))})
+        except TimeoutError:
+            raise HTTPException(504, "The brokers did not answer in time.") from None
+        except HeadraceError as error:
+            raise HTTPException(502, str(error)) from None
+
+
+class _Counted(Response):
+    """A response that is an ASGI application of its own, and is counted while it is sent."""
+
+    def __init__(self, stream: EventStream, count: Callable[[int], None]) -> None:
+        super().__init__()
+        self._stream = stream
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._count(1)
+        try:
+            await self._stream(scope, receive, send)
+        finally:
+            self._count(-1)
+
+
+class _Login:
+    def __init__(self, access: Access, check: SecretCheck, cookie: str, is_encrypted: bool) -> None:
+        self._access = access
+        self._check = check
+        self._cookie = cookie
+        self._is_encrypted = is_encrypted
+        self._page: StaticFile = read_static_files()["login.html"]
+
+    async def page(self, request: Request) -> Response:
+        return _file_response(request, self._page)
+
+    async def log_in(self, request: Request) -> Response:
+        if not self._access.needs_login:
+            return Response(status_code=204)
+        status = await self._check.answer(await _secret(request))
+        if status != 200:
+            text = "Too many attempts. Wait a moment." if status == 429 else "This is not the password or token."
+            raise HTTPException(status, text)
+        response = Response(status_code=204)
+        response.set_cookie(
+            self._cookie,
+            self._access.new_session(time.time()),
+            max_age=int(SESSION_SECONDS),
+            httponly=True,
+            samesite="strict",
+            secure=self._is_encrypted,
+        )
+        return response
+
+    async def log_out(self, request: Request) -> Response:
+        response = Response(status_code=204)
+        response.delete_cookie(self._cookie, httponly=True, samesite="strict")
+        return response
+
+
+async def _secret(request: Request) -> str:
+    """From a body in JSON, which a form of another site cannot send."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(415, "The body must be JSON.")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LONGEST_BODY:
+            raise HTTPException(413, "The body is too long.")
+    try:
+        secret = json.loads(body)["secret"]
+    except (ValueError, TypeError, KeyError):
+        raise HTTPException(400, 'The body must be {"secret": "…"}.') from None
+    if not isinstance(secret, str):
+        raise HTTPException(400, "The secret must be text.")
+    return secret
+
+
+def _name(request: Request, parameter: str) -> str:
+    name = request.query_params.get(parameter, "")
+    if len(name) > _LONGEST_NAME:
+        raise HTTPException(400, f"{parameter} is too long.")
+    return name
+
+
+def _file_response(request: Request, file: StaticFile) -> Response:
+    headers = {"etag": file.etag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == file.etag:
+        return Response(status_code=304, headers=headers)
+    return Response(file.body, media_type=file.media_type, headers=headers)

@@ -1,0 +1,90 @@
+"""What needs attention, and why: the order of the groups on the page. Nothing here does I/O.
+
+3 problem   records cannot be read, or were lost to a wrong offset: no leader, offsets beyond the end
+2 warning   it will not get better by itself: the lag grows, nobody reads, records were deleted unread
+1 notice    it is on its way: a rebalance, a backlog, records that wait for more than a minute
+0 fine
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from ..monitor.model import SHARE, SPARK, GroupView, TopicView, Trend
+
+PROBLEM, WARNING, NOTICE, FINE = 3, 2, 1, 0
+
+_SETTLED = ("stable", "empty", "dead", "")
+_OLD = 60.0  # seconds that a record may wait before it is worth a notice
+_NOISE = 0.05  # the part of the written rate below which a growing lag is noise: commits come in steps
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attention:
+    level: int
+    text: str
+
+
+def group_attention(group: GroupView, trend: Trend | None) -> list[Attention]:
+    """The reasons, the most important first."""
+    return sorted(_group_reasons(group, trend), key=lambda it: -it.level)
+
+
+def _group_reasons(group: GroupView, trend: Trend | None) -> Iterator[Attention]:
+    parts, lag = group.partitions, group.lag or 0
+    if group.error:
+        yield Attention(WARNING, group.error)
+    if beyond := sum(it.is_beyond for it in parts):
+        yield Attention(PROBLEM, f"{_partitions(beyond)} committed beyond the end of the log: was the topic recreated?")
+    if leaderless := len({it.tp for it in parts if it.is_leaderless}):
+        yield Attention(PROBLEM, f"{_partitions(leaderless)} without a leader")
+    if unreadable := [it for it in parts if it.error and not it.is_leaderless]:
+        yield Attention(WARNING, f"{unreadable[0].tp}: {unreadable[0].error}")
+    if group.lost:
+        yield Attention(WARNING, f"{group.lost:,} record{_s(group.lost)} deleted by retention before processing")
+    is_settled = group.kind == SPARK or group.state.lower() in _SETTLED
+    if not is_settled:
+        yield Attention(NOTICE, group.state)
+    has_members = bool(group.members)
+    if lag and not has_members and group.kind != SPARK:
+        is_written = trend is not None and trend.written > 0
+        yield Attention(WARNING if is_written else NOTICE, "no members, and records are waiting")
+    # A partition of a share group has no owner: all its members may read it.
+    elif has_members and is_settled and group.kind != SHARE and (unowned := _unowned(group)):
+        yield Attention(WARNING, f"{_partitions(unowned)} with records and no owner")
+    if lag and trend is not None and (has_members or group.kind == SPARK) and _is_growing(trend):
+        yield Attention(WARNING, f"falling behind by {trend.change:,.0f} records/s")
+    elif lag and (group.backlog or (group.seconds or 0) > _OLD):
+        yield Attention(NOTICE, "working off a backlog" if group.backlog else "records wait for more than a minute")
+
+
+def _unowned(group: GroupView) -> int:
+    return len({it.tp for it in group.partitions if it.lag and it.owner is None})
+
+
+def _is_growing(trend: Trend) -> bool:
+    return trend.caught_up is None and trend.change > max(1.0, trend.written * _NOISE)
+
+
+def topic_attention(topic: TopicView) -> list[Attention]:
+    return sorted(_topic_reasons(topic), key=lambda it: -it.level)
+
+
+def _topic_reasons(topic: TopicView) -> Iterator[Attention]:
+    if topic.error:
+        yield Attention(WARNING, topic.error)
+    if leaderless := sum(it.is_leaderless for it in topic.partitions):
+        yield Attention(PROBLEM, f"{_partitions(leaderless)} without a leader")
+    if behind := sum(it.is_under_replicated for it in topic.partitions):
+        yield Attention(NOTICE, f"{_partitions(behind)} under-replicated")
+    if unreadable := [it for it in topic.partitions if it.error and not it.is_leaderless]:
+        yield Attention(WARNING, f"partition {unreadable[0].partition}: {unreadable[0].error}")
+
+
+def _partitions(count: int) -> str:
+    return f"{count:,} partition{_s(count)}"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"

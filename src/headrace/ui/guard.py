@@ -1,0 +1,120 @@
+"""Stands before the application: refuses requests by `Access`, and adds the headers that restrict browsers.
+
+The page has no inline scripts or styles, loads nothing from elsewhere, and cannot be framed. Responses with data are
+not stored by browsers or proxies. Wrong secrets are answered late, and only a few at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .access import Access
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+_PUBLIC = ("/login", "/static/")
+_DATA = ("/api/", "/events")
+_WRONG_SECRET_DELAY = 1.0  # seconds
+_WRONG_SECRETS_AT_ONCE = 4
+
+
+class SecretCheck:
+    """Checks secrets that somebody may guess: four guesses a second at most, whoever guesses."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._waiting = 0
+
+    async def answer(self, secret: str) -> int:
+        """The status of the response: 200, 401, or 429 if too many guesses are waiting."""
+        if self._waiting >= _WRONG_SECRETS_AT_ONCE:
+            return 429
+        if self._access.is_secret(secret):
+            return 200
+        self._waiting += 1
+        try:
+            await asyncio.sleep(_WRONG_SECRET_DELAY)
+        finally:
+            self._waiting -= 1
+        return 401
+
+
+class Guard:
+    """An ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, access: Access, check: SecretCheck, cookie: str) -> None:
+        self._app = app
+        self._access = access
+        self._check = check
+        self._cookie = cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_restricted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=message.setdefault("headers", []))
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        answer = await self._refused(scope)
+        await (answer or self._app)(scope, receive, send_restricted)
+
+    async def _refused(self, scope: Scope) -> Response | None:
+        headers, path = Headers(scope=scope), scope["path"]
+        if refusal := self._access.refusal(scope["method"], headers):
+            return PlainTextResponse(refusal.text + "\n", refusal.status)
+        if not self._access.needs_login or path.startswith(_PUBLIC):
+            return None
+        if self._access.is_session(read_cookie(headers.get("cookie", ""), self._cookie), time.time()):
+            return None
+        status = 401
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and (status := await self._check.answer(token.strip())) == 200:
+            return None
+        if path.startswith(_DATA) or scope["method"] not in ("GET", "HEAD"):
+            challenge = {"www-authenticate": "Bearer"} if status == 401 else {"retry-after": "1"}
+            return JSONResponse({"error": "Sign in first, or send a valid token."}, status, challenge)
+        target = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+        return RedirectResponse(f"/login?next={quote(target, safe='')}", 303)
+
+
+def read_cookie(header: str, name: str) -> str:
+    """The cookie's value; empty if it is missing."""
+    try:
+        found = SimpleCookie(header).get(name)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value

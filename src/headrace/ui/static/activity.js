@@ -1,0 +1,144 @@
+// What the command that offers this page is doing: a pipeline of `headrace run`, or `headrace demo crash`.
+
+import { drawing, element, setAttribute, setText, show } from "./dom.js";
+import { makeLog } from "./draw.js";
+import { NONE, clock, number, span } from "./format.js";
+import { head as title } from "./parts.js";
+import { LiveTable } from "./table.js";
+
+// -- a pipeline --------------------------------------------------------------------------------------------------
+
+const tableRow = (it) => element("tr", {}, element("td", {}, it.name), element("td", { class: "number" }, number(it.rows)),
+  element("td", { class: "number" }, it.before == null ? NONE : `+${number(it.rows - it.before)}`));
+
+// The name of a checkpoint is a path; its end is the table and the flow.
+const queryName = (path) => path.split("/").filter((part) => part && !/^\d+$/.test(part) && part !== "_checkpoints").slice(-2).join(" / ") || path;
+
+function pipelineParts() {
+  const tables = element("tbody");
+  const batches = new LiveTable({
+    caption: "Micro-batches", empty: "No batch has been planned yet.", order: (a, b) => b.at - a.at || b.batch - a.batch, matches: () => true,
+    columns: [
+      { title: "Query", className: "main", value: (row) => [row.query, row.batch], view: (row) => element("span", { class: "name" }, queryName(row.query), element("span", { class: "badge" }, `batch ${row.batch}`)), sort: (row) => row.query },
+      { title: "Planned", key: "at", className: "number", view: (row) => clock(row.at), sort: (row) => row.at },
+      { title: "Records", className: "number strong", value: (row) => [row.rows, row.exact], view: (row) => `${row.exact ? "" : "≤ "}${number(row.rows)}`, sort: (row) => row.rows, largestFirst: true },
+      { title: "Duration", key: "seconds", className: "number", view: (row) => (row.seconds == null ? "running" : span(row.seconds)), sort: (row) => row.seconds, largestFirst: true },
+      { title: "Records/s", className: "number", value: (row) => [row.rows, row.seconds], view: (row) => (row.seconds ? number(Math.round(row.rows / row.seconds)) : NONE) },
+    ],
+  });
+  const node = [
+    element("section", { class: "panel list", "aria-label": "Tables" }, element("h2", {}, "Tables"),
+      element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Table"), element("th", { scope: "col", class: "number" }, "Rows"), element("th", { scope: "col", class: "number" }, "New"))), tables)),
+    element("section", { "aria-label": "Micro-batches" }, element("div", { class: "tools" }, element("h2", {}, "Micro-batches")), batches.node),
+  ];
+  return {
+    node,
+    table: batches,
+    update(top, rows) {
+      show(tables, top.tables, () => (top.tables.length ? top.tables.map(tableRow) : element("tr", {}, element("td", { colspan: 3, class: "empty" }, "The rows are counted after each pass."))));
+      batches.update(rows);
+    },
+  };
+}
+
+// -- a demo ------------------------------------------------------------------------------------------------------
+
+const HEIGHT = 150, WIDTH = 1000;
+
+// How far behind each reader is, over time. The scale is logarithmic: from a tenth of a second to minutes.
+function behindChart() {
+  const lines = new Map();
+  const svg = drawing("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  const y = (seconds) => HEIGHT - 4 - (Math.log10(Math.max(seconds, 0.02) / 0.02) / Math.log10(60 / 0.02)) * (HEIGHT - 8);
+  const marks = [0.1, 1, 10].map((value) => {
+    const mark = element("span", { class: "axis" }, span(value));
+    mark.style.top = `${(y(value) / HEIGHT) * 100}%`;
+    return mark;
+  });
+  const node = element("figure", { class: "panel" }, element("figcaption", {}, "Age of the newest record that was read"), element("div", { class: "plot free" }, svg, marks));
+  return {
+    node,
+    update(readers) {
+      const last = Math.max(10, ...readers.flatMap((it) => it.series.map((point) => point[0])));
+      for (const it of readers) {
+        if (!lines.has(it.name)) lines.set(it.name, svg.appendChild(drawing("path", { class: `line ${it.name}` })));
+        let previous = -Infinity;
+        const path = it.series.map(([at, behind]) => {
+          const step = at - previous > 2.5 ? "M" : "L";
+          previous = at;
+          return `${step}${((at / last) * WIDTH).toFixed(1)},${y(behind).toFixed(1)}`;
+        }).join("");
+        setAttribute(lines.get(it.name), "d", path);
+      }
+    },
+  };
+}
+
+function readerPanel() {
+  const label = element("h2"), value = element("p", { class: "behind" }), note = element("small");
+  const logs = element("div", { class: "logs" });
+  const drawn = new Map();
+  return {
+    node: element("section", { class: "panel reader" }, label, value, note, logs),
+    update(it, lag, rows) {
+      setText(label, it.label);
+      setText(value, it.behind == null ? "not running" : `${it.behind.toFixed(2)} s behind`);
+      setText(note, lag == null ? "" : `${number(lag)} records waiting`);
+      for (const row of rows) {
+        if (!drawn.has(row.id)) {
+          const log = makeLog();
+          drawn.set(row.id, log);
+          logs.append(log.node);
+        }
+        drawn.get(row.id).update(row, false);
+      }
+    },
+  };
+}
+
+function demoParts() {
+  const panels = new Map();
+  const columns = element("div", { class: "columns" });
+  const chart = behindChart();
+  const legend = element("ul", { class: "legend" }, [["done", "read"], ["live", "not read"], ["backlog", "backlog lane, not read"]].map(([name, text]) => element("li", {}, element("i", { class: `swatch ${name}` }), text)));
+  return {
+    node: [columns, legend, chart.node],
+    update(top, rows) {
+      for (const it of top.readers ?? []) {
+        if (!panels.has(it.name)) {
+          panels.set(it.name, readerPanel());
+          columns.append(panels.get(it.name).node);
+        }
+        const mine = [...rows.values()].filter((row) => row.reader === it.name).sort((a, b) => a.partition - b.partition);
+        panels.get(it.name).update(it, top.lags?.[it.name], mine);
+      }
+      chart.update(top.readers ?? []);
+    },
+  };
+}
+
+export function activityPage() {
+  const heading = title("");
+  const stage = element("p", { class: "stage" });
+  const place = element("div", { class: "parts" });
+  let parts = null;
+  return {
+    title: "Activity",
+    query: { view: "activity" },
+    node: [heading, stage, place],
+    missing: "This page belongs to no pipeline or demo.",
+    get table() { return parts?.table; },
+    update(top, rows) {
+      setText(heading.firstChild, top.title);
+      const text = top.failed ? `failed: ${top.failed}` : top.stage ?? "starting";
+      const detail = top.message && !top.over && top.kind === "pipeline" ? ` · ${top.message}` : "";
+      setText(stage, `${text}${detail} · ${span(Math.max(0, (top.at ?? top.since) - top.since))}`);
+      if (!top.kind) return;
+      if (!parts) {
+        parts = top.kind === "demo" ? demoParts() : pipelineParts();
+        place.replaceChildren(...parts.node);
+      }
+      parts.update(top, rows);
+    },
+  };
+}

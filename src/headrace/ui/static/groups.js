@@ -1,0 +1,65 @@
+// The overview: all groups, those that need attention first.
+
+import { element, setAttribute } from "./dom.js";
+import { makeLine, lagParts, trendText } from "./draw.js";
+import { compact, number, plural, span } from "./format.js";
+import { Tiles, ageCell, filteredTable, groupLink, head, kindBadge, levelMark } from "./parts.js";
+import { compareValues } from "./table.js";
+
+export function byAttention(a, b) {
+  return b.level - a.level || compareValues(b.seconds ?? -1, a.seconds ?? -1) || compareValues(b.lag ?? -1, a.lag ?? -1);
+}
+
+function nameCell(row) {
+  return [
+    element("span", { class: "name" }, levelMark(row.level), element("a", { href: groupLink(row) }, row.name), kindBadge(row.kind)),
+    element("span", { class: "reason", "data-level": row.level }, row.reasons[0] ?? row.state),
+  ];
+}
+
+function historyCell(page) {
+  return (cell, row) => {
+    if (!cell.line) {
+      cell.line = makeLine(28, "spark");
+      cell.words = element("span", { class: "trend" });
+      cell.replaceChildren(cell.line.node, cell.words);
+    }
+    cell.line.update(lagParts(row.history, page.at, row.lag));
+    const text = trendText(row.trend, row.lag);
+    if (cell.words.textContent !== text) cell.words.textContent = text;
+    setAttribute(cell, "data-grows", row.trend && row.lag && row.trend.caught_up == null && row.trend.written > row.trend.read + 0.5);
+  };
+}
+
+export function groupsPage() {
+  const page = { at: null };
+  const tiles = new Tiles("Groups", "Need attention", "Records waiting", "Oldest record");
+  const found = filteredTable({
+    caption: "Groups", word: "group", filter: "Filter by name, topic, kind or state",
+    empty: "There are no groups in this cluster yet.",
+    order: byAttention, link: groupLink,
+    matches: (row, text) => [row.name, row.kind, row.state, ...row.topics].some((each) => each.toLowerCase().includes(text)),
+    columns: [
+      { title: "Group", className: "main", value: (row) => [row.name, row.kind, row.level, row.reasons[0], row.state], view: nameCell, sort: (row) => row.name },
+      { title: "Members", key: "members", className: "number", value: (row) => [row.members, row.kind], view: (row) => (row.kind === "spark" ? "–" : number(row.members)), sort: (row) => row.members, largestFirst: true },
+      { title: "Lag", key: "lag", className: "number strong", value: (row) => [row.lag, row.backlog], view: (row) => [number(row.lag), row.backlog ? element("small", {}, `${compact(row.backlog)} in the backlog`) : null], sort: (row) => row.lag, largestFirst: true },
+      { title: "Oldest", className: "number", value: (row) => [row.lag, row.seconds], view: ageCell, sort: (row) => (row.lag ? row.seconds : null), largestFirst: true },
+      { title: "Last hour", className: "wide", update: historyCell(page) },
+    ],
+  });
+  return {
+    title: "Groups",
+    query: { view: "groups" },
+    node: [head("Groups"), tiles.node, found.node],
+    table: found.table,
+    filter: found.filter,
+    update(top, rows) {
+      page.at = top.at;
+      tiles.set("Groups", number(top.groups), top.topics == null ? "" : plural(top.topics, "topic"));
+      tiles.set("Need attention", number(top.attention), top.attention ? "" : "everything is fine", top.attention ? 2 : 0);
+      tiles.set("Records waiting", compact(top.lag), "in all groups");
+      tiles.set("Oldest record", top.lag ? span(top.seconds) : "–", "not processed yet");
+      found.update(rows);
+    },
+  };
+}

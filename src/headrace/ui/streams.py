@@ -1,0 +1,82 @@
+"""Server-sent events: one stream for each open page. A stream starts with everything, and continues with changes.
+
+A browser that does not read its stream is disconnected after `_SEND_WITHIN` seconds. A group or topic that disappears
+is reported, and the stream goes on: it may be created again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from .feed import Feed, ViewName
+from .patches import Document, first_patch, patch
+
+_SEND_WITHIN = 15.0  # seconds
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # a proxy must not collect events
+]
+_RETRY = b"retry: 2000\n\n"
+_ALIVE = b": alive\n\n"
+
+
+def encode_event(data: Any) -> bytes:
+    return b"data: " + json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
+
+
+class EventStream:
+    """The response to one request for events, as an ASGI application."""
+
+    def __init__(self, feed: Feed, name: ViewName) -> None:
+        self._feed = feed
+        self._name = name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.ensure_future(self._send_all(send))
+        leaving = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.wait([sending, leaving])
+        error = None if sending.cancelled() else sending.exception()
+        if error is not None and not isinstance(error, TimeoutError | OSError):  # these two: the browser is gone
+            raise error
+
+    async def _send_all(self, send: Send) -> None:
+        await self._send(send, {"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await self._send(send, _body(_RETRY))
+        before: Document | None = None
+        async with contextlib.aclosing(self._feed.versions()) as versions:
+            async for is_new in versions:
+                if not is_new:
+                    await self._send(send, _body(_ALIVE))
+                    continue
+                document = self._feed.document(self._name)
+                if document is None:
+                    change: dict[str, Any] = {"missing": True}
+                else:
+                    change = first_patch(document) if before is None else patch(before, document)
+                before = document
+                await self._send(send, _body(encode_event(change)))
+        await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, message: dict[str, Any]) -> None:
+        async with asyncio.timeout(_SEND_WITHIN):
+            await send(message)
+
+
+def _body(data: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": data, "more_body": True}
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

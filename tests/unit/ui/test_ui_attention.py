@@ -1,0 +1,84 @@
+"""What needs attention on the page, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import TopicPartition
+from headrace.monitor.model import GroupView, LogView, MemberView, PartitionView, TopicView, Trend
+from headrace.ui.attention import FINE, NOTICE, PROBLEM, WARNING, group_attention, topic_attention
+
+TP = TopicPartition("orders", 0)
+MEMBER = MemberView("m-1", "billing", "10.0.0.1", None, frozenset({TP}))
+GROWING, FALLING = Trend(100.0, 50.0, None), Trend(100.0, 200.0, 30.0)
+
+
+def group(
+    lag: int | None = 10, *, kind: str = "consumer", state: str = "Stable", members: int = 1, **row: Any
+) -> GroupView:
+    part = PartitionView(TP, committed=5, next=5, begin=0, end=15, lag=lag, **({"owner": "billing"} | row))
+    return GroupView("billing", kind, state, (MEMBER,) * members, (part,))
+
+
+@pytest.mark.parametrize(
+    ("found", "trend", "level", "text"),
+    [
+        (group(0), FALLING, FINE, ""),
+        (group(10), FALLING, FINE, ""),
+        (group(10), None, FINE, ""),
+        (group(10), GROWING, WARNING, "falling behind by 50 records/s"),
+        (group(10), Trend(1000.0, 990.0, None), FINE, ""),  # commits come in steps
+        (group(10, seconds=61.0), FALLING, NOTICE, "records wait for more than a minute"),
+        (group(10, lane="backlog"), FALLING, NOTICE, "working off a backlog"),
+        (group(10, state="PreparingRebalance"), FALLING, NOTICE, "PreparingRebalance"),
+        (group(10, state="Empty", members=0), GROWING, WARNING, "no members, and records are waiting"),
+        (group(10, state="Empty", members=0), None, NOTICE, "no members, and records are waiting"),
+        (group(0, state="Empty", members=0), GROWING, FINE, ""),
+        (group(10, kind="spark", state="", members=0), FALLING, FINE, ""),
+        (group(10, kind="spark", state="", members=0), GROWING, WARNING, "falling behind by 50 records/s"),
+        (group(10, owner=None), FALLING, WARNING, "1 partition with records and no owner"),
+        (group(10, owner=None, kind="share"), FALLING, FINE, ""),
+        (group(0, lost=1200), FALLING, WARNING, "1,200 records deleted by retention before processing"),
+        (group(None, is_leaderless=True, error="no leader"), None, PROBLEM, "1 partition without a leader"),
+        (group(None, error="denied"), None, WARNING, "orders-0: denied"),
+        (group(0, lane="live"), FALLING, FINE, ""),
+    ],
+)
+def test_the_first_reason_of_a_group(found: GroupView, trend: Trend | None, level: int, text: str) -> None:
+    reasons = group_attention(found, trend)
+    assert (reasons[0].level if reasons else FINE, reasons[0].text if reasons else "") == (level, text)
+
+
+def test_a_group_that_cannot_be_read_says_why() -> None:
+    (reason,) = group_attention(GroupView("g", "classic", "", error="not authorized"), None)
+    assert (reason.level, reason.text) == (WARNING, "not authorized")
+
+
+def test_offsets_beyond_the_end_are_a_problem() -> None:
+    part = PartitionView(TP, committed=50, next=50, begin=0, end=15, lag=0, owner="billing")
+    (reason,) = group_attention(GroupView("g", "classic", "Stable", (MEMBER,), (part,)), None)
+    assert reason.level == PROBLEM
+    assert "beyond the end" in reason.text
+
+
+def test_worse_reasons_come_first() -> None:
+    found = group(10, owner=None, lost=1, is_leaderless=True)
+    levels = [it.level for it in group_attention(found, GROWING)]
+    assert levels == sorted(levels, reverse=True)
+    assert levels[0] == PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("log", "level"),
+    [
+        (LogView(0, 1, (1, 2), (1, 2)), FINE),
+        (LogView(0, 1, (1, 2), (1,)), NOTICE),
+        (LogView(0, None, (1, 2), (1, 2)), PROBLEM),
+        (LogView(0, 1, (1,), (1,), error="denied"), WARNING),
+    ],
+)
+def test_topics_by_their_partitions(log: LogView, level: int) -> None:
+    reasons = topic_attention(TopicView("orders", (log,)))
+    assert (reasons[0].level if reasons else FINE) == level

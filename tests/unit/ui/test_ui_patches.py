@@ -1,0 +1,55 @@
+"""What is sent to a browser: everything once, then what has changed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from headrace.ui.patches import Document, first_patch, patch
+
+
+def test_the_first_patch_has_everything() -> None:
+    document = Document({"at": 1}, {"a": {"lag": 3}})
+    assert first_patch(document) == {"reset": True, "head": {"at": 1}, "rows": {"a": {"lag": 3}}, "gone": []}
+
+
+def test_a_patch_has_changed_fields_new_rows_and_the_ids_of_rows_that_are_gone() -> None:
+    before = Document({"at": 1, "lag": 5}, {"a": {"lag": 3, "name": "a"}, "b": {"lag": 2}, "c": {"lag": 0}})
+    after = Document({"at": 2, "lag": 5}, {"a": {"lag": 4, "name": "a"}, "c": {"lag": 0}, "d": {"lag": 1}})
+    assert patch(before, after) == {"head": {"at": 2}, "rows": {"a": {"lag": 4}, "d": {"lag": 1}}, "gone": ["b"]}
+
+
+def test_a_field_that_disappears_becomes_null() -> None:
+    assert patch(Document({"x": 1}), Document({})) == {"head": {"x": None}, "rows": {}, "gone": []}
+
+
+def test_zero_false_and_nothing_are_different_values() -> None:
+    changed = patch(Document({"x": 0}), Document({"x": None}))
+    assert changed["head"] == {"x": None}
+
+
+def test_patches_lead_to_the_same_document() -> None:
+    """As static/live.js applies them, over many random documents."""
+    chance = random.Random(7)
+
+    def make() -> Document:
+        rows = {
+            name: {"lag": chance.randrange(3), "owner": chance.choice([None, "m"])}
+            for name in "abcdef"
+            if chance.random() < 0.6
+        }
+        return Document({"at": chance.randrange(3), "n": chance.randrange(2)}, rows)
+
+    document = make()
+    rows: dict[str, dict[str, Any]] = {name: dict(fields) for name, fields in document.rows.items()}
+    head = dict(document.head)
+    for _ in range(200):
+        following = make()
+        change = patch(document, following)
+        head |= change["head"]
+        for name, fields in change["rows"].items():
+            rows[name] = rows.get(name, {}) | fields
+        for name in change["gone"]:
+            del rows[name]
+        document = following
+        assert (head, rows) == (document.head, document.rows)
