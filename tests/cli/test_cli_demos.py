@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import pytest
 
 from headrace import TopicPartition
 from headrace.cli import demo, demo_charts, demo_crash, demo_rebalance
+from support.harness.browser import has_browser
+from support.harness.page_watcher import watched_page
 from support.harness.shell import headrace
 
+PICTURES = Path(__file__).parents[2] / "build" / "ui"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -24,8 +28,16 @@ def test_demo_crash_compares_and_draws_two_restarts(
     for name, seconds in {"_READ_FOR": 3.0, "_SESSION": 1.0, "_DEAD_FOR": 1.5, "_AFTER": 0.5}.items():
         monkeypatch.setattr(demo_crash, name, seconds)
     picture = tmp_path / "crash.png"
-    done = headrace("demo", "crash", "-b", servers, "--backlog", "20000", "--png", str(picture))
+    with contextlib.ExitStack() as stack:
+        page = stack.enter_context(watched_page(PICTURES / "demo.png")) if has_browser() else None
+        shown = () if page is None else ("--ui", "--ui-port", str(page.port))
+        done = headrace("demo", "crash", "-b", servers, "--backlog", "20000", "--png", str(picture), *shown)
     assert done.code == 0, done.err
+    if page is not None:
+        assert (page.has_ended, page.complaints) == (True, [])
+        assert any("both consumers are restarted and read their backlog" in text for text in page.texts)
+        assert "finished" in page.last
+        assert "s behind" in page.last
     head, _, one, two, last = done.text.splitlines()
     assert re.fullmatch(r"killed, and restarted after \d+ s with a backlog of 20,000 records:", head)
     assert re.fullmatch(r"one lane +\d+\.\d\d s +\d+\.\d s", one)

@@ -27,11 +27,14 @@ from support.brokers.admin import Admin
 from support.brokers.produce import Outgoing, write
 from support.brokers.secured import SecuredBroker
 from support.brokers.topic_contents import oracle_rows
+from support.harness.browser import has_browser
+from support.harness.page_watcher import PageWatcher, watched_page
 from support.harness.shell import headrace
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine makes Spark slow
 
 ROOT = Path(__file__).parent.parent.parent
+PICTURES = ROOT / "build" / "ui"
 FIRST, MORE = 6_000, 1_500
 
 
@@ -98,6 +101,18 @@ def check_tables(project: Path, count: int) -> None:
         assert found[place].occupancy == pytest.approx(occupancy, abs=0.00051)
 
 
+def check_page(page: PageWatcher) -> None:
+    """A browser has seen the run from its start to its end."""
+    assert (page.has_ended, page.complaints) == (True, [])
+    assert any("starting Spark" in text for text in page.texts)
+    assert any("running the flows" in text and "readings_raw\nrunning" in text for text in page.texts), page.texts
+    lines = [" ".join(line.split()) for line in page.last.splitlines() if line.strip()]
+    assert lines[1].startswith("finished · ")
+    assert f"{FIRST:,} +{FIRST:,}" in lines  # the rows of the table, and how many are new
+    assert f"≤ {FIRST:,}" in page.last  # its first batch
+    assert any("up to date" in line for line in lines)
+
+
 @pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_the_traffic_pipeline_fills_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
     project = tmp_path / "traffic"
@@ -106,8 +121,13 @@ def test_the_traffic_pipeline_fills_its_tables(tmp_path: Path, monkeypatch: pyte
         spec.write("database: city\n")
     monkeypatch.chdir(tmp_path)
     options = ("--master", "local[2]")
-    done = headrace("run", "traffic", *options, "--sample", str(FIRST))
+    with contextlib.ExitStack() as stack:
+        page = stack.enter_context(watched_page(PICTURES / "pipeline.png")) if has_browser() else None
+        shown = () if page is None else ("--ui", "--ui-port", str(page.port))
+        done = headrace("run", "traffic", *options, *shown, "--sample", str(FIRST))
     assert done.code == 0, done.err
+    if page is not None:
+        check_page(page)
     rows = {row[0]: row[1:] for row in done.rows if len(row) == 3}
     assert rows["readings_raw"] == [f"{FIRST:,}", f"{FIRST:,}"]
     assert f"{FIRST:,} new records in " in done.text

@@ -6,11 +6,16 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .connection_options import check_connection
 from .formatting import say, table
+from .ui import check_packages, page_beside, page_options
+
+if TYPE_CHECKING:
+    from ..ui.activity import DemoActivity
 
 _BAR = 40  # the width of a bar, in characters
 _FULL = 20.0  # the delay that fills the bar, in seconds
@@ -57,7 +62,8 @@ _servers = click.option(
 
 @demo.command(
     short_help="KIP-333: a consumer is killed and restarts with a backlog.",
-    epilog="\b\nExamples:\n  headrace demo crash\n  headrace demo crash --backlog 500000 --png crash.png\n",
+    epilog="\b\nExamples:\n  headrace demo crash\n  headrace demo crash --backlog 500000 --png crash.png\n"
+    "  headrace demo crash --ui\n",
 )
 @click.option(
     "--backlog",
@@ -68,21 +74,32 @@ _servers = click.option(
 )
 @_png("headrace-crash.png")
 @_servers
-def crash(servers: str | None, backlog: int, png: Path) -> None:
+@page_options
+def crash(servers: str | None, backlog: int, png: Path, shows_page: bool, page_port: int) -> None:
     """KIP-333: a consumer is killed and restarts with a backlog. How soon does it read new records?
 
     Two consumers run at the same time, one with enable.parallel.rebalance and one without.
     """
     from .demo_charts import check_matplotlib, draw_crash
-    from .demo_crash import LABELS, run_crash
+    from .demo_crash import LABELS, groups_of, new_topic, run_crash
 
     check_matplotlib()
-    with _broker(servers) as chosen, _live("bars: the age of the newest record that was read") as show:
+    topic = new_topic()
+    with contextlib.ExitStack() as stack:
+        if shows_page:
+            check_packages()
+        chosen = stack.enter_context(_broker(servers))
+        activity: DemoActivity | None = None
+        if shows_page:
+            activity = stack.enter_context(_page(chosen, page_port, groups_of(topic), LABELS))
+        show = stack.enter_context(_live("bars: the age of the newest record that was read"))
 
         def watch(text: str, behind: Mapping[str, float | None]) -> None:
             show(text, {LABELS[name]: _behind(value) for name, value in behind.items()})
+            if activity is not None:
+                activity.on_step(text, behind)
 
-        result = run_crash(chosen, watch, backlog)
+        result = run_crash(chosen, watch, backlog, topic)
     rows = [(LABELS[name], f"{it.first_live:.2f} s", f"{it.backlog_done:.1f} s") for name, it in result.readers.items()]
     down = result.restarted - result.killed
     click.echo(f"killed, and restarted after {down:.0f} s with a backlog of {result.backlog:,} records:")
@@ -119,6 +136,16 @@ def rebalance(servers: str | None, png: Path) -> None:
     click.echo(table(("", "before", "while six others are revoked", "ratio"), rows))
     draw_rebalance(runs, png)
     click.echo(f"picture: {png}")
+
+
+@contextlib.contextmanager
+def _page(servers: str, port: int, groups: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[DemoActivity]:
+    from ..ui.activity import DemoActivity
+
+    activity = DemoActivity("Crash demo", groups, labels)
+    with page_beside({"bootstrap.servers": servers}, port, activity, interval=0.5):
+        yield activity
+        activity.end()
 
 
 @contextlib.contextmanager

@@ -92,9 +92,18 @@ class _BacklogWriter:
             self._producer.close(timeout=10)
 
 
-def run_crash(servers: str, watch: Watch, backlog: int = BACKLOG) -> CrashResult:
+def new_topic() -> str:
+    return f"crash-{time.time_ns()}"
+
+
+def groups_of(topic: str) -> dict[str, str]:
+    """The groups of the consumers, by their names in LABELS."""
+    return {name: f"{topic}-{name}" for name in LABELS}
+
+
+def run_crash(servers: str, watch: Watch, backlog: int = BACKLOG, topic: str | None = None) -> CrashResult:
     """Run the demo. Raises TimeoutError if a step takes too long."""
-    topic = f"crash-{time.time_ns()}"
+    topic = topic or new_topic()
     asyncio.run(_create(servers, topic))
     writer = _BacklogWriter(servers, topic)
     readers: dict[str, ConsumerProcess] = {}
@@ -141,7 +150,7 @@ async def _create(servers: str, topic: str) -> None:
 def _start(servers: str, topic: str, name: str) -> ConsumerProcess:
     config = {
         "bootstrap.servers": servers,
-        "group.id": f"{topic}-{name}",
+        "group.id": groups_of(topic)[name],
         "enable.parallel.rebalance": name == "lanes",
         "auto.offset.reset": "latest",
         "auto.commit.interval.ms": 500,

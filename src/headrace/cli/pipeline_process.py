@@ -8,6 +8,7 @@ progress as JSON lines in the file `events`:
     {"stage": "…"}                                    the current step
     {"message": "…"}                                  a message of the pipeline
     {"warning": "…"}                                  a warning for the user
+    {"counts": [{"name", "before", "rows"}, …]}       the tables before the first pass, and after each
     {"tables": [{"name", "before", "rows"}, …], "seconds": 12.3, "shown": {"columns": […], "rows": [[…], …]} | null,
      "location": "…" | null}
     {"failed": "…"}                                   the error in one line; the log has the details
@@ -77,6 +78,7 @@ def _run(task: Task, event_log: _EventLog) -> None:
     try:
         _use_namespace(spark, spec.catalog, spec.database, is_own=not _is_remote(task))
         before = rows = dict(_rows(spark))
+        event_log.write(counts=_counts(before, rows))
         started = time.monotonic()
         for number in range(_MAX_PASSES):
             again = "running the flows again, for tables whose sources had no new rows yet"
@@ -84,6 +86,7 @@ def _run(task: Task, event_log: _EventLog) -> None:
             earlier = rows
             _run_flows(spark, task, spec, configuration, event_log)
             rows = dict(_rows(spark))
+            event_log.write(counts=_counts(before, rows))
             # In the first run, Spark waits for a streaming table before it reads it. In later runs it does not always
             # wait: a reader may finish before the table has its new rows.
             if not earlier or rows == earlier:
@@ -91,10 +94,9 @@ def _run(task: Task, event_log: _EventLog) -> None:
         else:
             event_log.write(warning=f"there are still new rows after {_MAX_PASSES} passes: run the pipeline again")
         seconds = time.monotonic() - started
-        tables = [{"name": name, "before": before.get(name, 0), "rows": count} for name, count in rows.items()]
         query = configuration.get(SHOW)
         location = None if _is_remote(task) else _location(spark, main_table(list(rows), query, Path(task.state)))
-        event_log.write(tables=tables, seconds=seconds, shown=_shown(spark, query), location=location)
+        event_log.write(tables=_counts(before, rows), seconds=seconds, shown=_shown(spark, query), location=location)
     finally:
         spark.stop()
 
@@ -199,6 +201,10 @@ def _rows(spark: Any) -> Iterator[tuple[str, int]]:
     for row in spark.sql("SHOW TABLES").collect():
         if not row.isTemporary:
             yield row.tableName, spark.table(row.tableName).count()
+
+
+def _counts(before: Mapping[str, int], rows: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [{"name": name, "before": before.get(name, 0), "rows": count} for name, count in rows.items()]
 
 
 def main_table(names: list[str], query: str | None, state: Path) -> str | None:

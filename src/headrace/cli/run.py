@@ -18,9 +18,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,10 @@ from ..errors import HeadraceError
 from .connection_options import Settings, client_options, client_settings, name_and_value
 from .formatting import printable, say, table
 from .spark_errors import Failures, cause_in
+from .ui import check_packages, page_beside, page_options
+
+if TYPE_CHECKING:
+    from ..ui.activity import PipelineActivity
 
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 SAMPLE = "sample.py"
@@ -57,6 +61,7 @@ Examples:
   headrace run pipelines/traffic -b localhost:9092 --state traffic-tables    reads from a running cluster
   headrace run DIR -b broker:9093 -F client.properties --master spark://host:7077
   headrace run DIR --conf spark.sql.shuffle.partitions=8
+  headrace run pipelines/traffic --ui                   shows tables and micro-batches in a browser
 """
 )
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
@@ -71,6 +76,7 @@ Examples:
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory for tables and checkpoints.  [default: DIRECTORY/state]",
 )
+@page_options
 def run(
     settings: Settings,
     directory: Path,
@@ -78,6 +84,8 @@ def run(
     confs: tuple[str, ...],
     sample: int | None,
     state: Path | None,
+    shows_page: bool,
+    page_port: int,
 ) -> None:
     """Run the Spark pipeline in DIRECTORY once, until its tables have all records that are in Kafka now.
 
@@ -98,6 +106,8 @@ def run(
     if sample is not None and not (directory / SAMPLE).is_file():
         raise click.UsageError(f"--sample needs {SAMPLE}, which {directory} does not have")
     _check_packages()
+    if shows_page:
+        check_packages()
     chosen = dict(name_and_value(text, "--conf") for text in confs)
     state = state or directory / "state"
     state.mkdir(parents=True, exist_ok=True)
@@ -109,7 +119,8 @@ def run(
             _check_cluster(state, settings)
         before = consumed_offsets(state) or 0
         configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
-        outcome = _run_spark(spec, state, master, configuration, begun)
+        activity = stack.enter_context(_page(directory, state, settings, page_port)) if shows_page else None
+        outcome = _run_spark(spec, state, master, configuration, begun, activity)
         after = consumed_offsets(state)
         report(state, outcome, None if after is None else after - before, time.monotonic() - begun)
         if after is not None:
@@ -122,6 +133,21 @@ def _check_packages() -> None:
             __import__(module)
         except ImportError:
             raise PipelineError(f"pipelines need {module}: pip install 'headrace[{extra}]'") from None
+
+
+@contextlib.contextmanager
+def _page(directory: Path, state: Path, settings: Settings, port: int) -> Iterator[PipelineActivity]:
+    from ..ui.activity import PipelineActivity
+
+    checkpoints = state / "checkpoints"
+    activity = PipelineActivity(directory.absolute().name, checkpoints)
+    with page_beside(settings, port, activity, checkpoints=(checkpoints,)):
+        try:
+            yield activity
+        except BaseException as error:
+            activity.end(str(error) or "stopped")
+            raise
+        activity.end()
 
 
 @contextlib.contextmanager
@@ -186,7 +212,14 @@ def consumed_offsets(state: Path) -> int | None:
     return sum(each.count_done for each in done.values())
 
 
-def _run_spark(spec: Path, state: Path, master: str, configuration: dict[str, str], begun: float) -> PipelineOutcome:
+def _run_spark(
+    spec: Path,
+    state: Path,
+    master: str,
+    configuration: dict[str, str],
+    begun: float,
+    activity: PipelineActivity | None = None,
+) -> PipelineOutcome:
     """Raises PipelineError with the cause in one line."""
     from ..local.process import GuardedProcess
     from .pipeline_process import Task
@@ -203,7 +236,9 @@ def _run_spark(spec: Path, state: Path, master: str, configuration: dict[str, st
         process = GuardedProcess(command, output=output, grace=_END_WITHIN)
     failures, found = Failures(), None
     try:
-        for event in follow(events, process, begun):
+        for event in follow(events, process, begun, _nothing if activity is None else activity.refresh):
+            if activity is not None:
+                activity.on_event(event)
             failures.add(cause_in(event.get("message", "")))
             failures.add(event.get("failed", ""))
             if "warning" in event:
@@ -224,8 +259,15 @@ def _run_spark(spec: Path, state: Path, master: str, configuration: dict[str, st
     return found
 
 
-def follow(events: Path, process: Any, begun: float) -> Iterator[dict[str, Any]]:
-    """The events of the process, until it ends. Shows the current step, and how many seconds the command has run."""
+def _nothing() -> None:
+    pass
+
+
+def follow(
+    events: Path, process: Any, begun: float, on_wait: Callable[[], None] = _nothing
+) -> Iterator[dict[str, Any]]:
+    """The events of the process, until it ends. Shows the current step, and how many seconds the command has run. Calls
+    `on_wait` ten times per second while there are none."""
     from rich.console import Console
     from rich.text import Text
 
@@ -250,6 +292,7 @@ def follow(events: Path, process: Any, begun: float) -> Iterator[dict[str, Any]]
                 return
             else:
                 over = process.wait(_LOOK_EVERY)
+                on_wait()
             status.update(Text(shown()))  # as Text: messages of Spark are not markup
 
 

@@ -1,4 +1,4 @@
-"""`headrace ui`: serves a live page of the cluster to a browser.
+"""`headrace ui`: serves a live page of the cluster to a browser. Other commands offer it while they run, with --ui.
 
 The secrets come from the environment, a prompt, or are made up here, and never from the command line, where other users
 see them.
@@ -7,23 +7,27 @@ see them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import sys
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import HeadraceError
-from .connection_options import Settings, client_settings, cluster_options, with_cluster
+from .connection_options import Command, Settings, client_settings, cluster_options, with_cluster
 from .formatting import say
 
 if TYPE_CHECKING:
     from ..formats import SchemaRegistry
+    from ..ui.activity import Activity
 
 _PASSWORD, _TOKEN = "HEADRACE_UI_PASSWORD", "HEADRACE_UI_TOKEN"
+_ASK_WITHIN = 5.0
 
 
 def check_packages() -> None:
@@ -33,6 +37,29 @@ def check_packages() -> None:
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise HeadraceError(f"the page needs {error.name}: pip install 'headrace[ui]'") from None
+
+
+def page_options(command: Command) -> Command:
+    """Adds --ui and --ui-port: the command receives `shows_page` and `page_port`."""
+    flag = click.option("--ui", "shows_page", is_flag=True, help="Serve a live page while the command runs.")
+    port = click.option(
+        "--ui-port", "page_port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: a free port."
+    )
+    return flag(port(command))
+
+
+@contextlib.contextmanager
+def page_beside(
+    settings: Settings, port: int, activity: Activity, interval: float = 1.0, checkpoints: tuple[Path, ...] = ()
+) -> Iterator[None]:
+    """Serve the page on this machine, with what the command does, until the context ends."""
+    from ..ui.server import BackgroundPage, PageOptions
+
+    asking = {**client_settings(settings, _ASK_WITHIN), "client.id": "headrace-ui"}
+    options = PageOptions(asking, port=port, interval=interval, checkpoints=checkpoints, activity=activity)
+    with BackgroundPage(options) as page:
+        say(f"the page is on {page.url}activity")
+        yield
 
 
 @click.command(

@@ -23,7 +23,8 @@ _MOST = 50  # batches of one query
 class BatchView:
     query: str
     number: int
-    records: int
+    records: int | None
+    """None if the query has no Kafka source."""
     is_exact: bool
     """False for the first batch of a query, which may have started in the middle of the log."""
     planned: float
@@ -38,8 +39,8 @@ def read_batches(directory: Path, since: float = 0.0) -> list[BatchView]:
     found = []
     for path in find_checkpoints(directory):
         name = str(path.relative_to(directory)) if path != directory else path.name
-        numbers = sorted(int(it.name) for it in (path / "offsets").iterdir() if it.name.isdigit())[-_MOST:]
-        for number in numbers:
+        numbers = (int(it.name) for it in (path / "offsets").iterdir() if it.name.isdigit())
+        for number in sorted(numbers)[-_MOST:]:
             try:
                 batch = _batch(path, name, number)
             except (OSError, ValueError, LookupError, HeadraceError):
@@ -58,4 +59,4 @@ def _batch(path: Path, name: str, number: int) -> BatchView:
     starts = offsets_in(offset_lines(path, number - 1)) if is_exact else {}
     done = {tp: starts[tp].count_done if tp in starts else 0 for tp in ends if tp in starts or not is_exact}
     records = sum(ends[tp].count_done - before for tp, before in done.items())
-    return BatchView(name, number, records, is_exact, planned, finished)
+    return BatchView(name, number, records if ends else None, is_exact, planned, finished)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,17 @@ from .patches import Document
 
 _MOST_POINTS = 240
 _POINT_EVERY = 0.5  # seconds
+_FLOW = re.compile(r"Flow (?P<flow>\S+) (?:is|has) (?P<state>[A-Z]+)\.")  # a message of Spark
 
 
 class Activity:
-    """`title` is the name of its page. `groups` are shown there: their names in the cluster, by their labels."""
+    """`title` is the name of its page. `groups` are shown there: their names in the cluster, by their labels; and the
+    queries whose checkpoints are in the directory `checkpoints`."""
 
-    def __init__(self, title: str, groups: Mapping[str, str] | None = None) -> None:
+    def __init__(self, title: str, groups: Mapping[str, str] | None = None, checkpoints: Path | None = None) -> None:
         self.title = title
         self.groups = dict(groups or {})
+        self.checkpoints = checkpoints
         self._document = Document({"title": title})
         self._listener: tuple[asyncio.AbstractEventLoop, Callable[[], None]] | None = None
 
@@ -48,12 +52,12 @@ class PipelineActivity(Activity):
     """A run of `headrace run`: its steps, its tables, and the micro-batches of its queries, by their checkpoints."""
 
     def __init__(self, title: str, checkpoints: Path) -> None:
-        super().__init__(title)
+        super().__init__(title, checkpoints=checkpoints)
         self._checkpoints = checkpoints
+        self._tables: dict[str, dict[str, Any]] = {}
         self._begun = time.time()
-        self._head: dict[str, Any] = {"kind": "pipeline", "since": self._begun, "tables": [], "over": False}
+        self._head: dict[str, Any] = {"kind": "pipeline", "since": self._begun, "over": False}
         self._looked_at = 0.0
-        self._batches: Sequence[BatchView] = ()
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """An event of the pipeline's process; see `pipeline_process.py`."""
@@ -61,20 +65,23 @@ class PipelineActivity(Activity):
             if name in event:
                 self._head[name] = event[name]
         for table in event.get("counts", event.get("tables", ())):
-            self._set_table(table)
-        self.refresh(is_due="tables" in event)
+            self._set_table(table["name"], before=table["before"], rows=table["rows"])
+        if found := _FLOW.match(event.get("message", "")):
+            self._set_table(found["flow"].rpartition(".")[2], state=found["state"].lower())
+        self.refresh(is_due=True)
 
-    def _set_table(self, table: Mapping[str, Any]) -> None:
-        others = [it for it in self._head["tables"] if it["name"] != table["name"]]
-        self._head["tables"] = sorted([*others, dict(table)], key=lambda it: str(it["name"]))
+    def _set_table(self, name: str, **fields: Any) -> None:
+        unknown = {"name": name, "state": None, "before": 0, "rows": None}
+        self._tables[name] = {**self._tables.get(name, unknown), **fields}
 
     def refresh(self, *, is_due: bool = False) -> None:
-        """Look for new batches, at most twice a second."""
+        """Look for new batches, at most twice a second. Called while the command waits for events."""
         now = time.monotonic()
         if is_due or now - self._looked_at > _POINT_EVERY:
             self._looked_at = now
-            self._batches = read_batches(self._checkpoints, since=self._begun)
-        self.publish(dict(self._head), {f"{it.query}/{it.number}": _batch_row(it) for it in self._batches})
+            batches = read_batches(self._checkpoints, since=self._begun)
+            head = {**self._head, "tables": [self._tables[name] for name in sorted(self._tables)]}
+            self.publish(head, {f"{it.query}/{it.number}": _batch_row(it) for it in batches})
 
     def end(self, failed: str | None = None) -> None:
         self._head |= {"over": True, "stage": "failed" if failed else "finished", "failed": failed}
@@ -101,6 +108,7 @@ class DemoActivity(Activity):
         self._labels = dict(labels)
         self._series: dict[str, list[list[float]]] = {name: [] for name in labels}
         self._last = 0.0
+        self._behind: Mapping[str, float | None] = {}
 
     def on_step(self, text: str, behind: Mapping[str, float | None]) -> None:
         """Called many times per second; published twice."""
@@ -108,6 +116,7 @@ class DemoActivity(Activity):
         if now - self._last < _POINT_EVERY:
             return
         self._last = now
+        self._behind = dict(behind)
         for name, value in behind.items():
             if value is not None:
                 self._series[name] = [*self._series[name], [round(now - self._begun, 1), round(value, 2)]][
@@ -116,7 +125,7 @@ class DemoActivity(Activity):
         self._publish(text, behind, is_over=False)
 
     def end(self) -> None:
-        self._publish("finished", dict.fromkeys(self._labels), is_over=True)
+        self._publish("finished", self._behind, is_over=True)
 
     def _publish(self, text: str, behind: Mapping[str, float | None], *, is_over: bool) -> None:
         readers = [

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..monitor.model import (
+    SPARK,
     ClusterView,
     GroupHistory,
     GroupView,
@@ -215,7 +216,17 @@ def activity_document(activity: Activity, view: ClusterView | None) -> Document:
             lags[label] = group.lag
             parts = group_document(group, None, None).rows
             rows |= {f"{label}/{tp}": {**fields, "reader": label} for tp, fields in parts.items()}
-    return Document({**found.head, "lags": lags}, rows)
+    return Document({**found.head, "lags": lags, "queries": _queries(activity, view)}, rows)
+
+
+def _queries(activity: Activity, view: ClusterView | None) -> list[dict[str, Any]]:
+    """How far behind the queries are that read Kafka."""
+    root = f"{activity.checkpoints}/"
+    return [
+        {"query": it.name.removeprefix(root), "lag": it.lag, "seconds": _span(it.seconds)}
+        for it in (() if view is None or activity.checkpoints is None else view.groups)
+        if it.kind == SPARK and it.partitions and it.name.startswith(root)
+    ]
 
 
 def _topic_row(topic: TopicView, readers: int) -> dict[str, Any]:

@@ -88,6 +88,10 @@ class Browser:
         return [it["message"] for it in self.driver.get_log("browser") if it["level"] == "SEVERE"]
 
 
+def has_browser() -> bool:
+    return shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
+
+
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Skips the test where no browser is installed."""

@@ -8,34 +8,40 @@ import { LiveTable } from "./table.js";
 
 // -- a pipeline --------------------------------------------------------------------------------------------------
 
-const tableRow = (it) => element("tr", {}, element("td", {}, it.name), element("td", { class: "number" }, number(it.rows)),
-  element("td", { class: "number" }, it.before == null ? NONE : `+${number(it.rows - it.before)}`));
+const tableRow = (it) => element("tr", {}, element("td", {}, element("span", { class: "name" }, it.name, it.state ? element("span", { class: `badge ${it.state}` }, it.state) : null)),
+  element("td", { class: "number" }, number(it.rows)), element("td", { class: "number" }, it.rows == null ? NONE : `+${number(it.rows - it.before)}`));
+
+const queryRow = (it) => element("tr", {}, element("td", {}, queryName(it.query)), element("td", { class: "number" }, number(it.lag)),
+  element("td", { class: "number" }, it.lag == null ? NONE : it.lag === 0 ? "up to date" : `${span(it.seconds)} behind`));
+
+const listOf = (heading, titles, body) => element("section", { class: "panel list", "aria-label": heading }, element("h2", {}, heading),
+  element("table", {}, element("thead", {}, element("tr", {}, titles.map((title, at) => element("th", { scope: "col", class: at ? "number" : null }, title)))), body));
 
 // The name of a checkpoint is a path; its end is the table and the flow.
 const queryName = (path) => path.split("/").filter((part) => part && !/^\d+$/.test(part) && part !== "_checkpoints").slice(-2).join(" / ") || path;
 
 function pipelineParts() {
-  const tables = element("tbody");
+  const tables = element("tbody"), queries = element("tbody");
   const batches = new LiveTable({
     caption: "Micro-batches", empty: "No batch has been planned yet.", order: (a, b) => b.at - a.at || b.batch - a.batch, matches: () => true,
     columns: [
       { title: "Query", className: "main", value: (row) => [row.query, row.batch], view: (row) => element("span", { class: "name" }, queryName(row.query), element("span", { class: "badge" }, `batch ${row.batch}`)), sort: (row) => row.query },
       { title: "Planned", key: "at", className: "number", view: (row) => clock(row.at), sort: (row) => row.at },
-      { title: "Records", className: "number strong", value: (row) => [row.rows, row.exact], view: (row) => `${row.exact ? "" : "≤ "}${number(row.rows)}`, sort: (row) => row.rows, largestFirst: true },
+      { title: "Records", className: "number strong", value: (row) => [row.rows, row.exact], view: (row) => (row.rows == null ? NONE : `${row.exact ? "" : "≤ "}${number(row.rows)}`), sort: (row) => row.rows, largestFirst: true },
       { title: "Duration", key: "seconds", className: "number", view: (row) => (row.seconds == null ? "running" : span(row.seconds)), sort: (row) => row.seconds, largestFirst: true },
-      { title: "Records/s", className: "number", value: (row) => [row.rows, row.seconds], view: (row) => (row.seconds ? number(Math.round(row.rows / row.seconds)) : NONE) },
+      { title: "Records/s", className: "number", value: (row) => [row.rows, row.seconds], view: (row) => (row.seconds && row.rows != null ? number(Math.round(row.rows / row.seconds)) : NONE) },
     ],
   });
   const node = [
-    element("section", { class: "panel list", "aria-label": "Tables" }, element("h2", {}, "Tables"),
-      element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Table"), element("th", { scope: "col", class: "number" }, "Rows"), element("th", { scope: "col", class: "number" }, "New"))), tables)),
+    element("div", { class: "columns" }, listOf("Tables", ["Table", "Rows", "New"], tables), listOf("Freshness", ["Query that reads Kafka", "Records waiting", ""], queries)),
     element("section", { "aria-label": "Micro-batches" }, element("div", { class: "tools" }, element("h2", {}, "Micro-batches")), batches.node),
   ];
   return {
     node,
     table: batches,
     update(top, rows) {
-      show(tables, top.tables, () => (top.tables.length ? top.tables.map(tableRow) : element("tr", {}, element("td", { colspan: 3, class: "empty" }, "The rows are counted after each pass."))));
+      show(tables, top.tables, () => (top.tables.length ? top.tables.map(tableRow) : element("tr", {}, element("td", { colspan: 3, class: "empty" }, "Spark has not planned the tables yet."))));
+      show(queries, top.queries, () => (top.queries?.length ? top.queries.map(queryRow) : element("tr", {}, element("td", { colspan: 3, class: "empty" }, "No batch is finished yet."))));
       batches.update(rows);
     },
   };
@@ -51,14 +57,17 @@ function behindChart() {
   const svg = drawing("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   const y = (seconds) => HEIGHT - 4 - (Math.log10(Math.max(seconds, 0.02) / 0.02) / Math.log10(60 / 0.02)) * (HEIGHT - 8);
   const marks = [0.1, 1, 10].map((value) => {
+    svg.append(drawing("path", { class: "grid", d: `M0,${y(value)}H${WIDTH}` }));
     const mark = element("span", { class: "axis" }, span(value));
     mark.style.top = `${(y(value) / HEIGHT) * 100}%`;
     return mark;
   });
-  const node = element("figure", { class: "panel" }, element("figcaption", {}, "Age of the newest record that was read"), element("div", { class: "plot free" }, svg, marks));
+  const names = element("ul", { class: "legend" });
+  const node = element("figure", { class: "panel" }, element("figcaption", {}, "Age of the newest record that was read"), names, element("div", { class: "plot free" }, svg, marks));
   return {
     node,
     update(readers) {
+      show(names, readers.map((it) => it.name), () => readers.map((it) => element("li", {}, element("i", { class: `swatch ${it.name}` }), it.label)));
       const last = Math.max(10, ...readers.flatMap((it) => it.series.map((point) => point[0])));
       for (const it of readers) {
         if (!lines.has(it.name)) lines.set(it.name, svg.appendChild(drawing("path", { class: `line ${it.name}` })));
