@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
@@ -27,6 +27,8 @@ class Api:
     name: str
     lowest: int
     highest: int
+    read_usual: Callable[[int, memoryview], Any] | None = None
+    """A faster reader of the usual response, from its version and frame. It returns None for any other one."""
 
     def __str__(self) -> str:
         return self.name
@@ -34,7 +36,7 @@ class Api:
 
 # The lowest versions are those of Kafka 3.1, the first release with topic ids in Fetch. Without topic ids, offsets of a
 # deleted topic could be mistaken for offsets of a new topic of the same name.
-PRODUCE = Api(0, "Produce", 9, 13)
+PRODUCE = Api(0, "Produce", 9, 13, read_appended)
 FETCH = Api(1, "Fetch", 13, 18)
 LIST_OFFSETS = Api(2, "ListOffsets", 6, 11)
 METADATA = Api(3, "Metadata", 12, 13)
@@ -143,7 +145,7 @@ def correlation_id_of(frame: memoryview) -> int:
 
 def decode_response(api: Api, version: int, frame: memoryview) -> Any:
     """The entity of a response. Its `records` fields are views of the frame."""
-    if api.key == PRODUCE.key and (usual := read_appended(version, frame)) is not None:
+    if api.read_usual is not None and (usual := api.read_usual(version, frame)) is not None:
         return usual
     entity = _response_type(api.key, version)
     _, at = reader.read_to(entity.__header_schema__, frame)

@@ -7,13 +7,11 @@ record is read once, since it never changes. Until its turn comes, a row has no 
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..types import TopicPartition
-from .model import PartitionView
 from .offset_times import OffsetTimes
 from .read_times import read_times
 
@@ -25,23 +23,51 @@ _UNREADABLE_FOR = 300.0  # seconds until a partition that could not be read is t
 
 
 class Ages:
-    """One for each cluster. `settings` are those of the client that reads records."""
+    """One for each cluster. In each pass: `begin`, then `seconds` for each row, then `read`, and `seconds` again for
+    the rows of the partitions that it returns. `settings` are those of the client that reads records."""
 
     def __init__(self, settings: Mapping[str, Any], at_once: int = _AT_ONCE) -> None:
         self.times = OffsetTimes()
         self._settings = settings
         self._at_once = at_once
+        self._at = 0.0
+        self._unread: list[tuple[float, TopicPartition, int, int]] = []  # how wrong, where, and the end of the log
         self._not_before: dict[TopicPartition, float] = {}
         # Partitions with nothing but transaction markers between an offset and the end.
         self._without_records: dict[TopicPartition, tuple[int, int]] = {}
 
-    async def add(self, at: float, ends: Mapping[TopicPartition, int], rows: Iterable[PartitionView]) -> None:
-        """Takes the ends of a pass, and reads what is missing for the ages of these rows."""
+    def begin(self, at: float, ends: Mapping[TopicPartition, int]) -> None:
+        """Takes the ends of a pass."""
+        self._at = at
         self.times.add(at, ends)
+        self._unread = []
+        self._not_before = {tp: until for tp, until in self._not_before.items() if until > at}
         self._without_records = {tp: it for tp, it in self._without_records.items() if ends.get(tp) == it[1]}
-        wanted = self._wanted(at, rows)
+
+    def seconds(self, tp: TopicPartition, offset: int, end: int) -> float | None:
+        """The age of the record at an offset below the end of what is to be processed. None if it is unknown."""
+        known = self.times.written_at(tp, offset)
+        if tp in self._without_records and self._without_records[tp] == (offset, end):
+            return 0.0
+        if known is None:
+            self._unread.append((math.inf, tp, offset, end))
+            return None
+        age = max(0.0, self._at - known.at)
+        if known.within > _EXACT and known.within > _EXACT_PART * age:
+            self._unread.append((known.within, tp, offset, end))
+        return age
+
+    async def read(self) -> Collection[TopicPartition]:
+        """Reads records whose age is unknown or coarse. Returns the partitions with better ages."""
+        wanted: dict[TopicPartition, tuple[int, int]] = {}
+        # Of two lanes of a partition, the lower offset first: it is the older one.
+        for _, tp, offset, end in sorted(self._unread, key=lambda it: (-it[0], it[2])):
+            if len(wanted) >= self._at_once:
+                break
+            if tp not in self._not_before:
+                wanted.setdefault(tp, (offset, end))
         if not wanted:
-            return
+            return ()
         found = await read_times(self._settings, wanted, _READ_FOR)
         for tp, written in found.items():
             if math.isinf(written):
@@ -49,39 +75,5 @@ class Ages:
             else:
                 self.times.note(tp, wanted[tp][0], written)
         for tp in wanted.keys() - found.keys():
-            self._not_before[tp] = at + _UNREADABLE_FOR
-
-    def _wanted(self, at: float, rows: Iterable[PartitionView]) -> dict[TopicPartition, tuple[int, int]]:
-        """One offset of each partition, with the end of its log."""
-        self._not_before = {tp: until for tp, until in self._not_before.items() if until > at}
-        candidates: list[tuple[float, TopicPartition, int, int]] = []
-        written_at = self.times.written_at
-        for row in rows:
-            if row.lag and row.next is not None and row.end is not None and row.next < row.end:
-                if self._without_records.get(row.tp) == (row.next, row.end):
-                    continue
-                known = written_at(row.tp, row.next)
-                within = at if known is None else known.within
-                if known is not None and within <= max(_EXACT, _EXACT_PART * (at - known.at)):
-                    continue
-                if row.tp not in self._not_before:
-                    candidates.append((within, row.tp, row.next, row.end))
-        candidates.sort(key=lambda it: it[0], reverse=True)
-        wanted: dict[TopicPartition, tuple[int, int]] = {}
-        for _, tp, offset, end in candidates:
-            if len(wanted) == self._at_once:
-                break
-            wanted.setdefault(tp, (offset, end))
-        return wanted
-
-    def aged(self, at: float, rows: Sequence[PartitionView]) -> tuple[PartitionView, ...]:
-        """The rows with the ages that are known."""
-        return tuple(self._aged(at, row) if row.lag else row for row in rows)
-
-    def _aged(self, at: float, row: PartitionView) -> PartitionView:
-        if row.next is None or row.is_beyond:
-            return row
-        if self._without_records.get(row.tp) == (row.next, row.end):
-            return dataclasses.replace(row, seconds=0.0)
-        known = self.times.written_at(row.tp, row.next)
-        return row if known is None else dataclasses.replace(row, seconds=max(0.0, at - known.at))
+            self._not_before[tp] = self._at + _UNREADABLE_FOR
+        return found.keys()

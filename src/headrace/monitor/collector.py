@@ -19,7 +19,7 @@ import asyncio
 import dataclasses
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,7 +32,7 @@ from .._protocol.codes import code_name, printable
 from ..errors import HeadraceError
 from ..types import TopicPartition
 from .ages import Ages
-from .group_rows import GroupFacts, LogBounds, checkpoint_views, group_view, is_companion
+from .group_rows import GroupFacts, LogBounds, aged, checkpoint_views, group_view, is_companion
 from .model import SHARE, BrokerView, ClusterView, GroupView, LogView, TopicView
 
 _SIZES_EVERY = 60.0
@@ -87,10 +87,13 @@ class Collector:
         if self._scope.with_sizes:
             await self._read_sizes(brokers)
         bounds = LogBounds(topics, begins, ends, self._scope.topics)
-        groups = [*(group_view(it, bounds) for it in facts), *(read(bounds) for read in checkpoints)]
         known_ends = {tp: end for tp, end in ends.items() if isinstance(end, int)}
-        await self._ages.add(at, known_ends, (row for group in groups for row in group.partitions))
-        aged = tuple(self._aged(at, group) for group in groups)
+        ages = self._ages
+        ages.begin(at, known_ends)
+        groups = [group_view(it, bounds, ages.seconds) for it in facts]
+        groups += [view(bounds, ages.seconds) for view in checkpoints]
+        if better := set(await ages.read()):
+            groups = [self._aged(group, better) for group in groups]
         views = {topic.name: self._topic(topic, brokers, begins, ends) for topic in topics}
         return ClusterView(
             at,
@@ -101,7 +104,7 @@ class Collector:
                 for it in sorted(found.brokers)
             ),
             views,
-            aged,
+            tuple(groups),
             self._problems(found, broken, facts),
         )
 
@@ -161,9 +164,16 @@ class Collector:
         errors = sorted({str(it) for it in found.values() if isinstance(it, HeadraceError)})
         self._sizes_error = f"sizes of topics are unknown: {'; '.join(errors)}" if errors else None
 
-    def _aged(self, at: float, group: GroupView) -> GroupView:
-        rows = self._ages.aged(at, group.partitions)
-        return dataclasses.replace(group, partitions=rows)
+    def _aged(self, group: GroupView, partitions: Collection[TopicPartition]) -> GroupView:
+        """The group with the new ages of these partitions."""
+        if not any(row.tp in partitions for row in group.partitions):
+            return group
+        rows = [
+            it
+            for row in group.partitions
+            for it in (aged([row], self._ages.seconds) if row.tp in partitions else [row])
+        ]
+        return dataclasses.replace(group, partitions=tuple(rows))
 
     def _topic(
         self,

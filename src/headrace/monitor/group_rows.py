@@ -17,6 +17,11 @@ from .model import SHARE, SPARK, GroupView, MemberView, PartitionView
 
 Commit = OffsetAndMetadata | FoundShareOffset | HeadraceError
 Owner = tuple[str, str]
+Age = Callable[[TopicPartition, int, int], float | None]
+"""The age of the record at an offset, which is below the second one: see `Ages.seconds`."""
+
+
+_NOBODY: tuple[str | None, str | None] = (None, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class LogBounds:
         return tp not in self._ends and tp.partition < self._partitions.get(tp.topic, 0)
 
 
-def group_view(facts: GroupFacts, bounds: LogBounds) -> GroupView:
+def group_view(facts: GroupFacts, bounds: LogBounds, age: Age) -> GroupView:
     found, described = facts.found, facts.members
     members: tuple[MemberView, ...] = ()
     state, assignor, errors = found.state, "", []
@@ -77,17 +82,37 @@ def group_view(facts: GroupFacts, bounds: LogBounds) -> GroupView:
         errors.append(str(facts.commits))
     else:
         commits = facts.commits
-    owners = {tp: (member.owner, member.id) for member in members for tp in member.partitions}
+    owners: dict[TopicPartition, Owner] = {}
+    for it in members:
+        owners |= dict.fromkeys(it.partitions, (it.owner, it.id))
     in_scope = [tp for tp in {**commits, **owners} if bounds.is_in_scope(tp.topic)]
     row_of = _share_rows if found.kind == SHARE else _commit_rows
     rows: list[PartitionView] = []
     for tp in sorted(in_scope):
-        rows += row_of(tp, commits.get(tp), facts, bounds.of(tp), owners.get(tp), bounds.is_leaderless(tp))
+        log = bounds.of(tp)
+        commit = commits.get(tp)
+        if isinstance(commit, OffsetAndMetadata) and not commit.metadata and not isinstance(log, str):
+            # By far the most frequent row.
+            start, end = max(commit.offset, log.low), log.high
+            seconds = age(tp, start, end) if start < end else None
+            owner, member = owners.get(tp, _NOBODY)
+            rows.append(plain_row(tp, commit.offset, log, None, owner, member, seconds))
+        else:
+            rows += aged(row_of(tp, commit, facts, log, owners.get(tp), bounds.is_leaderless(tp)), age)
     if not rows and not errors:
         errors.append(_nothing_to_show(found.kind, bool(commits or owners)))
     return GroupView(
         found.name, found.kind, state, members, tuple(rows), assignor, found.node, "; ".join(errors) or None
     )
+
+
+def aged(rows: Iterable[PartitionView], age: Age) -> list[PartitionView]:
+    return [
+        dataclasses.replace(row, seconds=age(row.tp, row.next, row.end))
+        if row.lag and row.next is not None and row.end is not None and row.next < row.end
+        else row
+        for row in rows
+    ]
 
 
 def _nothing_to_show(kind: str, has_some: bool) -> str:
@@ -113,8 +138,6 @@ def _commit_rows(
         return [_unreadable(tp, offset, log, owner, is_leaderless)]
     if commit is None:
         return [uncommitted_row(tp, log, name, member)]
-    if not commit.metadata:
-        return [plain_row(tp, commit.offset, log, None, name, member)]
     try:
         first = CommitMark.read(commit)
         progress = (facts.backlog or {}).get(tp)
@@ -137,13 +160,14 @@ def _share_rows(
     if isinstance(commit, HeadraceError) or isinstance(log, str):
         return [_unreadable(tp, start, str(commit if isinstance(commit, HeadraceError) else log), owner, is_leaderless)]
     if commit is None:
-        return [unread_row(tp, log, name or "", member)]
+        # Nobody knows before the first acknowledgement where the group starts: share.auto.offset.reset decides.
+        row = unread_row(tp, log, name or "", member)
+        return [row if log.low == log.high else dataclasses.replace(row, next=None, lag=None)]
     assert isinstance(commit, FoundShareOffset)
     row = plain_row(tp, commit.start, log, commit.lag, name, member)
     if commit.lag is None:
         return [row]
-    # The brokers count what is not done: records that are done, or given up, behind the start offset are the rest.
-    return [dataclasses.replace(row, in_flight=max(0, log.high - (row.next or 0) - commit.lag))]
+    return [dataclasses.replace(row, completed=max(0, log.high - (row.next or 0) - commit.lag))]
 
 
 def _unreadable(
@@ -169,10 +193,12 @@ def is_companion(facts: GroupFacts) -> bool:
 
 # -- checkpoints -------------------------------------------------------------------------------------------------
 
+CheckpointView = Callable[[LogBounds, Age], GroupView]
 
-def checkpoint_views(paths: Collection[Path]) -> list[Callable[[LogBounds], GroupView]]:
+
+def checkpoint_views(paths: Collection[Path]) -> list[CheckpointView]:
     """Reads these directories now. Each result makes the view of one query, when the bounds are known."""
-    found: list[Callable[[LogBounds], GroupView]] = []
+    found: list[CheckpointView] = []
     for path in paths:
         try:
             queries = read_checkpoints(path)
@@ -185,12 +211,12 @@ def checkpoint_views(paths: Collection[Path]) -> list[Callable[[LogBounds], Grou
     return found
 
 
-def _failed(name: str, error: str) -> Callable[[LogBounds], GroupView]:
-    return lambda bounds: GroupView(name, SPARK, "", error=error)
+def _failed(name: str, error: str) -> CheckpointView:
+    return lambda bounds, age: GroupView(name, SPARK, "", error=error)
 
 
-def _query(name: str, query: QueryCheckpoint) -> Callable[[LogBounds], GroupView]:
-    def view(bounds: LogBounds) -> GroupView:
+def _query(name: str, query: QueryCheckpoint) -> CheckpointView:
+    def view(bounds: LogBounds, age: Age) -> GroupView:
         rows: list[PartitionView] = []
         for tp, done in sorted(query.done.items()):
             if bounds.is_in_scope(tp.topic):
@@ -198,7 +224,7 @@ def _query(name: str, query: QueryCheckpoint) -> Callable[[LogBounds], GroupView
                 if isinstance(log, str):
                     rows.append(_unreadable(tp, done.low, log, None, bounds.is_leaderless(tp)))
                 else:
-                    rows += done_rows(tp, done, log)
+                    rows += aged(done_rows(tp, done, log), age)
         state = "no finished batch" if query.batch is None else f"batch {query.batch}"
         error = None if rows else "has no finished batch of a Kafka source"
         return GroupView(name, SPARK, state, partitions=tuple(rows), error=error)

@@ -92,6 +92,7 @@ def plain_row(
     lag: int | None = None,
     owner: str | None = None,
     member: str | None = None,
+    seconds: float | None = None,
 ) -> PartitionView:
     """The row of a commit without metadata, or of a share group, whose `lag` the brokers report."""
     low, end = log
@@ -105,6 +106,7 @@ def plain_row(
         low,
         end,
         waiting if lag is None else lag,
+        seconds,
         open=((start, end),) if waiting else (),
         lost=start - offset,
         lost_ranges=((offset, start),) if start > offset else (),

@@ -132,11 +132,11 @@ class PartitionView:
     member: str | None = None
     """The member's id."""
     is_leaderless: bool = False
+    completed: int | None = None
+    """Share groups: records behind the start offset that are done, accepted or given up, while an earlier one is not.
+    None if the broker does not report it. No broker tells which records are locked."""
     in_flight: int | None = None
-    """Share groups: records behind the start offset that are not waiting, because they are acquired or done. None if
-    the broker does not report it."""
     delivery_count: int | None = None
-    """Share groups: the largest delivery count of an unprocessed record, where the broker reports it."""
     error: str | None = None
 
     @property
@@ -222,6 +222,8 @@ class Status:
     error: str | None = None
     """Why the latest pass failed: the cluster is away, or refuses this client. The view is then an older one."""
     failing_since: float | None = None
+    is_final: bool = False
+    """Whether no later pass can succeed, because the brokers reject the login."""
     passes: int = 0
     failures: int = 0
 

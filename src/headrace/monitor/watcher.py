@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from .._protocol.codes import printable
-from ..errors import HeadraceError
+from ..errors import AuthenticationError, HeadraceError
 from .collector import Collector, Scope
 from .history import History
 from .model import ClusterView, Status
@@ -54,8 +54,7 @@ class Watcher:
     async def __aexit__(self, *exc_info: object) -> None:
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})  # however it ended
         await self._collector.close()
 
     @property
@@ -89,7 +88,7 @@ class Watcher:
             if self._on_view is not None:
                 self._on_view(view)
         except HeadraceError as error:
-            self._failed(before, str(error))
+            self._failed(before, str(error), isinstance(error, AuthenticationError) and error.is_final)
         except Exception as error:
             # A defect that one pass finds must not end the watch.
             log.exception("a pass over the cluster failed")
@@ -101,8 +100,9 @@ class Watcher:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _failed(self, before: Status, error: str) -> None:
+    def _failed(self, before: Status, error: str, is_final: bool = False) -> None:
         if before.error is None:
             log.warning("cannot read the cluster: %s", printable(error))
         since = time.time() if before.failing_since is None else before.failing_since
-        self._status = Status(before.view, printable(error), since, before.passes, before.failures + 1)
+        failures = before.failures + 1
+        self._status = Status(before.view, printable(error), since, is_final, before.passes, failures)

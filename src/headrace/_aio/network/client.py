@@ -112,10 +112,10 @@ class Client(Generic[C_co]):
         """Fetches metadata now, and applies it to the cluster view."""
         return await self._metadata.fetch_metadata(names, ids, may_create=may_create)
 
-    async def fetch_all_metadata(self) -> Any:
+    async def fetch_all_metadata(self, api: Api) -> Any:
         """Fetches metadata of all topics. Only its brokers are applied to the cluster view: for a caller that reads
-        the answer itself."""
-        return await self._metadata.fetch_all_metadata()
+        the answer itself, and chooses with `api` how it is decoded."""
+        return await self._metadata.fetch_all_metadata(api)
 
     async def describe_topics(self, names: list[str] | None) -> dict[str, list[PartitionInfo]]:
         """The partitions of these topics (None: of all), from a broker and not from the cache."""

@@ -26,7 +26,7 @@ from ..._machines.cluster import Cluster
 from ..._net.calls import Reply
 from ..._net.connection import Connection
 from ..._protocol.codes import NONE, is_retriable, kafka_error
-from ..._protocol.messages import METADATA
+from ..._protocol.messages import METADATA, Api
 from ...config.client import ClientConfig
 from ...errors import ClosedError, HeadraceError, NetworkError
 from ...types import Node
@@ -190,15 +190,20 @@ class MetadataUpdater:
             self._on_metadata()
         return answer
 
-    async def fetch_all_metadata(self) -> Any:
+    async def fetch_all_metadata(self, api: Api) -> Any:
         """Fetches metadata of all topics. Only its brokers are applied to the cluster view."""
-        answer = await self.request(None)
+        answer = await self.request(None, api=api)
         with self._lock:
             self._cluster.apply(answer, names=())
         return answer
 
     async def request(
-        self, names: Iterable[str] | None, ids: Iterable[uuid.UUID] = (), *, may_create: bool = True
+        self,
+        names: Iterable[str] | None,
+        ids: Iterable[uuid.UUID] = (),
+        *,
+        may_create: bool = True,
+        api: Api = METADATA,
     ) -> Any:
         """One Metadata answer for these topics (None: all), from the first broker in turn that answers."""
         by_id = [{"topic_id": each, "name": None} for each in ids]
@@ -212,7 +217,7 @@ class MetadataUpdater:
         for node in self._candidates():
             try:
                 connection = await self._connections.connect(node.host, node.port)
-                reply = await self._ask_metadata(connection, fields)
+                reply = await self._ask_metadata(connection, api, fields)
             except ClosedError:
                 raise
             except HeadraceError as error:  # even if that is no broker at all: another may be
@@ -232,13 +237,13 @@ class MetadataUpdater:
             raise last
         raise NetworkError(f"no broker could be reached: {last}") from last
 
-    async def _ask_metadata(self, connection: Connection, fields: Mapping[str, Any]) -> Reply:
+    async def _ask_metadata(self, connection: Connection, api: Api, fields: Mapping[str, Any]) -> Reply:
         """A broker that answers ApiVersions may still reject the next request: if it expects a login, it closes the
         connection."""
         what = (connection.host, "Metadata")
         self._connections.tries(what)
         try:
-            reply = await connection.call(METADATA, fields)
+            reply = await connection.call(api, fields)
         except HeadraceError as error:
             if not self._is_closed:
                 self._connections.warn(what, error)

@@ -14,12 +14,12 @@ from ..._protocol.admin_messages import (
 )
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.group_data import read_assignment
-from ..._protocol.messages import OFFSET_FETCH, Api
-from ..._protocol.survey_messages import STREAMS_GROUP_DESCRIBE
+from ..._protocol.messages import Api
+from ..._protocol.survey_messages import MANY_COMMITS, STREAMS_GROUP_DESCRIBE
 from ..._security.exchanges import quoted
 from ...errors import HeadraceError, NetworkError, ProtocolError
 from ...types import OffsetAndMetadata, TopicPartition
-from ..commit.offset_requests import LAST_BY_NAME, committed_in
+from ..commit.offset_requests import committed_in
 from .found import FoundGroup, FoundMember, FoundMembers, FoundShareOffset
 from .survey import Survey, each
 
@@ -49,7 +49,7 @@ async def committed(survey: Survey, groups: Iterable[FoundGroup]) -> dict[str, C
     async def ask(batch: _Batch) -> dict[str, Committed | HeadraceError]:
         asked = [{"group_id": name, "member_id": None, "member_epoch": -1, "topics": None} for name in batch.names]
         fields = {"groups": asked, "require_stable": False}
-        body = await survey.call(batch.node, OFFSET_FETCH, fields, highest=LAST_BY_NAME)
+        body = await survey.call(batch.node, MANY_COMMITS, fields)
         return {it.group_id: _committed(it) for it in body.groups}
 
     return await _in_batches(_by_node(groups), ask)

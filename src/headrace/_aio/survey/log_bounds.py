@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..._protocol.codes import NONE, kafka_error
-from ..._protocol.messages import LIST_OFFSETS
+from ..._protocol.survey_messages import MANY_OFFSETS
 from ...errors import HeadraceError, NetworkError
 from ...types import TopicPartition
 from ..positions.list_offsets import EARLIEST as EARLIEST
@@ -40,7 +40,7 @@ async def offsets(survey: Survey, logs: Iterable[FoundLog], time: int) -> dict[T
             "timeout": round(survey.timeout * 1000),
             "topics": topics,
         }
-        return await survey.call(leader, LIST_OFFSETS, fields)
+        return await survey.call(leader, MANY_OFFSETS, fields)
 
     found: dict[TopicPartition, int | HeadraceError] = {}
     for leader, answer in (await each(by_leader, ask)).items():

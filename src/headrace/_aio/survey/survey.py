@@ -13,7 +13,7 @@ from ..._machines.cluster import Cluster
 from ..._protocol.admin_messages import LIST_GROUPS
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import Api
-from ..._protocol.survey_messages import DESCRIBE_LOG_DIRS
+from ..._protocol.survey_messages import ALL_METADATA, DESCRIBE_LOG_DIRS
 from ...config.consumer import ConsumerConfig
 from ...errors import HeadraceError, RequestTimeoutError
 from ...types import TopicPartition
@@ -46,11 +46,11 @@ class Survey:
     async def close(self) -> None:
         await self._client.close()
 
-    async def call(self, node: int, api: Api, fields: Mapping[str, Any], *, highest: int | None = None) -> Any:
+    async def call(self, node: int, api: Api, fields: Mapping[str, Any]) -> Any:
         """The body of one response. Raises HeadraceError, at the latest after `timeout` seconds."""
         try:
             async with asyncio.timeout(self.timeout):
-                reply = await self._client.call(node, api, fields, highest=highest)
+                reply = await self._client.call(node, api, fields)
         except TimeoutError as error:
             if isinstance(error, HeadraceError):
                 raise
@@ -64,7 +64,7 @@ class Survey:
         """Brokers and topics: all that this client may describe. Raises HeadraceError if no broker answers."""
         try:
             async with asyncio.timeout(self.timeout):
-                answer = await self._client.fetch_all_metadata()
+                answer = await self._client.fetch_all_metadata(ALL_METADATA)
         except TimeoutError as error:
             if isinstance(error, HeadraceError):
                 raise
