@@ -1,4 +1,5 @@
-"""`headrace lag`: shows the lag of a group, a share group or a streaming query, once or repeatedly."""
+"""`headrace lag`: shows the lag of a group, a share group or a streaming query, once or repeatedly; or serves the lag
+of all groups as metrics."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ import click
 from ..errors import HeadraceError
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
 from .formatting import clipped, document, is_terminal, printable, records, seconds, table
+from .lag_exporter import DEFAULT_INTERVAL, Address, AddressType, pattern_of, serve
 from .start_offsets import span_seconds
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from .lag_queries import Sample
 
 TOO_MUCH = 3
+
+_WATCH_INTERVAL = 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,16 +73,33 @@ Examples:
   headrace lag checkpoints/orders              a Spark streaming query, by its checkpoint
   headrace lag -g billing --threshold 10000    exit code 3 if more records are waiting
   headrace lag -g billing --threshold 5m       exit code 3 if one has been waiting for longer
+  headrace lag --serve :9308                   all groups as Prometheus metrics
 """
 )
 @click.argument("checkpoint", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("-g", "--group", metavar="GROUP", help="A group of any kind.")
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic. May be repeated.")
+@click.option("-g", "--group", metavar="GROUP", help="A group of any kind. With --serve: a regular expression.")
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Only this topic; with --serve: a regular expression. May be repeated.",
+)
 @click.option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C, worst partitions first.")
 @click.option(
-    "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds, with --watch."
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    help=f"Seconds.  [default: {_WATCH_INTERVAL:g} with --watch, {DEFAULT_INTERVAL:g} with --serve]",
 )
 @click.option("--times", type=click.IntRange(1), help="With --watch: stop after this many refreshes.")
+@click.option(
+    "--serve",
+    "address",
+    type=AddressType(),
+    metavar="[HOST]:PORT",
+    help="Serve the lag of all groups as Prometheus metrics. Without a host, on this machine only.",
+)
 @click.option("--threshold", type=_ThresholdType(), metavar="RECORDS|TIME", help="Exit code 3 for a larger lag.")
 @format_option()
 @cluster_options
@@ -91,8 +112,9 @@ def lag(
     group: str | None,
     topics: tuple[str, ...],
     watch: bool,
-    interval: float,
+    interval: float | None,
     times: int | None,
+    address: Address | None,
     threshold: Threshold | None,
     form: str,
 ) -> None:
@@ -102,13 +124,22 @@ def lag(
     The time is the age of the oldest unprocessed record. If a partition has an owner but no committed offset, all of
     its records count. Exit code: 0; 3 if the lag exceeds the threshold at the end; 1 if the lag is unknown.
     """
+    if address is not None:
+        if watch or times is not None or threshold is not None or form != "table":
+            raise click.UsageError("--serve cannot be combined with --watch, --times, --threshold or --format")
+        groups, chosen = pattern_of([] if group is None else [group], "-g"), pattern_of(topics, "-t")
+        settings = client_settings(with_cluster(settings), timeout)
+        serve(settings, address, groups, chosen, checkpoint, interval=interval or DEFAULT_INTERVAL, timeout=timeout)
+        return
     if (checkpoint is None) == (group is None):
         raise click.UsageError("name a group with -g, or the directory of a checkpoint")
     if times is not None and not watch:
         raise click.UsageError("--times needs --watch")
     asking = client_settings(with_cluster(settings), timeout)
     rounds = times if watch else 1
-    last = asyncio.run(_look(asking, group, checkpoint, topics, interval, rounds, form, is_watch=watch))
+    last = asyncio.run(
+        _look(asking, group, checkpoint, topics, interval or _WATCH_INTERVAL, rounds, form, is_watch=watch)
+    )
     if threshold is not None:
         if beyond := _beyond(last):
             raise HeadraceError(f"the lag is unknown: {beyond}")

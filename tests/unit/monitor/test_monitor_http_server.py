@@ -1,0 +1,153 @@
+"""The HTTP server of the exporter: what it answers, and what a client cannot do to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from headrace.monitor import http_server
+from headrace.monitor.http_server import HttpServer, Page
+
+LARGE = b"x" * 3_000_000
+PAGES: dict[str, Callable[[], Page]] = {
+    "/metrics": lambda: Page(b"m 1\n", "text/plain; version=0.0.4"),
+    "/large": lambda: Page(LARGE),
+}
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def serve(work: Callable[[HttpServer], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20), HttpServer("127.0.0.1", 0, PAGES) as server:
+            await work(server)
+
+    asyncio.run(run())
+
+
+async def connect(server: HttpServer, **options: int) -> Client:
+    return await asyncio.open_connection(*server.address, **options)  # type: ignore[arg-type]
+
+
+async def response(reader: asyncio.StreamReader, *, with_body: bool = True) -> tuple[int, dict[str, str], bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+    body = await reader.readexactly(int(headers["content-length"])) if with_body else b""
+    return int(head[0].split()[1]), headers, body
+
+
+@pytest.mark.parametrize(
+    ("request_head", "code", "body", "stays"),
+    [
+        ("GET /metrics HTTP/1.1\r\nHost: x\r\n", 200, b"m 1\n", True),
+        ("GET /metrics?module=all HTTP/1.1\r\n", 200, b"m 1\n", True),
+        ("GET /metrics HTTP/1.1\r\nConnection: close\r\n", 200, b"m 1\n", False),
+        ("GET /metrics HTTP/1.0\r\n", 200, b"m 1\n", False),
+        ("GET /metrics HTTP/1.1\r\nContent-Length: 5\r\n", 200, b"m 1\n", False),
+        ("GET /other HTTP/1.1\r\n", 404, b"not found\n", True),
+        ("GET /../metrics HTTP/1.1\r\n", 404, b"not found\n", True),
+        ("POST /metrics HTTP/1.1\r\n", 405, b"only GET and HEAD are allowed\n", False),
+        ("nonsense\r\n", 400, b"not an HTTP/1.1 request\n", False),
+        ("GET /metrics HTTP/2\r\n", 400, b"not an HTTP/1.1 request\n", False),
+        ("\x16\x03\x01\x00\r\n", 400, b"not an HTTP/1.1 request\n", False),
+        (f"GET /metrics HTTP/1.1\r\nX: {'x' * 20_000}\r\n", 400, b"the head of the request is too large\n", False),
+    ],
+)
+def test_a_request_has_this_response(request_head: str, code: int, body: bytes, stays: bool) -> None:
+    async def work(server: HttpServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(f"{request_head}\r\n".encode("latin-1"))
+        found, headers, text = await response(reader)
+        assert (found, text) == (code, body)
+        assert headers["connection"] == ("keep-alive" if stays else "close")
+        if stays:
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert (await response(reader))[0] == 200
+        else:
+            assert await reader.read() == b""
+        writer.close()
+
+    serve(work)
+
+
+def test_head_has_the_headers_only() -> None:
+    async def work(server: HttpServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(b"HEAD /metrics HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n")
+        _, headers, _ = await response(reader, with_body=False)
+        assert (headers["content-length"], headers["content-type"]) == ("4", "text/plain; version=0.0.4")
+        assert await response(reader) == (200, headers, b"m 1\n")
+        writer.close()
+
+    serve(work)
+
+
+def test_a_client_that_sends_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_HEAD_WITHIN", 0.1)
+
+    async def work(server: HttpServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(b"GET /metr")
+        assert await reader.read() == b""
+        writer.close()
+
+    serve(work)
+
+
+def test_a_client_that_takes_nothing_is_disconnected_while_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_TAKEN_WITHIN", 0.3)
+
+    async def work(server: HttpServer) -> None:
+        reader, writer = await connect(server, limit=1024)
+        for _ in range(5):  # more than the buffers of both sides hold
+            writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+        await writer.drain()
+        other, other_writer = await connect(server, limit=4_000_000)
+        other_writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+        assert (await response(other))[2] == LARGE
+        await asyncio.wait(server._clients, return_when=asyncio.FIRST_COMPLETED)
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await reader.readexactly(5 * len(LARGE))
+        writer.close()
+        other_writer.close()
+
+    serve(work)
+
+
+def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_MOST_CONNECTIONS", 3)
+
+    async def work(server: HttpServer) -> None:
+        clients = [await connect(server) for _ in range(3)]
+        for reader, writer in clients:
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            await response(reader)
+        reader, rejected = await connect(server)
+        assert (await response(reader))[0] == 503
+        assert await reader.read() == b""
+        clients[0][1].close()
+        await asyncio.wait(server._clients, return_when=asyncio.FIRST_COMPLETED)
+        reader, accepted = await connect(server)
+        accepted.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert (await response(reader))[0] == 200
+        for writer in (rejected, accepted, *(writer for _, writer in clients)):
+            writer.close()
+
+    serve(work)
+
+
+def test_the_end_of_the_server_ends_its_connections() -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            async with HttpServer("127.0.0.1", 0, PAGES) as server:
+                reader, writer = await connect(server)
+                writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+                await response(reader)
+                address = server.address
+            assert await reader.read() == b""
+            writer.close()
+            with pytest.raises(OSError, match=r".*"):
+                await asyncio.open_connection(*address)
+
+    asyncio.run(run())
