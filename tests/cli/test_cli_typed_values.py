@@ -15,7 +15,9 @@ import pytest
 from headrace import LocalBroker, Producer
 from headrace.formats import SchemaRegistry
 from headrace.local import LocalRegistry
+from headrace.ui.server import BackgroundPage, PageOptions
 from support.formats.scripted_server import response, scripted_server
+from support.harness.page_client import PageClient
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -111,6 +113,34 @@ def test_a_record_that_cannot_be_decoded_is_null_and_named(
     missing = run("produce", *cluster, *typed, input='{"road": "A1"}\n')
     assert missing.returncode == 1
     assert "line 1: the value does not fit the schema: $.raw: is absent, and has no default" in missing.stderr
+
+
+def test_the_page_decodes_the_newest_records(
+    kafka_broker: LocalBroker, schema_registry: LocalRegistry, topic: str
+) -> None:
+    """`headrace ui --registry`: each record by the id that it contains, whatever its format; others as they are."""
+    cluster = ("-b", kafka_broker.bootstrap_servers, "-t", topic)
+    typed = ("--value", "avro", "--key", "avro", "--registry", schema_registry.url)
+    line = json.dumps({"key": "k", "value": {"road": "A1", "speed": 2.5, "raw": "/w=="}}) + "\n"
+    done = run("produce", *cluster, "--create", "--format", "json", *typed, input=line)
+    assert done.returncode == 0, done.stderr
+    unknown, broken = (
+        b"\0\0\xff\xff\xff?",
+        b"\0" + SchemaRegistry(schema_registry.url).latest(f"{topic}-value").id.to_bytes(4, "big"),
+    )
+    with Producer(kafka_broker.client_config) as producer:
+        for value in (b"plain", unknown, broken + b"\x7f"):
+            producer.send(topic, value).result(60)
+    settings = {"bootstrap.servers": kafka_broker.bootstrap_servers}
+    with BackgroundPage(PageOptions(settings, port=0, registry=SchemaRegistry(schema_registry.url))) as page:
+        found = PageClient(page.url).get(f"/api/records?topic={topic}").json["records"]
+    shown = {it["offset"]: (it["key"], it["value"]) for it in found}
+    key, value = shown[0]
+    assert (key["text"], key["format"]) == ('"k"', "avro")
+    assert (json.loads(value["text"]), value["format"]) == ({"road": "A1", "speed": 2.5, "raw": "/w=="}, "avro")
+    assert shown[1] == (None, {"text": "plain", "bytes": 5})
+    assert "error" in shown[2][1]
+    assert shown[3][1]["error"]
 
 
 def test_the_login_of_a_registry_is_sent_and_never_shown() -> None:

@@ -16,6 +16,7 @@ from ..monitor.model import SHARE, SPARK, GroupView, TopicView, Trend
 PROBLEM, WARNING, NOTICE, FINE = 3, 2, 1, 0
 
 _SETTLED = ("stable", "empty", "dead", "")
+FRESH = 5.0  # seconds: a group whose oldest record is younger keeps up
 _OLD = 60.0  # seconds that a record may wait before it is worth a notice
 _NOISE = 0.05  # the part of the written rate below which a growing lag is noise: commits come in steps
 
@@ -53,7 +54,7 @@ def _group_reasons(group: GroupView, trend: Trend | None) -> Iterator[Attention]
     # A partition of a share group has no owner: all its members may read it.
     elif has_members and is_settled and group.kind != SHARE and (unowned := _unowned(group)):
         yield Attention(WARNING, f"{_partitions(unowned)} with records and no owner")
-    if lag and trend is not None and (has_members or group.kind == SPARK) and _is_growing(trend):
+    if trend is not None and (has_members or group.kind == SPARK) and is_growing(group, trend):
         yield Attention(WARNING, f"falling behind by {trend.change:,.0f} records/s")
     elif lag and (group.backlog or (group.seconds or 0) > _OLD):
         yield Attention(NOTICE, "working off a backlog" if group.backlog else "records wait for more than a minute")
@@ -63,7 +64,10 @@ def _unowned(group: GroupView) -> int:
     return len({it.tp for it in group.partitions if it.lag and it.owner is None})
 
 
-def _is_growing(trend: Trend) -> bool:
+def is_growing(group: GroupView, trend: Trend | None) -> bool:
+    """Whether the lag grows, and is more than what a poll has not returned yet."""
+    if trend is None or not group.lag or (group.seconds is not None and group.seconds < FRESH):
+        return False
     return trend.caught_up is None and trend.change > max(1.0, trend.written * _NOISE)
 
 

@@ -27,7 +27,7 @@ from ..monitor.model import (
 )
 from ..types import TopicPartition
 from .activity import Activity
-from .attention import WARNING, Attention, group_attention, topic_attention
+from .attention import FRESH, WARNING, Attention, group_attention, is_growing, topic_attention
 from .patches import Document
 from .sparklines import Sparkline
 
@@ -43,7 +43,7 @@ def status_head(status: Status, interval: float) -> dict[str, Any]:
     view = status.view
     away = None
     if status.error is not None:
-        away = {"error": status.error, "since": _at(status.failing_since)}
+        away = {"error": status.error, "since": _at(status.failing_since), "final": status.is_final}
     head: dict[str, Any] = {"at": None, "cluster": None, "brokers": None, "problems": [], "away": away}
     if view is not None:
         silent = [it for it in view.brokers if it.error]
@@ -89,7 +89,7 @@ def _group_row(group: GroupView, history: GroupHistory | None, sparkline: Sparkl
         "seconds": _span(group.seconds),
         "lost": group.lost,
         "backlog": group.backlog,
-        "trend": _trend(trend),
+        "trend": _trend(group, trend),
         "history": None if sparkline is None else sparkline.document,
         **_attention(reasons),
     }
@@ -165,8 +165,7 @@ def _partition(
             {"lane": it.lane, "lag": it.lag, "end": it.end, "seconds": _span(it.seconds), "open": drawn_ranges(it.open)}
             for it in lanes
         ],
-        "locked": first.in_flight,
-        "deliveries": first.delivery_count,
+        "completed": first.completed,
         "problem": "no leader" if first.is_leaderless else next((it.error for it in lanes if it.error), None),
     }
 
@@ -292,10 +291,17 @@ def _rebalance(found: Rebalance) -> dict[str, Any]:
     }
 
 
-def _trend(trend: Trend | None) -> dict[str, Any] | None:
+def _trend(group: GroupView, trend: Trend | None) -> dict[str, Any] | None:
+    """`caught_up` is 0 for a group that keeps up: its lag is what the next polls return."""
     if trend is None:
         return None
-    return {"written": _rate(trend.written), "read": _rate(trend.read), "caught_up": _span(trend.caught_up)}
+    is_fresh = not group.lag or (group.seconds is not None and group.seconds < FRESH)
+    return {
+        "written": _rate(trend.written),
+        "read": _rate(trend.read),
+        "caught_up": 0.0 if is_fresh else _span(trend.caught_up),
+        "grows": is_growing(group, trend),
+    }
 
 
 def _at(value: float | None) -> float | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import Consumer, LocalBroker, OffsetAndMetadata, ShareConsumer, TopicPartition
+from headrace import AcknowledgeType, Consumer, LocalBroker, OffsetAndMetadata, ShareConsumer, TopicPartition
 from headrace.ui.server import BackgroundPage, PageOptions
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import Outgoing, numbered, write
@@ -123,18 +123,25 @@ def test_a_backlog_lane_is_drawn_until_it_closes(browser: Browser, page: str, se
     assert browser.run("return performance.getEntriesByType('navigation').length") == 1  # it was not loaded again
 
 
-def test_a_share_group_has_its_start_and_what_is_locked(
+def test_a_share_group_has_its_start_and_what_is_done_out_of_order(
     browser: Browser, page: str, servers: str, admin: Admin
 ) -> None:
     topic, group = admin.create("mails"), share_group(servers)
     write(servers, topic, numbered(50))
-    with ShareConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+    with ShareConsumer(bootstrap_servers=servers, group_id=group, share_acknowledgement_mode="explicit") as consumer:
         consumer.subscribe([topic])
-        poll_some(consumer, max_records=10)
+        first, *others = poll_some(consumer, max_records=10)
+        for record in others:
+            consumer.acknowledge(record)
+        consumer.acknowledge(first, AcknowledgeType.RELEASE)
+        consumer.commit()
         browser.open(f"{page}group?name={group}")
         browser.wait_text(f"{topic}-0", "main tbody tr")
-        assert "Locked or done" in browser.texts("main .table thead")[0]
+        assert "Done out of order" in browser.texts("main .table thead")[0]
         assert "share" in browser.texts(".badges")[0]
+        waiting = 50 - len(others)
+        row = rf"0\s+50\s+{waiting}\s.*\b{len(others)}\b"  # start, end, lag, done out of order
+        browser.wait("its offsets", f"return /{row}/s.test(document.querySelector('main .table tbody').innerText)")
 
 
 def test_a_rebalance_is_in_the_timeline(browser: Browser, page: str, servers: str, admin: Admin) -> None:

@@ -1,4 +1,4 @@
-"""A cluster to look at with `headrace ui`: groups of several kinds, some of them in trouble. It ends with Ctrl-C.
+"""A cluster to look at with `headrace ui`: groups of several kinds, some of them in trouble. Ctrl-C or SIGTERM ends it.
 
     python -m support.programs.observed_cluster [HOST:PORT]
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
 import time
 
@@ -18,7 +19,7 @@ from support.brokers.admin import Admin
 from support.brokers.group_configs import configure_group
 from support.harness.paced_members import PacedConsumer, PacedShareConsumer, PacedWriter
 
-_BACKLOG = 60_000
+_BACKLOG = 120_000
 
 
 def _order(number: int) -> bytes:
@@ -39,8 +40,8 @@ def show(servers: str) -> None:
         stack.enter_context(PacedShareConsumer(servers, "mails", "mails", 60))
         with PacedConsumer(servers, "audit", "payments", 5000), _indexer(servers, 5000):
             time.sleep(8)
-        with PacedWriter(servers, "clicks", _BACKLOG / 5, _order):
-            time.sleep(5)
+        with PacedWriter(servers, "clicks", _BACKLOG / 6, _order):
+            time.sleep(6)
         print("ready", flush=True)
         stack.enter_context(_indexer(servers, 1200))
         while True:
@@ -54,6 +55,7 @@ def _indexer(servers: str, rate: float) -> PacedConsumer:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         if len(sys.argv) > 1:
             show(sys.argv[1])

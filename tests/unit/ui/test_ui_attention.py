@@ -30,6 +30,7 @@ def group(
         (group(10), None, FINE, ""),
         (group(10), GROWING, WARNING, "falling behind by 50 records/s"),
         (group(10), Trend(1000.0, 990.0, None), FINE, ""),  # commits come in steps
+        (group(10, seconds=4.0), GROWING, FINE, ""),  # what the next polls return
         (group(10, seconds=61.0), FALLING, NOTICE, "records wait for more than a minute"),
         (group(10, lane="backlog"), FALLING, NOTICE, "working off a backlog"),
         (group(10, state="PreparingRebalance"), FALLING, NOTICE, "PreparingRebalance"),

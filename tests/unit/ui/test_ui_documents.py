@@ -74,7 +74,7 @@ def test_both_lanes_are_one_row_with_their_open_and_lost_ranges() -> None:
 
 def test_a_group_has_its_trend_members_and_rebalances() -> None:
     head = group_document(BILLING, HISTORY, None).head
-    assert head["trend"] == {"written": 12.3, "read": 56.8, "caught_up": 100.0}
+    assert head["trend"] == {"written": 12.3, "read": 56.8, "caught_up": 100.0, "grows": False}
     assert [(it["label"], it["partitions"]) for it in head["list"]] == [("b@h", 1)]
     (rebalance,) = head["rebalances"]
     assert (rebalance["at"], rebalance["until"], rebalance["unowned"], rebalance["unowned_seconds"]) == (
@@ -85,6 +85,14 @@ def test_a_group_has_its_trend_members_and_rebalances() -> None:
     )
 
 
+def test_a_group_that_keeps_up_is_caught_up_whatever_its_trend() -> None:
+    part = PartitionView(TP, next=5, begin=0, end=15, lag=10, seconds=0.4, owner="b@h")
+    group = GroupView("g", "consumer", "Stable", BILLING.members, (part,))
+    history = GroupHistory((), Trend(100.0, 90.0, None), ())
+    trend = group_document(group, history, None).head["trend"]
+    assert (trend["caught_up"], trend["grows"]) == (0.0, False)
+
+
 def test_a_checkpoint_with_the_name_of_a_group_is_a_row_of_its_own() -> None:
     document = groups_document(VIEW, {"billing": HISTORY}, {})
     assert list(document.rows) == ["group:billing", "checkpoint:billing"]
@@ -93,7 +101,7 @@ def test_a_checkpoint_with_the_name_of_a_group_is_a_row_of_its_own() -> None:
 
 def test_a_cluster_that_is_away_keeps_its_last_data_and_says_since_when() -> None:
     head = status_head(Status(VIEW, "no broker answers", 1010.0), 2.0)
-    assert head["away"] == {"error": "no broker answers", "since": 1010.0}
+    assert head["away"] == {"error": "no broker answers", "since": 1010.0, "final": False}
     assert (head["at"], head["cluster"], head["brokers"]) == (1000.0, "abc", 1)
     assert head["problems"] == ["groups of broker 2 are missing", "broker 2 (h:9093): no answer"]
 

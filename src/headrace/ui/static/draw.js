@@ -4,7 +4,6 @@ import { drawing, element, setAttribute, setText } from "./dom.js";
 import { NONE, clock, compact, number, plural, span } from "./format.js";
 
 const WIDTH = 1000; // of the coordinates; drawings are stretched to their place
-const KEEPING_UP = 5; // seconds: less than that is what a poll has not returned yet
 
 // The points of a group's history with the current lag at the end, in parts without gaps.
 export function lagParts(history, now, lag) {
@@ -146,8 +145,7 @@ function logText(row) {
 export function trendText(trend, lag) {
   if (!trend) return NONE;
   if (!lag) return "caught up";
-  if (trend.caught_up != null && trend.caught_up < KEEPING_UP) return "keeping up";
+  if (trend.caught_up === 0) return "keeping up";
   if (trend.caught_up != null) return `caught up in ${span(trend.caught_up)}`;
-  const change = trend.written - trend.read;
-  return change >= 0.5 ? `+${compact(Math.round(change))}/s` : "steady";
+  return trend.grows ? `+${compact(Math.round(trend.written - trend.read))}/s` : "steady";
 }

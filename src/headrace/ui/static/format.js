@@ -1,6 +1,7 @@
 // Numbers, spans and times as text.
 
 export const NONE = "–";
+const GAP = "\u00a0"; // a number and its unit stay on one line
 
 const whole = new Intl.NumberFormat("en-US");
 const short = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
@@ -16,15 +17,15 @@ const UNITS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "
 // In at most two units, as `headrace lag` shows it: 0.4 s, 12 s, 3 min 20 s, 5 h 2 min, 3 d 4 h.
 export function span(seconds) {
   if (seconds == null) return NONE;
-  if (seconds < 0.95) return `${Math.max(0, seconds).toFixed(1)} s`;
+  if (seconds < 0.95) return `${Math.max(0, seconds).toFixed(1)}${GAP}s`;
   const value = Math.round(seconds);
   for (const [size, unit, smaller, name] of UNITS) {
     if (value >= size) {
       const rest = Math.floor((value % size) / smaller);
-      return `${whole.format(Math.floor(value / size))} ${unit}${rest ? ` ${rest} ${name}` : ""}`;
+      return `${whole.format(Math.floor(value / size))}${GAP}${unit}${rest ? `${GAP}${rest}${GAP}${name}` : ""}`;
     }
   }
-  return `${value} s`;
+  return `${value}${GAP}s`;
 }
 
 export function bytes(value) {
@@ -32,7 +33,7 @@ export function bytes(value) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let size = value, at = 0;
   while (size >= 1024 && at < units.length - 1) { size /= 1024; at += 1; }
-  return `${at === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${units[at]}`;
+  return `${at === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)}${GAP}${units[at]}`;
 }
 
 export const rate = (value) => (value == null ? NONE : `${value >= 10 ? compact(Math.round(value)) : +value.toFixed(1)}/s`);

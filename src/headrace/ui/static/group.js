@@ -36,7 +36,7 @@ function logCell(page) {
   };
 }
 
-function columns(page, isShare, hasDeliveries) {
+function columns(page, isShare) {
   const columnOf = (title, key, more = {}) => ({ title, key, className: "number", view: (row) => number(row[key]), sort: (row) => row[key], largestFirst: true, ...more });
   return [
     { title: "Partition", className: "main", value: (row) => [row.topic, row.partition, row.problem], view: partitionCell, sort: (row) => `${row.topic} ${row.partition}` },
@@ -45,8 +45,7 @@ function columns(page, isShare, hasDeliveries) {
     columnOf("End", "end"),
     { ...columnOf("Lag", "lag"), className: "number strong", value: (row) => [row.lag, row.lost, row.lanes.map((lane) => [lane.lane, lane.lag])], view: lagCell },
     { title: "Oldest", className: "number", value: (row) => [row.lag, row.seconds], view: ageCell, sort: (row) => (row.lag ? row.seconds : null), largestFirst: true },
-    ...(isShare ? [columnOf("Locked or done", "locked")] : []),
-    ...(hasDeliveries ? [columnOf("Deliveries", "deliveries")] : []),
+    ...(isShare ? [columnOf("Done out of order", "completed")] : []),
     { title: "Log", className: "wide", update: logCell(page) },
   ];
 }
@@ -72,6 +71,7 @@ export function groupPage(parameters) {
   const problems = element("ul", { class: "reasons" });
   const tiles = new Tiles("Lag", "Oldest record", "Written", "Read", "Caught up in", "Backlog", "Lost", "Members");
   const chart = makeChart();
+  const note = element("p", { class: "hint", hidden: true }, "Brokers do not report which records of a share group are locked, by whom, or how often they were delivered.");
   const members = element("tbody");
   const memberPanel = element("section", { class: "panel list", "aria-label": "Members" }, element("h2", {}, "Members"),
     element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Member"), element("th", { scope: "col", class: "number" }, "Partitions"))), members));
@@ -83,14 +83,14 @@ export function groupPage(parameters) {
   } }, "Zoom to open ranges");
   const place = element("div");
   let found = null;
-  let last = null;
+  let isShare = false;
   return {
     title: name,
     parent: "/groups",
     query: { view: "group", name, ...(isCheckpoint ? { checkpoint: "1" } : {}) },
     node: [
       trail("/groups", "Groups"), head(name, badges), problems, tiles.node, chart.node,
-      place,
+      place, note,
       element("div", { class: "columns" }, memberPanel,
         element("section", { class: "panel list", "aria-label": "Rebalances" }, element("h2", {}, "Rebalances"), events)),
     ],
@@ -99,13 +99,11 @@ export function groupPage(parameters) {
     get filter() { return found?.filter; },
     update(top, rows) {
       if (top.kind === undefined) return;
-      const hasDeliveries = [...rows.values()].some((row) => row.deliveries != null);
-      const wanted = `${top.kind} ${hasDeliveries}`;
-      if (!found || last !== wanted) {
-        last = wanted;
+      if (!found || isShare !== (top.kind === "share")) {
+        isShare = top.kind === "share";
         found = filteredTable({
           caption: "Partitions", word: "partition", filter: "Filter by topic or owner", empty: "The group has no partitions.",
-          order: byPlace, columns: columns(page, top.kind === "share", hasDeliveries),
+          order: byPlace, columns: columns(page, isShare),
           matches: (row, text) => `${row.topic}-${row.partition} ${row.owner ?? ""}`.toLowerCase().includes(text),
         }, legend(), zoom);
         place.replaceChildren(found.node);
@@ -119,12 +117,13 @@ export function groupPage(parameters) {
       tiles.set("Oldest record", top.lag ? span(top.seconds) : NONE, "not processed yet");
       tiles.set("Written", rate(trend?.written), "records");
       tiles.set("Read", rate(trend?.read), "records");
-      tiles.set("Caught up in", !trend ? NONE : !top.lag ? "now" : trend.caught_up == null ? "never" : span(trend.caught_up), "at this rate");
+      tiles.set("Caught up in", !trend ? NONE : trend.caught_up === 0 ? "now" : trend.caught_up == null ? "never" : span(trend.caught_up), "at this rate");
       tiles.set("Backlog", top.backlog == null ? null : compact(top.backlog), "records, read beside new ones", 1);
       tiles.set("Lost", top.lost ? compact(top.lost) : null, "deleted before processing", 2);
       tiles.set("Members", top.kind === "spark" ? null : number(top.members), plural(top.partitions, "partition"));
       chart.update(top);
       found.update(rows);
+      note.hidden = !isShare;
       memberPanel.hidden = top.kind === "spark";
       show(members, top.list, () => (top.list.length ? top.list.map(memberRow) : element("tr", {}, element("td", { colspan: 2, class: "empty" }, "No members."))));
       show(events, top.rebalances, () => (top.rebalances.length ? [...top.rebalances].reverse().map(rebalanceRow) : element("li", { class: "empty" }, "None since this page was started.")));

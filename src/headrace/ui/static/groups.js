@@ -27,7 +27,7 @@ function historyCell(page) {
     cell.line.update(lagParts(row.history, page.at, row.lag));
     const text = trendText(row.trend, row.lag);
     if (cell.words.textContent !== text) cell.words.textContent = text;
-    setAttribute(cell, "data-grows", row.trend && row.lag && row.trend.caught_up == null && row.trend.written > row.trend.read + 0.5);
+    setAttribute(cell, "data-grows", Boolean(row.trend?.grows));
   };
 }
 

@@ -67,13 +67,18 @@ function showMissing() {
   main.replaceChildren(element("p", { class: "empty" }, page.missing ?? "There is nothing here."), element("p", { class: "empty" }, element("a", { href: page.parent ?? "/groups" }, "Back")));
 }
 
+function awayText(away) {
+  if (away.final) return `The cluster refuses this client: ${away.error}. Start the page again with other credentials.`;
+  return `The cluster is away since ${clock(away.since)}: ${away.error}`;
+}
+
 // Only what has changed is announced: that the cluster or the server is away, and that it has returned.
 let spoken = "";
 function showStatus() {
   const texts = { live: "Live", paused: "Paused", lost: "Disconnected", waiting: "Connecting", missing: "Live" };
   const isOver = state === "lost" && head.over;
   const away = isOver ? "" : state === "lost" ? "The server of this page does not answer. It is tried again every few seconds." : head.away
-    ? `The cluster is away since ${clock(head.away.since)}: ${head.away.error}` : "";
+    ? awayText(head.away) : "";
   const shown = isOver ? "paused" : head.away && state === "live" ? "away" : state;
   setAttribute(liveMark, "data-state", shown);
   setText(liveMark.lastElementChild, isOver ? "Ended" : shown === "away" ? "Cluster away" : texts[state]);
