@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 SESSION_SECONDS = 12 * 3600.0
 _SAFE_METHODS = ("GET", "HEAD")
+_OTHER_SITES = ("cross-site", "same-site")  # same-site: another port of this machine
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Access:
         host = headers.get("host", "")
         if not self.needs_login and not is_loopback_host(host):
             return Refusal(421, "This page is only available under the name localhost, 127.0.0.1 or [::1].")
-        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+        if headers.get("sec-fetch-site") in _OTHER_SITES and headers.get("sec-fetch-mode") != "navigate":
             return Refusal(403, "This page does not answer requests of other sites.")
         if method in _SAFE_METHODS:
             return None

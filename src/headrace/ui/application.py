@@ -81,6 +81,8 @@ class _Pages:
         if kind not in _VIEWS:
             raise HTTPException(400, f"view must be one of {', '.join(_VIEWS)}.")
         name = ViewName(kind, _name(request, "name"), request.query_params.get("checkpoint") == "1")
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         if self._streams >= _MOST_STREAMS:
             raise HTTPException(503, f"There are already {_MOST_STREAMS} open pages.", {"retry-after": "5"})
         return _Counted(EventStream(self._feed, name), self._count)

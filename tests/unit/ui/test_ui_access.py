@@ -52,6 +52,7 @@ def test_a_page_with_a_secret_answers_to_any_name() -> None:
         ("DELETE", {"origin": "http://evil.example"}, 403),
         ("GET", {"origin": "http://evil.example"}, None),  # it cannot read the answer
         ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
+        ("GET", {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}, 403),  # another port of this machine
         ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, None),  # a link
         ("GET", {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"}, None),
     ],

@@ -122,6 +122,11 @@ def test_a_cluster_that_is_away_is_reported_in_every_stream(page: PageClient) ->
             assert stream.head["activity"] == "Demo"
 
 
+def test_a_question_for_the_headers_of_a_stream_opens_none(page: PageClient) -> None:
+    answer = page.ask("HEAD", "/events?view=groups")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
 def test_streams_are_limited(page: PageClient) -> None:
     opened = []
     try:
@@ -257,11 +262,14 @@ def test_open_streams_end_with_the_server() -> None:
     assert not page._thread.is_alive()
 
 
-def test_what_a_command_publishes_from_its_thread_reaches_the_browser(activity: Activity, page: PageClient) -> None:
-    """The cluster is away, so only the head is shown, with the title."""
-    with page.events("activity") as stream:
-        assert stream.next() is not None
-        activity.publish({"stage": "reading"}, {"a": {"rows": 1}})
-        while stream.head.get("stage") != "reading":
+def test_what_a_command_publishes_from_its_thread_reaches_the_browser_at_once() -> None:
+    """Also without a cluster: the next pass is an hour away."""
+    activity = Activity("Demo")
+    options = PageOptions(AWAY, port=0, interval=3600.0, activity=activity)
+    with BackgroundPage(options) as page, PageClient(page.url).events("activity") as stream:
+        while not stream.head.get("away"):
             assert stream.next() is not None
+        activity.publish({"stage": "reading"}, {"a": {"rows": 1}})
+        assert stream.next() is not None
+        assert (stream.head["title"], stream.head["stage"]) == ("Demo", "reading")
         assert stream.rows == {"a": {"rows": 1}}
