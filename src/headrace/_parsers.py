@@ -7,6 +7,7 @@ reason. The reason never contains the value: only the caller knows whether the v
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -106,6 +107,16 @@ def whole_number(low: int, high: int = 2**31 - 1) -> Parser:
         return number
 
     return parse
+
+
+def parse_callback(value: Any) -> Callable[[Any], Any] | None:
+    """A plain function. It is called on a thread, where nobody awaits a coroutine."""
+    if value is not None and not callable(value):
+        raise ValueError("must be a function")
+    if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(type(value).__call__):
+        raise ValueError("must be a plain function, not a coroutine function: it is called on a thread of its own")
+    found: Callable[[Any], Any] | None = value
+    return found
 
 
 def one_of(*choices: str) -> Parser:

@@ -15,7 +15,7 @@ from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
 from .commit.committer import CommitCallback
-from .group.rebalance import perform
+from .group.steps import perform
 from .lifecycle import CLOSE_TIMEOUT, THREAD_END
 from .parts import ConsumerParts
 from .poll_loop import Wait

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 from .call_guard import CallGuard
+from .callbacks import Callbacks
 from .poll_signal import PollSignal
 from .portal import Portal
 
@@ -53,6 +54,7 @@ class Lifecycle(Generic[R]):
         *,
         role: str = "consumer",
         unclosed: str = UNCLOSED_CONSUMER,
+        callbacks: Callbacks | None = None,
     ) -> None:
         self.guard = CallGuard(role)
         self.portal = Portal("headrace", role)
@@ -62,6 +64,7 @@ class Lifecycle(Generic[R]):
         self._unclosed = unclosed
         self._poll_signal = poll_signal
         self._create_runtime = create_runtime
+        self._callbacks = Callbacks(dict) if callbacks is None else callbacks
         self._closing: asyncio.Future[None] | None = None  # belongs to the client's loop
         self._finalizer: weakref.finalize[..., Any] | None = None
 
@@ -88,11 +91,13 @@ class Lifecycle(Generic[R]):
         """On the client's thread."""
         if self.runtime is None:
             self.runtime = self._create_runtime()
+            self._callbacks.start()
         return self.runtime
 
     def detach_runtime(self) -> R | None:
         """The runtime, which the caller has to end. The next `start` creates another one."""
         runtime, self.runtime = self.runtime, None
+        self._callbacks.stop()
         return runtime
 
     async def close(self, end_tasks: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -123,6 +128,7 @@ class Lifecycle(Generic[R]):
         if self.guard.is_forked or not self.portal.is_open:
             return
         runtime = self.runtime
+        self._callbacks.stop()
         self.portal.close(0.0, None if runtime is None else runtime.abandon)
         warnings.warn(
             f"unclosed {self.owner_name}: {self._unclosed}. Call close(), or use the {self._role} in a with statement",

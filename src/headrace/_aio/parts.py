@@ -12,6 +12,7 @@ from typing import Any
 from ..config.consumer import ConsumerConfig
 from ..types import TopicPartition
 from .assembly import make_buffer, make_commit_target
+from .callbacks import Callbacks
 from .commit.committer import Committer
 from .commit.tracker import CompletionTracker
 from .committing import Commits, CompletedWork
@@ -39,8 +40,12 @@ class ConsumerParts:
         target = make_commit_target(buffer)
         self.committer = committer = Committer(config, buffer, target, completions)
         self.group = group = _group_of(config, buffer, completions, committer)
+        interval = config.statistics_interval_ms / 1000
+        self.callbacks = callbacks = Callbacks(self.metrics, config.on_stats, interval, config.on_event)
+        if group is not None:
+            group.report = callbacks.report
         create_runtime = _runtime_creator(config, buffer, group, committer)
-        self.lifecycle = lifecycle = Lifecycle(buffer.poll_signal, create_runtime)
+        self.lifecycle = lifecycle = Lifecycle(buffer.poll_signal, create_runtime, callbacks=callbacks)
         self.guard = guard = lifecycle.guard
         calls = RetriedCalls(lifecycle, config.default_api_timeout_ms / 1000)
         self.positions = Seeking(guard, calls, buffer, completions)
@@ -53,10 +58,12 @@ class ConsumerParts:
 
     def metrics(self) -> dict[str, Any]:
         self.guard.check()
-        return metrics_of(self.buffer, self.lifecycle.runtime, self.group)
+        return metrics_of(self.config, self.buffer, self.lifecycle.runtime, self.group)
 
     def for_run(self) -> RunParts:
-        return RunParts(self.config, self.guard, self.buffer, self.group, self.completions, self.metrics)
+        return RunParts(
+            self.config, self.guard, self.buffer, self.group, self.completions, self.metrics, self.callbacks.report
+        )
 
 
 def _group_of(

@@ -26,7 +26,8 @@ from ..records import Record, Records
 from .commit.committer import Committer
 from .commit.tracker import CompletionTracker
 from .fetch.buffer import FetchBuffer
-from .group.rebalance import Rebalancer, Steps
+from .group.rebalance import Rebalancer
+from .group.steps import Steps
 from .lifecycle import Lifecycle
 from .runtime import ConsumerRuntime
 

@@ -12,7 +12,8 @@ import time
 from .commit.committer import Committer
 from .commit.tracker import CompletionTracker
 from .fetch.buffer import FetchBuffer
-from .group.rebalance import Rebalancer, Steps
+from .group.rebalance import Rebalancer
+from .group.steps import Steps
 from .lifecycle import CLOSE_TIMEOUT, LAST_TRY, Lifecycle
 from .runtime import ConsumerRuntime
 from .subscriptions import Subscriptions

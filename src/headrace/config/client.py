@@ -14,7 +14,17 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 from .._arguments import short_repr
-from .._parsers import REQUIRED, dotted, given_settings, one_of, parse_flag, parse_sent_text, setting, whole_number
+from .._parsers import (
+    REQUIRED,
+    dotted,
+    given_settings,
+    one_of,
+    parse_callback,
+    parse_flag,
+    parse_sent_text,
+    setting,
+    whole_number,
+)
 from .._security.settings import FOREIGN, SYNONYMS, SecuritySettings, check_security
 from ..errors import ConfigError
 
@@ -59,7 +69,8 @@ class ClientConfig(SecuritySettings):
     """What a user calls this client, for error messages."""
 
     unsupported: ClassVar[Mapping[str, str]] = {
-        "metric_reporters": "call metrics() instead",
+        "metric_reporters": "set on_stats, call metrics(), or use headrace.prometheus or headrace.otel",
+        "stats_cb": "set on_stats instead",
         "metadata_recovery_rebootstrap_trigger_ms": (
             "the client connects to bootstrap.servers again as soon as no known broker can be reached"
         ),
@@ -118,10 +129,17 @@ class ClientConfig(SecuritySettings):
         whole_number(1000), 512 * 2**20, "The connection is closed when a response is larger than this."
     )
 
+    on_stats: Any = setting(  # noqa: RUF009 - a function, which is not copied
+        parse_callback,
+        None,
+        "A function that gets the result of metrics() every statistics.interval.ms, on a thread of its own.",
+    )
+    statistics_interval_ms: int = setting(_ms, 5_000, "The time between two calls of on.stats. 0 means never.")
+
     def connection_settings(self) -> dict[str, Any]:
         """The settings with which a client of another kind connects to the same brokers in the same way."""
         fields = {field.name: field for field in dataclasses.fields(ClientConfig)}
-        own = {"bootstrap_servers", "client_id", "allow_auto_create_topics"}
+        own = {"bootstrap_servers", "client_id", "allow_auto_create_topics", "on_stats", "statistics_interval_ms"}
         found = {name: getattr(self, name) for name in fields.keys() - own}
         return {
             "bootstrap.servers": [

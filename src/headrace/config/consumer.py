@@ -14,6 +14,7 @@ from .._format import Format
 from .._parsers import dotted as dotted
 from .._parsers import (
     one_of,
+    parse_callback,
     parse_flag,
     parse_id,
     parse_optional_sent_text,
@@ -232,6 +233,13 @@ class ConsumerConfig(ClientConfig):
         whole_number(1000),
         256 * 2**20,
         "A record batch that decompresses to more is rejected as a decompression bomb.",
+    )
+
+    on_event: Any = setting(  # noqa: RUF009
+        parse_callback,
+        None,
+        "A function that gets the events of headrace.events: failing heartbeats, a membership at risk or lost, a stuck "
+        "handler of run(). It is called on a thread of its own.",
     )
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 
 from .._aio.commit.committer import CommitCallback
 from .._aio.consumer import AsyncConsumer, parts_of
-from .._aio.group.rebalance import Background, Steps
+from .._aio.group.steps import Background, Steps
 from .._aio.lifecycle import CLOSE_TIMEOUT, THREAD_END
 from .._aio.poll_loop import Wait
 from .._aio.poll_signal import ITERATION_POLL

@@ -370,9 +370,10 @@ def test_a_producer_connects_like_a_consumer_with_its_connection_settings(tmp_pa
         **numbers,
         client_id="c",
         allow_auto_create_topics=False,
+        on_stats=print,
     )
     producer = ProducerConfig.parse(consumer.connection_settings())
     for field in dataclasses.fields(ClientConfig):
-        is_own = field.name in ("client_id", "allow_auto_create_topics")
+        is_own = field.name in ("client_id", "allow_auto_create_topics", "on_stats", "statistics_interval_ms")
         wanted = field.default if is_own else getattr(consumer, field.name)
         assert getattr(producer, field.name) == wanted, field.name

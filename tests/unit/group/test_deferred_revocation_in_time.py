@@ -22,7 +22,8 @@ from kio.schema.errors import ErrorCode as E
 from headrace import RebalanceListener, TopicPartition
 from headrace._aio.fetch.buffer import FetchBuffer
 from headrace._aio.group import rebalance as group_module
-from headrace._aio.group.rebalance import Rebalancer, perform
+from headrace._aio.group.rebalance import Rebalancer
+from headrace._aio.group.steps import perform
 from headrace._machines.group.actions import Partitions, Send
 from headrace._protocol.group_data import write_assignment
 from headrace._protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, JOIN_GROUP

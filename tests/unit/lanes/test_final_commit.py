@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from headrace import OffsetAndMetadata, RebalanceListener, TopicPartition
-from headrace._aio.group.rebalance import perform
+from headrace._aio.group.steps import perform
 from headrace._machines.commit.offset_set import OffsetSet
 from headrace._machines.group.actions import Revoke
 from headrace.errors import (

@@ -54,6 +54,38 @@ def test_a_handler_call_is_reported_when_it_is_overdue(
     assert calls.next_check == math.inf
 
 
+# `reported`: when a call that starts at 100 and never ends is reported as slow.
+@pytest.mark.parametrize(
+    ("timeout", "begun", "reported"),
+    [
+        (None, {}, [108]),
+        (None, {"since": 96}, [104]),
+        (9, {}, [108]),
+        (3, {}, []),  # it is abandoned before
+        (3, {"is_timed": False}, [108]),
+    ],
+)
+def test_a_handler_call_near_the_limit_is_reported_once_as_slow(
+    timeout: float | None, begun: dict[str, float], reported: list[float]
+) -> None:
+    calls: HandlerCalls[str] = HandlerCalls(timeout, 10)
+    call = begin(calls, "a", 100, **begun)
+    slow = []
+    for now in range(100, 130):
+        calls.look(now)
+        slow += [now for each in calls.slow(now) if each is call]
+        assert calls.next_check > now
+    assert slow == reported
+    assert call.is_slow is bool(reported)
+
+
+def test_a_slow_handler_call_counts_when_it_ends() -> None:
+    calls: HandlerCalls[str] = HandlerCalls(None, 10)
+    call = begin(calls, "a", 0)
+    assert (found(calls, 8), calls.slow(8)) == ([], [call])
+    assert calls.end(call)
+
+
 def test_a_handler_call_that_was_reported_does_not_count_when_it_ends() -> None:
     calls: HandlerCalls[str] = HandlerCalls(3, 10)
     first, second = begin(calls, "a", 0), begin(calls, "b", 1)

@@ -13,6 +13,7 @@ from ..._machines.group.consumer_protocol import ConsumerProtocolMember
 from ..._machines.group.leader import compute_assignment
 from ..._protocol.codes import printable
 from ...config.consumer import ConsumerConfig
+from ...events import Event
 from ..fetch.buffer import FetchBuffer
 from ..network.client import Client
 from .coordinator import Coordinator
@@ -30,6 +31,7 @@ class ConsumerMembership:
         self.group_id = rebalancer.group_id
         self.lock = buffer.lock
         self.longest_absence = rebalancer.longest_absence
+        self.health = rebalancer.health
         self._client = client
         self._buffer = buffer
         self._coordinator = coordinator
@@ -86,6 +88,9 @@ class ConsumerMembership:
     def wake_polls(self) -> None:
         self._buffer.wake_all()
         self._buffer.poll_signal.notify()
+
+    def report(self, event: Event) -> None:
+        self._rebalancer.report(event)
 
     def leave_denied(self, leave_request: Send) -> None:
         if isinstance(self.member, ClassicMember):

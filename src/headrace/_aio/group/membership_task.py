@@ -21,18 +21,26 @@ from typing import Any, Generic, Protocol, TypeVar
 from kio.schema.errors import ErrorCode
 
 from ..._machines.group.actions import Send
+from ..._machines.group.membership_watch import MARGIN, MembershipWatch, WatchedMember
 from ..._protocol.codes import NONE, kafka_error
+from ..._protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, JOIN_GROUP, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
 from ...config.client import ClientConfig
 from ...errors import AuthorizationError, ClosedError, HeadraceError
+from ...events import Event
 from ..network.client import Client
 from .coordinator import Coordinator
 
 log = logging.getLogger(__name__)
 
+_HEARTBEATS = frozenset({HEARTBEAT, CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT})
+_PARKED = frozenset({JOIN_GROUP, SYNC_GROUP})
+# A member is alive for the coordinator that says this; in a classic group the next step is not an error.
+_ALIVE = frozenset({NONE, ErrorCode.rebalance_in_progress, ErrorCode.member_id_required})
+
 A = TypeVar("A")  # the actions of a member: Send, and for a classic one ComputeAssignment
 
 
-class GroupMachine(Protocol[A]):
+class GroupMachine(WatchedMember, Protocol[A]):
     """The side of a member that its task uses."""
 
     @property
@@ -50,6 +58,8 @@ class Membership(Protocol[A]):
     lock: threading.Lock
     longest_absence: float
     """Seconds between two polls after which the member leaves the group."""
+    health: MembershipWatch
+    """Guarded by the lock."""
 
     @property
     def member(self) -> GroupMachine[A]: ...
@@ -72,6 +82,9 @@ class Membership(Protocol[A]):
 
     def wake_polls(self) -> None:
         """Polls, and what they wait for, have to look at the member."""
+
+    def report(self, event: Event) -> None:
+        """Logs it, and passes it to the user's on_event."""
 
     def leave_denied(self, leave_request: Send) -> None:
         """The coordinator did not authorize it."""
@@ -107,10 +120,17 @@ class MembershipTask(Generic[A]):
                 if has_changed:
                     self._state = member.state
                     membership.member_changed(now)
+                for action in actions:
+                    if isinstance(action, Send) and action.api in _HEARTBEATS | _PARKED and member.is_member:
+                        membership.health.sent(now, parks=action.api in _PARKED)
+                events = membership.health.look(member, now)
                 # A poll that ends while this sleeps starts the clock of the longest absence: now at the earliest.
-                until = min(member.next_tick(), now + membership.longest_absence)
+                nearly_absent = now + (1 - MARGIN) * membership.longest_absence
+                until = min(member.next_tick(), membership.health.next_look, nearly_absent)
             if has_changed:
                 log.info("group %s: %s%s", membership.group_id, member.state.value, membership.identity)
+            for event in events:
+                membership.report(event)
             for action in actions:
                 self._start(self._carry_out(action), type(action).__name__)
             self._resolve_names()
@@ -133,6 +153,7 @@ class MembershipTask(Generic[A]):
                     self._client.refresh_soon()  # metadata says which topics
                 with membership.lock:
                     now = time.monotonic()
+                    self._note_answer(action, body, now)
                     has_news = member.answered(action, body, now)
                     if has_news:
                         membership.member_changed(now)
@@ -141,10 +162,24 @@ class MembershipTask(Generic[A]):
         except HeadraceError as error:
             log.debug("group %s: %s failed: %s", membership.group_id, action, error)
             with membership.lock:
-                member.failed(action, error, time.monotonic())
+                now = time.monotonic()
+                if isinstance(action, Send) and action.api in _HEARTBEATS | _PARKED and member.is_member:
+                    membership.health.failed(now, str(error), parks=action.api in _PARKED)
+                member.failed(action, error, now)
         self._woken.set()
         if has_news:
             membership.wake_polls()
+
+    def _note_answer(self, action: Send, body: Any, now: float) -> None:
+        """With the lock held."""
+        if action.api not in _HEARTBEATS | _PARKED:
+            return
+        health, code = self._membership.health, body.error_code
+        if code in _ALIVE:
+            interval = getattr(body, "heartbeat_interval", None)
+            health.accepted(now, 0.0 if interval is None else interval.total_seconds())
+        elif self._membership.member.is_member:
+            health.failed(now, str(kafka_error(code, str(action.api))), parks=action.api in _PARKED)
 
     # -- topic names -------------------------------------------------------------------------------------------
 

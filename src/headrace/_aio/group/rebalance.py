@@ -1,9 +1,6 @@
 """The user's side of a group membership: subscriptions, and the poll actions of a rebalance.
 
-`reconcile`, `revoke_all` and the methods that they call are generators of steps. They run on the user's thread,
-listeners included, and yield what has to be awaited: commits, on the consumer's own thread (`Background`), and what a
-listener returned, in the user's event loop (`Foreground`). So both kinds of consumers have one logic, and listeners may
-use their consumer.
+`reconcile`, `revoke_all` and the methods that they call are generators of steps (`steps.py`).
 
 A listener uses the user's time: the clock of max.poll.interval.ms (KIP-62) runs meanwhile. It stops for steps in the
 background, which have deadlines of their own.
@@ -15,13 +12,11 @@ time, so poll actions are carried out one by one.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import inspect
 import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from typing import Any
 
 from ..._arguments import pattern_of, topics_in
@@ -40,35 +35,22 @@ from ..._machines.group.actions import (
 from ..._machines.group.assignors import Assignor, assignors_of
 from ..._machines.group.classic import ClassicMember, ClassicState
 from ..._machines.group.consumer_protocol import ConsumerProtocolMember
+from ..._machines.group.membership_watch import MembershipWatch
 from ..._machines.group.revocation import Revocations
 from ...config.consumer import ConsumerConfig
 from ...errors import ConfigError
+from ...events import Event
 from ...listener import RebalanceListener
 from ...types import GroupMetadata, TopicPartition
 from ..background import nobody
+from ..callbacks import log_event
 from ..fetch.buffer import FetchBuffer
-from ..portal import Portal
 from .member_id import new_member_id
+from .steps import Background, Steps, awaited
 
 log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Background:
-    """A step for the consumer's own thread."""
-
-    work: Callable[[], Coroutine[Any, Any, None]]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Foreground:
-    """What the user's code returned, to be awaited in the user's event loop."""
-
-    result: Awaitable[None]
-
-
-Step = Background | Foreground
-Steps = Generator[Step, None, None]
 AutoCommit = Callable[[Partitions], Coroutine[Any, Any, None]]
 
 
@@ -87,6 +69,7 @@ class Rebalancer:
         self.group_id = config.group_id
         self.assignors: dict[str, Assignor] = {}
         self.wake: Callable[[], None] = nobody  # the background: set by the runtime, callable from any thread
+        self.report: Callable[[Event], None] = log_event  # set by the consumer's parts, callable from any thread
         # The group waits for the rebalance timeout after its request; the revoke has to be reported before that.
         timeout = config.max_poll_interval_ms / 1000
         self._revoke_timeout = timeout - min(1.0, timeout / 10)
@@ -103,6 +86,8 @@ class Rebalancer:
         self.has_requests = False  # revokes were requested, and no poll has reported them yet
         # The revokes that the last returning poll has reported: set as its last step that can raise.
         self.reported: Partitions = frozenset()
+        self.rebalances = 0
+        self.partitions_lost = 0
         self.lost_for_good: Partitions = frozenset()  # and not assigned again since: must not be committed
         self._defers = config.revoke_mode == "deferred"
         self.is_subscribed = False  # to names, a pattern, or a pattern that the coordinator evaluates
@@ -112,6 +97,12 @@ class Rebalancer:
         settings = GroupSettings.of(config)
         self.longest_absence = settings.longest_absence
         self._longest_wait = self.longest_absence / 4
+        self.health = MembershipWatch(
+            config.group_id,
+            session_timeout=settings.session_timeout or None,
+            heartbeat_interval=settings.heartbeat_interval,
+            poll_limit=self.longest_absence,
+        )
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self.member: ClassicMember | ConsumerProtocolMember
         if config.group_protocol == "classic":
@@ -327,6 +318,7 @@ class Rebalancer:
             log.info("group %s: assigned %s", self.group_id, _shown(poll_action.added))
             self._buffer.assign(sorted(poll_action.partitions))
             self.lost_for_good -= poll_action.added
+            self.rebalances += 1
             yield from self._call_listener(poll_action, self._listener.on_partitions_assigned, poll_action.added)
         elif isinstance(poll_action, Revoke):
             log.info("group %s: revoked %s", self.group_id, _shown(poll_action.partitions))
@@ -341,6 +333,7 @@ class Rebalancer:
         self._drop(partitions)
         self.revocations.mark_lost(partitions)
         self.lost_for_good |= partitions
+        self.partitions_lost += len(partitions)
         self.has_news = True
         yield from self._call_listener(poll_action, self._listener.on_partitions_lost, partitions)
 
@@ -352,7 +345,7 @@ class Rebalancer:
         try:
             try:
                 with self._users_code():
-                    yield from _awaited(listener(partitions))
+                    yield from awaited(listener(partitions))
             except Exception as error:  # noqa: BLE001  # the user's, raised below
                 failure = error
             if isinstance(poll_action, Revoke) and (final_commit := self._final_commit) is not None:
@@ -371,7 +364,7 @@ class Rebalancer:
         lost = self._buffer.lost
         while lost:
             with self._users_code():
-                yield from _awaited(self._listener.on_lost_range(*lost.popleft()))
+                yield from awaited(self._listener.on_lost_range(*lost.popleft()))
 
     def _drop(self, partitions: Partitions) -> None:
         self._buffer.assign(tp for tp in self._buffer.ordered_partitions() if tp not in partitions)
@@ -395,6 +388,7 @@ class Rebalancer:
     def unsubscribed(self) -> None:
         """Called with the lock held, when the member has left."""
         self.is_subscribed = False
+        self.health.forget()
         self._names, self._pattern, self._server_pattern = frozenset(), None, None
         self._listener = RebalanceListener()
         self.revocations = Revocations()
@@ -453,24 +447,6 @@ class Rebalancer:
         self.wake()
 
 
-async def perform(steps: Steps, portal: Portal) -> None:
-    """Awaits the steps in the user's event loop."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                if isinstance(step, Background):
-                    await portal.wait(step.work)
-                else:
-                    await step.result
-            except BaseException as error:  # noqa: BLE001  # the generator handles it
-                step = steps.throw(error)
-            else:
-                step = next(steps)
-    except StopIteration:
-        pass
-
-
 def _compile(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
@@ -480,9 +456,3 @@ def _compile(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 def _shown(partitions: Partitions) -> str:
     return ", ".join(map(str, sorted(partitions))) or "nothing new"
-
-
-def _awaited(result: Awaitable[None] | None) -> Steps:
-    """A listener returns nothing, or a coroutine."""
-    if inspect.isawaitable(result):
-        yield Foreground(result)

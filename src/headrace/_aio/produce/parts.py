@@ -15,6 +15,7 @@ from ..._record_batch import Delivery
 from ...config.producer import ProducerConfig
 from ...errors import ClosedError, ConfigError, RequestTimeoutError
 from ...types import GroupMetadata, PartitionInfo
+from ..callbacks import Callbacks
 from ..flag import Flag
 from ..lifecycle import Lifecycle
 from ..poll_signal import PollSignal
@@ -30,7 +31,11 @@ class ProducerParts:
         self.config = config
         self.accumulator = accumulator = Accumulator(config)
         self.lifecycle: Lifecycle[ProducerRuntime] = Lifecycle(
-            PollSignal(), lambda: ProducerRuntime(config, accumulator), role="producer", unclosed=_UNCLOSED
+            PollSignal(),
+            lambda: ProducerRuntime(config, accumulator),
+            role="producer",
+            unclosed=_UNCLOSED,
+            callbacks=Callbacks(self.metrics, config.on_stats, config.statistics_interval_ms / 1000),
         )
         self.guard = self.lifecycle.guard
         # send() uses `open` without any check. In a forked child it is empty, and the guard rejects the call.
@@ -144,6 +149,8 @@ class ProducerParts:
         accumulator, runtime = self.accumulator, self.lifecycle.runtime
         direct = runtime.sender.direct.sender if runtime else None
         return {
+            "role": self.config.role,
+            "client_id": self.config.client_id,
             "records_delivered": (runtime.sender.answers.records_delivered if runtime else 0)
             + (direct.records_delivered if direct else 0),
             "records_failed": accumulator.records_failed,

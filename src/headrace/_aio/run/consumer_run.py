@@ -27,6 +27,7 @@ from ..._machines.run.handler_calls import HandlerCall, Overrun
 from ..._machines.run.scheduler import FailureAction, Job, RecordScheduler
 from ...config.consumer import ConsumerConfig
 from ...errors import CommitFailedError, ConfigError, HeadraceError, StateError, WakeupError
+from ...events import Event
 from ...records import Record, Records
 from ...types import TopicPartition
 from ..call_guard import CallGuard
@@ -74,6 +75,7 @@ class RunParts:
     group: Rebalancer | None
     completions: CompletionTracker | None
     metrics: Callable[[], dict[str, Any]]
+    report: Callable[[Event], None]
 
 
 class ConsumerRun(RunLoop[Job[Record], Progress]):
@@ -85,7 +87,8 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         launch: Callable[[Job[Record]], None],
     ) -> None:
         config = parts.config
-        super().__init__(parts.buffer.poll_signal, settings, config.max_poll_interval_ms / 1000, launch)
+        limit = config.max_poll_interval_ms / 1000
+        super().__init__(parts.buffer.poll_signal, settings, limit, launch, config.group_id or "", parts.report)
         if parts.completions is None:
             raise ConfigError("run() needs commit.mode=done: it commits the records that the handler has finished")
         if parts.group is None or not parts.group.is_subscribed:
@@ -171,8 +174,8 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         self._notify(news)
         return action is FailureAction.DEAD_LETTER
 
-    def _name(self, job: Job[Record]) -> str:
-        return f"{job.record.topic}-{job.record.partition}, offset {job.record.offset}"
+    def _place(self, job: Job[Record]) -> tuple[TopicPartition, int]:
+        return TopicPartition(job.record.topic, job.record.partition), job.record.offset
 
     def _timeout_error(self, job: Job[Record]) -> TimeoutError:
         if not job.is_dead_letter:

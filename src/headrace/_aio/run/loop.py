@@ -21,10 +21,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from ..._machines.run.handler_calls import HandlerCall, HandlerCalls, Overrun, Worker
 from ...errors import HeadraceError, WakeupError
+from ...events import Event, HandlerReturned, HandlerStuck
+from ...types import TopicPartition
 from ..poll_signal import PollSignal
 from .options import RunLimits
 from .transactional_commits import TransactionalCommits
@@ -73,8 +75,7 @@ Steps = Generator[Step, Any, None]
 def shown(stack: Iterable[traceback.FrameSummary]) -> str:
     """A stack for the log, beginning with the handler."""
     own = itertools.dropwhile(lambda frame: frame.filename.startswith(_NOT_THE_HANDLERS), stack)
-    lines = traceback.StackSummary.from_list(own).format()
-    return " It is at:\n" + "".join(lines).rstrip() if lines else ""
+    return "".join(traceback.StackSummary.from_list(own).format()).rstrip()
 
 
 class RunLoop(abc.ABC, Generic[J, P]):
@@ -84,9 +85,17 @@ class RunLoop(abc.ABC, Generic[J, P]):
     transactions: TransactionalCommits | None = None
 
     def __init__(
-        self, poll_signal: PollSignal, settings: RunLimits, max_poll_interval: float, launch: Callable[[J], None]
+        self,
+        poll_signal: PollSignal,
+        settings: RunLimits,
+        max_poll_interval: float,
+        launch: Callable[[J], None],
+        group_id: str,
+        report: Callable[[Event], None],
     ) -> None:
         self.concurrency = settings.concurrency
+        self._group_id = group_id
+        self._report = report
         self.poll_signal = poll_signal
         self._drain = settings.drain
         self._on_progress = settings.on_progress
@@ -124,12 +133,10 @@ class RunLoop(abc.ABC, Generic[J, P]):
             counts = self._calls.end(call)
             if not counts:
                 self._returned(call)
+        if call.is_slow or not counts:
+            seconds = time.monotonic() - call.began
+            self._report(HandlerReturned(self._group_id, *self._place(call.job), seconds, counts))
         if not counts:
-            log.info(
-                "%s: the handler returned after %.1f s, too late: its result is ignored",
-                self._name(call.job),
-                time.monotonic() - call.began,
-            )
             self.poll_signal.notify()
         return counts
 
@@ -138,10 +145,12 @@ class RunLoop(abc.ABC, Generic[J, P]):
         return self._calls.timeout if self._is_timed(job) else None
 
     def timed_out(self, job: J, error: Exception) -> TimeoutError:
-        """A task was cancelled after its timeout. Logs it, and returns the failure."""
+        """A task was cancelled after its timeout. Reports it, and returns the failure."""
         trace = None if error.__cause__ is None else error.__cause__.__traceback__
-        where, stack = self._name(job), shown(traceback.extract_tb(trace))
-        log.warning("%s: the handler was cancelled after %s s (timeout).%s", where, self._calls.timeout, stack)
+        seconds = self._calls.timeout or 0.0
+        self._report_stuck(
+            job, seconds, "cancelled", "It counts as failed (timeout).", shown(traceback.extract_tb(trace))
+        )
         failure = self._timeout_error(job)
         failure.__cause__ = error
         return failure
@@ -150,8 +159,17 @@ class RunLoop(abc.ABC, Generic[J, P]):
         return TimeoutError(f"{self._name(job)}: the handler did not return within {self._calls.timeout} s (timeout)")
 
     @abc.abstractmethod
-    def _name(self, job: J) -> str:
+    def _place(self, job: J) -> tuple[TopicPartition, int]:
         """The partition and offset of a job."""
+
+    def _name(self, job: J) -> str:
+        partition, offset = self._place(job)
+        return f"{partition}, offset {offset}"
+
+    def _report_stuck(
+        self, job: J, seconds: float, state: Literal["abandoned", "cancelled", "running"], consequence: str, stack: str
+    ) -> None:
+        self._report(HandlerStuck(self._group_id, *self._place(job), seconds, state, consequence, stack))
 
     def _is_timed(self, job: J) -> bool:
         return True
@@ -224,18 +242,21 @@ class RunLoop(abc.ABC, Generic[J, P]):
         return max(0.0, min([longest, *(at - now for at in times if at is not None)]))
 
     def _watch(self) -> None:
-        """Abandons the calls that are overdue."""
+        """Abandons the calls that are overdue, and warns of those that are about to be."""
         now = time.monotonic()
+        if now < self._calls.next_check:
+            return
         with self._lock:
             found = [(overrun, self._overran(overrun, now)) for overrun in self._calls.look(now)]
+            slow = self._calls.slow(now)
             abandoned = self._calls.abandoned
-        for overrun, report in found:
+        for call in slow:
+            left = f"It is abandoned in {max(0.0, call.last - now):.1f} s (max.poll.interval.ms)."
+            self._report_stuck(call.job, now - call.began, "running", left, call.worker.stack())
+        for overrun, consequence in found:
             worker = overrun.call.worker
-            if report is not None:
-                where, stack = self._name(overrun.call.job), worker.stack()
-                log.warning(
-                    "%s: the handler is still running after %.1f s. %s%s", where, overrun.seconds, report, stack
-                )
+            if consequence is not None:
+                self._report_stuck(overrun.call.job, overrun.seconds, "abandoned", consequence, worker.stack())
             if overrun.is_news or overrun.is_final:
                 worker.abandon()
         if any(overrun.is_news for overrun, _ in found) and abandoned > self.concurrency:

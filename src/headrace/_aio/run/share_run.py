@@ -27,8 +27,9 @@ from ..._machines.share.member import ShareMember
 from ..._machines.share.planner import SharePlanner
 from ...config.share import ShareConsumerConfig
 from ...errors import ConfigError, StateError
+from ...events import Event
 from ...records import Record, Records
-from ...types import AcknowledgeType
+from ...types import AcknowledgeType, TopicPartition
 from ..call_guard import CallGuard
 from ..poll_signal import PollSignal
 from .loop import AwaitPollSignal, Poll, RunLoop, Step, Steps
@@ -101,6 +102,7 @@ class ShareRunParts:
     config: ShareConsumerConfig
     guard: CallGuard
     buffer: RunBuffer
+    report: Callable[[Event], None]
 
 
 class ShareRun(RunLoop[Record, ShareProgress]):
@@ -111,14 +113,16 @@ class ShareRun(RunLoop[Record, ShareProgress]):
         settings: ShareRunSettings,
         launch: Callable[[Record], None],
     ) -> None:
-        super().__init__(parts.buffer.poll_signal, settings, parts.config.max_poll_interval_ms / 1000, launch)
+        config = parts.config
+        limit = config.max_poll_interval_ms / 1000
+        super().__init__(parts.buffer.poll_signal, settings, limit, launch, config.group_id, parts.report)
         if not parts.buffer.member.topics:
             raise StateError("run() works as a member of a group: call subscribe() before it")
         self._buffer = parts.buffer
         self._guard = parts.guard
         self._handler = function_of("handler", handler)
         self._most = settings.max_in_flight or 2 * settings.concurrency
-        self._limit = parts.config.max_poll_records
+        self._limit = config.max_poll_records
         self._backoff = Backoff(round(settings.retry_backoff * 1000), round(settings.retry_backoff_max * 1000))
         self._queue: deque[tuple[float, Record]] = deque()  # with the times of their polls
         self._polled_at: dict[int, float] = {}  # of those that are being processed
@@ -163,8 +167,8 @@ class ShareRun(RunLoop[Record, ShareProgress]):
         self._ended(record)
         return False
 
-    def _name(self, record: Record) -> str:
-        return f"{record.topic}-{record.partition}, offset {record.offset}"
+    def _place(self, record: Record) -> tuple[TopicPartition, int]:
+        return TopicPartition(record.topic, record.partition), record.offset
 
     def _since(self, record: Record, now: float) -> float:
         """Its lock has been renewed since its poll."""

@@ -19,16 +19,19 @@ from typing import Any
 from ..._machines.backoff import Backoff
 from ..._machines.cluster import Cluster
 from ..._machines.error_pacing import RETRIED, STAYS, ErrorPacing
+from ..._machines.group.membership_watch import MembershipWatch
 from ..._machines.share.acquired import Outcome
 from ..._machines.share.broker_session import RequestCounts, ShareSettings
 from ..._machines.share.buffer import ShareHandover
-from ..._machines.share.member import ShareMember
+from ..._machines.share.member import DEFAULT_INTERVAL, ShareMember
 from ..._machines.share.planner import SharePlanner
 from ...config.share import ShareConsumerConfig
 from ...errors import HeadraceError
+from ...events import Event
 from ...records import Batch, Record, Records
 from ...types import AcknowledgeType, TopicPartition
 from ..background import BackgroundErrors, nobody, watch
+from ..callbacks import log_event
 from ..group.member_id import new_member_id
 from ..poll_signal import PollSignal
 
@@ -42,6 +45,7 @@ class ShareFetchBuffer:
         self.poll_signal = PollSignal()
         self.wake: Callable[[], None] = nobody  # the streams: set by the runtime, callable from any thread
         self.wake_group: Callable[[], None] = nobody  # the membership: likewise
+        self.report: Callable[[Event], None] = log_event  # set by the consumer's parts, callable from any thread
         self.polls = 0
         self.records_returned = 0
         self.news: list[Outcome] = []  # of acknowledgements, and not reported to the callback yet
@@ -57,6 +61,12 @@ class ShareFetchBuffer:
             rack=config.client_rack or None,
             max_poll_interval=config.max_poll_interval_ms / 1000,
             request_timeout=config.request_timeout_ms / 1000,
+        )
+        self.health = MembershipWatch(
+            config.group_id,
+            session_timeout=None,
+            heartbeat_interval=DEFAULT_INTERVAL,
+            poll_limit=config.max_poll_interval_ms / 1000,
         )
         settings = ShareSettings(
             config.group_id,
@@ -219,6 +229,7 @@ class ShareFetchBuffer:
     def metrics(self) -> dict[str, Any]:
         with self.lock:
             planner, member = self.planner, self.member
+            batches: Iterable[Batch] = [each.records for each in planner.buffer]  # type: ignore[misc]  # of decode()
             return {
                 "polls": self.polls,
                 "records_returned": self.records_returned,
@@ -226,9 +237,12 @@ class ShareFetchBuffer:
                 "refused": self.refused,
                 "in_hand": planner.in_hand,
                 "buffered_records": planner.buffer.count,
+                "buffered_bytes": sum(batch.nbytes for batch in batches),
                 "expired_in_buffer": planner.buffer.expired,
                 "partitions": sorted(map(str, planner.partitions)),
                 "acquisition_lock_timeout": planner.lock_timeout,
+                "rebalances": member.rebalances,
+                **self.health.describe(time.monotonic()),
                 "group": {
                     "state": member.state.value,
                     "epoch": member.epoch,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from typing import Any
 
@@ -12,12 +11,11 @@ from ..._machines.share.member import NEEDS, ShareMember, ShareState
 from ..._protocol.codes import topics_denied
 from ...config.share import ShareConsumerConfig
 from ...errors import HeadraceError, NetworkError, RequestTimeoutError, UnsupportedVersionError
+from ...events import Event
 from ..group.coordinator import Coordinator
 from ..network.client import Client
 from .buffer import ShareFetchBuffer
 from .sessions import ShareSessions, share_version
-
-log = logging.getLogger(__name__)
 
 
 class ShareMembership:
@@ -35,6 +33,7 @@ class ShareMembership:
         self.group_id = buffer.member.group_id
         self.lock = buffer.lock
         self.longest_absence = config.max_poll_interval_ms / 1000
+        self.health = buffer.health
         self.unresolved: frozenset[uuid.UUID] = frozenset()
         self._buffer = buffer
         self._client = client
@@ -83,7 +82,6 @@ class ShareMembership:
     def member_changed(self, now: float) -> None:
         self.follow_assignment()
         if self.member.state is ShareState.AWAY:
-            log.warning("group %s: left, because poll() was not called for max.poll.interval.ms", self.group_id)
             self._buffer.planner.release_buffered(now)
 
     def follow_assignment(self) -> None:
@@ -104,6 +102,9 @@ class ShareMembership:
     def wake_polls(self) -> None:
         self._sessions.wake()
         self._buffer.poll_signal.notify()
+
+    def report(self, event: Event) -> None:
+        self._buffer.report(event)
 
     def leave_denied(self, leave_request: Send) -> None:
         """The next membership may use the same id at once: it begins with epoch 0."""

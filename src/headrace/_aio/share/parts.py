@@ -20,6 +20,7 @@ from ...config.share import ShareConsumerConfig
 from ...errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, StateError, UnsupportedVersionError
 from ...records import Batch, Record, Records
 from ...types import AcknowledgeType, TopicPartition
+from ..callbacks import Callbacks
 from ..lifecycle import CLOSE_TIMEOUT, Lifecycle
 from ..run.share_run import ShareRunParts
 from .buffer import ShareFetchBuffer
@@ -37,7 +38,10 @@ class ShareParts:
     def __init__(self, config: ShareConsumerConfig) -> None:
         self.config = config
         self.buffer = buffer = ShareFetchBuffer(config)
-        self.lifecycle = Lifecycle(buffer.poll_signal, lambda: ShareRuntime(config, buffer))
+        interval = config.statistics_interval_ms / 1000
+        self.callbacks = callbacks = Callbacks(self.metrics, config.on_stats, interval, config.on_event)
+        buffer.report = callbacks.report
+        self.lifecycle = Lifecycle(buffer.poll_signal, lambda: ShareRuntime(config, buffer), callbacks=callbacks)
         self.guard = self.lifecycle.guard
         self.callback: AcknowledgementCallback | None = None
         self._handover: ShareHandover | None = None  # of the poll that is under way, or was the last
@@ -221,6 +225,7 @@ class ShareParts:
     def forget(self) -> None:
         with self.buffer.lock:
             self.buffer.member.leave()
+            self.buffer.health.forget()
             self.buffer.member.failure = self.buffer.member.pending_error = None
             self.buffer.planner.subscribe(frozenset(), time.monotonic())
 
@@ -236,7 +241,11 @@ class ShareParts:
         self.guard.check()
         runtime = self.lifecycle.runtime
         sessions = None if runtime is None else runtime.sessions
-        return self.buffer.metrics() | {
+        return {
+            "role": "share consumer",
+            "client_id": self.config.client_id,
+            "group_id": self.config.group_id,
+            **self.buffer.metrics(),
             "fetches": sessions.fetches if sessions else 0,
             "acknowledgements": sessions.acknowledgements if sessions else 0,
             "bytes_fetched": sessions.bytes_fetched if sessions else 0,
@@ -244,7 +253,7 @@ class ShareParts:
         }
 
     def for_run(self) -> ShareRunParts:
-        return ShareRunParts(self.config, self.guard, self.buffer)
+        return ShareRunParts(self.config, self.guard, self.buffer, self.callbacks.report)
 
 
 def _kind_of(value: AcknowledgeType | str | int) -> AcknowledgeType:

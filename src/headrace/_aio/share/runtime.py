@@ -59,6 +59,7 @@ class ShareRuntime:
             await self._membership_task.close()
             with self.buffer.lock:
                 leave_request = self.buffer.member.leave()
+                self.buffer.health.forget()
             if leave_request is not None:
                 await self._membership_task.leave(leave_request, max(LAST_TRY, deadline - self.loop.time()))
         finally:

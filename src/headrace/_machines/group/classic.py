@@ -53,13 +53,6 @@ from .assignors import Assignor, is_cooperative
 from .leader import LeaderTopics, members_in
 from .poll_clock import PollClock
 
-_FENCED = {ErrorCode.unknown_member_id, ErrorCode.illegal_generation}
-_RETRIED = {
-    ErrorCode.coordinator_load_in_progress,
-    ErrorCode.coordinator_not_available,
-    ErrorCode.not_coordinator,
-    ErrorCode.rebalance_in_progress,
-}
 _TOPICS_CHANGED = "the topics have changed"
 _REBALANCING = "the group is rebalancing"
 
@@ -217,7 +210,7 @@ class ClassicMember:
 
     def tick(self, now: float) -> list[Action]:
         """The actions to start now."""
-        if now >= self._clock.deadline and self.state is not ClassicState.OUT and not self.is_expired:
+        if now >= self.poll_deadline:
             self._expire()
         actions, self._outbox = self._outbox, []
         if self._request is None and now >= self._not_before:
@@ -236,7 +229,7 @@ class ClassicMember:
         return actions
 
     def next_tick(self) -> float:
-        times = [math.inf if self.state is ClassicState.OUT or self.is_expired else self._clock.deadline]
+        times = [self.poll_deadline]
         if self._outbox:
             times.append(0.0)
         if self._request is None and self.state in (ClassicState.JOINING, ClassicState.SYNCING):
@@ -246,8 +239,12 @@ class ClassicMember:
         return min(times)
 
     @property
+    def poll_deadline(self) -> float:
+        return math.inf if self.state is ClassicState.OUT or self.is_expired else self._clock.deadline
+
+    @property
     def _is_heartbeating(self) -> bool:
-        return self.state in _HEARTBEATING and self._generation >= 0
+        return self.state in _HEARTBEATING and self.is_member
 
     def _expire(self) -> None:
         """poll() was not called for max.poll.interval.ms: other members shall have the partitions (KIP-62)."""
@@ -383,10 +380,10 @@ class ClassicMember:
             self._rebalance_failed(code, "SyncGroup", now)
 
     def _rebalance_failed(self, code: int, api: str, now: float) -> None:
-        if code in _FENCED:
+        if code in requests.FENCED:
             self._lose_generation(keep_id=code == ErrorCode.illegal_generation)
             self._rejoin_after_pause(now)
-        elif code in _RETRIED:
+        elif code in requests.RETRIED:
             self._rejoin_after_pause(now)
         else:
             self._refuse(kafka_error(code, f"{api} of group {self._settings.group_id}"), now)
@@ -405,9 +402,9 @@ class ClassicMember:
                     # The rebalance, and with it the coordinator's timeout, started after the last heartbeat. If that
                     # was long ago, it is no evidence: this rebalance is at most half a timeout old.
                     self._rebalance_since = max(self._stable_at, now - self._settings.max_poll_interval / 2)
-        elif code in _RETRIED:
+        elif code in requests.RETRIED:
             self._next_heartbeat = now + self._pause()
-        elif code in _FENCED:
+        elif code in requests.FENCED:
             self._lose_generation(keep_id=code == ErrorCode.illegal_generation)
             self.state = ClassicState.BEGINNING
         else:
@@ -420,7 +417,7 @@ class ClassicMember:
         if code == ErrorCode.rebalance_in_progress:
             if self.state is ClassicState.STABLE:
                 self._rejoin_reason = self._rejoin_reason or _REBALANCING
-        elif code in _FENCED:
+        elif code in requests.FENCED:
             self._lose_generation(keep_id=code == ErrorCode.illegal_generation)
             self.state = ClassicState.BEGINNING
         elif code == ErrorCode.fenced_instance_id:
@@ -493,7 +490,9 @@ class ClassicMember:
         return frozenset()
 
     @property
+    def is_member(self) -> bool:
+        return self._generation >= 0
+
+    @property
     def identity(self) -> MemberIdentity:
-        if self._generation < 0:
-            return MemberIdentity(instance_id=self._settings.instance_id)
-        return self._own_identity
+        return self._own_identity if self.is_member else MemberIdentity(instance_id=self._settings.instance_id)

@@ -1,4 +1,5 @@
-"""Requests of a member of a classic group. The coordinator parks JoinGroup and SyncGroup until others have joined."""
+"""Requests of a member of a classic group, and the errors after which it rejoins or retries. The coordinator parks
+JoinGroup and SyncGroup until others have joined."""
 
 from __future__ import annotations
 
@@ -6,11 +7,21 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from ..._protocol.group_data import MemberSubscription, write_subscription
 from ..._protocol.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from ...errors import HeadraceError, StateError
 from .actions import GroupSettings, MemberIdentity, Partitions, Send
 from .assignors import Assignor
+
+FENCED = {ErrorCode.unknown_member_id, ErrorCode.illegal_generation}
+RETRIED = {
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+    ErrorCode.rebalance_in_progress,
+}
 
 _PROTOCOL_TYPE = "consumer"
 _GRACE = 5.0  # after the rebalance timeout, when the coordinator answers at the latest

@@ -221,7 +221,7 @@ class ConsumerProtocolMember:
     # -- the clock ---------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[Action]:
-        if now >= self._clock.deadline and self.state is not ConsumerProtocolState.OUT and not self.is_expired:
+        if now >= self.poll_deadline:
             self._expire()
         actions, self._outbox = self._outbox, []
         if self._request is None and now >= self._due():
@@ -231,12 +231,16 @@ class ConsumerProtocolMember:
         return actions
 
     def next_tick(self) -> float:
-        times = [math.inf if self.state is ConsumerProtocolState.OUT or self.is_expired else self._clock.deadline]
+        times = [self.poll_deadline]
         if self._outbox:
             times.append(0.0)
         if self._request is None:
             times.append(self._due())
         return min(times)
+
+    @property
+    def poll_deadline(self) -> float:
+        return math.inf if self.state is ConsumerProtocolState.OUT or self.is_expired else self._clock.deadline
 
     def _due(self) -> float:
         if self.state is ConsumerProtocolState.JOINING:
@@ -437,6 +441,10 @@ class ConsumerProtocolMember:
         if self._unresolved is None:
             self._unresolved = frozenset(topic for topic, _ in self._target if topic not in self._names)
         return self._unresolved
+
+    @property
+    def is_member(self) -> bool:
+        return self._epoch > 0
 
     @property
     def identity(self) -> MemberIdentity:

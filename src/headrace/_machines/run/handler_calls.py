@@ -1,6 +1,7 @@
 """Calls of the user's handler, and which of them are overdue.
 
     running    -> ended        its result counts
+    running    -> running      most of `limit` has passed (NEARLY): it is reported once, as a warning
     running    -> abandoned    it is overdue and cannot be stopped: its result will be ignored
     abandoned  -> abandoned    once more, for every further `timeout` seconds
     abandoned  -> ended        late
@@ -19,6 +20,8 @@ from typing import Generic, Protocol, TypeVar
 
 J = TypeVar("J")
 
+NEARLY = 0.75  # the part of the limit after which a call is reported as slow
+
 
 class Worker(Protocol):
     """What a call runs on: a thread or a task."""
@@ -33,14 +36,16 @@ class Worker(Protocol):
 class HandlerCall(Generic[J]):
     """One call for a job. `HandlerCalls` changes it."""
 
-    __slots__ = ("began", "due", "is_abandoned", "job", "last", "worker")
+    __slots__ = ("began", "due", "is_abandoned", "is_slow", "job", "last", "slow_at", "worker")
 
-    def __init__(self, job: J, worker: Worker, began: float, due: float, last: float) -> None:
+    def __init__(self, job: J, worker: Worker, began: float, due: float, last: float, slow_at: float) -> None:
         self.job = job
         self.worker = worker
         self.began = began
         self.due = due  # the next `timeout` that it overruns ...
         self.last = last  # ... and the limit, until it is reported
+        self.slow_at = slow_at  # until it is reported
+        self.is_slow = False  # and was reported as such
         self.is_abandoned = False
 
     def forget_timeout(self) -> None:
@@ -67,7 +72,7 @@ class HandlerCalls(Generic[J]):
         self._open: set[HandlerCall[J]] = set()
         self._abandoned = 0
         self.next_check = math.inf
-        """Before that, `look` finds nothing."""
+        """Before that, `look` and `slow` find nothing."""
 
     @property
     def abandoned(self) -> int:
@@ -79,9 +84,9 @@ class HandlerCalls(Generic[J]):
     ) -> HandlerCall[J]:
         """The limit counts from `since`. A call that can be cancelled has `grace` seconds to end after its timeout."""
         due = now + self.timeout + grace if self.timeout is not None and is_timed else math.inf
-        call = HandlerCall(job, worker, now, due, since + self.limit)
+        call = HandlerCall(job, worker, now, due, since + self.limit, since + NEARLY * self.limit)
         self._open.add(call)
-        self.next_check = min(self.next_check, call.due, call.last)
+        self.next_check = min(self.next_check, call.due, call.slow_at)
         return call
 
     def end(self, call: HandlerCall[J]) -> bool:
@@ -94,6 +99,21 @@ class HandlerCalls(Generic[J]):
         """The jobs of the calls whose results will count."""
         return [call.job for call in self._open if not call.is_abandoned]
 
+    def slow(self, now: float) -> list[HandlerCall[J]]:
+        """The calls that are near the limit and not overdue, each once. To be asked after `look`."""
+        if now < self.next_check:
+            return []
+        found = []
+        for call in self._open:
+            if now >= call.slow_at:
+                call.slow_at, call.is_slow = math.inf, True
+                found.append(call)
+        self.next_check = self._next_check()
+        return sorted(found, key=lambda call: call.began)
+
+    def _next_check(self) -> float:
+        return min((min(call.due, call.last, call.slow_at) for call in self._open), default=math.inf)
+
     def look(self, now: float) -> list[Overrun[J]]:
         """The calls that are overdue now. They are abandoned by this."""
         if now < self.next_check:
@@ -103,6 +123,7 @@ class HandlerCalls(Generic[J]):
             is_final = now >= call.last
             if not is_final and now < call.due:
                 continue
+            call.slow_at = math.inf
             if is_final:
                 call.due = call.last = math.inf
             else:
@@ -111,5 +132,5 @@ class HandlerCalls(Generic[J]):
             found.append(Overrun(call, now - call.began, not call.is_abandoned, is_final))
             self._abandoned += not call.is_abandoned
             call.is_abandoned = True
-        self.next_check = min((min(call.due, call.last) for call in self._open), default=math.inf)
+        self.next_check = self._next_check()
         return sorted(found, key=lambda each: each.call.began)

@@ -32,7 +32,7 @@ from ..group.poll_clock import PollClock
 
 _JOIN = 0
 _LEAVE = -1
-_DEFAULT_INTERVAL = 5.0
+DEFAULT_INTERVAL = 5.0  # seconds, between heartbeats
 
 NEEDS = "share groups need Apache Kafka 4.1 or newer"
 _UNSUPPORTED = (
@@ -67,6 +67,8 @@ class ShareMember:
         self.state = ShareState.OUT
         self.epoch = _JOIN
         self.assignment: frozenset[TopicIdPartition] = frozenset()
+        self.rebalances = 0
+        """How often the coordinator has changed the assignment."""
         self.topics: frozenset[str] = frozenset()
         self.denied: frozenset[str] = frozenset()
         """Topics that this client may not describe."""
@@ -81,7 +83,7 @@ class ShareMember:
         self._sent: frozenset[str] = frozenset()  # the topics in the last heartbeat
         self._confirmed: frozenset[str] | None = None  # the topics that the coordinator knows; None: unknown
         self._pending_leave: Send | None = None
-        self._timer = HeartbeatTimer(_DEFAULT_INTERVAL, backoff, dice)
+        self._timer = HeartbeatTimer(DEFAULT_INTERVAL, backoff, dice)
 
     # -- the user ----------------------------------------------------------------------------------------------
 
@@ -117,7 +119,7 @@ class ShareMember:
 
     def tick(self, now: float) -> list[Send]:
         """The requests to send now."""
-        if now >= self._clock.deadline and self.state in (ShareState.JOINING, ShareState.MEMBER):
+        if now >= self.poll_deadline:
             # poll() was not called for max.poll.interval.ms: other members shall have the records (KIP-62).
             self._pending_leave = self._leave_request()
             self._lose_epoch()
@@ -132,8 +134,19 @@ class ShareMember:
         return actions
 
     def next_tick(self) -> float:
-        is_in = self.state in (ShareState.JOINING, ShareState.MEMBER)
-        return min(self._clock.deadline if is_in else math.inf, math.inf if self._request else self._due())
+        return min(self.poll_deadline, math.inf if self._request else self._due())
+
+    @property
+    def poll_deadline(self) -> float:
+        return self._clock.deadline if self.state in (ShareState.JOINING, ShareState.MEMBER) else math.inf
+
+    @property
+    def is_member(self) -> bool:
+        return self.state is ShareState.MEMBER
+
+    @property
+    def is_expired(self) -> bool:
+        return self.state is ShareState.AWAY
 
     def _due(self) -> float:
         if self.state is ShareState.JOINING:
@@ -195,6 +208,7 @@ class ShareMember:
         self.state = ShareState.MEMBER
         if body.assignment is not None:
             assignment = partitions_by_id(body.assignment.topic_partitions)
+            self.rebalances += assignment != self.assignment
             has_changed |= assignment != self.assignment
             self.assignment = assignment
             self._timer.restart()

@@ -1,0 +1,158 @@
+"""The events that `on_event` receives: problems of a consumer that its program should know of, and their ends.
+
+`str(event)` is the text that the consumer logs, at WARNING if `is_warning`, else at INFO. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from .types import TopicPartition
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """What all events have."""
+
+    is_warning: ClassVar[bool] = True
+
+    group_id: str
+
+
+# -- membership: of consumers and share consumers ----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeartbeatsFailing(Event):
+    """The coordinator has accepted no heartbeat for `seconds`. Repeated every minute while this lasts."""
+
+    seconds: float
+    error: str | None
+    """Of the last heartbeat that failed. None if there is no response yet."""
+
+    def __str__(self) -> str:
+        reason = self.error or "the coordinator does not respond"
+        return f"group {self.group_id}: heartbeats fail for {self.seconds:.1f} s now: {reason}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeartbeatsRecovered(Event):
+    """The coordinator accepts heartbeats again, after HeartbeatsFailing."""
+
+    is_warning: ClassVar[bool] = False
+
+    seconds: float
+    """How long heartbeats failed."""
+
+    def __str__(self) -> str:
+        return f"group {self.group_id}: heartbeats are accepted again, after {self.seconds:.1f} s"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MembershipAtRisk(Event):
+    """The member is about to lose its membership, and with it its partitions.
+
+    cause="poll": three quarters of max.poll.interval.ms have passed since the last poll(). cause="heartbeats": three
+    quarters of the session timeout have passed without an accepted heartbeat.
+    """
+
+    cause: Literal["heartbeats", "poll"]
+    seconds_left: float | None
+    """None if unknown: with group.protocol=consumer and in share groups, only the coordinator knows the session
+    timeout. The event then means that no heartbeat was accepted for three heartbeat intervals."""
+
+    def __str__(self) -> str:
+        if self.cause == "poll":
+            return (
+                f"group {self.group_id}: poll() was not called for most of max.poll.interval.ms. The member leaves the "
+                f"group in {self.seconds_left:.1f} s unless poll() is called. Lower max.poll.records, or raise "
+                "max.poll.interval.ms"
+            )
+        left = "soon" if self.seconds_left is None else f"in {self.seconds_left:.1f} s"
+        return (
+            f"group {self.group_id}: the coordinator removes this member {left} (session timeout) unless it receives a "
+            "heartbeat"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MembershipSafe(Event):
+    """The membership is no longer at risk, after MembershipAtRisk: poll() was called, or a heartbeat was accepted."""
+
+    is_warning: ClassVar[bool] = False
+
+    cause: Literal["heartbeats", "poll"]
+
+    def __str__(self) -> str:
+        what = "poll() was called" if self.cause == "poll" else "the coordinator accepted a heartbeat"
+        return f"group {self.group_id}: the membership is safe again: {what} in time"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MembershipLost(Event):
+    """The member has lost its membership. The next poll() reports its partitions as lost, and rejoins if it can.
+
+    cause="poll": poll() was not called for max.poll.interval.ms, and the member left. cause="coordinator": the
+    coordinator has removed or rejected the member.
+    """
+
+    cause: Literal["coordinator", "poll"]
+    error: str | None
+    """The error that ended the membership, if the member cannot rejoin."""
+
+    def __str__(self) -> str:
+        if self.cause == "poll":
+            return f"group {self.group_id}: left, because poll() was not called for max.poll.interval.ms"
+        return (
+            f"group {self.group_id}: the coordinator has removed this member{f': {self.error}' if self.error else ''}"
+        )
+
+
+# -- handlers of run() -------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HandlerStuck(Event):
+    """A call of run()'s handler takes very long.
+
+    state="running": three quarters of max.poll.interval.ms have passed; at its end, the call is abandoned.
+    state="abandoned": the call has exceeded `timeout` or max.poll.interval.ms, and its result will be ignored. Repeated
+    for each further `timeout`. state="cancelled": a coroutine has exceeded `timeout` and was cancelled.
+    """
+
+    partition: TopicPartition
+    offset: int
+    seconds: float
+    """Since the call began."""
+    state: Literal["abandoned", "cancelled", "running"]
+    consequence: str
+    """What happens to the record, as a sentence."""
+    stack: str
+    """Where the handler is, as the lines of a traceback; empty if it has just returned."""
+
+    def __str__(self) -> str:
+        verb = "was cancelled" if self.state == "cancelled" else "is still running"
+        where = f" It is at:\n{self.stack}" if self.stack else ""
+        return (
+            f"{self.partition}, offset {self.offset}: the handler {verb} after {self.seconds:.1f} s. "
+            f"{self.consequence}{where}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HandlerReturned(Event):
+    """A call that HandlerStuck has reported as running or abandoned has ended."""
+
+    is_warning: ClassVar[bool] = False
+
+    partition: TopicPartition
+    offset: int
+    seconds: float
+    """Since the call began."""
+    counts: bool
+    """False if the call was abandoned, and its result is ignored."""
+
+    def __str__(self) -> str:
+        late = "" if self.counts else ", too late: its result is ignored"
+        return f"{self.partition}, offset {self.offset}: the handler returned after {self.seconds:.1f} s{late}"
