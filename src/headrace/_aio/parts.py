@@ -13,6 +13,7 @@ from ..config.consumer import ConsumerConfig
 from ..types import TopicPartition
 from .assembly import make_buffer, make_commit_target
 from .callbacks import Callbacks
+from .clients import add
 from .commit.committer import Committer
 from .commit.tracker import CompletionTracker
 from .committing import Commits, CompletedWork
@@ -55,6 +56,7 @@ class ConsumerParts:
         self.subscriptions = Subscriptions(guard, buffer, group, completions)
         self.shutdown = Shutdown(lifecycle, buffer, group, completions, committer, self.subscriptions)
         self.poll_loop = PollLoop(lifecycle, buffer, group, completions, committer, config.max_poll_records)
+        self.name = add(self, "consumer")
 
     def metrics(self) -> dict[str, Any]:
         self.guard.check()

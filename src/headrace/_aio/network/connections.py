@@ -55,7 +55,8 @@ class Connections:
 
     @property
     def open_connections(self) -> list[Connection]:
-        return [connection for connection in self._connections.values() if connection.is_open]
+        """From any thread: metrics() counts them."""
+        return [connection for connection in list(self._connections.values()) if connection.is_open]
 
     def failures(self, address: Address) -> int:
         """How often in a row this broker could not be reached."""

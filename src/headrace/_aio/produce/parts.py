@@ -16,6 +16,7 @@ from ...config.producer import ProducerConfig
 from ...errors import ClosedError, ConfigError, RequestTimeoutError
 from ...types import GroupMetadata, PartitionInfo
 from ..callbacks import Callbacks
+from ..clients import add
 from ..flag import Flag
 from ..lifecycle import Lifecycle
 from ..poll_signal import PollSignal
@@ -40,6 +41,7 @@ class ProducerParts:
         self.guard = self.lifecycle.guard
         # send() uses `open` without any check. In a forked child it is empty, and the guard rejects the call.
         forget_after_fork(accumulator)
+        self.name = add(self, "producer")
 
     def attempt(
         self,

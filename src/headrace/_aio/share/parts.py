@@ -21,6 +21,7 @@ from ...errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, St
 from ...records import Batch, Record, Records
 from ...types import AcknowledgeType, TopicPartition
 from ..callbacks import Callbacks
+from ..clients import add
 from ..lifecycle import CLOSE_TIMEOUT, Lifecycle
 from ..run.share_run import ShareRunParts
 from .buffer import ShareFetchBuffer
@@ -49,6 +50,7 @@ class ShareParts:
         self.seen = 0  # ... how many of it were handed out ...
         self._unseen: ShareHandover | None = None  # ... and those that were not, on their way back
         self.broken_run_since: float | None = None  # when a run() began that did not end in order
+        self.name = add(self, "share-consumer")
 
     # -- polls ---------------------------------------------------------------------------------------------------
 
