@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
+import click
 import pytest
 
-from headrace import Admin, TopicPartition
+from headrace import Admin, OffsetAndMetadata, TopicPartition
 from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX
+from headrace.cli import groups_shared
 from support.brokers.admin import Admin as Broker
 from support.brokers.admin import unique
 from support.brokers.produce import numbered, write
@@ -64,7 +67,7 @@ def test_a_reset_without_a_terminal_is_a_dry_run(servers: str, group: str, topic
 def test_a_reset_with_yes_is_carried_out(servers: str, group: str, topic: str) -> None:
     done = reset(servers, group, "--to", "-100", "-t", f"{topic}:0", "--yes")
     assert (done.code, done.err) == (0, "")
-    assert done.rows[1:] == [[topic, "0", "1,200", "1,100", "-100", "-"], ["set", "1", "offset", "of", "group", group]]
+    assert done.rows[1:] == [[topic, "0", "1,200", "1,100", "-100"], ["set", "1", "offset", "of", "group", group]]
     assert committed(servers, group) == [1100, 10]
 
 
@@ -110,6 +113,23 @@ def test_a_terminal_shows_the_table_and_asks(
         assert said in screen.read_rest()
         assert screen.process.returncode == code
     assert committed(servers, group) == offsets
+
+
+@pytest.mark.parametrize("command", [("reset", "--to", "earliest"), ("delete",)])
+def test_ctrl_c_at_the_question_changes_nothing(
+    servers: str, group: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event loop would take the first Ctrl-C, and the question would stay."""
+
+    def interrupted(*_: object, **__: object) -> bool:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(groups_shared, "_can_ask", lambda: True)
+    monkeypatch.setattr(click, "confirm", interrupted)
+    assert headrace("groups", *command, "-b", servers, "-g", group).code == 130
+    assert committed(servers, group) == [1200, 10]
 
 
 def test_a_group_that_does_not_exist_is_refused_unless_it_is_to_be_created(servers: str, topic: str) -> None:
@@ -216,6 +236,21 @@ def test_the_offsets_of_one_topic_are_deleted(servers: str, admin: Broker, group
     assert committed(servers, group) == [0]
     missing = headrace(*where, "-t", topic)
     assert (missing.code, missing.err) == (1, f"headrace: group {group!r} has no offsets of topic {topic!r}\n")
+
+
+def test_the_decisions_of_a_spark_sink_are_not_moved_and_their_deletion_is_warned_about(
+    servers: str, group: str
+) -> None:
+    """They are beside offsets of Kafka's own topic."""
+    decision = OffsetAndMetadata(0, '{"headrace.sink": 1, "sequence": 1}')
+    with Admin(bootstrap_servers=servers) as ours:
+        ours.alter_offsets(group, {TopicPartition("__consumer_offsets", 7): decision})
+    assert len(reset(servers, group, "--to", "latest", "--format", "json").json["changes"]) == 2
+    done = headrace("groups", "delete", "-b", servers, "-g", group, "--dry-run")
+    assert (done.code, done.err) == (
+        0,
+        f"{group} has the decisions of an exactly-once Spark sink: without them, its query may write a batch twice\n",
+    )
 
 
 def test_settings_of_a_group_are_shown_set_and_unset(servers: str) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .._machines.admin.reset import SINK_MARK
 from ..errors import HeadraceError
 from ..types import OffsetAndMetadata, TopicPartition
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
-from .formatting import document, table
+from .formatting import document, say, table
 from .groups_shared import change_options, check_change_options, may_change, no_such_group
 
 if TYPE_CHECKING:
-    from .._aio.admin import AsyncAdmin
-
-_SINK_MARK = '"headrace.sink"'
+    from ..sync.admin import Admin
 
 
 @click.command(
@@ -45,32 +43,35 @@ def delete(
     """Delete groups of any kind with their offsets. In a terminal it asks, elsewhere it changes nothing without
     --yes."""
     check_change_options(yes, dry_run)
-    asyncio.run(_delete(settings, timeout, tuple(dict.fromkeys(names)), topics, yes, dry_run, form))
+    asking = client_settings(with_cluster(settings), timeout)
+    _delete(asking, tuple(dict.fromkeys(names)), topics, yes, dry_run, form)
 
 
-async def _delete(
+def _delete(
     settings: Settings,
-    timeout: float,
     names: tuple[str, ...],
     topics: tuple[str, ...],
     yes: bool,
     dry_run: bool,
     form: str,
 ) -> None:
-    from .._aio.admin import AsyncAdmin
+    from ..sync.admin import Admin  # an event loop would take the first Ctrl-C from the question
 
-    async with AsyncAdmin(client_settings(with_cluster(settings), timeout)) as admin:
-        found = [await _described(admin, name, topics) for name in names]
+    with Admin(settings) as admin:
+        found = [_described(admin, name, topics) for name in names]
         if form == "table":
-            rows = [(each["group"], each["kind"], each["state"], len(each["offsets"]), each["note"]) for each in found]
-            click.echo(table(("group", "kind", "state", "offsets", "note"), rows))
+            rows = [(each["group"], each["kind"], each["state"], len(each["offsets"])) for each in found]
+            click.echo(table(("group", "kind", "state", "offsets"), rows))
+            for each in found:
+                if each["note"]:
+                    say(f"{each['group']} {each['note']}")
         subject = f"group {names[0]}" if len(names) == 1 else f"{len(names)} groups"
         of_topics = f"the offsets of {', '.join(topics)} in " if topics else ""
         deleted: list[str] = []
         try:
             if may_change(f"Delete {of_topics}{subject}?", yes, dry_run, form):
                 for each in found:
-                    deleted += await _delete_one(admin, each, topics)
+                    deleted += _delete_one(admin, each, topics)
         finally:
             if form == "json":
                 click.echo(document({"groups": [_shown(each) for each in found], "deleted": deleted}))
@@ -79,16 +80,16 @@ async def _delete(
                     click.echo(f"deleted {of_topics}{name}")
 
 
-async def _described(admin: AsyncAdmin, name: str, topics: tuple[str, ...]) -> dict[str, Any]:
-    described = await admin.describe_group(name)
+def _described(admin: Admin, name: str, topics: tuple[str, ...]) -> dict[str, Any]:
+    described = admin.describe_group(name)
     if described is None:
         raise no_such_group(name)
     is_share = described.listing.kind == "share"
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     if is_share:
-        offsets = {tp: OffsetAndMetadata(it.start) for tp, it in (await admin.share_offsets(name)).items()}
+        offsets = {tp: OffsetAndMetadata(it.start) for tp, it in (admin.share_offsets(name)).items()}
     else:
-        offsets = await admin.committed(name)
+        offsets = admin.committed(name)
     if missing := sorted(set(topics) - {tp.topic for tp in offsets}):
         raise HeadraceError(f"group {name!r} has no offsets of topic {missing[0]!r}")
     offsets = {tp: it for tp, it in offsets.items() if not topics or tp.topic in topics}
@@ -102,19 +103,19 @@ async def _described(admin: AsyncAdmin, name: str, topics: tuple[str, ...]) -> d
 
 
 def _note(offsets: dict[TopicPartition, OffsetAndMetadata]) -> str:
-    if any(_SINK_MARK in each.metadata for each in offsets.values()):
+    if any(SINK_MARK in each.metadata for each in offsets.values()):
         return "has the decisions of an exactly-once Spark sink: without them, its query may write a batch twice"
     return ""
 
 
-async def _delete_one(admin: AsyncAdmin, each: dict[str, Any], topics: tuple[str, ...]) -> tuple[str, ...]:
+def _delete_one(admin: Admin, each: dict[str, Any], topics: tuple[str, ...]) -> tuple[str, ...]:
     name: str = each["group"]
     if not topics:
-        return await admin.delete_group(name)
+        return admin.delete_group(name)
     if each["kind"] == "share":
-        await admin.delete_share_offsets(name, topics)
+        admin.delete_share_offsets(name, topics)
     else:
-        await admin.delete_offsets(name, list(each["offsets"]))
+        admin.delete_offsets(name, list(each["offsets"]))
     return (name,)
 
 

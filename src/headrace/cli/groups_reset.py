@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from typing import Any
@@ -72,7 +71,8 @@ def reset(
     if create and chosen is None:
         raise click.UsageError("--create needs -t")
     reset_target(to, time.time())  # raises if it is invalid
-    asyncio.run(_reset(settings, timeout, group, to, chosen, backlog, create, yes, dry_run, form))
+    asking = client_settings(with_cluster(settings), timeout)
+    _reset(asking, group, to, chosen, backlog, create, yes, dry_run, form)
 
 
 def parse_topic(text: str) -> list[str | TopicPartition]:
@@ -90,9 +90,8 @@ def parse_topic(text: str) -> list[str | TopicPartition]:
     return found
 
 
-async def _reset(
+def _reset(
     settings: Settings,
-    timeout: float,
     group: str,
     to: str,
     chosen: list[str | TopicPartition] | None,
@@ -102,11 +101,11 @@ async def _reset(
     dry_run: bool,
     form: str,
 ) -> None:
-    from .._aio.admin import AsyncAdmin
+    from ..sync.admin import Admin  # an event loop would take the first Ctrl-C from the question
 
-    async with AsyncAdmin(client_settings(with_cluster(settings), timeout)) as admin:
+    with Admin(settings) as admin:
         try:
-            plan = await admin.plan_reset(group, to, topics=chosen, backlog=backlog, create=create)
+            plan = admin.plan_reset(group, to, topics=chosen, backlog=backlog, create=create)
         except KafkaError as error:
             if error.name == "GROUP_ID_NOT_FOUND":
                 raise HeadraceError(f"{no_such_group(group)}; --create sets offsets for a new one") from error
@@ -120,7 +119,7 @@ async def _reset(
                 raise HeadraceError(f"{_undecided(plan)}. Nothing was changed")
             if may_change(f"Set {_offsets(plan)} of group {group}?", yes, dry_run, form):
                 try:
-                    await admin.apply_reset(plan)
+                    admin.apply_reset(plan)
                 except PartialFailureError as error:
                     failed = error
                     raise
@@ -146,16 +145,21 @@ def _undecided(plan: ResetPlan) -> str:
 
 
 def shown(plan: ResetPlan) -> str:
-    has_open = any(each.open_ranges for each in plan.changes)
-    heads = ["topic", "partition", "current", "new", "change", *(["open"] if has_open else []), "note"]
-    return table(heads, [_row(plan, each, has_open) for each in plan.changes])
+    columns: dict[str, list[object]] = {
+        "topic": [each.partition.topic for each in plan.changes],
+        "partition": [each.partition.partition for each in plan.changes],
+        "current": [each.current for each in plan.changes],
+        "new": [each.new for each in plan.changes],
+        "change": [_signed(_change(plan, each)) for each in plan.changes],
+        "open": [shown_ranges(each.open_ranges) for each in plan.changes],
+        "note": [each.note for each in plan.changes],
+    }
+    kept = {head: cells for head, cells in columns.items() if head not in ("open", "note") or any(cells)}
+    return table(list(kept), list(zip(*kept.values(), strict=True)))
 
 
-def _row(plan: ResetPlan, each: OffsetChange, has_open: bool) -> list[object]:
-    moved = _change(plan, each)
-    change = None if moved is None else f"{moved:+,}" if moved else "0"
-    open_ranges = [shown_ranges(each.open_ranges)] if has_open else []
-    return [each.partition.topic, each.partition.partition, each.current, each.new, change, *open_ranges, each.note]
+def _signed(change: int | None) -> str | None:
+    return None if change is None else f"{change:+,}" if change else "0"
 
 
 def _change(plan: ResetPlan, each: OffsetChange) -> int | None:

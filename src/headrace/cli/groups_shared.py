@@ -38,12 +38,16 @@ def may_change(question: str, yes: bool, dry_run: bool, form: str) -> bool:
     """Whether to carry out what was shown. Asks in a terminal, with the answer no as the default."""
     if yes or dry_run:
         return yes
-    if form == "json" or not (is_terminal() and sys.stdin.isatty()):
+    if form == "json" or not _can_ask():
         say("dry run: nothing was changed. --yes carries it out")
         return False
     if click.confirm(question, default=False):
         return True
     raise HeadraceError("nothing was changed")
+
+
+def _can_ask() -> bool:
+    return is_terminal() and sys.stdin.isatty()
 
 
 def group_option(**options: Any) -> Callable[[Command], Command]:

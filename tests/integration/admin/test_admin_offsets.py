@@ -64,7 +64,6 @@ def moved(plan: ResetPlan) -> dict[Any, int | None]:
         ("1000", ["--to-offset", "1000"]),
         ("+4", ["--shift-by", "4"]),
         ("-10m", ["--by-duration", "PT10M"]),
-        ("@2099-01-01T00:00:00Z", ["--to-datetime", "2099-01-01T00:00:00.000"]),
     ],
 )
 def test_a_reset_sets_the_offsets_that_kafka_consumer_groups_sets(
@@ -90,8 +89,7 @@ def test_without_topics_all_committed_partitions_are_moved(
     plan = ours.plan_reset(group, "latest")
     assert moved(plan) == {(topic, 1): END, (second, 0): 0}
     ours.apply_reset(plan)
-    described = consumer_groups_tool.describe(servers, group)[group]
-    assert {tp: row.current_offset for tp, row in described.partitions.items()} == {(topic, 1): END, (second, 0): 0}
+    assert consumer_groups_tool.committed_offsets(servers, group) == {(topic, 1): END, (second, 0): 0}
 
 
 @pytest.mark.parametrize("way", ["eager", "consumer"], indirect=True)
@@ -206,9 +204,7 @@ def test_deleted_offsets_and_groups_are_gone_for_kafka_consumer_groups_too(
     both = {TopicPartition(topic, 0): 9, TopicPartition(topic, 1): 11}
     ours.alter_offsets(group, both)
     ours.delete_offsets(group, [TopicPartition(topic, 0)])
-    described = consumer_groups_tool.describe(servers, group)[group]
-    assert described.partitions[topic, 1].current_offset == 11
-    assert (topic, 0) not in described.partitions or described.partitions[topic, 0].current_offset is None
+    assert consumer_groups_tool.committed_offsets(servers, group) == {(topic, 1): 11}
     assert ours.delete_group(group) == (group,)
     assert ours.describe_group(group) is None
     ours.alter_offsets(group, both)

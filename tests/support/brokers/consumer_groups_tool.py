@@ -84,6 +84,12 @@ def describe(bootstrap_servers: str, *groups: str) -> dict[str, GroupDescription
     }
 
 
+def committed_offsets(bootstrap_servers: str, group: str) -> dict[TopicAndPartition, int | None]:
+    """The offsets that `--describe` shows. A single JVM, unlike `describe`."""
+    (output,) = _finish(_start(bootstrap_servers, "--describe", "--group", group))
+    return {(row["TOPIC"], int(row["PARTITION"])): _number(row["CURRENT-OFFSET"]) for row in _rows(output)[group]}
+
+
 def reset_offsets(bootstrap_servers: str, group: str, topics: str, *how: str) -> dict[TopicAndPartition, int]:
     """`--reset-offsets --execute` for topics such as `t` or `t:0,1`. `how` is for example `--to-earliest`."""
     options = ("--reset-offsets", "--group", group, "--topic", topics, *how, "--execute")

@@ -12,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headrace import AsyncAdmin, TopicPartition
-from headrace._protocol.admin_messages import ADMIN_APIS, DELETE_GROUPS
+from headrace._protocol.admin_messages import ADMIN_APIS, DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
 from headrace._protocol.messages import (
     API_VERSIONS,
     APIS,
@@ -164,3 +164,25 @@ def test_a_member_that_joins_before_the_commit_is_a_clear_error() -> None:
         assert caught.value.name == "NON_EMPTY_GROUP"
 
     with_broker(Script(committed(p0=int(ErrorCode.unknown_member_id)), lambda request: None), test)
+
+
+def test_a_group_of_kafka_connect_is_described_without_partitions() -> None:
+    """Its assignments have a form of their own."""
+
+    def listed(request: Request) -> Any:
+        group = {"group_id": "g", "protocol_type": "connect", "group_state": "Stable", "group_type": "classic"}
+        return answer(LIST_GROUPS, request.version, error_code=0, groups=[group], throttle_time=0)
+
+    def described(request: Request) -> Any:
+        member = {"member_id": "m", "group_instance_id": None, "client_id": "worker", "client_host": "/h"}
+        member |= {"member_metadata": b"", "member_assignment": b"\x00\x01\xff\xff\xff\xffnonsense"}
+        group = {"error_code": 0, "error_message": None, "group_id": "g", "group_state": "Stable"}
+        group |= {"protocol_type": "connect", "protocol_data": "sessioned", "members": [member]}
+        return answer(DESCRIBE_GROUPS, request.version, groups=[group], throttle_time=0)
+
+    async def test(admin: AsyncAdmin) -> None:
+        found = await admin.describe_group("g")
+        assert found is not None
+        assert [(each.client_id, each.partitions) for each in found.members] == [("worker", frozenset())]
+
+    with_broker(Script(listed, described), test)

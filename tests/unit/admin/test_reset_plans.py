@@ -12,6 +12,7 @@ from headrace._machines.admin.reset_target import ResetTarget, TargetKind
 from headrace._machines.commit.offset_set import OffsetSet
 from headrace._machines.lanes.commit_metadata import CommitMark
 from headrace.admin import ResetPlan
+from headrace.spark.sink.protocol import BatchDecision, encode_decision
 
 TP = TopicPartition("t", 0)
 LOG = Watermarks(0, 10_000_000)
@@ -171,6 +172,13 @@ def test_a_commit_that_cannot_be_parsed_can_only_be_dropped() -> None:
 def test_progress_that_cannot_be_parsed_leaves_the_whole_range_open() -> None:
     facts = PartitionFacts(TP, TOKEN.commit, DAMAGED, Watermarks(0, 200))
     assert open_ranges(facts) == ((70, 120),)
+
+
+def test_a_decision_of_a_spark_sink_is_not_an_offset_and_stays() -> None:
+    decision = BatchDecision(3, "query", 7, True)
+    (text,) = encode_decision(decision)
+    change = planned_change(PartitionFacts(TP, OffsetAndMetadata(0, text), None, Watermarks(0, 200)), LATEST, DROP)
+    assert (change.new, change.commit, change.note) == (None, None, "a decision of an exactly-once Spark sink")
 
 
 def test_the_refusal_counts_the_open_records_and_explains_the_choices() -> None:

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from ..._machines.cluster import Cluster, node_at
-from ..._net.calls import Reply
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import FIND_COORDINATOR, Api, exactly_one
 from ..._security.exchanges import quoted
@@ -50,10 +49,7 @@ class AdminClient:
         return (await self.network.call(node, api, fields, highest=highest)).body
 
     async def call_any(self, api: Api, fields: Mapping[str, Any]) -> Any:
-        """The response of the first broker that gives one. Raises the error of the last one."""
-        return (await self._call_any(api, fields)).body
-
-    async def _call_any(self, api: Api, fields: Mapping[str, Any]) -> Reply:
+        """The body of the response of the first broker that gives one. Raises the error of the last one."""
         nodes = list(self.cluster.brokers)
         if not nodes:
             await self.network.fetch_metadata(())
@@ -61,7 +57,7 @@ class AdminClient:
         last: HeadraceError = NetworkError("no broker is known")
         for node in nodes:
             try:
-                return await self.network.call(node, api, fields)
+                return await self.call(node, api, fields)
             except (NetworkError, RequestTimeoutError) as error:
                 last = error
         await self.network.fetch_metadata(())  # for the next attempt: it asks the bootstrap servers, too

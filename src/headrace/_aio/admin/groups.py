@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -18,12 +19,12 @@ from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.group_data import read_assignment
 from ..._protocol.messages import Api, exactly_one
 from ...admin import GroupDescription, GroupListing, MemberDescription
-from ...errors import GroupNotEmptyError, HeadraceError, KafkaError, NetworkError, RequestTimeoutError
+from ...errors import GroupNotEmptyError, HeadraceError, KafkaError, NetworkError, ProtocolError, RequestTimeoutError
 from ...types import TopicPartition
 from .client import AdminClient
 
 # A coordinator that finds a member where it expects none.
-NOT_EMPTY = (ErrorCode.non_empty_group, ErrorCode.unknown_member_id)
+_NOT_EMPTY = (ErrorCode.non_empty_group, ErrorCode.unknown_member_id)
 _NAMED = 5  # the number of members that an error names
 
 
@@ -73,7 +74,7 @@ class Groups:
                 each.client_id,
                 each.client_host,
                 each.group_instance_id,
-                read_assignment(bytes(each.member_assignment))[0],
+                _assigned(bytes(each.member_assignment)),
             )
             for each in found.members
         ]
@@ -119,20 +120,23 @@ class Groups:
             if code != NONE:
                 raise kafka_error(code, doing)
 
-        try:
-            await self._client.retried(doing, timeout, ask)
-        except KafkaError as error:
-            if error.code in NOT_EMPTY:
-                raise await self.not_empty_error(group, doing, timeout) from error
-            raise
+        await self.without_members(group, doing, timeout, lambda: self._client.retried(doing, timeout, ask))
 
-    async def not_empty_error(self, group: str, doing: str, timeout: float | None) -> GroupNotEmptyError:
-        """The error for a change that needs a group without members. It names them, if they are still there."""
+    async def without_members(
+        self, group: str, doing: str, timeout: float | None, change: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Carries out a change that needs a group without members. Raises GroupNotEmptyError with its members, as far
+        as they are still there."""
         try:
-            described = await self.describe(group, timeout)
-        except HeadraceError:
-            described = None
-        return not_empty(group, doing, () if described is None else described.members)
+            await change()
+        except KafkaError as error:
+            if error.code not in _NOT_EMPTY:
+                raise
+            try:
+                described = await self.describe(group, timeout)
+            except HeadraceError:
+                described = None
+            raise not_empty(group, doing, () if described is None else described.members) from error
 
 
 def not_empty(group: str, doing: str, members: tuple[MemberDescription, ...]) -> GroupNotEmptyError:
@@ -140,13 +144,21 @@ def not_empty(group: str, doing: str, members: tuple[MemberDescription, ...]) ->
         found = sorted(members, key=lambda each: (each.client_id, each.member_id))
         named = ", ".join(map(str, found[:_NAMED])) + (f" and {len(found) - _NAMED} more" if found[_NAMED:] else "")
         count = "1 member" if len(found) == 1 else f"{len(found)} members"
-        detail = f"it has {count}: {named}. Stop them first. A killed member leaves after its session timeout"
+        detail = f"it has {count}: {named}. Stop them first. A killed or static member leaves after its session timeout"
     else:
         detail = "a member has joined the group meanwhile. Stop all members and try again"
     error = kafka_error(ErrorCode.non_empty_group, doing, detail, GroupNotEmptyError)
     assert isinstance(error, GroupNotEmptyError)
     error.members = members
     return error
+
+
+def _assigned(blob: bytes) -> frozenset[TopicPartition]:
+    """The groups of Kafka Connect and others have assignments in forms of their own, and members may send anything."""
+    try:
+        return read_assignment(blob)[0]
+    except ProtocolError:
+        return frozenset()
 
 
 def _only(groups: Any, listing: GroupListing) -> Any:

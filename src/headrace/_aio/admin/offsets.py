@@ -19,11 +19,14 @@ from ...errors import HeadraceError, KafkaError
 from ...types import OffsetAndMetadata, TopicPartition
 from ..commit.offset_requests import LAST_BY_NAME, committed_in
 from .client import AdminClient
-from .groups import NOT_EMPTY, Groups
+from .groups import Groups
 from .partial import for_each
 
 _NO_MEMBER = {"generation_id_or_member_epoch": -1, "generation_id": -1, "member_id": "", "group_instance_id": None}
-_SUBSCRIBED = "a member of the group is subscribed to the topic. Stop the members first"
+_DETAILS: dict[int, str] = {
+    ErrorCode.group_subscribed_to_topic: "a member of the group is subscribed to the topic. Stop the members first",
+    ErrorCode.group_id_not_found: "there is no such group, or it is a share group, which has start offsets",
+}
 
 
 class GroupCommits:
@@ -72,7 +75,9 @@ class GroupCommits:
             known = {tp: offsets[tp] for tp in left if tp not in missing}
             return {**missing, **(await self._commit(group, known, ids) if known else {})}
 
-        await self._of_an_empty_group(group, doing, timeout, offsets, send)
+        await self._groups.without_members(
+            group, doing, timeout, lambda: for_each(self._client, doing, timeout, offsets, send)
+        )
 
     async def _missing(
         self, partitions: Collection[TopicPartition], before: Mapping[str, uuid.UUID | None], doing: str
@@ -143,8 +148,8 @@ class GroupCommits:
             }
             node = await self._client.coordinator(group)
             body = await self._client.call(node, OFFSET_DELETE, fields)
-            if body.error_code != NONE:
-                raise kafka_error(body.error_code, doing)
+            if (error := _error_of(body.error_code, doing)) is not None:
+                raise error
             found: dict[TopicPartition, HeadraceError | None] = {}
             for topic in body.topics:
                 for item in topic.partitions:
@@ -154,20 +159,12 @@ class GroupCommits:
                         found[tp] = None
             return found
 
-        await self._of_an_empty_group(group, doing, timeout, partitions, send)
-
-    async def _of_an_empty_group(
-        self, group: str, doing: str, timeout: float | None, partitions: Collection[TopicPartition], send: Any
-    ) -> None:
-        try:
-            await for_each(self._client, doing, timeout, partitions, send)
-        except KafkaError as error:
-            if error.code in NOT_EMPTY:
-                raise await self._groups.not_empty_error(group, doing, timeout) from error
-            raise
+        await self._groups.without_members(
+            group, doing, timeout, lambda: for_each(self._client, doing, timeout, partitions, send)
+        )
 
 
 def _error_of(code: int, doing: str) -> KafkaError | None:
     if code == NONE:
         return None
-    return kafka_error(code, doing, _SUBSCRIBED if code == ErrorCode.group_subscribed_to_topic else None)
+    return kafka_error(code, doing, _DETAILS.get(code))

@@ -59,7 +59,11 @@ def _failure(doing: str, failed: Mapping[K, HeadraceError], done: frozenset[K]) 
         if isinstance(first, AuthorizationError):
             first.topics = frozenset(key if isinstance(key, str) else key.topic for key in errors)
         return first
-    named = [f"{key} ({error})" for key, error in list(errors.items())[:_NAMED]]
+    named = [f"{key} ({_reason(doing, key, error)})" for key, error in list(errors.items())[:_NAMED]]
     more = f" and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
     text = f"{doing}: {len(errors)} of {len(errors) + len(done)} failed: {', '.join(named)}{more}. The others are done"
     return PartialFailureError(printable(text, 4000), errors, done)
+
+
+def _reason(doing: str, key: object, error: HeadraceError) -> str:
+    return str(error).removeprefix(f"{doing}: ").removeprefix(f"{key}: ")

@@ -121,7 +121,7 @@ class Resets:
 
     async def _progress(self, group: str, found: Commits, timeout: float) -> Commits:
         """The second log of two lanes, if a commit needs it."""
-        if not any(_has_token(commit) for commit in found.values()):
+        if not any(has_token(commit) for commit in found.values()):
             return {}
         return await self._offsets.committed(group + BACKLOG_SUFFIX, timeout)
 
@@ -174,7 +174,7 @@ class Resets:
     async def _delete_progress(self, plan: ResetPlan, done: Collection[TopicPartition], timeout: float) -> None:
         """Deletes the offsets of the backlog that no commit refers to any more. In tools that show lags they would fall
         ever further behind. One try is enough: they do no harm."""
-        stale = [tp for tp in done if tp in plan.found and _has_token(plan.found[tp])]
+        stale = [tp for tp in done if tp in plan.found and has_token(plan.found[tp])]
         if stale:
             try:
                 await self._offsets.delete(plan.group + BACKLOG_SUFFIX, stale, timeout)
@@ -211,7 +211,8 @@ def _selected(chosen: Collection[TopicPartition | str], there: set[TopicPartitio
     return wanted
 
 
-def _has_token(commit: OffsetAndMetadata) -> bool:
+def has_token(commit: OffsetAndMetadata) -> bool:
+    """Whether a commit of either log belongs to two lanes."""
     try:
         return bool(CommitMark.read(commit).token)
     except ValueError:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from ..._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
+from ..._machines.lanes.commit_metadata import BACKLOG_SUFFIX
 from ...config.consumer import ConsumerConfig
 from ...errors import AuthorizationError, HeadraceError
-from ...types import OffsetAndMetadata
 from .client import AdminClient
 from .group_configs import GroupConfigs
 from .groups import Groups
 from .offsets import GroupCommits
-from .resets import Resets
+from .resets import Resets, has_token
 from .share_groups import ShareGroupOffsets
 from .topics import Topics
 
@@ -37,7 +36,7 @@ class AdminRuntime:
         second = group + BACKLOG_SUFFIX
         try:
             progress = await self.offsets.committed(second, timeout)
-            if not progress or not all(map(_is_progress, progress.values())):
+            if not progress or not all(map(has_token, progress.values())):
                 return (group,)  # there is none, or it is somebody else's, with a name like ours
             await self.groups.delete(second, timeout)
         except HeadraceError as error:
@@ -54,10 +53,3 @@ class AdminRuntime:
             await self.client.network.close()
         finally:
             self.abandon()
-
-
-def _is_progress(commit: OffsetAndMetadata) -> bool:
-    try:
-        return bool(CommitMark.read(commit).token)
-    except ValueError:
-        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -21,7 +21,7 @@ from ...admin import ShareOffset
 from ...errors import HeadraceError, KafkaError
 from ...types import TopicPartition
 from .client import AdminClient
-from .groups import NOT_EMPTY, Groups
+from .groups import Groups
 from .partial import for_each
 
 
@@ -73,7 +73,7 @@ class ShareGroupOffsets:
                     found[tp] = None if item.error_code == NONE else _error(item, f"{doing}: {tp}")
             return found
 
-        await self._of_an_empty_group(
+        await self._groups.without_members(
             group, doing, timeout, lambda: for_each(self._client, doing, timeout, offsets, send)
         )
 
@@ -91,19 +91,9 @@ class ShareGroupOffsets:
                 for topic in body.responses
             }
 
-        await self._of_an_empty_group(
+        await self._groups.without_members(
             group, doing, timeout, lambda: for_each(self._client, doing, timeout, topics, send)
         )
-
-    async def _of_an_empty_group(
-        self, group: str, doing: str, timeout: float | None, change: Callable[[], Coroutine[Any, Any, None]]
-    ) -> None:
-        try:
-            await change()
-        except KafkaError as error:
-            if error.code in NOT_EMPTY:
-                raise await self._groups.not_empty_error(group, doing, timeout) from error
-            raise
 
 
 def _error(answer: Any, doing: str) -> KafkaError:

@@ -23,6 +23,8 @@ from ..lanes.commit_metadata import CommitMark, done_offsets
 from .reset_target import ResetTarget, TargetKind
 
 KEEP, DROP = "keep", "drop"
+SINK_MARK = '"headrace.sink"'
+"""In the metadata of commits that are no offsets, but decisions of an exactly-once Spark sink (`spark/sink/`)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class PartitionFacts:
 
 def planned_change(facts: PartitionFacts, target: ResetTarget, backlog: str | None) -> OffsetChange:
     tp, current = facts.partition, None if facts.commit is None else facts.commit.offset
+    if facts.commit is not None and SINK_MARK in facts.commit.metadata:
+        return OffsetChange(tp, current, None, "a decision of an exactly-once Spark sink")
     wanted, reason = _wanted(facts, target)
     if wanted is None:
         return OffsetChange(tp, current, None, reason)
