@@ -197,6 +197,15 @@ def test_open_ranges_are_shown_and_need_a_decision(servers: str, admin: Broker, 
     assert "skipped so far" not in headrace("groups", "-b", servers, "-g", group).text
 
 
+def test_a_group_is_described_although_its_open_ranges_cannot_be_parsed(servers: str, group: str, topic: str) -> None:
+    with Admin(bootstrap_servers=servers) as ours:
+        ours.alter_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(5, "headrace/2 5 a 2 nonsense")})
+    done = headrace("groups", "-b", servers, "-g", group)
+    assert (done.code, done.text) == (0, f"{group}: classic, Empty, no assignor\nno members\n")
+    assert done.err.startswith(f"headrace: the open ranges are unknown: the commit of group '{group}' for {topic}-0")
+    assert headrace("groups", "-b", servers, "-g", group, "--format", "json").json["open_ranges"] is None
+
+
 def test_groups_are_deleted_with_their_backlog(
     servers: str, admin: Broker, make_sync: MakeConsumer, group: str
 ) -> None:

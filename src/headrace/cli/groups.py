@@ -9,8 +9,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from ..errors import HeadraceError
+from ..types import TopicPartition
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
-from .formatting import document, numbers, printable, records, table
+from .formatting import document, numbers, printable, records, say, table
 from .groups_config import config
 from .groups_delete import delete
 from .groups_reset import reset
@@ -77,7 +79,13 @@ async def _describe(settings: Settings, group: str) -> dict[str, Any]:
         found = await admin.describe_group(group)
         if found is None:
             raise no_such_group(group)
-        ranges = await admin.open_ranges(group) if found.listing.kind != "share" else {}
+        ranges: dict[TopicPartition, tuple[tuple[int, int], ...]] | None = {}
+        if found.listing.kind != "share":
+            try:
+                ranges = await admin.open_ranges(group)
+            except HeadraceError as error:  # the members are shown nevertheless
+                say(f"headrace: the open ranges are unknown: {error}")
+                ranges = None
     members = []
     for member in sorted(found.members, key=lambda member: (member.client_id, member.member_id)):
         topics: dict[str, list[int]] = {}
@@ -99,7 +107,9 @@ async def _describe(settings: Settings, group: str) -> dict[str, Any]:
         "state": listing.state,
         "assignor": found.assignor or None,
         "members": members,
-        "open_ranges": [
+        "open_ranges": None
+        if ranges is None
+        else [
             {"topic": tp.topic, "partition": tp.partition, "ranges": [list(each) for each in found_here]}
             for tp, found_here in ranges.items()
         ],
@@ -122,7 +132,7 @@ def _shown(group: dict[str, Any]) -> str:
             for each in group["members"]
         ]
         members = table(("client", "host", "instance", "partitions", "which", "member"), rows)
-    return "\n".join([head, members, *_open(group["open_ranges"])])
+    return "\n".join([head, members, *_open(group["open_ranges"] or [])])
 
 
 def _open(partitions: Sequence[dict[str, Any]]) -> list[str]:
