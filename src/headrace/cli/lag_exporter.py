@@ -64,10 +64,12 @@ def serve(
     """Ends by a signal. Raises HeadraceError if the address cannot be used, or the brokers reject the login."""
     # A pass makes a hundred thousand objects without cycles, and the next one frees them. The garbage collector would
     # visit them all the time: with its default settings it takes a third of the CPU time.
-    gc.collect()
-    gc.freeze()
+    usual = gc.get_threshold()
     gc.set_threshold(100_000, 20, 50)
-    asyncio.run(_serve(settings, address, groups, topics, checkpoint, interval, timeout))
+    try:
+        asyncio.run(_serve(settings, address, groups, topics, checkpoint, interval, timeout))
+    finally:
+        gc.set_threshold(*usual)
 
 
 async def _serve(

@@ -166,7 +166,7 @@ def _group(lines: Lines, group: GroupView) -> None:
     write(lines, head, group.partitions)
     sums: dict[str, int] = {}
     for row in group.partitions:
-        if row.lag is not None:
+        if row.lag is not None and not row.is_beyond:
             sums[row.tp.topic] = sums.get(row.tp.topic, 0) + row.lag
     for topic, total in sums.items():
         lines[lag_sum].append(f'{lag_sum}{head}topic="{escape(topic)}"}} {total}')
@@ -183,7 +183,7 @@ def _consumer_rows(lines: Lines, head: str, rows: Sequence[PartitionView]) -> No
         if row.committed is not None:
             currents.append(f"kafka_consumergroup_current_offset{text}{row.committed}")
             sums[topic] = sums.get(topic, 0) + row.committed
-        if row.lag is None:
+        if row.lag is None or row.is_beyond:  # beyond the end of another log: the lag is unknown
             continue
         lag, seconds, gone = row.lag, row.seconds, row.lost
         if backlog is not None and backlog.lag is not None:
@@ -254,10 +254,10 @@ def _with_backlog(rows: Iterable[PartitionView]) -> Iterable[tuple[PartitionView
 def _errors(view: ClusterView) -> Counter[str]:
     found: Counter[str] = Counter()
     found["broker"] = sum(it.error is not None for it in view.brokers)
-    found["group"] = sum(it.error is not None for it in view.groups)
+    found["group"] = sum(it.error is not None and not it.has_nothing for it in view.groups)
     found["topic"] = sum(it.error is not None for it in view.topics.values())
     found["partition"] = sum(log.error is not None for topic in view.topics.values() for log in topic.partitions) + sum(
-        row.error is not None for group in view.groups for row in group.partitions
+        row.error is not None or row.is_beyond for group in view.groups for row in group.partitions
     )
     return found
 

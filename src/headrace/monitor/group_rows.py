@@ -99,11 +99,11 @@ def group_view(facts: GroupFacts, bounds: LogBounds, age: Age) -> GroupView:
             rows.append(plain_row(tp, commit.offset, log, None, owner, member, seconds))
         else:
             rows += aged(row_of(tp, commit, facts, log, owners.get(tp), bounds.is_leaderless(tp)), age)
-    if not rows and not errors:
+    has_nothing = not rows and not errors
+    if has_nothing:
         errors.append(_nothing_to_show(found.kind, bool(commits or owners)))
-    return GroupView(
-        found.name, found.kind, state, members, tuple(rows), assignor, found.node, "; ".join(errors) or None
-    )
+    error = "; ".join(errors) or None
+    return GroupView(found.name, found.kind, state, members, tuple(rows), assignor, found.node, error, has_nothing)
 
 
 def aged(rows: Iterable[PartitionView], age: Age) -> list[PartitionView]:
@@ -227,6 +227,6 @@ def _query(name: str, query: QueryCheckpoint) -> CheckpointView:
                     rows += aged(done_rows(tp, done, log), age)
         state = "no finished batch" if query.batch is None else f"batch {query.batch}"
         error = None if rows else "has no finished batch of a Kafka source"
-        return GroupView(name, SPARK, state, partitions=tuple(rows), error=error)
+        return GroupView(name, SPARK, state, partitions=tuple(rows), error=error, has_nothing=not rows)
 
     return view

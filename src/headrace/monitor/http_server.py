@@ -13,7 +13,6 @@ the number of connections and the requests on one of them. So a slow or hostile 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
@@ -81,10 +80,13 @@ class HttpServer:
                 keep = await self._answer(reader, writer, _IDLE_FOR if number else _HEAD_WITHIN)
                 if not keep or reader.at_eof():
                     break
+            writer.close()
+            async with asyncio.timeout(_TAKEN_WITHIN):
+                await writer.wait_closed()  # until the rest is sent
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
             log.debug("a client of the exporter is gone: %s", error)
         finally:
-            writer.transport.abort() if _has_unsent(writer) else writer.close()
+            writer.transport.abort()  # no effect if it is closed
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, within: float) -> bool:
         """Answers one request. Returns whether another one may follow."""
@@ -133,9 +135,3 @@ async def _send(writer: asyncio.StreamWriter, response: bytes) -> None:
         for start in range(0, len(response), _PIECE):
             writer.write(response[start : start + _PIECE])
             await writer.drain()
-
-
-def _has_unsent(writer: asyncio.StreamWriter) -> bool:
-    with contextlib.suppress(AttributeError):
-        return writer.transport.get_write_buffer_size() > 0
-    return False

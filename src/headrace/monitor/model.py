@@ -135,8 +135,6 @@ class PartitionView:
     completed: int | None = None
     """Share groups: records behind the start offset that are done, accepted or given up, while an earlier one is not.
     None if the broker does not report it. No broker tells which records are locked."""
-    in_flight: int | None = None
-    delivery_count: int | None = None
     error: str | None = None
 
     @property
@@ -172,6 +170,8 @@ class GroupView:
     coordinator: int | None = None
     error: str | None = None
     """Why the group, or a part of it, could not be read, or has nothing to show."""
+    has_nothing: bool = False
+    """Whether everything could be read, and `error` only says why there is nothing to show."""
 
     @property
     def lag(self) -> int | None:

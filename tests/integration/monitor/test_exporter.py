@@ -67,10 +67,10 @@ def test_groups_of_every_kind_are_exported(
         consumer.commit({TopicPartition(topic, 0): 3})
     heartbeat(servers, streams, topic, "streams-member-1")
     idle = admin.create("idle")
-    waiting = make_sync(bootstrap_servers=servers, group_id=empty)
+    waiting = make_sync(bootstrap_servers=servers, group_id=empty, enable_auto_commit=False)
     waiting.subscribe([idle])
     wait_for("partitions", lambda: waiting.poll(0.1) or waiting.assignment())
-    waiting.close()  # without a commit: no record was read
+    waiting.close()  # without a commit
     share, queue = share_group(servers), admin.create("queue")
     put(servers, queue, numbered(30), linger_ms=0, batch_num_messages=1)
     acquirer = make_sync_share(bootstrap_servers=servers, group_id=share, topics=[queue], max_poll_records=4)
@@ -82,8 +82,9 @@ def test_groups_of_every_kind_are_exported(
     with exporting(settings(servers), f"{run}.*|{share}", checkpoints=(checkpoint,)) as exporter:
         wait_for("the streams group's task", lambda: _has_settled(servers, exporter, streams, topic))
         kinds = {group: (kind, state) for group, kind, state in exporter.values("headrace_group_state")}
-        assert {group: kind for group, (kind, _) in kinds.items() if group != empty} == {
+        assert {group: kind for group, (kind, _) in kinds.items()} == {
             classic: "classic",
+            empty: "classic",
             modern: "consumer",
             streams: "streams",
             share: "share",
@@ -107,8 +108,9 @@ def test_groups_of_every_kind_are_exported(
         assert exporter.values("kafka_sharegroup_lag_seconds", sharegroup=share)[queue, "0"] < 60
         assert exporter.value("kafka_sharegroup_members", sharegroup=share) == 1
         assert exporter.values("kafka_consumergroup_lag", consumergroup=share) == {}
-        # The group without offsets may be deleted by now; if it is there, it has a state and no lag.
         assert exporter.values("kafka_consumergroup_lag", consumergroup=empty) == {}
+        assert exporter.value("kafka_consumergroup_members", consumergroup=empty) == 0
+        assert exporter.value("headrace_exporter_read_errors", kind="group") == 0
     heartbeat(servers, streams, topic, "streams-member-1", -1)
 
 

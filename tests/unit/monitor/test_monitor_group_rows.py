@@ -88,7 +88,8 @@ def test_a_commit_that_cannot_be_parsed_is_an_error_of_its_row() -> None:
     ],
 )
 def test_what_cannot_be_read_of_a_group_is_its_error(asked: GroupFacts, error: str) -> None:
-    assert group_view(asked, BOUNDS, age).error == error
+    view = group_view(asked, BOUNDS, age)
+    assert (view.error, view.has_nothing) == (error, error.startswith("has "))
 
 
 def test_a_group_that_reads_none_of_the_chosen_topics_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from headrace.monitor import http_server
 from headrace.monitor.http_server import HttpServer, Page
 
-LARGE = b"x" * 3_000_000
+LARGE = b"x" * 2_900_000
 PAGES: dict[str, Callable[[], Page]] = {
     "/metrics": lambda: Page(b"m 1\n", "text/plain; version=0.0.4"),
     "/large": lambda: Page(LARGE),
@@ -66,6 +67,23 @@ def test_a_request_has_this_response(request_head: str, code: int, body: bytes, 
             assert (await response(reader))[0] == 200
         else:
             assert await reader.read() == b""
+        writer.close()
+
+    serve(work)
+
+
+def test_the_last_response_of_a_connection_is_sent_completely() -> None:
+    async def work(server: HttpServer) -> None:
+        assert server._server is not None
+        for listener in server._server.sockets:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # its connections inherit it
+        reader, writer = await connect(server, limit=1024)
+        writer.write(b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
+        size = 0
+        while part := await reader.read(64 * 1024):
+            size += len(part)
+        assert size == len(LARGE)
         writer.close()
 
     serve(work)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace._protocol.bulk_responses import BulkCommit, BulkLog, BulkOffset
-from headrace._protocol.messages import LIST_OFFSETS, METADATA, OFFSET_FETCH, Api, decode_response
-from headrace._protocol.survey_messages import ALL_METADATA, MANY_COMMITS, MANY_OFFSETS
+from headrace._protocol.messages import LIST_OFFSETS, METADATA, OFFSET_FETCH, Api, decode_response, encode_request
+from headrace._protocol.survey_messages import ALL_METADATA, MANY_COMMITS, MANY_OFFSETS, SURVEY_APIS
 from headrace.errors import ProtocolError
 from support.brokers.fake_broker import answer, frame
 
@@ -230,3 +230,10 @@ def test_a_truncated_response_is_an_error_of_the_protocol(size: int) -> None:
 def test_random_bytes_are_never_an_error_of_the_fast_reader(bulk: Api, raw: bytes, zeros: int) -> None:
     assert bulk.read_usual is not None
     bulk.read_usual(bulk.highest, memoryview(bytes(zeros) + raw))
+
+
+@pytest.mark.parametrize("api", SURVEY_APIS, ids=str)
+def test_every_version_of_the_requests_can_be_written(api: Api) -> None:
+    fields = {"topics": None, "group_ids": ("g",), "include_authorized_operations": False}
+    for version in range(api.lowest, api.highest + 1):
+        assert encode_request(api, version, 1, "me", fields)
