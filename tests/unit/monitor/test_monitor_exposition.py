@@ -61,10 +61,11 @@ VIEW = ClusterView(
                 row(1, None, error="no leader"),
                 row(2, 0, seconds=None),
                 row(3, 4, committed=None),
+                row(4, 0, committed=500, next=500),  # beyond the end: the topic was recreated
             ),
         ),
         GroupView("denied", "classic", "Stable", error="GROUP_AUTHORIZATION_FAILED"),
-        GroupView("idle", "classic", "Empty", error="has no committed offsets"),
+        GroupView("idle", "classic", "Empty", error="has no committed offsets", has_nothing=True),
         GroupView("queue", "share", "Stable", (MEMBER, MEMBER), (row(0, 4, seconds=1.25), row(1, 0))),
         GroupView(ODD, "classic", "Empty", partitions=(row(0, 1),)),
         GroupView("/checkpoints/é", "spark", "batch 7", partitions=(row(0, 3),)),
@@ -93,13 +94,14 @@ def values(name: str) -> dict[tuple[str, ...], float]:
                 ("billing", "orders", "0"): 90,
                 ("billing", "orders", "1"): 90,
                 ("billing", "orders", "2"): 90,
+                ("billing", "orders", "4"): 500,
                 (ODD, "orders", "0"): 90,
                 ("/checkpoints/é", "orders", "0"): 90,
             },
         ),
         (
             "kafka_consumergroup_current_offset_sum",
-            {("billing", "orders"): 270, (ODD, "orders"): 90, ("/checkpoints/é", "orders"): 90},
+            {("billing", "orders"): 770, (ODD, "orders"): 90, ("/checkpoints/é", "orders"): 90},
         ),
         (
             "kafka_consumergroup_lag",
@@ -131,7 +133,7 @@ def values(name: str) -> dict[tuple[str, ...], float]:
         ("kafka_sharegroup_members", {("queue",): 2}),
         (
             "headrace_exporter_read_errors",
-            {("broker",): 1, ("group",): 2, ("partition",): 2, ("topic",): 0},
+            {("broker",): 1, ("group",): 1, ("partition",): 3, ("topic",): 0},
         ),
         ("headrace_exporter_pass_duration_seconds", {(): 0.25}),
     ],
@@ -188,6 +190,11 @@ def test_label_values_are_escaped_and_read_back(value: str, escaped: str) -> Non
 def test_a_name_that_is_not_unicode_does_not_break_the_text() -> None:
     text = render(ClusterView(0.0, 0.0, "", (), {}, (GroupView("/data/\udcff", "spark", ""),))).decode()
     assert 'group="/data/?"' in text
+
+
+def test_every_metric_is_documented() -> None:
+    named = set(re.findall(r"`((?:kafka|headrace)_\w+)`", (DASHBOARD.parent / "monitoring.md").read_text()))
+    assert named == set(FAMILIES)
 
 
 # -- the dashboard -----------------------------------------------------------------------------------------------------
