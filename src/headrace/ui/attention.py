@@ -16,7 +16,7 @@ from ..monitor.model import SHARE, SPARK, GroupView, TopicView, Trend
 PROBLEM, WARNING, NOTICE, FINE = 3, 2, 1, 0
 
 _SETTLED = ("stable", "empty", "dead", "")
-FRESH = 5.0  # seconds: a group whose oldest record is younger keeps up
+_FRESH = 5.0  # seconds: a group whose oldest record is younger keeps up
 _OLD = 60.0  # seconds that a record may wait before it is worth a notice
 _NOISE = 0.05  # the part of the written rate below which a growing lag is noise: commits come in steps
 
@@ -35,7 +35,7 @@ def group_attention(group: GroupView, trend: Trend | None) -> list[Attention]:
 def _group_reasons(group: GroupView, trend: Trend | None) -> Iterator[Attention]:
     parts, lag = group.partitions, group.lag or 0
     if group.error:
-        yield Attention(WARNING, group.error)
+        yield Attention(FINE if group.has_nothing else WARNING, group.error)
     if beyond := sum(it.is_beyond for it in parts):
         yield Attention(PROBLEM, f"{_partitions(beyond)} committed beyond the end of the log: was the topic recreated?")
     if leaderless := len({it.tp for it in parts if it.is_leaderless}):
@@ -64,9 +64,15 @@ def _unowned(group: GroupView) -> int:
     return len({it.tp for it in group.partitions if it.lag and it.owner is None})
 
 
+def keeps_up(group: GroupView) -> bool:
+    """Whether the group reads records soon after they were written: its lag is what the next polls return."""
+    is_read = bool(group.members) or group.kind == SPARK
+    return not group.lag or (is_read and group.seconds is not None and group.seconds < _FRESH)
+
+
 def is_growing(group: GroupView, trend: Trend | None) -> bool:
     """Whether the lag grows, and is more than what a poll has not returned yet."""
-    if trend is None or not group.lag or (group.seconds is not None and group.seconds < FRESH):
+    if trend is None or keeps_up(group):
         return False
     return trend.caught_up is None and trend.change > max(1.0, trend.written * _NOISE)
 

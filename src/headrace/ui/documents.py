@@ -27,7 +27,7 @@ from ..monitor.model import (
 )
 from ..types import TopicPartition
 from .activity import Activity
-from .attention import FRESH, WARNING, Attention, group_attention, is_growing, topic_attention
+from .attention import WARNING, Attention, group_attention, is_growing, keeps_up, topic_attention
 from .patches import Document
 from .sparklines import Sparkline
 
@@ -292,14 +292,13 @@ def _rebalance(found: Rebalance) -> dict[str, Any]:
 
 
 def _trend(group: GroupView, trend: Trend | None) -> dict[str, Any] | None:
-    """`caught_up` is 0 for a group that keeps up: its lag is what the next polls return."""
+    """`caught_up` is 0 for a group that keeps up."""
     if trend is None:
         return None
-    is_fresh = not group.lag or (group.seconds is not None and group.seconds < FRESH)
     return {
         "written": _rate(trend.written),
         "read": _rate(trend.read),
-        "caught_up": 0.0 if is_fresh else _span(trend.caught_up),
+        "caught_up": 0.0 if keeps_up(group) else _span(trend.caught_up),
         "grows": is_growing(group, trend),
     }
 

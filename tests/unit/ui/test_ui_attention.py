@@ -8,7 +8,7 @@ import pytest
 
 from headrace import TopicPartition
 from headrace.monitor.model import GroupView, LogView, MemberView, PartitionView, TopicView, Trend
-from headrace.ui.attention import FINE, NOTICE, PROBLEM, WARNING, group_attention, topic_attention
+from headrace.ui.attention import FINE, NOTICE, PROBLEM, WARNING, group_attention, keeps_up, topic_attention
 
 TP = TopicPartition("orders", 0)
 MEMBER = MemberView("m-1", "billing", "10.0.0.1", None, frozenset({TP}))
@@ -55,6 +55,26 @@ def test_the_first_reason_of_a_group(found: GroupView, trend: Trend | None, leve
 def test_a_group_that_cannot_be_read_says_why() -> None:
     (reason,) = group_attention(GroupView("g", "classic", "", error="not authorized"), None)
     assert (reason.level, reason.text) == (WARNING, "not authorized")
+
+
+def test_a_group_that_has_nothing_to_show_says_so_without_a_warning() -> None:
+    (reason,) = group_attention(GroupView("g", "classic", "Empty", error="no offsets", has_nothing=True), None)
+    assert (reason.level, reason.text) == (FINE, "no offsets")
+
+
+@pytest.mark.parametrize(
+    ("found", "keeps_it"),
+    [
+        (group(0, members=0), True),
+        (group(10, seconds=4.9), True),
+        (group(10, seconds=5.1), False),
+        (group(10), False),  # its age is unknown
+        (group(10, seconds=1.0, members=0, state="Empty"), False),  # nobody reads
+        (group(10, seconds=1.0, members=0, state="", kind="spark"), True),
+    ],
+)
+def test_a_group_keeps_up_if_somebody_reads_records_soon(found: GroupView, keeps_it: bool) -> None:
+    assert keeps_up(found) is keeps_it
 
 
 def test_offsets_beyond_the_end_are_a_problem() -> None:
