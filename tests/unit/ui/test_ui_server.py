@@ -270,6 +270,7 @@ def test_what_a_command_publishes_from_its_thread_reaches_the_browser_at_once() 
         while not stream.head.get("away"):
             assert stream.next() is not None
         activity.publish({"stage": "reading"}, {"a": {"rows": 1}})
-        assert stream.next() is not None
-        assert (stream.head["title"], stream.head["stage"]) == ("Demo", "reading")
+        while stream.head.get("stage") != "reading":  # the first pass may end only now
+            assert stream.next() is not None
+        assert stream.head["title"] == "Demo"
         assert stream.rows == {"a": {"rows": 1}}
