@@ -29,14 +29,14 @@ _REQUEST = (
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class ReadyBrokers:
     """The cluster as one of its brokers sees it."""
 
     cluster_id: str
     broker_ids: frozenset[int]
 
 
-def ask_broker(port: int, timeout: float, context: ssl.SSLContext | None = None) -> ClusterView | None:
+def ask_broker(port: int, timeout: float, context: ssl.SSLContext | None = None) -> ReadyBrokers | None:
     """Send DescribeCluster to the broker at `port`, over TLS if there is a context. Returns None if the broker does not
     respond (yet)."""
     try:
@@ -49,7 +49,7 @@ def ask_broker(port: int, timeout: float, context: ssl.SSLContext | None = None)
             (length,) = struct.unpack(">i", _receive(connection, 4))
             if not 0 < length <= _LARGEST_ANSWER:
                 return None
-            return _cluster_view(_receive(connection, length))
+            return _ready_brokers(_receive(connection, length))
     except (OSError, ValueError, IndexError, struct.error):
         return None
 
@@ -63,7 +63,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
     return bytes(data)
 
 
-def _cluster_view(answer: bytes) -> ClusterView | None:
+def _ready_brokers(answer: bytes) -> ReadyBrokers | None:
     # Header: correlation id, tagged fields. Body: throttle time, error code, then the fields that are read below.
     at = 4 + 1 + 4
     (error,) = struct.unpack_from(">h", answer, at)
@@ -81,7 +81,7 @@ def _cluster_view(answer: bytes) -> ClusterView | None:
         tagged, at = _varint(answer, at)
         if tagged:
             raise ValueError("tagged fields in a version that has none")
-    return ClusterView(cluster_id, frozenset(ids))
+    return ReadyBrokers(cluster_id, frozenset(ids))
 
 
 def _string(data: bytes, at: int) -> tuple[str, int]:

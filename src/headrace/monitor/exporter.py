@@ -9,7 +9,7 @@ from typing import Any, Self
 from .collector import Scope
 from .exposition import CONTENT_TYPE, render, render_own
 from .http_server import HttpServer, Page
-from .model import ClusterView, Status
+from .model import ClusterView, WatchStatus
 from .watcher import Watcher
 
 _INDEX = b'<!doctype html><html lang="en"><title>headrace</title><a href="/metrics">metrics</a></html>\n'
@@ -53,7 +53,7 @@ class Exporter:
     def address(self) -> tuple[str, int]:
         return self._server.address
 
-    async def wait(self, passes: int, timeout: float) -> Status:
+    async def wait(self, passes: int, timeout: float) -> WatchStatus:
         return await self._watcher.wait(passes, timeout)
 
     def _render(self, view: ClusterView) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from .._machines.lanes.lanes import BACKLOG
-from .model import SHARE, SPARK, ClusterView, GroupView, PartitionView, Status, TopicView
+from .model import SHARE, SPARK, ClusterView, GroupView, PartitionView, TopicView, WatchStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -223,7 +223,7 @@ def _share_rows(lines: Lines, head: str, rows: Sequence[PartitionView]) -> None:
             lines["kafka_sharegroup_lag_seconds"].append(f"kafka_sharegroup_lag_seconds{text}{seconds}")
 
 
-def render_own(status: Status, now: float) -> bytes:
+def render_own(status: WatchStatus, now: float) -> bytes:
     """The lines about the exporter itself, at the time of a scrape."""
     values: dict[str, str] = {
         "headrace_exporter_up": str(int(status.view is not None and status.error is None)),

@@ -214,7 +214,7 @@ class ClusterView:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Status:
+class WatchStatus:
     """What is known now: the last complete view, and what has happened since."""
 
     view: ClusterView | None

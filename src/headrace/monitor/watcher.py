@@ -19,7 +19,7 @@ from .._protocol.codes import printable
 from ..errors import AuthenticationError, HeadraceError
 from .collector import Collector, Scope
 from .history import History
-from .model import ClusterView, Status
+from .model import ClusterView, WatchStatus
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Watcher:
         self._collector = Collector(settings, scope, timeout=timeout)
         self._interval = interval
         self._on_view = on_view
-        self._status = Status(None)
+        self._status = WatchStatus(None)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -58,10 +58,10 @@ class Watcher:
         await self._collector.close()
 
     @property
-    def status(self) -> Status:
+    def status(self) -> WatchStatus:
         return self._status
 
-    async def wait(self, passes: int, timeout: float) -> Status:
+    async def wait(self, passes: int, timeout: float) -> WatchStatus:
         """The status when more than `passes` passes have ended, also those that failed; or after `timeout` seconds the
         status as it is."""
         with contextlib.suppress(TimeoutError):
@@ -96,13 +96,13 @@ class Watcher:
         else:
             if before.error is not None:
                 log.info("the cluster answers again")
-            self._status = Status(view, passes=before.passes + 1, failures=before.failures)
+            self._status = WatchStatus(view, passes=before.passes + 1, failures=before.failures)
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _failed(self, before: Status, error: str, is_final: bool = False) -> None:
+    def _failed(self, before: WatchStatus, error: str, is_final: bool = False) -> None:
         if before.error is None:
             log.warning("cannot read the cluster: %s", printable(error))
         since = time.time() if before.failing_since is None else before.failing_since
         failures = before.failures + 1
-        self._status = Status(before.view, printable(error), since, is_final, before.passes, failures)
+        self._status = WatchStatus(before.view, printable(error), since, is_final, before.passes, failures)

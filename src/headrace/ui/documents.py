@@ -21,9 +21,9 @@ from ..monitor.model import (
     PartitionView,
     Range,
     Rebalance,
-    Status,
     TopicView,
     Trend,
+    WatchStatus,
 )
 from ..types import TopicPartition
 from .activity import Activity
@@ -38,7 +38,7 @@ _MOST_REBALANCES = 50
 _MOST_PARTITIONS = 5000  # rows of one page
 
 
-def status_head(status: Status, interval: float) -> dict[str, Any]:
+def status_head(status: WatchStatus, interval: float) -> dict[str, Any]:
     """What every page shows: which cluster, how old the data is, and whether the cluster is away."""
     view = status.view
     away = None

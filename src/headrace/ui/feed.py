@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from ..monitor.model import ClusterView, GroupHistory, Status
+from ..monitor.model import ClusterView, GroupHistory, WatchStatus
 from .activity import Activity
 from .documents import (
     activity_document,
@@ -36,10 +36,10 @@ class Source(Protocol):
     """What a feed needs of `monitor.watcher.Watcher`."""
 
     @property
-    def status(self) -> Status: ...
+    def status(self) -> WatchStatus: ...
     @property
     def history(self) -> History: ...
-    async def wait(self, passes: int, timeout: float) -> Status:
+    async def wait(self, passes: int, timeout: float) -> WatchStatus:
         """Returns after pass number `passes`, or when the time is up."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.monitor.collector import Scope
 from headrace.monitor.exporter import Exporter
-from headrace.monitor.model import Status
+from headrace.monitor.model import WatchStatus
 from support.harness.metrics_text import check_format, series
 
 _TIMEOUT = 60.0
@@ -49,16 +49,16 @@ class RunningExporter:
     def value(self, name: str, **labels: str) -> float | None:
         return next(iter(self.values(name, **labels).values()), None)
 
-    def wait_pass(self, count: int = 1) -> Status:
+    def wait_pass(self, count: int = 1) -> WatchStatus:
         """Waits for a pass that began after this call, or for more of them."""
         status = self._status()
         # A pass may be under way: it does not count.
         return self._wait(status.passes + status.failures + count)
 
-    def _status(self) -> Status:
+    def _status(self) -> WatchStatus:
         return self._wait(-1)
 
-    def _wait(self, passes: int) -> Status:
+    def _wait(self, passes: int) -> WatchStatus:
         work = self._exporter.wait(passes, _TIMEOUT)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * _TIMEOUT)
 

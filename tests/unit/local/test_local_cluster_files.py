@@ -20,7 +20,7 @@ from headrace.local.errors import LocalBrokerError
 from headrace.local.filelock import FileLock
 from headrace.local.kafka_home import KafkaHome
 from headrace.local.ports import free_ports, is_free
-from headrace.local.readiness import ClusterView, ask_broker
+from headrace.local.readiness import ReadyBrokers, ask_broker
 from headrace.local.settings import BrokerFiles, Ports, broker_properties, rack_of, random_id, write_broker_files
 
 THREE = {1: Ports(9092, 20001), 2: Ports(9093, 20002), 3: Ports(9094, 20003)}
@@ -222,8 +222,8 @@ def broker(broker_id: int, rack: bytes = b"\0") -> bytes:
 @pytest.mark.parametrize(
     ("said", "view"),
     [
-        (answer(b"\x03" + broker(1) + broker(2, b"\x02r")), ClusterView("ab", frozenset({1, 2}))),
-        (answer(b"\x01"), ClusterView("ab", frozenset())),
+        (answer(b"\x03" + broker(1) + broker(2, b"\x02r")), ReadyBrokers("ab", frozenset({1, 2}))),
+        (answer(b"\x01"), ReadyBrokers("ab", frozenset())),
         (answer(b"\x01", error=7), None),
         (answer(b"\x05" + broker(1)), None),
         (b"", None),
@@ -233,7 +233,9 @@ def broker(broker_id: int, rack: bytes = b"\0") -> bytes:
     ],
     ids=["two", "none", "an error", "cut off", "closed", "short frame", "huge frame", "not Kafka"],
 )
-def test_only_a_whole_answer_counts_as_a_ready_broker(answering: object, said: bytes, view: ClusterView | None) -> None:
+def test_only_a_whole_answer_counts_as_a_ready_broker(
+    answering: object, said: bytes, view: ReadyBrokers | None
+) -> None:
     assert ask_broker(answering(said), timeout=60) == view  # type: ignore[operator]
 
 

@@ -19,8 +19,8 @@ from headrace.monitor.model import (
     LogView,
     MemberView,
     PartitionView,
-    Status,
     TopicView,
+    WatchStatus,
 )
 from headrace.types import TopicPartition
 from support.harness.metrics_text import Series, check_format, series
@@ -148,7 +148,7 @@ def test_every_group_has_its_kind_and_state() -> None:
 
 
 def test_the_text_keeps_the_rules_of_the_format() -> None:
-    check_format(TEXT + render_own(Status(VIEW, passes=3), 1001.0).decode())
+    check_format(TEXT + render_own(WatchStatus(VIEW, passes=3), 1001.0).decode())
 
 
 def test_an_empty_cluster_has_a_valid_text() -> None:
@@ -158,15 +158,15 @@ def test_an_empty_cluster_has_a_valid_text() -> None:
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (Status(None), {"up": 0, "passes_total": 0, "failures_total": 0}),
-        (Status(VIEW, passes=3), {"up": 1, "age_seconds": 7.5, "passes_total": 3, "failures_total": 0}),
+        (WatchStatus(None), {"up": 0, "passes_total": 0, "failures_total": 0}),
+        (WatchStatus(VIEW, passes=3), {"up": 1, "age_seconds": 7.5, "passes_total": 3, "failures_total": 0}),
         (
-            Status(VIEW, "away", 1001.0, passes=3, failures=2),
+            WatchStatus(VIEW, "away", 1001.0, passes=3, failures=2),
             {"up": 0, "age_seconds": 7.5, "passes_total": 3, "failures_total": 2},
         ),
     ],
 )
-def test_the_exporter_tells_whether_its_values_are_fresh(status: Status, expected: dict[str, float]) -> None:
+def test_the_exporter_tells_whether_its_values_are_fresh(status: WatchStatus, expected: dict[str, float]) -> None:
     text = render_own(status, 1007.5).decode()
     check_format(text)
     prefix = "headrace_exporter_"

@@ -219,6 +219,22 @@ def test_responses_of_newer_brokers_are_left_to_the_general_reader() -> None:
     assert decode_response(MANY_OFFSETS, 11, raw).topics[0].partitions[0].offset == 5
 
 
+@pytest.mark.parametrize(
+    ("api", "raw", "last_item_ends"),
+    [(MANY_OFFSETS, offsets(2), 3), (MANY_COMMITS, commits(2), 6), (ALL_METADATA, metadata(2), 9)],
+    ids=["ListOffsets", "OffsetFetch", "Metadata"],
+)
+def test_a_partition_with_tagged_fields_is_not_unpacked_with_the_others(
+    api: Api, raw: bytes, last_item_ends: int
+) -> None:
+    assert api.read_usual is not None
+    assert api.read_usual(api.highest, memoryview(raw)) is not None
+    tagged = bytearray(raw)
+    assert tagged[-last_item_ends] == 0
+    tagged[-last_item_ends] = 1  # and nothing that follows is one
+    assert api.read_usual(api.highest, memoryview(tagged)) is None
+
+
 @pytest.mark.parametrize("size", range(len(offsets(2))))
 def test_a_truncated_response_is_an_error_of_the_protocol(size: int) -> None:
     with pytest.raises(ProtocolError):

@@ -16,9 +16,9 @@ from headrace.monitor.model import (
     MemberView,
     PartitionView,
     Rebalance,
-    Status,
     TopicView,
     Trend,
+    WatchStatus,
 )
 from headrace.ui.documents import (
     drawn_ranges,
@@ -100,14 +100,14 @@ def test_a_checkpoint_with_the_name_of_a_group_is_a_row_of_its_own() -> None:
 
 
 def test_a_cluster_that_is_away_keeps_its_last_data_and_says_since_when() -> None:
-    head = status_head(Status(VIEW, "no broker answers", 1010.0), 2.0)
+    head = status_head(WatchStatus(VIEW, "no broker answers", 1010.0), 2.0)
     assert head["away"] == {"error": "no broker answers", "since": 1010.0, "final": False}
     assert (head["at"], head["cluster"], head["brokers"]) == (1000.0, "abc", 1)
     assert head["problems"] == ["groups of broker 2 are missing", "broker 2 (h:9093): no answer"]
 
 
 def test_a_cluster_that_was_never_reached_has_no_data() -> None:
-    head = status_head(Status(None, "refused", 5.0), 2.0)
+    head = status_head(WatchStatus(None, "refused", 5.0), 2.0)
     assert (head["at"], head["away"]["error"]) == (None, "refused")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace import TopicPartition
 from headrace.monitor.history import History
-from headrace.monitor.model import ClusterView, GroupView, PartitionView, Status, TopicView
+from headrace.monitor.model import ClusterView, GroupView, PartitionView, TopicView, WatchStatus
 from headrace.ui import feed as feed_module
 from headrace.ui.feed import Feed, ViewName
 
@@ -18,11 +18,11 @@ class Passes:
     """A watcher whose passes end when the test says so."""
 
     def __init__(self) -> None:
-        self.status = Status(None)
+        self.status = WatchStatus(None)
         self.history = History()
         self._ended = asyncio.Event()
 
-    async def wait(self, passes: int, timeout: float) -> Status:
+    async def wait(self, passes: int, timeout: float) -> WatchStatus:
         while self.status.passes + self.status.failures <= passes:
             self._ended.clear()
             await self._ended.wait()
@@ -33,7 +33,7 @@ class Passes:
         found = tuple(GroupView(name, "classic", "Stable", partitions=(part,)) for name in groups)
         view = ClusterView(1000.0, 0.1, "c", (), {"orders": TopicView("orders", ())}, found)
         self.history.add(view)
-        self.status = Status(view, passes=self.status.passes + 1)
+        self.status = WatchStatus(view, passes=self.status.passes + 1)
         self._ended.set()
 
 
