@@ -205,9 +205,13 @@ def checkpoint_views(paths: Collection[Path]) -> list[CheckpointView]:
         except (HeadraceError, OSError) as error:
             found.append(_failed(str(path), str(error)))
             continue
-        for query in queries:
+        # Queries of a pipeline may read tables only. One without a finished batch may read anything.
+        of_kafka = [query for query in queries if query.done or query.batch is None]
+        for query in of_kafka:
             name = str(path) if len(queries) == 1 else str(path / query.name)
             found.append(_query(name, query))
+        if not of_kafka:
+            found.append(_failed(str(path), "has no finished batch of a Kafka source"))
     return found
 
 
@@ -226,7 +230,7 @@ def _query(name: str, query: QueryCheckpoint) -> CheckpointView:
                 else:
                     rows += aged(done_rows(tp, done, log), age)
         state = "no finished batch" if query.batch is None else f"batch {query.batch}"
-        error = None if rows else "has no finished batch of a Kafka source"
-        return GroupView(name, SPARK, state, partitions=tuple(rows), error=error, has_nothing=not rows)
+        error = "reads none of the chosen topics" if query.done and not rows else None
+        return GroupView(name, SPARK, state, partitions=tuple(rows), error=error, has_nothing=error is not None)
 
     return view

@@ -14,12 +14,12 @@ from headrace.errors import HeadraceError
 from headrace.monitor.group_rows import Commit, GroupFacts, LogBounds, checkpoint_views, group_view, is_companion
 from headrace.types import OffsetAndMetadata, TopicPartition
 
-A, B, C = (TopicPartition("t", n) for n in range(3))
+A, B, C, D = (TopicPartition("t", n) for n in range(4))
 GONE = TopicPartition("deleted", 0)
 BOUNDS = LogBounds(
-    [FoundTopic("t", None, False, tuple(FoundLog(tp, 1, 0, (1,), (1,), ()) for tp in (A, B, C)), 0)],
-    {A: 0, B: 10},
-    {A: 100, B: HeadraceError("broker 1 is away")},
+    [FoundTopic("t", None, False, tuple(FoundLog(tp, 1, 0, (1,), (1,), ()) for tp in (A, B, C, D)), 0)],
+    {A: 0, B: 10, D: HeadraceError("broker 2 is away")},
+    {A: 100, B: HeadraceError("broker 1 is away"), D: 100},
     None,
 )
 MARK = CommitMark(80, OffsetSet(80, [(20, 50)]), "token").commit
@@ -44,11 +44,12 @@ def one_member(*partitions: TopicPartition) -> FoundMembers:
 
 
 def test_every_partition_has_a_row_or_a_reason() -> None:
-    commits: dict[TopicPartition, Commit] = {tp: OffsetAndMetadata(40) for tp in (A, B, C, GONE)}
+    commits: dict[TopicPartition, Commit] = {tp: OffsetAndMetadata(40) for tp in (A, B, C, D, GONE)}
     view = group_view(facts(commits, members=one_member(A)), BOUNDS, age)
     found = {row.tp: row for row in view.partitions}
     assert (found[A].lag, found[A].seconds, found[A].owner, found[A].error) == (60, 60.0, "m@h", None)
     assert (found[B].lag, found[B].error) == (None, "broker 1 is away")
+    assert (found[D].lag, found[D].error) == (None, "broker 2 is away"), "where the log begins is needed, too"
     assert (found[C].lag, found[C].is_leaderless, found[C].error) == (None, True, "the partition has no leader")
     assert (found[GONE].lag, found[GONE].is_leaderless) == (None, False)
     assert "does not exist any more" in str(found[GONE].error)
@@ -139,9 +140,17 @@ def test_every_query_of_a_checkpoint_directory_is_a_group(tmp_path: Path) -> Non
     one = checkpoint(tmp_path / "one", '{"t":{"0":70,"1":5}}')
     checkpoint(tmp_path / "two" / "a", '{"t":{"0":{"frontier":80,"holes":{"20":50}}}}')
     checkpoint(tmp_path / "two" / "b", '{"other":{"0":1}}')
-    paths = [one, tmp_path / "two", tmp_path / "missing"]
+    checkpoint(tmp_path / "two" / "of a table", '{"logOffset":3}')
+    unfinished = checkpoint(tmp_path / "two" / "unfinished", '{"t":{"0":1}}')
+    (unfinished / "commits" / "0").unlink()
+    table = checkpoint(tmp_path / "table", '{"logOffset":3}')
+    paths = [one, tmp_path / "two", tmp_path / "missing", table]
     views = {it.name: it for it in (view(BOUNDS, age) for view in checkpoint_views(paths))}
-    assert list(views) == [str(one), str(tmp_path / "two" / "a"), str(tmp_path / "two" / "b"), str(paths[2])]
+    assert list(views) == [
+        str(one),
+        *(str(tmp_path / "two" / it) for it in ("a", "b", "unfinished")),
+        *map(str, paths[2:]),
+    ]
     found = views[str(one)]
     assert (found.kind, found.state, found.lag) == ("spark", "batch 0", 30)
     assert [row.error for row in found.partitions] == [None, "broker 1 is away"]
@@ -149,4 +158,7 @@ def test_every_query_of_a_checkpoint_directory_is_a_group(tmp_path: Path) -> Non
         ("live", 20),
         ("backlog", 30),
     ]
+    started = views[str(unfinished)]
+    assert (started.state, started.error, started.lag) == ("no finished batch", None, None)
     assert "is not the checkpoint of a streaming query" in str(views[str(paths[2])].error)
+    assert views[str(table)].error == "has no finished batch of a Kafka source"
