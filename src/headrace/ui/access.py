@@ -29,7 +29,7 @@ class Refusal:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Access:
+class PageAccess:
     """`digests` are hashes of the accepted secrets; without any, everybody on this machine has access."""
 
     key: bytes = dataclasses.field(repr=False)

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ..errors import HeadraceError
-from .access import SESSION_SECONDS, Access
+from .access import SESSION_SECONDS, PageAccess
 from .feed import Feed, ViewName
 from .guard import Guard, SecretCheck
 from .records import MOST, RecordReader
@@ -36,12 +36,10 @@ _LONGEST_BODY = 4096
 _LONGEST_NAME = 4096
 
 
-def make_application(
-    feed: Feed, records: RecordReader, access: Access, *, cookie: str, is_encrypted: bool = False
-) -> Starlette:
+def make_application(feed: Feed, records: RecordReader, access: PageAccess, *, cookie: str) -> Starlette:
     check = SecretCheck(access)
     pages = _Pages(feed, records)
-    login = _Login(access, check, cookie, is_encrypted)
+    login = _Login(access, check, cookie)
     routes = [
         *(Route(path, pages.page) for path in _PAGES),
         Route("/static/{name}", pages.file),
@@ -120,11 +118,10 @@ class _Counted(Response):
 
 
 class _Login:
-    def __init__(self, access: Access, check: SecretCheck, cookie: str, is_encrypted: bool) -> None:
+    def __init__(self, access: PageAccess, check: SecretCheck, cookie: str) -> None:
         self._access = access
         self._check = check
         self._cookie = cookie
-        self._is_encrypted = is_encrypted
         self._page: StaticFile = read_static_files()["login.html"]
 
     async def page(self, request: Request) -> Response:
@@ -144,7 +141,6 @@ class _Login:
             max_age=int(SESSION_SECONDS),
             httponly=True,
             samesite="strict",
-            secure=self._is_encrypted,
         )
         return response
 

@@ -28,17 +28,17 @@ from .sparklines import Sparkline, sparkline
 _CHECK_EVERY = 15.0  # seconds for which a stream may be silent
 
 
-class History(Protocol):
+class GroupHistories(Protocol):
     def group(self, name: str) -> GroupHistory: ...
 
 
-class Source(Protocol):
+class ClusterSource(Protocol):
     """What a feed needs of `monitor.watcher.Watcher`."""
 
     @property
     def status(self) -> WatchStatus: ...
     @property
-    def history(self) -> History: ...
+    def history(self) -> GroupHistories: ...
     async def wait(self, passes: int, timeout: float) -> WatchStatus:
         """Returns after pass number `passes`, or when the time is up."""
 
@@ -55,7 +55,7 @@ class ViewName:
 class Feed:
     """`async with` follows the watcher."""
 
-    def __init__(self, source: Source, interval: float, activity: Activity | None = None) -> None:
+    def __init__(self, source: ClusterSource, interval: float, activity: Activity | None = None) -> None:
         self._source = source
         self._interval = interval
         self._activity = activity

@@ -1,4 +1,4 @@
-"""Stands before the application: refuses requests by `Access`, and adds the headers that restrict browsers.
+"""Stands before the application: refuses requests by `PageAccess`, and adds the headers that restrict browsers.
 
 The page has no inline scripts or styles, loads nothing from elsewhere, and cannot be framed. Responses with data are
 not stored by browsers or proxies. Wrong secrets are answered late, and only a few at a time.
@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .access import Access
+from .access import PageAccess
 
 _POLICY = "; ".join(
     (
@@ -49,7 +49,7 @@ _WRONG_SECRETS_AT_ONCE = 4
 class SecretCheck:
     """Checks secrets that somebody may guess: four guesses a second at most, whoever guesses."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: PageAccess) -> None:
         self._access = access
         self._waiting = 0
 
@@ -70,7 +70,7 @@ class SecretCheck:
 class Guard:
     """An ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, access: Access, check: SecretCheck, cookie: str) -> None:
+    def __init__(self, app: ASGIApp, access: PageAccess, check: SecretCheck, cookie: str) -> None:
         self._app = app
         self._access = access
         self._check = check

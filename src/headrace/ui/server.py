@@ -22,7 +22,7 @@ import uvicorn
 from ..errors import HeadraceError
 from ..monitor.collector import Scope
 from ..monitor.watcher import Watcher
-from .access import Access, digest, is_loopback_address
+from .access import PageAccess, digest, is_loopback_address
 from .activity import Activity
 from .application import make_application
 from .feed import Feed
@@ -72,7 +72,7 @@ def page_url(host: str, port: int) -> str:
     return f"http://[{name}]:{port}/" if ":" in name else f"http://{name}:{port}/"
 
 
-class _Server(uvicorn.Server):
+class _PageServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, feed: Feed) -> None:
         super().__init__(config)
         self._feed = feed
@@ -88,7 +88,7 @@ async def serve_page(
     """Serve until a signal arrives, or `should_exit` of the server is set."""
     if not options.secrets and not is_loopback_address(options.host):
         raise HeadraceError(f"{options.host} is not loopback: a password or a token is needed")
-    access = Access(secrets.token_bytes(32), tuple(digest(each) for each in options.secrets))
+    access = PageAccess(secrets.token_bytes(32), tuple(digest(each) for each in options.secrets))
     port = listener.getsockname()[1]
     scope = Scope(checkpoints=options.checkpoints, with_sizes=True)
     watcher = Watcher(options.settings, scope, interval=options.interval)
@@ -96,7 +96,7 @@ async def serve_page(
         reader = RecordReader(options.settings, options.registry)
         # Cookies do not belong to a port: two pages on one machine need two names.
         application = make_application(feed, reader, access, cookie=f"headrace-{port}")
-        server = _Server(_config(application), feed)
+        server = _PageServer(_config(application), feed)
         if on_start is not None:
             on_start(server)
         await server.serve(sockets=[listener])

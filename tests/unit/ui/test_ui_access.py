@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.ui.access import SESSION_SECONDS, Access, digest, is_loopback_address
+from headrace.ui.access import SESSION_SECONDS, PageAccess, digest, is_loopback_address
 
-OPEN = Access(b"key")
-CLOSED = Access(b"key", (digest("swordfish"), digest("a token")))
+OPEN = PageAccess(b"key")
+CLOSED = PageAccess(b"key", (digest("swordfish"), digest("a token")))
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_a_session_cannot_be_made_up_extended_or_kept_over_a_restart() -> None:
     expiry, signature = CLOSED.new_session(1000.0).split(".")
     for cookie in ("", ".", "x", f"{int(expiry) + 1}.{signature}", f"{expiry}.", f"{expiry}.{signature[:-1]}", "ä.ä"):
         assert not CLOSED.is_session(cookie, 1000.0), cookie
-    assert not Access(b"another key", CLOSED.digests).is_session(f"{expiry}.{signature}", 1000.0)
+    assert not PageAccess(b"another key", CLOSED.digests).is_session(f"{expiry}.{signature}", 1000.0)
 
 
 def test_secrets_are_not_shown() -> None:
-    assert repr(CLOSED) == "Access()"
+    assert repr(CLOSED) == "PageAccess()"
 
 
 @pytest.mark.parametrize(
