@@ -66,6 +66,12 @@ COLUMNAR = _reader(
     "`poll()` with `max.poll.records=-1` and `to_arrow()` for each result; rows and bytes of all columns are "
     "counted. All other settings are the defaults.",
 )
+COLUMNAR_OBSERVED = _reader(
+    "headrace columnar, OpenTelemetry on",
+    "with_headrace.columnar_observed",
+    "`headrace columnar` after `headrace.otel.instrument()`: spans and metrics are exported every second, to an "
+    "exporter that drops them.",
+)
 COLUMNAR_500 = _reader(
     "headrace columnar, 500 a poll",
     "with_headrace.columnar_by_500",
@@ -131,6 +137,7 @@ LIMIT_REPLAYED = _reader(
 
 CONTENDERS: Sequence[Contender] = (
     COLUMNAR,
+    COLUMNAR_OBSERVED,
     COLUMNAR_500,
     BY_RECORD,
     BY_RECORD_ALL,
@@ -142,6 +149,6 @@ CONTENDERS: Sequence[Contender] = (
     LIMIT_IN_TURN,
     LIMIT_REPLAYED,
 )
-HEADRACE: Sequence[Contender] = (COLUMNAR, COLUMNAR_500, BY_RECORD, BY_RECORD_ALL)
+HEADRACE: Sequence[Contender] = (COLUMNAR, COLUMNAR_OBSERVED, COLUMNAR_500, BY_RECORD, BY_RECORD_ALL)
 CONFLUENTS: Sequence[Contender] = (CONFLUENT, CONFLUENT_TUNED)
 LIMITS: Sequence[Contender] = (LIMIT_IN_TURN, LIMIT_REPLAYED)

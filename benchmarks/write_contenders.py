@@ -115,6 +115,13 @@ SEND_ARROW = _writer(
     "records; then `flush()`, which raises the error of any record.",
     package="pyarrow",
 )
+SEND_ARROW_OBSERVED = _writer(
+    "headrace send_arrow, OpenTelemetry on",
+    "with_headrace.send_arrow_observed",
+    "`headrace send_arrow` after `headrace.otel.instrument()`: spans and metrics are exported every second, to an "
+    "exporter that drops them.",
+    package="opentelemetry-sdk",
+)
 SEND = _writer("headrace send", "with_headrace.send", "`send()` of each value, then `flush()`.", share=0.5)
 SEND_ALL = _writer(
     "headrace send_all", "with_headrace.send_all", "`send_all()` of all values, then `result()`.", share=0.3
@@ -189,6 +196,7 @@ LIMIT_LARGE = _writer(
 
 WRITERS: Sequence[Writer] = (
     SEND_ARROW,
+    SEND_ARROW_OBSERVED,
     SEND,
     SEND_ALL,
     CONFLUENT,
@@ -201,7 +209,7 @@ WRITERS: Sequence[Writer] = (
     LIMIT_MANY,
     LIMIT_LARGE,
 )
-HEADRACE: Sequence[Writer] = (SEND_ARROW, SEND, SEND_ALL)
+HEADRACE: Sequence[Writer] = (SEND_ARROW, SEND_ARROW_OBSERVED, SEND, SEND_ALL)
 CONFLUENT_BY_RECORD: Sequence[Writer] = (CONFLUENT, CONFLUENT_CALLBACK)
 CONFLUENTS: Sequence[Writer] = (*CONFLUENT_BY_RECORD, CONFLUENT_BATCH)
 LIMITS: Sequence[Writer] = (LIMIT_ONE, LIMIT_MANY, LIMIT_LARGE)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from headrace import Consumer, Records, TopicPartition
 
+from ..observed import observed
 from . import Job, Meter
 
 
 def columnar(job: Job, meter: Meter) -> None:
     """All buffered records of each poll as an Arrow table."""
     _tables(job, meter, max_poll_records=-1)
+
+
+def columnar_observed(job: Job, meter: Meter) -> None:
+    """The same with OpenTelemetry."""
+    with observed():
+        columnar(job, meter)
 
 
 def columnar_by_500(job: Job, meter: Meter) -> None:

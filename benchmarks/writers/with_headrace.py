@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace import Producer
 
+from ..observed import observed
 from . import FIRST, FLUSHED_WITHIN, WriteJob, WriteMeter
 
 
@@ -23,6 +24,12 @@ def send_arrow(job: WriteJob, meter: WriteMeter) -> None:
             left -= rows.num_rows
         producer.flush(timeout=FLUSHED_WITHIN)
         meter.stop(job.records, before=1)
+
+
+def send_arrow_observed(job: WriteJob, meter: WriteMeter) -> None:
+    """The same with OpenTelemetry."""
+    with observed():
+        send_arrow(job, meter)
 
 
 def send(job: WriteJob, meter: WriteMeter) -> None:

@@ -21,7 +21,6 @@ from .parts import ConsumerParts
 from .poll_loop import Wait
 from .poll_signal import ITERATION_POLL
 from .produce.producer import AsyncProducer, check_transactional
-from .run.consumer_run import ConsumerRun
 from .run.options import DeadLetter, Handler, Progress, RunSettings
 from .run.tasks import run_tasks
 
@@ -239,7 +238,7 @@ class AsyncConsumer:
             progress_interval=progress_interval,
             producer=producer,
         )
-        return await run_tasks(self, lambda launch: ConsumerRun(self._parts.for_run(), handler, settings, launch))
+        return await run_tasks(self, lambda launch: self._parts.new_run(handler, settings, launch))
 
     # -- positions -----------------------------------------------------------------------------------------------
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .._machines.run.scheduler import Job
 from ..config.consumer import ConsumerConfig
+from ..records import Record
 from ..types import TopicPartition
+from . import telemetry
 from .assembly import make_buffer, make_commit_target
 from .callbacks import Callbacks
 from .clients import add
@@ -22,9 +25,11 @@ from .group.rebalance import Rebalancer
 from .lifecycle import Lifecycle
 from .metrics import metrics_of
 from .offset_queries import OffsetQueries
-from .poll_loop import PollLoop
+from .poll_loop import ObservedPollLoop, PollLoop
 from .retried_calls import RetriedCalls
-from .run.consumer_run import RunParts
+from .run.consumer_run import ConsumerRun, RunParts
+from .run.options import Handler, RunSettings
+from .run.traced_consumer_run import TracedConsumerRun
 from .runtime import ConsumerRuntime
 from .seeking import Seeking
 from .shutdown import Shutdown
@@ -55,17 +60,25 @@ class ConsumerParts:
         self.queries = OffsetQueries(guard, calls, buffer)
         self.subscriptions = Subscriptions(guard, buffer, group, completions)
         self.shutdown = Shutdown(lifecycle, buffer, group, completions, committer, self.subscriptions)
-        self.poll_loop = PollLoop(lifecycle, buffer, group, completions, committer, config.max_poll_records)
+        loop_parts = lifecycle, buffer, group, completions, committer, config.max_poll_records
+        self.poll_loop = PollLoop(*loop_parts)
+        self.telemetry: telemetry.ConsumerTelemetry | None = None
+        if telemetry.installed is not None:
+            self.telemetry = committer.telemetry = found = telemetry.installed.for_consumer(config, config.group_id)
+            self.poll_loop = ObservedPollLoop(found, *loop_parts)
         self.name = add(self, "consumer")
 
     def metrics(self) -> dict[str, Any]:
         self.guard.check()
         return metrics_of(self.config, self.buffer, self.lifecycle.runtime, self.group)
 
-    def for_run(self) -> RunParts:
-        return RunParts(
+    def new_run(self, handler: Handler, settings: RunSettings, launch: Callable[[Job[Record]], None]) -> ConsumerRun:
+        parts = RunParts(
             self.config, self.guard, self.buffer, self.group, self.completions, self.metrics, self.callbacks.report
         )
+        if self.telemetry is None:
+            return ConsumerRun(parts, handler, settings, launch)
+        return TracedConsumerRun(self.telemetry, parts, handler, settings, launch)
 
 
 def _group_of(

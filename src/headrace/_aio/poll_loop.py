@@ -18,10 +18,10 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .._arguments import limit_of, seconds_of
-from ..errors import ConcurrentUseError, StateError
+from ..errors import ConcurrentUseError, StateError, WakeupError
 from ..records import Record, Records
 from .commit.committer import Committer
 from .commit.tracker import CompletionTracker
@@ -30,6 +30,7 @@ from .group.rebalance import Rebalancer
 from .group.steps import Steps
 from .lifecycle import Lifecycle
 from .runtime import ConsumerRuntime
+from .telemetry import ConsumerTelemetry
 
 
 class Wait(NamedTuple):
@@ -147,3 +148,31 @@ class PollLoop:
         if self._group is not None:
             self._group.reported = records.to_be_revoked
         return self._buffer.one_by_one(records, self._completions)
+
+
+class ObservedPollLoop(PollLoop):
+    """Reports polls to `telemetry`, with the time that they took unless the records were there at once."""
+
+    def __init__(self, telemetry: ConsumerTelemetry, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._telemetry = telemetry
+        self._began = 0.0
+        self._has_waited = False
+
+    def begin(self, limit: int, deadline: float) -> Records | Wait | Steps:
+        self._began, self._has_waited = time.monotonic(), False
+        return super().begin(limit, deadline)
+
+    def look(self) -> Records | Wait | Steps:
+        try:
+            found = super().look()
+        except WakeupError:
+            raise
+        except Exception as error:
+            self._telemetry.poll_failed(error, time.monotonic() - self._began)
+            raise
+        if not isinstance(found, Records):
+            self._has_waited = True
+        elif found:
+            self._telemetry.polled(found, time.monotonic() - self._began if self._has_waited else None)
+        return found

@@ -20,7 +20,6 @@ from .._aio.lifecycle import CLOSE_TIMEOUT, THREAD_END
 from .._aio.poll_loop import Wait
 from .._aio.poll_signal import ITERATION_POLL
 from .._aio.produce.producer import check_transactional
-from .._aio.run.consumer_run import ConsumerRun
 from .._aio.run.options import DeadLetter, Handler, Progress, RunSettings
 from .._arguments import SomePartitions, commits_in, optional_seconds_of, seconds_of
 from ..errors import CommitFailedError, ConcurrentUseError, ForkedError
@@ -208,9 +207,7 @@ class Consumer(Threaded):
         )
         check_plain("Consumer", handler, dead_letter)
         with self._alone():
-            return run_threads(
-                "Consumer", self, lambda launch: ConsumerRun(self._parts.for_run(), handler, settings, launch)
-            )
+            return run_threads("Consumer", self, lambda launch: self._parts.new_run(handler, settings, launch))
 
     # -- positions -----------------------------------------------------------------------------------------------
 

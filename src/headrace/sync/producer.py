@@ -41,7 +41,7 @@ class Producer:
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         self._aio = AsyncProducer(config, **settings)
         self._parts = parts_of(self._aio)
-        self._open = self._parts.accumulator.open
+        self._open = self._parts.open
         self._parts.lifecycle.owner_name = type(self).__name__
 
     def send(

@@ -9,7 +9,7 @@ from typing import Any
 from .._aio.lifecycle import CLOSE_TIMEOUT, THREAD_END
 from .._aio.poll_signal import ITERATION_POLL
 from .._aio.run.options import Handler
-from .._aio.run.share_run import ShareProgress, ShareRun, ShareRunSettings
+from .._aio.run.share_run import ShareProgress, ShareRunSettings
 from .._aio.share.consumer import AsyncShareConsumer, parts_of
 from .._aio.share.parts import AcknowledgementCallback, Results
 from .._arguments import optional_seconds_of, seconds_of
@@ -131,9 +131,7 @@ class ShareConsumer(Threaded):
             self._parts.put_back_unseen()
             began = time.monotonic()
             try:
-                return run_threads(
-                    "ShareConsumer", self, lambda launch: ShareRun(self._parts.for_run(), handler, settings, launch)
-                )
+                return run_threads("ShareConsumer", self, lambda launch: self._parts.new_run(handler, settings, launch))
             except BaseException:
                 self._parts.broken_run_since = began
                 self._parts.put_back_unseen()

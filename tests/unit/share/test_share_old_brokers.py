@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import AsyncShareConsumer, TopicPartition
-from headrace._aio.run.share_run import ShareRun, ShareRunSettings
+from headrace._aio.run.share_run import ShareRunSettings
 from headrace._protocol.messages import (
     API_VERSIONS,
     APIS,
@@ -174,7 +174,7 @@ def test_a_share_run_warns_once_that_locks_cannot_be_renewed(
     consumer = AsyncShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")
     consumer.subscribe(["t"])
     settings = ShareRunSettings(1, None, 0.1, 1.0, None, 1.0, None, 5.0)
-    loop = ShareRun(consumer._parts.for_run(), lambda record: None, settings, lambda record: None)
+    loop = consumer._parts.new_run(lambda record: None, settings, lambda record: None)
     records = Records([decode(encode_batch([Entry(value=b"x")]), topic="t", partition=0, position=0)])
     loop._warn_of_locks(records)
     assert not caplog.messages

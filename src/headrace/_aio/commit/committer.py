@@ -24,6 +24,7 @@ from ...errors import CommitFailedError, ConfigError, HeadraceError
 from ...types import TopicPartition
 from ..fetch.buffer import FetchBuffer
 from ..network.client import Client
+from ..telemetry import ConsumerTelemetry
 from .plan import CommitPlan, CommitTarget, Entries, Offsets, OffsetStore
 from .tracker import CompletionTracker
 
@@ -102,6 +103,7 @@ class Committer:
         self._running: set[asyncio.Task[None]] = set()
         self._last_turn: CommitTurn | None = None
         self._deleted: set[TopicPartition] = set()  # their positions cannot be committed; behind the buffer's lock
+        self.telemetry: ConsumerTelemetry | None = None
         self._done: collections.deque[tuple[CommitCallback, Offsets, HeadraceError | None]] = collections.deque()
 
     def attach(self, runtime: CommitRuntime) -> None:
@@ -134,12 +136,21 @@ class Committer:
 
     async def write(self, runtime: CommitRuntime, plan: CommitPlan) -> None:
         """One try. On the loop's thread."""
+        began = time.monotonic()
+        failure: HeadraceError | None = None
         try:
             await runtime.store.commit(plan)
         except CommitFailedError as error:
             if not plan.is_of_positions or not error.partitions:
+                failure = error
                 raise
             self._drop(error)
+        except HeadraceError as error:
+            failure = error
+            raise
+        finally:
+            if self.telemetry is not None:
+                self.telemetry.committed(time.monotonic() - began, failure)
 
     def _drop(self, error: CommitFailedError) -> None:
         """The records of these partitions are gone: nobody can read them again."""

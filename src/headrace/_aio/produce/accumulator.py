@@ -64,6 +64,7 @@ class Accumulator:
         self.unavailable: Callable[[str, float], Collection[int]] = _all_available
         self.pending: Callable[[str, int], int] = _none_pending
         self.sent_directly: Callable[[], list[ProducerBatch]] = list
+        self.watch: Callable[[ProducerBatch], None] | None = None  # wants to know of each batch: see `telemetry.py`
         self.metadata_version = 0
         self.has_new_topics = False
         self.records_failed = 0
@@ -127,6 +128,8 @@ class Accumulator:
         else:
             self._close_open(batches, partition, is_full=True)
         batch = ProducerBatch(batches.name, partition, self._batch_limit(batches, partition), now, self.waiting)
+        if self.watch is not None:
+            self.watch(batch)
         self._opened.append(batch)
         self.incomplete[batch] = False
         self._ages.append(batch)
@@ -164,6 +167,8 @@ class Accumulator:
                 topic = self._topics.get(batch.topic)
                 if topic is not None:
                     self._close_open(topic, batch.partition, is_full=True)
+                if self.watch is not None:
+                    self.watch(batch)
                 self._closed.append(batch)
                 self.memory.take(batch.size)
                 self.incomplete[batch] = False

@@ -85,6 +85,14 @@ class Deliveries:
 def send_columns(
     parts: ProducerParts, topic: str | None, data: object, deliveries: Deliveries
 ) -> Generator[tuple[str, Flag, float], None, None]:
+    """`_send_columns`, traced if something is installed for that."""
+    steps = _send_columns(parts, topic, data, deliveries)
+    return steps if parts.telemetry is None else parts.telemetry.send_columns(topic, deliveries, steps)
+
+
+def _send_columns(
+    parts: ProducerParts, topic: str | None, data: object, deliveries: Deliveries
+) -> Generator[tuple[str, Flag, float], None, None]:
     """Encodes Arrow data and passes it to the sender. Yields a topic, a flag to wait for before more of its records can
     be sent, and the deadline: max.block.ms after the last records of the topic were sent. Raises the timeout error
     itself if the flag is set but the topic is still missing from the metadata."""

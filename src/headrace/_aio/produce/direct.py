@@ -134,7 +134,8 @@ class DirectSending:
         self._answered = answered
         self._loop = asyncio.get_running_loop()
         # Without an answer there is nothing to wait for. In a transaction, the end of it is what takes time.
-        self._is_off = config.linger_ms > 0 or config.acks == 0 or config.transactional_id is not None
+        has_use = config.linger_ms == 0 and config.acks != 0 and config.transactional_id is None
+        self._is_off = not has_use or accumulator.watch is not None  # those who watch do not see these batches
         self.sender: DirectSender | None = None
         self._lent: dict[int, LentConnection] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from ..._arguments import commits_in, short_repr, topic_of
 from ..._machines.produce.open_transaction import OpenTransaction
 from ..._machines.produce.transaction import TransactionState
-from ..._record_batch import Delivery
+from ..._record_batch import Delivery, OpenBatches
 from ...config.producer import ProducerConfig
 from ...errors import ClosedError, ConfigError, RequestTimeoutError
 from ...types import GroupMetadata, PartitionInfo
+from .. import telemetry
 from ..callbacks import Callbacks
 from ..clients import add
 from ..flag import Flag
@@ -42,6 +43,14 @@ class ProducerParts:
         # send() uses `open` without any check. In a forked child it is empty, and the guard rejects the call.
         forget_after_fork(accumulator)
         self.name = add(self, "producer")
+        self.open: Mapping[str, OpenBatches] = accumulator.open
+        """Where `send` appends records without any check."""
+        self.telemetry: telemetry.ProducerTelemetry | None = None
+        if telemetry.installed is not None:
+            self.telemetry = found = telemetry.installed.for_producer(config)
+            accumulator.watch = found.watch
+            if found.traces_records:
+                self.open = {}  # so that each record takes the path of `attempt`
 
     def attempt(
         self,
@@ -56,7 +65,10 @@ class ProducerParts:
         self.guard.check()
         topic_of(topic, "topic")
         self.lifecycle.start()
-        return SendAttempt(self, (topic, value, key, headers, timestamp, partition))
+        if self.telemetry is None or not self.telemetry.traces_records:
+            return SendAttempt(self, (topic, value, key, headers, timestamp, partition))
+        sent = self.telemetry.send(topic, value, headers)
+        return TracedSendAttempt(sent, self, (topic, value, key, sent.headers, timestamp, partition))
 
     # -- transactions ----------------------------------------------------------------------------------------------
 
@@ -186,6 +198,31 @@ class SendAttempt:
     def check_time(self) -> None:
         if not self.seconds_left:
             raise self._accumulator.timeout_error(self._record[0])
+
+
+class TracedSendAttempt(SendAttempt):
+    """Reports what becomes of the attempt."""
+
+    def __init__(self, sent: telemetry.SentRecord, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._sent = sent
+
+    def step(self) -> Delivery | Flag:
+        try:
+            found = super().step()
+        except BaseException as error:
+            self._sent.rejected(error)
+            raise
+        if not isinstance(found, Flag):
+            self._sent.accepted(found)
+        return found
+
+    def check_time(self) -> None:
+        try:
+            super().check_time()
+        except BaseException as error:
+            self._sent.rejected(error)
+            raise
 
 
 _forgetful: weakref.WeakSet[Accumulator] = weakref.WeakSet()

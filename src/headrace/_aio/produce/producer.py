@@ -44,7 +44,7 @@ class AsyncProducer:
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         self._parts = parts = ProducerParts(ProducerConfig.parse(config, **settings))
-        self._open = parts.accumulator.open
+        self._open = parts.open
         parts.lifecycle.watch(self)
 
     async def send(

@@ -38,7 +38,8 @@ P = TypeVar("P")
 
 COMMIT_TIMEOUT = 5.0
 _LONGEST_WAIT = 1.0
-_NOT_THE_HANDLERS = (threading.__file__, str(pathlib.Path(__file__).parents[1]) + os.sep)
+_PACKAGE = pathlib.Path(__file__).parents[2]
+_NOT_THE_HANDLERS = (threading.__file__, *(f"{_PACKAGE / room}{os.sep}" for room in ("_aio", "otel", "sync")))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

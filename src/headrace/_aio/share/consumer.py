@@ -15,7 +15,7 @@ from ...types import AcknowledgeType
 from ..lifecycle import CLOSE_TIMEOUT, THREAD_END
 from ..poll_signal import ITERATION_POLL
 from ..run.options import Handler
-from ..run.share_run import ShareProgress, ShareRun, ShareRunSettings
+from ..run.share_run import ShareProgress, ShareRunSettings
 from ..run.tasks import run_tasks
 from .parts import AcknowledgementCallback, Results, ShareParts
 
@@ -184,7 +184,7 @@ class AsyncShareConsumer:
         self._parts.put_back_unseen()
         began = time.monotonic()
         try:
-            return await run_tasks(self, lambda launch: ShareRun(self._parts.for_run(), handler, settings, launch))
+            return await run_tasks(self, lambda launch: self._parts.new_run(handler, settings, launch))
         except BaseException:
             self._parts.broken_run_since = began
             self._parts.put_back_unseen()

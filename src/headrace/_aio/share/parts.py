@@ -20,10 +20,13 @@ from ...config.share import ShareConsumerConfig
 from ...errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, StateError, UnsupportedVersionError
 from ...records import Batch, Record, Records
 from ...types import AcknowledgeType, TopicPartition
+from .. import telemetry
 from ..callbacks import Callbacks
 from ..clients import add
 from ..lifecycle import CLOSE_TIMEOUT, Lifecycle
-from ..run.share_run import ShareRunParts
+from ..run.options import Handler
+from ..run.share_run import ShareRun, ShareRunParts, ShareRunSettings
+from ..run.traced_share_run import TracedShareRun
 from .buffer import ShareFetchBuffer
 from .runtime import ShareRuntime
 
@@ -50,6 +53,10 @@ class ShareParts:
         self.seen = 0  # ... how many of it were handed out ...
         self._unseen: ShareHandover | None = None  # ... and those that were not, on their way back
         self.broken_run_since: float | None = None  # when a run() began that did not end in order
+        self.telemetry: telemetry.ConsumerTelemetry | None = None
+        if telemetry.installed is not None:
+            self.telemetry = telemetry.installed.for_consumer(config, config.group_id)
+        self._poll_began, self._poll_waited = 0.0, False
         self.name = add(self, "share-consumer")
 
     # -- polls ---------------------------------------------------------------------------------------------------
@@ -68,7 +75,8 @@ class ShareParts:
         self.run_callbacks()
         self.buffer.poll_begins()
         self.lifecycle.start()
-        return limit, time.monotonic() + timeout
+        self._poll_began, self._poll_waited = time.monotonic(), False
+        return limit, self._poll_began + timeout
 
     def look(self, limit: int, deadline: float, handover: ShareHandover) -> Records | float:
         """The records of a poll, which ends it; or how many seconds to wait for the poll signal before the next look.
@@ -77,10 +85,18 @@ class ShareParts:
         buffer.poll_signal.clear()
         self.guard.consume_wakeup()
         self.guard.check()
-        records = buffer.look(limit, deadline, handover)
+        try:
+            records = buffer.look(limit, deadline, handover)
+        except Exception as error:
+            if self.telemetry is not None:
+                self.telemetry.poll_failed(error, time.monotonic() - self._poll_began)
+            raise
         if records is not None:
             buffer.poll_ends()
+            if self.telemetry is not None and records:
+                self.telemetry.polled(records, time.monotonic() - self._poll_began if self._poll_waited else None)
             return records
+        self._poll_waited = True
         self.run_callbacks()
         now = time.monotonic()
         # Nothing sets the poll signal when an error may be raised again.
@@ -254,8 +270,11 @@ class ShareParts:
             "connections": runtime.client.connection_count if runtime else 0,
         }
 
-    def for_run(self) -> ShareRunParts:
-        return ShareRunParts(self.config, self.guard, self.buffer, self.callbacks.report)
+    def new_run(self, handler: Handler, settings: ShareRunSettings, launch: Callable[[Record], None]) -> ShareRun:
+        parts = ShareRunParts(self.config, self.guard, self.buffer, self.callbacks.report)
+        if self.telemetry is None:
+            return ShareRun(parts, handler, settings, launch)
+        return TracedShareRun(self.telemetry, parts, handler, settings, launch)
 
 
 def _kind_of(value: AcknowledgeType | str | int) -> AcknowledgeType:

@@ -1,0 +1,177 @@
+"""headrace.otel without a broker: switching it on and off, and what it costs when it is off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import headrace.otel
+from headrace import AsyncConsumer, AsyncProducer, AsyncShareConsumer, Consumer, Producer, ShareConsumer
+from headrace._aio import telemetry
+from headrace._aio.poll_loop import ObservedPollLoop, PollLoop
+from headrace._measures import MEASURES
+from headrace.errors import KafkaError, StateError
+from headrace.otel.conventions import error_type
+from headrace.otel.message_counts import MessageCounts
+from support.harness.otel import Observed, observing
+
+SERVERS = {"bootstrap_servers": "127.0.0.1:1"}
+
+
+@pytest.fixture(autouse=True)
+def not_instrumented() -> Iterator[None]:
+    assert telemetry.installed is None
+    yield
+    assert telemetry.installed is None
+
+
+def run_python(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
+    )  # fmt: skip
+
+
+def test_without_instrument_no_module_of_opentelemetry_is_imported() -> None:
+    done = run_python(
+        """
+        import sys
+        import headrace
+        for kind in (headrace.Consumer, headrace.ShareConsumer, headrace.Producer):
+            given = {} if kind is headrace.Producer else {"group_id": "g"}
+            client = kind(bootstrap_servers="127.0.0.1:1", **given)
+            client.metrics()
+            client.close()
+        extras = ("opentelemetry", "headrace.otel", "prometheus_client", "headrace.prometheus")
+        print([name for name in sys.modules if name.startswith(extras)])
+        """
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_without_the_api_the_error_names_the_extra() -> None:
+    done = run_python("import sys; sys.modules['opentelemetry'] = None; import headrace.otel")
+    assert "needs opentelemetry-api: pip install 'headrace[otel]'" in done.stderr
+
+
+def test_the_sdk_is_not_needed() -> None:
+    done = run_python(
+        """
+        import sys
+        sys.modules["opentelemetry.sdk"] = None
+        import headrace, headrace.otel
+        headrace.otel.instrument()
+        with headrace.Consumer(bootstrap_servers="127.0.0.1:1") as consumer:
+            assert consumer.metrics()["polls"] == 0
+        """
+    )
+    assert done.stderr == ""
+
+
+def test_clients_are_observed_only_if_they_are_created_while_it_is_on() -> None:
+    """Off, a client has the same functions as ever: there is no branch for each record."""
+    before = Consumer(**SERVERS)
+    with observing():
+        consumer, share = Consumer(**SERVERS), ShareConsumer(**SERVERS, group_id="g")
+        producer = Producer(**SERVERS)
+    after = Producer(**SERVERS)
+    for client in (before, after):
+        assert client._parts.telemetry is None
+        client.close()
+    assert type(before._parts.poll_loop) is PollLoop
+    assert after._open is after._parts.accumulator.open
+    assert after._parts.accumulator.watch is None
+    assert type(consumer._parts.poll_loop) is ObservedPollLoop
+    assert share._parts.telemetry is not None
+    assert producer._open == {}
+    assert producer._open is not producer._parts.accumulator.open
+    for client in (consumer, share, producer):
+        client.close()
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer, ShareConsumer, AsyncShareConsumer, Producer, AsyncProducer])
+def test_every_kind_of_client_can_be_observed(kind: Any) -> None:
+    settings = SERVERS if "Producer" in kind.__name__ else {**SERVERS, "group_id": "g"}
+    with observing():
+        assert kind(**settings)._parts.telemetry is not None
+
+
+def test_with_metrics_only_send_keeps_its_fast_path() -> None:
+    with observing(traces=False), Producer(**SERVERS) as producer:
+        assert producer._open is producer._parts.accumulator.open
+        assert producer._parts.telemetry is not None
+
+
+def test_a_second_instrument_is_refused_and_uninstrument_can_be_repeated() -> None:
+    with observing():
+        with pytest.raises(StateError, match=r"call headrace\.otel\.uninstrument\(\) first"):
+            headrace.otel.instrument()
+        headrace.otel.uninstrument()
+        headrace.otel.uninstrument()
+
+
+def test_figures_of_open_clients_are_exported_until_it_is_switched_off() -> None:
+    with observing() as observed, Consumer(**SERVERS, group_id="g", client_id="mine") as consumer:
+        name = consumer._parts.name
+        points = [
+            each for each in observed.points("headrace.consumer.polls") if each.attributes["headrace.client"] == name
+        ]
+        assert [(each.value, each.attributes["messaging.consumer.group.name"]) for each in points] == [(0, "g")]
+        metric = observed.metric("headrace.consumer.buffered")
+        assert (metric.unit, metric.description) == ("By", "Size of the buffered records.")
+        headrace.otel.uninstrument()
+        assert observed.points("headrace.consumer.polls") == []
+
+
+def test_every_figure_of_metrics_has_an_instrument() -> None:
+    with observing() as observed:
+        clients = [Consumer(**SERVERS, group_id="g"), ShareConsumer(**SERVERS, group_id="g"), Producer(**SERVERS)]
+        found = {metric.name for metric in observed.metrics() if metric.data.data_points}
+        for client in clients:
+            client.close()
+    always = ("polls", "records", "connections", "buffered", "heartbeat_failures", "rebalances", "delivered_records")
+    wanted = {
+        f"headrace.{role.replace(' ', '_')}.{measure.name}"
+        for role, measures in MEASURES.items()
+        for measure in measures
+        if measure.name in always
+    }
+    assert wanted <= found
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (KafkaError(19, "NOT_ENOUGH_REPLICAS", True, "…"), "NOT_ENOUGH_REPLICAS"),
+        (ValueError("…"), "ValueError"),
+        (StateError("…"), "headrace.errors.StateError"),
+    ],
+)
+def test_error_types_are_names_of_errors(error: BaseException, name: str) -> None:
+    assert error_type(error) == name
+
+
+class Batch:
+    def __init__(self, topic: str, partition: int, number: int) -> None:
+        self.topic, self.partition, self._number = topic, partition, number
+
+    def __len__(self) -> int:
+        return self._number
+
+
+def test_counts_outlive_their_clients_and_add_up() -> None:
+    observed = Observed()
+    counts = MessageCounts()
+    counts.register(observed.meters.get_meter("test"), "messages", "Messages.")
+    counts.sums({"group": "g"}).add([Batch("a", 0, 3)])
+    counts.sums({"group": "g"}).add([Batch("a", 0, 4), Batch("a", 1, 1)])
+    counts.sums({"group": "h"}).add([Batch("a", 0, 5)], "REFUSED")
+    found = {tuple(each.attributes.values()): each.value for each in observed.points("messages")}
+    assert found == {("g", "a", "0"): 7, ("g", "a", "1"): 1, ("h", "a", "0", "REFUSED"): 5}
+    counts.is_active = False
+    assert observed.points("messages") == []
+    observed.end()
