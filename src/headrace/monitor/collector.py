@@ -10,7 +10,8 @@ Commits are read before ends, so that no commit is ahead of the end that it is c
 large by what was written during the pass, and never negative.
 
 Whatever cannot be read is an error of its row: a broker that is away, a partition without a leader, a group that this
-client may not describe. The pass fails only if no broker answers.
+client may not describe. The pass fails only if no broker answers, or if all of them fall silent while it is under way:
+otherwise the last data of a cluster that goes away would be a view with nothing but errors.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Collector:
         await self._survey.close()
 
     async def collect(self) -> ClusterView:
-        """One pass. Raises HeadraceError if no broker answers."""
+        """One pass. Raises HeadraceError if no broker answers, or each leaves a request unanswered."""
         begun = time.monotonic()
         found = await self._survey.cluster()
         brokers = {node.id: node for node in found.brokers}
@@ -83,6 +84,8 @@ class Collector:
         topics = [topic for topic in found.topics if _matches(self._scope.topics, topic.name)]
         logs = [log for topic in topics for log in topic.logs if log.leader in brokers]
         begins, ends = await asyncio.gather(offsets(self._survey, logs, EARLIEST), offsets(self._survey, logs, LATEST))
+        if brokers and self._survey.silent.keys() >= brokers.keys():
+            raise next(iter(self._survey.silent.values()))
         at = time.time()
         if self._scope.with_sizes:
             await self._read_sizes(brokers)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import TopicPartition
+from headrace import LocalBroker, TopicPartition
 from headrace.errors import HeadraceError
 from headrace.local.ports import free_ports
 from headrace.monitor.collector import Collector, Scope
@@ -100,3 +100,29 @@ def test_a_cluster_that_is_away_is_an_error_that_names_it() -> None:
     (port,) = free_ports(1)
     with pytest.raises(HeadraceError, match=f"127.0.0.1:{port}"):
         passes(f"127.0.0.1:{port}")
+
+
+def test_a_cluster_that_falls_silent_during_a_pass_fails_it(
+    kafka_broker: LocalBroker, servers: str, admin: Admin
+) -> None:
+    """Otherwise the last view of a cluster that is away would have nothing but errors."""
+    admin.create("silent")
+
+    async def run() -> None:
+        async with Collector({"bootstrap.servers": servers}, timeout=1.0) as collector:
+            assert (await collector.collect()).topics
+            list_groups = collector._survey.groups
+
+            async def pause_after(nodes: Any) -> Any:
+                found = await list_groups(nodes)
+                kafka_broker.pause(1)
+                return found
+
+            collector._survey.groups = pause_after  # type: ignore[method-assign]
+            with pytest.raises(HeadraceError, match="to broker 1: no answer within 1 s"):
+                await collector.collect()
+
+    try:
+        asyncio.run(run())
+    finally:
+        kafka_broker.resume(1)

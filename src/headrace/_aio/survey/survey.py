@@ -15,7 +15,7 @@ from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import Api
 from ..._protocol.survey_messages import ALL_METADATA, DESCRIBE_LOG_DIRS
 from ...config.consumer import ConsumerConfig
-from ...errors import HeadraceError, RequestTimeoutError
+from ...errors import HeadraceError, NetworkError, RequestTimeoutError
 from ...types import TopicPartition
 from ..network.client import Client
 from .found import FoundCluster, FoundGroup, FoundLog, FoundTopic
@@ -32,6 +32,8 @@ class Survey:
         self._config = dataclasses.replace(parsed, allow_auto_create_topics=False)
         self.isolation = 1 if parsed.isolation_level == "read_committed" else 0
         self.timeout = timeout
+        self.silent: dict[int, HeadraceError] = {}
+        """The brokers that have left a request unanswered since the last question about the whole cluster."""
         self._cluster = Cluster()
         self._client = Client(self._config, self._cluster, threading.Lock(), _nothing, _unwatched)
 
@@ -49,6 +51,13 @@ class Survey:
     async def call(self, node: int, api: Api, fields: Mapping[str, Any]) -> Any:
         """The body of one response. Raises HeadraceError, at the latest after `timeout` seconds."""
         try:
+            return await self._call(node, api, fields)
+        except (NetworkError, RequestTimeoutError) as error:
+            self.silent[node] = error
+            raise
+
+    async def _call(self, node: int, api: Api, fields: Mapping[str, Any]) -> Any:
+        try:
             async with asyncio.timeout(self.timeout):
                 reply = await self._client.call(node, api, fields)
         except TimeoutError as error:
@@ -62,6 +71,7 @@ class Survey:
 
     async def cluster(self) -> FoundCluster:
         """Brokers and topics: all that this client may describe. Raises HeadraceError if no broker answers."""
+        self.silent = {}
         try:
             async with asyncio.timeout(self.timeout):
                 answer = await self._client.fetch_all_metadata(ALL_METADATA)
