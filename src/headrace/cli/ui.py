@@ -70,6 +70,7 @@ Examples:
   headrace ui --checkpoint checkpoints/orders      with a Spark streaming query
   headrace ui --registry http://localhost:8081     decodes the newest records of a topic
   headrace ui --host 0.0.0.0 --token               for other machines, with a token that it makes up
+  headrace ui --allow-changes                      groups can be reset and deleted
 """
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
@@ -94,6 +95,7 @@ Examples:
     help="Log in as this user; the password is in HEADRACE_REGISTRY_PASSWORD, or asked for.",
 )
 @click.option("--registry-ca", type=click.Path(exists=True, dir_okay=False), help="A PEM file with CAs to trust.")
+@click.option("--allow-changes", is_flag=True, help="Let the page reset and delete groups.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 @cluster_options
 def ui(
@@ -108,12 +110,13 @@ def ui(
     registry: str | None,
     registry_user: str | None,
     registry_ca: str | None,
+    allow_changes: bool,
     open_browser: bool,
 ) -> None:
     """Serve a live page: groups of all kinds, their lag and rebalances, topics and their newest records.
 
-    The page is read-only, and only for this machine. With another --host it can be reached from other machines: then it
-    needs a password or a token. Ctrl-C ends it.
+    The page is read-only, unless --allow-changes is given, and only for this machine. With another --host it can be
+    reached from other machines: then it needs a password or a token. Ctrl-C ends it.
     """
     check_packages()
     from ..ui.access import is_loopback_address
@@ -137,6 +140,7 @@ def ui(
         checkpoints,
         found,
         given,
+        allows_changes=allow_changes,
     )
     with listen(host, port) as listener:
         url = page_url(host, listener.getsockname()[1])

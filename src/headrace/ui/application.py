@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 
@@ -23,8 +22,11 @@ from starlette.types import Receive, Scope, Send
 
 from ..errors import HeadraceError
 from .access import SESSION_SECONDS, PageAccess
+from .change_requests import change_routes
+from .changes import GroupChanges
 from .feed import Feed, ViewName
 from .guard import Guard, SecretCheck
+from .json_body import read_json
 from .records import MOST, RecordReader
 from .static_files import StaticFile, read_static_files
 from .streams import EventStream
@@ -32,11 +34,17 @@ from .streams import EventStream
 _PAGES = ("/", "/groups", "/group", "/topics", "/topic", "/activity")
 _VIEWS = ("groups", "group", "topics", "topic", "activity")
 _MOST_STREAMS = 64
-_LONGEST_BODY = 4096
 _LONGEST_NAME = 4096
 
 
-def make_application(feed: Feed, records: RecordReader, access: PageAccess, *, cookie: str) -> Starlette:
+def make_application(
+    feed: Feed,
+    records: RecordReader,
+    access: PageAccess,
+    *,
+    cookie: str,
+    changes: GroupChanges | None = None,
+) -> Starlette:
     check = SecretCheck(access)
     pages = _Pages(feed, records)
     login = _Login(access, check, cookie)
@@ -48,6 +56,7 @@ def make_application(feed: Feed, records: RecordReader, access: PageAccess, *, c
         Route("/login", login.page, methods=["GET"]),
         Route("/login", login.log_in, methods=["POST"]),
         Route("/logout", login.log_out, methods=["POST"]),
+        *(() if changes is None else change_routes(changes)),
     ]
     guard = Middleware(Guard, access=access, check=check, cookie=cookie)
     return Starlette(routes=routes, middleware=[guard], exception_handlers={HTTPException: _answer_error})
@@ -151,20 +160,9 @@ class _Login:
 
 
 async def _secret(request: Request) -> str:
-    """From a body in JSON, which a form of another site cannot send."""
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise HTTPException(415, "The body must be JSON.")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _LONGEST_BODY:
-            raise HTTPException(413, "The body is too long.")
-    try:
-        secret = json.loads(body)["secret"]
-    except (ValueError, TypeError, KeyError):
-        raise HTTPException(400, 'The body must be {"secret": "…"}.') from None
+    secret = (await read_json(request)).get("secret")
     if not isinstance(secret, str):
-        raise HTTPException(400, "The secret must be text.")
+        raise HTTPException(400, 'The body must be {"secret": "…"}.')
     return secret
 
 

@@ -55,9 +55,12 @@ class ViewName:
 class Feed:
     """`async with` follows the watcher."""
 
-    def __init__(self, source: ClusterSource, interval: float, activity: Activity | None = None) -> None:
+    def __init__(
+        self, source: ClusterSource, interval: float, activity: Activity | None = None, allows_changes: bool = False
+    ) -> None:
         self._source = source
         self._interval = interval
+        self._allows_changes = allows_changes
         self._activity = activity
         self._version = 0
         self._changed = asyncio.Condition()
@@ -124,6 +127,7 @@ class Feed:
         status = self._source.status
         head = status_head(status, self._interval)
         head["activity"] = None if self._activity is None else self._activity.title
+        head["changes"] = self._allows_changes
         if name.kind == "activity":
             body = None if self._activity is None else activity_document(self._activity, status.view)
         elif status.view is None:

@@ -25,6 +25,7 @@ from ..monitor.watcher import Watcher
 from .access import PageAccess, digest, is_loopback_address
 from .activity import Activity
 from .application import make_application
+from .changes import GroupChanges
 from .feed import Feed
 from .records import RecordReader
 
@@ -48,6 +49,7 @@ class PageOptions:
     registry: SchemaRegistry | None = None
     secrets: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     activity: Activity | None = None
+    allows_changes: bool = False
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -92,10 +94,11 @@ async def serve_page(
     port = listener.getsockname()[1]
     scope = Scope(checkpoints=options.checkpoints, with_sizes=True)
     watcher = Watcher(options.settings, scope, interval=options.interval)
-    async with watcher, Feed(watcher, options.interval, options.activity) as feed:
+    changes = GroupChanges(options.settings) if options.allows_changes else None
+    async with watcher, Feed(watcher, options.interval, options.activity, changes is not None) as feed:
         reader = RecordReader(options.settings, options.registry)
         # Cookies do not belong to a port: two pages on one machine need two names.
-        application = make_application(feed, reader, access, cookie=f"headrace-{port}")
+        application = make_application(feed, reader, access, cookie=f"headrace-{port}", changes=changes)
         server = _PageServer(_config(application), feed)
         if on_start is not None:
             on_start(server)

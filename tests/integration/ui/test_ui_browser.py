@@ -267,6 +267,34 @@ def test_a_cluster_that_is_away_is_shown_and_goes_on_when_it_returns(
     assert browser.texts("#live") == ["Live"]
 
 
+def test_a_group_is_reset_and_deleted_in_dialogs(
+    browser: Browser, servers: str, lagging: tuple[str, str], page: str
+) -> None:
+    topic, group = lagging[1], unique("moved")
+    commit(servers, group, topic, 66)
+    browser.open(f"{page}group?name={group}")
+    browser.wait_text("1,234", "dl")
+    assert browser.run("return document.querySelector('.changes').hidden")  # this page is read-only
+    settings = {"bootstrap.servers": servers}
+    with BackgroundPage(PageOptions(settings, port=0, interval=0.5, allows_changes=True)) as changing:
+        browser.open(f"{changing.url}group?name={group}")
+        browser.wait("the buttons", "return document.querySelector('.changes > button').checkVisibility()")
+        browser.click(".changes > button")
+        browser.press(*"1200", "\ue007")
+        browser.wait_text("Set 1 partition", "dialog[open]")
+        assert re.search(r"66\s+1,200\s+\+1,134", browser.texts("dialog[open] tbody")[0])
+        browser.screenshot(PICTURES / "reset.png")
+        browser.click("dialog[open] .primary")
+        browser.wait("the new lag", "return document.querySelector('dl dd').innerText === '100'")
+        browser.click(".changes > button:nth-of-type(2)")
+        browser.press(*"something else", "\ue007")
+        browser.wait_text("confirm must be the name of the group", "dialog[open]")
+        browser.run("document.querySelector('dialog[open] input').select()")
+        browser.press(*group, "\ue007")
+        browser.wait_text(f"There is no group {group}", "main")
+    assert [it for it in browser.complaints() if " 400 " not in it] == []
+
+
 def test_a_link_with_a_token_signs_in(browser: Browser, servers: str) -> None:
     options = PageOptions({"bootstrap.servers": servers}, port=0, secrets=("a-token",))
     with BackgroundPage(options) as page:

@@ -3,6 +3,7 @@
 import { element, show } from "./dom.js";
 import { makeChart, makeLog, rebalanceText } from "./draw.js";
 import { NONE, clock, compact, number, plural, rate, span } from "./format.js";
+import { changeButtons } from "./changes.js";
 import { Tiles, ageCell, filteredTable, head, kindBadge, reasons, topicLink, trail } from "./parts.js";
 import { compareValues } from "./table.js";
 
@@ -68,6 +69,7 @@ export function groupPage(parameters) {
   const isCheckpoint = parameters.get("checkpoint") === "1";
   const page = { isZoomed: false };
   const badges = element("span", { class: "badges" });
+  const changes = changeButtons(name);
   const problems = element("ul", { class: "reasons" });
   const tiles = new Tiles("Lag", "Oldest record", "Written", "Read", "Caught up in", "Backlog", "Lost", "Members");
   const chart = makeChart();
@@ -89,7 +91,7 @@ export function groupPage(parameters) {
     parent: "/groups",
     query: { view: "group", name, ...(isCheckpoint ? { checkpoint: "1" } : {}) },
     node: [
-      trail("/groups", "Groups"), head(name, badges), problems, tiles.node, chart.node,
+      trail("/groups", "Groups"), head(name, badges, changes.node), problems, tiles.node, chart.node,
       place, note,
       element("div", { class: "columns" }, memberPanel,
         element("section", { class: "panel list", "aria-label": "Rebalances" }, element("h2", {}, "Rebalances"), events)),
@@ -111,6 +113,7 @@ export function groupPage(parameters) {
       show(badges, [top.kind, top.state, top.assignor], () => [
         kindBadge(top.kind), top.state ? element("span", { class: "badge state" }, top.state) : null,
         top.assignor ? element("span", { class: "badge" }, top.assignor) : null]);
+      changes.update(top.changes && top.kind !== "spark", top.topics, top.members);
       reasons(problems, top.reasons, top.level);
       const trend = top.trend;
       tiles.set("Lag", compact(top.lag), "records", top.level);

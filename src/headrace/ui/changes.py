@@ -1,0 +1,96 @@
+"""Changes of groups that the page offers with --allow-changes: resets, which are shown first, and deletions.
+
+A plan is kept here, and carried out by its number: the browser cannot send offsets that nobody has seen. It expires
+after ten minutes. `AsyncAdmin` refuses it if the group has committed anything since, and refuses groups with members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from .._aio.admin import AsyncAdmin
+from ..admin import OffsetChange, ResetPlan
+from ..errors import HeadraceError
+
+log = logging.getLogger(__name__)
+
+_KEPT_FOR = 600.0  # seconds
+_MOST_PLANS = 50
+_MOST_SHOWN = 500  # partitions of a plan in the browser
+_WITHIN = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _KeptPlan:
+    plan: ResetPlan
+    made: float
+
+
+class GroupChanges:
+    """One change at a time, for all browsers together."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+        self._plans: dict[int, _KeptPlan] = {}
+        self._last = 0
+        self._turn = asyncio.Lock()
+
+    async def plan(self, group: str, to: str, topic: str | None, backlog: str | None) -> dict[str, Any]:
+        """What a reset would change, and the number of its plan. Raises HeadraceError."""
+        async with self._admin() as admin:
+            plan = await admin.plan_reset(group, to, topics=None if topic is None else [topic], backlog=backlog)
+        now = time.monotonic()
+        kept = [(number, it) for number, it in self._plans.items() if it.made > now - _KEPT_FOR]
+        self._plans = dict(kept[-_MOST_PLANS + 1 :])
+        self._last += 1
+        self._plans[self._last] = _KeptPlan(plan, now)
+        return {
+            "plan": self._last,
+            "needs_decision": plan.needs_decision,
+            "partitions": len(plan.changes),
+            "changes": [_shown(it) for it in plan.changes[:_MOST_SHOWN]],
+        }
+
+    async def apply(self, number: int) -> int:
+        """Carries out a plan, once. Returns how many partitions it has set. Raises HeadraceError."""
+        kept = self._plans.pop(number, None)
+        if kept is None or kept.made < time.monotonic() - _KEPT_FOR:
+            raise HeadraceError("this plan was carried out already, or is older than ten minutes: preview it again")
+        async with self._admin() as admin:
+            await admin.apply_reset(kept.plan)
+        count = sum(it.new is not None for it in kept.plan.changes)
+        log.warning("the page has set the offsets of %d partitions of group %s", count, kept.plan.group)
+        return count
+
+    async def delete(self, group: str) -> tuple[str, ...]:
+        """Returns the names of the deleted groups. Raises HeadraceError."""
+        async with self._admin() as admin:
+            deleted = await admin.delete_group(group)
+        log.warning("the page has deleted group %s", group)
+        return deleted
+
+    @contextlib.asynccontextmanager
+    async def _admin(self) -> AsyncIterator[AsyncAdmin]:
+        try:
+            async with asyncio.timeout(_WITHIN), self._turn, AsyncAdmin(self._settings) as admin:
+                yield admin
+        except TimeoutError:
+            raise HeadraceError(f"the brokers did not answer within {_WITHIN:.0f} s") from None
+
+
+def _shown(change: OffsetChange) -> dict[str, Any]:
+    return {
+        "topic": change.partition.topic,
+        "partition": change.partition.partition,
+        "current": change.current,
+        "new": change.new,
+        "change": change.change,
+        "note": change.note,
+        "open": change.open_records,
+    }
