@@ -463,5 +463,5 @@ def test_what_is_missing_is_null_whatever_the_schema_says(data_type, text, value
     assert result.column.to_pylist() == [{"x": value}, None, None]
     assert result.errors.keys() == {1}
     assert Json(schema).encode(result.column.slice(1), VALUES).to_pylist() == [None, None]
-    with pytest.raises(RecordEncodeError, match=r"row 0: \$\.x.*: is null, which the schema does not allow"):
+    with pytest.raises(RecordEncodeError, match=r"row 0: \$\.x.*: the value is null, and the schema does not allow"):
         Json(schema).encode(result.column, VALUES)

@@ -173,7 +173,7 @@ def test_a_json_schema_says_which_fields_are_written_as_null_and_which_are_left_
         ({"address": {"street": None}}, r"\$\.address\.street"),
     ):
         rows = pa.array([SPARSE, {**SPARSE, **missing}], made.arrow_type(VALUES))
-        with pytest.raises(RecordEncodeError, match=rf"the value of row 1: {path}: is null, which the schema does not"):
+        with pytest.raises(RecordEncodeError, match=rf"of row 1: {path}: the value is null, and the schema does not"):
             made.encode(rows, VALUES)
     assert made.decode(
         made.encode(pa.array([FULL, None], made.arrow_type(VALUES)), VALUES), VALUES
@@ -194,7 +194,7 @@ def test_without_a_json_schema_null_is_written_unless_the_field_is_not_nullable(
     )
     assert _written(made, {"b": []}) == b'{"a":null,"b":[]}'
     for row in ({}, {"b": [None]}):
-        with pytest.raises(RecordEncodeError, match=r"row 0: \$\.b.*: is null, which the schema does not allow"):
+        with pytest.raises(RecordEncodeError, match=r"row 0: \$\.b.*: the value is null, and the schema does not"):
             _written(made, row)
     # To read them, every column may be null.
     assert made.decode(pa.array([b"{}"]), VALUES).column.to_pylist() == [{"a": None, "b": None}]

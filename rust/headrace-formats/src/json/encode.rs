@@ -194,7 +194,7 @@ impl<'a> Write<'a> {
         use std::io::Write as _;
         if self.array.is_null(row) {
             if self.null != OnNull::Write {
-                return Err(Fault::new("is null, which the schema does not allow"));
+                return Err(Fault::new("the value is null, and the schema does not allow null"));
             }
             bytes.extend_from_slice(b"null");
             return Ok(());
