@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -288,11 +287,9 @@ def test_a_coroutine_s_span_stays_current_beside_others(observed: Observed, admi
     send(servers, topic, *(b"%d" % number for number in range(5)))
     kind = Kind("async")
     consumer = kind.member(servers, unique("g"), topic)
-    together: list[int] = []
     seen: dict[int, set[int]] = {}
 
     async def handle(record: Record) -> None:
-        together.append(record.offset)
         for _ in range(3):
             found = get_current_span().get_span_context().span_id
             seen.setdefault(record.offset, set()).add(found)
@@ -302,18 +299,3 @@ def test_a_coroutine_s_span_stays_current_beside_others(observed: Observed, admi
     kind.close()
     assert [len(found) for found in seen.values()] == [1] * 5
     assert len(set().union(*seen.values())) == 5
-
-
-def test_threads_keep_the_program_s_own_context(observed: Observed, admin: Admin, servers: str) -> None:
-    """A handler's span is detached from its thread when it returns."""
-    topic = admin.create("threads", 1)
-    send(servers, topic, b"1", b"2")
-    names: set[str] = set()
-    with Consumer(
-        bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest", commit_mode="done"
-    ) as consumer:
-        consumer.subscribe([topic])
-        consumer.run(lambda record: names.add(threading.current_thread().name), **handled(consumer, 2))
-    assert not get_current_span().get_span_context().is_valid
-    spans = observed.spans(f"process {topic}", 2)
-    assert [span.parent for span in spans] == [None, None]

@@ -109,6 +109,14 @@ def test_failing_heartbeats_are_reported_in_time_and_not_again_and_again(
         assert dataclasses.asdict(event) == pytest.approx(dataclasses.asdict(wanted))
 
 
+def test_a_coordinator_that_asks_for_many_heartbeats_has_seconds_for_each() -> None:
+    watch, member = watch_of(None), Member()
+    watch.accepted(0.0, interval=0.1)
+    watch.sent(0.1)
+    assert look(watch, member, 0.1, 3.0) == []
+    assert [type(event) for _, event in look(watch, member, 3.1, 4.0)] == [HeartbeatsFailing, MembershipAtRisk]
+
+
 def test_heartbeats_and_their_failures_are_counted() -> None:
     watch = watch_of()
     for _ in range(3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -9,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.trace import get_current_span
 
 import headrace.otel
-from headrace import AsyncConsumer, AsyncProducer, AsyncShareConsumer, Consumer, Producer, ShareConsumer
+from headrace import AsyncConsumer, AsyncProducer, AsyncShareConsumer, Consumer, Producer, Record, ShareConsumer
 from headrace._aio import telemetry
 from headrace._aio.poll_loop import ObservedPollLoop, PollLoop
 from headrace._measures import MEASURES
@@ -153,6 +155,38 @@ def test_every_figure_of_metrics_has_an_instrument() -> None:
 )
 def test_error_types_are_names_of_errors(error: BaseException, name: str) -> None:
     assert error_type(error) == name
+
+
+def test_the_program_s_own_context_is_current_again_after_a_handler() -> None:
+    record = Record("orders", 0, 7, value=b"1")
+
+    def fail(_: Record) -> None:
+        assert get_current_span().get_span_context().is_valid
+        raise ValueError("nonsense")
+
+    async def sleep(_: Record) -> int:
+        await asyncio.sleep(0)
+        return get_current_span().get_span_context().span_id
+
+    async def main(reports: Any) -> int:
+        found: int = await reports.call_handler(sleep, record, 1)
+        assert get_current_span() is program
+        return found
+
+    with observing() as observed, Consumer(**SERVERS, group_id="g") as consumer:
+        reports = consumer._parts.telemetry
+        assert reports is not None
+        with observed.tracers.get_tracer("program").start_as_current_span("main") as program:
+            assert reports.call_handler(lambda each: each.offset, record, 1) == 7
+            assert get_current_span() is program
+            with pytest.raises(ValueError, match="nonsense"):
+                reports.call_handler(fail, record, 2)
+            assert get_current_span() is program
+            last = asyncio.run(main(reports))
+        spans = observed.spans("process orders")
+        assert [span.status.is_ok for span in spans] == [True, False, True]
+        assert spans[2].context.span_id == last
+        assert [span.parent for span in spans] == [None] * 3, "whatever span run() was called in"
 
 
 class Batch:

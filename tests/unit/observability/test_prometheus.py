@@ -119,9 +119,10 @@ def test_a_forked_process_does_not_report_the_clients_of_its_parent() -> None:
     program = """
         import os, sys
         from prometheus_client import CollectorRegistry, generate_latest
-        from headrace import Consumer
+        from headrace import Consumer, Producer
         from headrace.prometheus import register
         registry, consumer = CollectorRegistry(), Consumer(bootstrap_servers="127.0.0.1:1")
+        producer = Producer(bootstrap_servers="127.0.0.1:1")
         register(registry=registry)
         assert b"consumer-1" in generate_latest(registry)
         child = os.fork()

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from opentelemetry import baggage
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, get_current_span, set_span_in_context
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    TraceFlags,
+    TraceState,
+    get_current_span,
+    set_span_in_context,
+)
 
 from headrace import ProducerRecord
 from headrace.otel.trace_headers import TraceHeaders, links_to
@@ -49,7 +56,10 @@ def test_a_context_is_added_after_the_headers_of_a_record() -> None:
 
 
 def test_a_context_that_a_record_has_already_is_kept() -> None:
-    assert HEADERS.inject([OTHER], CONTEXT) == [OTHER]
+    stated = SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=TraceFlags(1), trace_state=TraceState([("a", "1")]))
+    context = set_span_in_context(NonRecordingSpan(stated), Context())
+    assert HEADERS.inject([], context) == [TRACEPARENT, ("tracestate", b"a=1")]
+    assert HEADERS.inject([OTHER], context) == [OTHER], "also without a part of another context"
 
 
 def test_only_what_is_missing_is_added() -> None:

@@ -15,7 +15,8 @@
 - Heartbeats fail from the time at which the first one was sent that was not accepted: a heartbeat without an answer
   counts, long before its request times out.
 - A request that the coordinator parks (JoinGroup) keeps the member alive, so waiting for it is no failure.
-- Only classic members know their session timeout. The others are at risk after ROUNDS heartbeat intervals.
+- Only classic members know their session timeout. The others are at risk after ROUNDS heartbeat intervals, but not
+  before the first warning.
 - The owner's lock guards it. It is asked after every event, and at `next_look` at the latest.
 """
 
@@ -149,7 +150,7 @@ class MembershipWatch:
         if outage is None or outage.is_parked:
             return []
         found: list[Event] = []
-        patience = min(PATIENCE, MARGIN * self._session_timeout if self._session_timeout else self._interval)
+        patience = PATIENCE if self._session_timeout is None else min(PATIENCE, MARGIN * self._session_timeout)
         due = max(outage.since + patience, outage.warned_at + EVERY)
         if now >= due:
             outage.warned_at = now
@@ -169,7 +170,7 @@ class MembershipWatch:
     def _session_end(self, outage: _FailingHeartbeats) -> tuple[float, float | None]:
         """When the membership is at risk, and when the session ends, if that is known."""
         if self._session_timeout is None:
-            return outage.since + ROUNDS * self._interval, None
+            return outage.since + max(PATIENCE, ROUNDS * self._interval), None
         end = self._alive_at + self._session_timeout
         return end - MARGIN * self._session_timeout, end
 
