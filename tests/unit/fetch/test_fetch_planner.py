@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace._machines.cluster import TopicIdPartition
-from headrace._machines.fetch.partition import OutOfRange, Phase, Position, PreferredReplica
+from headrace._machines.fetch.partition import OutOfRange, Phase
 from headrace._machines.fetch.planner import InFlightPartition
 from headrace._machines.fetch.session import PartitionRequest
 from support.harness.fetch_planner import KB, TOPIC, FetchPlannerDriver, data
 from support.harness.machine_inputs import metadata, partition, topic
-
-EMPTY = SimpleNamespace(error_code=0, responses=[])
 
 
 def test_each_broker_is_asked_for_the_partitions_it_leads() -> None:
@@ -87,38 +84,3 @@ def test_a_fetch_plan_is_parked_unless_a_partition_has_known_records() -> None:
     assert plan.parked, "the log end is unknown"
     driver.answered(plan, data(0))
     assert not driver.plan().parked, "partition 0 is at offset 0 of 50"
-
-
-def test_an_empty_response_repeats_the_fetch_of_unchanged_partitions() -> None:
-    driver = FetchPlannerDriver([1, 1])
-    plan = driver.plan()
-    assert driver.fetching.repeats(plan, EMPTY)
-    assert driver.asked() == [], "the partitions stay in flight"
-    driver.answered(plan)
-    assert driver.asked() == [0, 1]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda driver: driver.state(1).seek(Position(7)), id="sought"),
-        pytest.param(lambda driver: setattr(driver.state(1), "paused", True), id="paused"),
-        pytest.param(lambda driver: setattr(driver.state(1), "withheld", True), id="withheld"),
-        pytest.param(lambda driver: setattr(driver.state(1), "in_flight", False), id="with another leader"),
-        pytest.param(lambda driver: setattr(driver.state(1), "leader_epoch", 6), id="of another epoch"),
-        pytest.param(lambda driver: setattr(driver.state(1), "phase", Phase.VALIDATE), id="being validated"),
-        pytest.param(lambda driver: setattr(driver.state(1), "preferred", PreferredReplica(2, 9.0)), id="moved away"),
-        pytest.param(lambda driver: driver.assignment.assign([driver.partitions[0]]), id="given up"),
-    ],
-)
-def test_an_empty_response_does_not_repeat_the_fetch_of_a_partition_that_is(change: Any) -> None:
-    driver = FetchPlannerDriver([1, 1])
-    plan = driver.plan()
-    change(driver)
-    assert not driver.fetching.repeats(plan, EMPTY)
-
-
-@pytest.mark.parametrize("fields", [{"error_code": 71}, {"responses": [object()]}])
-def test_a_response_with_an_error_or_a_partition_does_not_repeat_its_fetch(fields: dict[str, Any]) -> None:
-    driver = FetchPlannerDriver([1])
-    assert not driver.fetching.repeats(driver.plan(), SimpleNamespace(**{"error_code": 0, "responses": [], **fields}))

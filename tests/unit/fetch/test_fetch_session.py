@@ -40,15 +40,6 @@ def test_later_requests_of_a_fetch_session_have_only_changes() -> None:
     assert session.request({A: moved, C: AT_0}) == SessionRequest(77, 2, {}, ())
 
 
-def test_a_repeated_request_of_a_fetch_session_is_empty_and_counts() -> None:
-    session = opened(A, B)
-    assert session.repeated_request() == SessionRequest(77, 1, {}, ())
-    session.answered(0, 77)
-    assert session.repeated_request() == SessionRequest(77, 2, {}, ())
-    session.answered(0, 77)
-    assert session.request({A: AT_0, C: AT_0}) == SessionRequest(77, 3, {C: AT_0}, (B,))
-
-
 @pytest.mark.parametrize("change", [{"offset": 1}, {"leader_epoch": 6}, {"max_bytes": 1001}])
 def test_a_fetch_session_sends_partitions_whose_request_changed(change: dict[str, int]) -> None:
     session = opened(A)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from types import SimpleNamespace
 
@@ -117,38 +116,6 @@ def test_a_second_fetch_to_a_broker_has_a_short_max_wait():
             consumer.assign([TP, TopicPartition("t", 1)])
             consumer.seek(TopicPartition("t", 1), 0)
             assert await asyncio.wait_for(asked.get(), 50) == ([1], 0.02)
-
-    run(main())
-
-
-def test_idle_fetches_are_repeated_until_something_changes():
-    asked = asyncio.Queue()
-
-    async def on_fetch(link, request):
-        body = request.body
-        partitions = [(item.partition, item.fetch_offset) for topic in body.topics for item in topic.partitions]
-        await asked.put((body.session_id, body.session_epoch, partitions))
-        fields = {"throttle_time": 0, "error_code": 0, "session_id": 5, "responses": []}
-        await asyncio.sleep(0.01)  # as a broker parks a fetch
-        await link.reply(request, answer(FETCH, request.version, **fields))
-
-    async def main():
-        async with ScriptedCluster(on_fetch) as servers, AsyncConsumer(bootstrap_servers=servers) as consumer:
-            consumer.assign([TP])
-            consumer.seek(TP, 3)
-            await consumer.poll(0.0)
-            found = [await asyncio.wait_for(asked.get(), 50) for _ in range(5)]
-            assert found == [(0, 0, [(0, 3)]), (5, 1, []), (5, 2, []), (5, 3, []), (5, 4, [])]
-            consumer.seek(TP, 7)
-            while (await asyncio.wait_for(asked.get(), 50))[2] != [(0, 7)]:
-                pass
-            consumer.pause([TP])
-            await asyncio.sleep(0.1)  # requests that were under way end
-            while not asked.empty():
-                asked.get_nowait()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0.1):
-                    assert not await asked.get(), "a paused partition is fetched"
 
     run(main())
 

@@ -67,7 +67,7 @@ class Fetcher:
             if (node, 0) not in self._streams:
                 first = _FetchStream(self, node, 0, None)
                 self._streams[node, 0] = first
-                self._streams[node, 1] = first.behind = _FetchStream(self, node, 1, first)
+                self._streams[node, 1] = _FetchStream(self, node, 1, first)
                 self._all_streams = tuple(self._streams.values())
 
     def wake_from_any_thread(self) -> None:
@@ -103,7 +103,6 @@ class _FetchStream:
             f"fetch {number}" if fetcher.partitions.lane is None else f"{fetcher.partitions.lane} fetch {number}"
         )
         self._ahead = ahead  # the stream that has to be parked before this one is used
-        self.behind: _FetchStream | None = None  # the stream that is used while this one is parked
         # Other threads read these two, and the loop's writes them where it plans, with the lock held. So a thread that
         # takes records, with the lock held, is seen by the next plan, or sees that no plan is to come. (The end of a
         # request ends `_parked` without the lock: a plan follows.)
@@ -130,10 +129,9 @@ class _FetchStream:
             # While positions are still being looked up. If it fails, the first fetch tries again, and reports it.
             with contextlib.suppress(HeadraceError):
                 await self._connect()
-        repeated: FetchPlan | None = None
         while True:
             self.look.clear()
-            plan = repeated or self._plan()
+            plan = self._plan()
             if plan is None:
                 self._decode_arrived()
                 self._hand_on()
@@ -142,40 +140,19 @@ class _FetchStream:
             self._has_freed = True
             try:
                 connection = await self._connect()
-                is_repeated = repeated is not None and self._session.is_incremental
-                request = self._session.repeated_request() if is_repeated else self._session.request(plan.wants)
-                answer = connection.start(FETCH, self._fields(request, plan.max_bytes))
+                answer = connection.start(FETCH, self._fields(self._session.request(plan.wants), plan.max_bytes))
                 self._decode_arrived()
                 reply = await answer
             except HeadraceError as error:
-                repeated = None
                 self._decode_arrived()
                 await self._failed(plan, error)
                 continue
             finally:
                 self._parked = False
-            repeated = plan if self._repeats(plan, reply) else None
-            if repeated is not None:
-                continue
             self._arrived = Delivery(reply, connection, await self._answered(plan, reply))
             if self._arrived.is_small:
                 # A poll may be waiting for just these, and decoding them takes less time than planning.
                 self._decode_arrived()
-
-    def _repeats(self, plan: FetchPlan, reply: Reply) -> bool:
-        """Whether the first stream has to send the same fetch again. No other partition needs one: what makes it need
-        one sets `look` while the second stream sleeps, and partitions of the second stream wait for a plan here."""
-        body = reply.body
-        with self._partitions.lock:
-            if self.look.is_set() or self.behind is None or not self.behind._is_asleep:
-                return False
-            if not self._partitions.fetching.repeats(plan, body):
-                return False
-            self._parked = plan.parked
-        self._session.answered(body.error_code, body.session_id)
-        self._failures = 0
-        self._fetcher.fetches += 1
-        return True
 
     def _decode_arrived(self) -> None:
         if self._arrived is not None:

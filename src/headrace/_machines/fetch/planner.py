@@ -194,27 +194,6 @@ class FetchPlanner:
 
     # -- responses -------------------------------------------------------------------------------------------
 
-    def repeats(self, plan: FetchPlan, body: Any) -> bool:
-        """Whether the response says that nothing has happened, and nothing has happened here either: then the same
-        fetch is due again, and its partitions stay in flight. A plan of thousands of idle partitions would look at each
-        of them many times, twice a second; this looks once. The caller checks that no other partition needs a fetch."""
-        if body.responses or body.error_code != NONE or self._over_budget:
-            return False
-        return all(self._is_unchanged(asked, plan.wants[tip]) for tip, asked in plan.asked.items())
-
-    def _is_unchanged(self, asked: InFlightPartition, want: PartitionRequest) -> bool:
-        state = self._assignment.get(asked.tp)
-        return (
-            state is not None
-            and state.position_version == asked.position_version
-            and state.in_flight
-            and state.phase is Phase.READY
-            and state.fetch_offset == asked.offset
-            and state.leader_epoch == want.leader_epoch
-            and state.preferred is None
-            and not state.blocked_by & (PAUSED | WITHHELD)
-        )
-
     def failed(self, plan: FetchPlan) -> None:
         """No response came. The partitions are fetched again; a replica that does not respond is not preferred."""
         self._reserved -= plan.max_bytes

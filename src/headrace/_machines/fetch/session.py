@@ -64,10 +64,6 @@ class FetchSession:
         self._sent = dict(wanted)
         return SessionRequest(self._id, self._epoch, send, forget)
 
-    def repeated_request(self) -> SessionRequest:
-        """The last request again, when nothing has changed since. The session must be incremental."""
-        return SessionRequest(self._id, self._epoch, {}, ())
-
     def answered(self, error_code: int, session_id: int) -> None:
         if error_code == ErrorCode.fetch_session_id_not_found:
             self._id = 0
