@@ -60,7 +60,7 @@ class MembershipAtRisk(Event):
     cause: Literal["heartbeats", "poll"]
     seconds_left: float | None
     """None if unknown: with group.protocol=consumer and in share groups, only the coordinator knows the session
-    timeout. The event then means that no heartbeat was accepted for three heartbeat intervals, and for three seconds."""
+    timeout. The event then means that no heartbeat was accepted for three heartbeat intervals and for three seconds."""
 
     def __str__(self) -> str:
         if self.cause == "poll":

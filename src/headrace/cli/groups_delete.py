@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .._machines.admin.reset import SINK_MARK
+from .._machines.admin.reset import is_sink_decision
 from ..errors import HeadraceError
 from ..types import OffsetAndMetadata, TopicPartition
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
@@ -103,7 +103,7 @@ def _described(admin: Admin, name: str, topics: tuple[str, ...]) -> dict[str, An
 
 
 def _note(offsets: dict[TopicPartition, OffsetAndMetadata]) -> str:
-    if any(SINK_MARK in each.metadata for each in offsets.values()):
+    if any(is_sink_decision(each) for each in offsets.values()):
         return "has the decisions of an exactly-once Spark sink: without them, its query may write a batch twice"
     return ""
 

@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from .._aio.admin import AsyncAdmin, GroupDescription
+from .._machines.admin.reset import is_sink_decision
 from .._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
 from ..errors import HeadraceError
 from ..monitor.checkpoints import read_checkpoints, slowest
-from ..monitor.lag import done_rows, plain_row, rows_of, uncommitted_row, unread_row
+from ..monitor.lag import done_rows, plain_row, progress_in, rows_of, uncommitted_row, unread_row
 from ..monitor.model import PartitionView
 from ..monitor.read_times import read_times
 from ..types import OffsetAndMetadata, TopicPartition
@@ -73,12 +74,12 @@ async def checkpoint_sample(admin: AsyncAdmin, settings: Settings, path: Path, t
 
 
 async def _group_rows(admin: AsyncAdmin, group: str, described: GroupDescription) -> list[Row]:
-    committed = await admin.committed(group)
+    committed = {tp: it for tp, it in (await admin.committed(group)).items() if not is_sink_decision(it)}
     marks = {tp: _mark(tp, group, found) for tp, found in committed.items()}
-    progress: Mapping[TopicPartition, CommitMark] = {}
+    progress: Mapping[TopicPartition, CommitMark | None] = {}
     if any(mark.token for mark in marks.values()):
         found = await admin.committed(group + BACKLOG_SUFFIX)
-        progress = {tp: _mark(tp, group + BACKLOG_SUFFIX, it) for tp, it in found.items()}
+        progress = {tp: progress_in(it) for tp, it in found.items()}
     owners = _owners(described)
     logs = await admin.bounds(marks.keys() | owners.keys())
     rows = []

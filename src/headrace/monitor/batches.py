@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 
 from ..errors import HeadraceError
-from .checkpoints import find_checkpoints, offset_lines, offsets_in
+from .checkpoints import find_checkpoints, is_batch, offset_lines, offsets_in
 
 _MOST = 50  # batches of one query
 
@@ -39,8 +39,11 @@ def read_batches(directory: Path, since: float = 0.0) -> list[BatchView]:
     found = []
     for path in find_checkpoints(directory):
         name = str(path.relative_to(directory)) if path != directory else path.name
-        numbers = (int(it.name) for it in (path / "offsets").iterdir() if it.name.isdigit())
-        for number in sorted(numbers)[-_MOST:]:
+        try:
+            numbers = sorted(int(it.name) for it in (path / "offsets").iterdir() if is_batch(it))
+        except OSError:  # Spark has just removed it
+            continue
+        for number in numbers[-_MOST:]:
             try:
                 batch = _batch(path, name, number)
             except (OSError, ValueError, LookupError, HeadraceError):

@@ -93,7 +93,12 @@ def slowest(found: Iterable[dict[TopicPartition, OffsetSet]]) -> dict[TopicParti
 
 
 def _batches(directory: Path) -> set[int]:
-    return {int(path.name) for path in directory.iterdir() if path.name.isdigit()}
+    return {int(path.name) for path in directory.iterdir() if is_batch(path)}
+
+
+def is_batch(path: Path) -> bool:
+    """Whether it is the file of a batch, and not a temporary one."""
+    return path.name.isascii() and path.name.isdigit()
 
 
 def _kafka_offsets(line: str) -> dict[TopicPartition, OffsetSet]:

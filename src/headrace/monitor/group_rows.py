@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from .._aio.survey.found import FoundGroup, FoundMembers, FoundShareOffset, FoundTopic
+from .._machines.admin.reset import is_sink_decision
 from .._machines.lanes.commit_metadata import CommitMark
 from ..errors import HeadraceError
 from ..types import OffsetAndMetadata, TopicPartition, Watermarks
 from .checkpoints import QueryCheckpoint, read_checkpoints
-from .lag import done_rows, plain_row, rows_of, uncommitted_row, unread_row
+from .lag import done_rows, plain_row, progress_in, rows_of, uncommitted_row, unread_row
 from .model import SHARE, SPARK, GroupView, MemberView, PartitionView
 
 Commit = OffsetAndMetadata | FoundShareOffset | HeadraceError
@@ -81,7 +82,7 @@ def group_view(facts: GroupFacts, bounds: LogBounds, age: Age) -> GroupView:
     if isinstance(facts.commits, HeadraceError):
         errors.append(str(facts.commits))
     else:
-        commits = facts.commits
+        commits = {tp: it for tp, it in facts.commits.items() if not _is_decision(it)}
     owners: dict[TopicPartition, Owner] = {}
     for it in members:
         owners |= dict.fromkeys(it.partitions, (it.owner, it.id))
@@ -104,6 +105,10 @@ def group_view(facts: GroupFacts, bounds: LogBounds, age: Age) -> GroupView:
         errors.append(_nothing_to_show(found.kind, bool(commits or owners)))
     error = "; ".join(errors) or None
     return GroupView(found.name, found.kind, state, members, tuple(rows), assignor, found.node, error, has_nothing)
+
+
+def _is_decision(commit: Commit) -> bool:
+    return isinstance(commit, OffsetAndMetadata) and bool(commit.metadata) and is_sink_decision(commit)
 
 
 def aged(rows: Iterable[PartitionView], age: Age) -> list[PartitionView]:
@@ -140,11 +145,9 @@ def _commit_rows(
         return [uncommitted_row(tp, log, name, member)]
     try:
         first = CommitMark.read(commit)
-        progress = (facts.backlog or {}).get(tp)
-        second = None if progress is None else CommitMark.read(progress)
     except ValueError as error:
         return [_unreadable(tp, commit.offset, f"the commit cannot be parsed: {error}", owner, False)]
-    return rows_of(tp, first, second, log, name, member)
+    return rows_of(tp, first, progress_in((facts.backlog or {}).get(tp)), log, name, member)
 
 
 def _share_rows(
@@ -202,7 +205,7 @@ def checkpoint_views(paths: Collection[Path]) -> list[CheckpointView]:
     for path in paths:
         try:
             queries = read_checkpoints(path)
-        except (HeadraceError, OSError) as error:
+        except (HeadraceError, OSError, ValueError, RecursionError) as error:  # damaged, or half written
             found.append(_failed(str(path), str(error)))
             continue
         # Queries of a pipeline may read tables only. One without a finished batch may read anything.

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from .._machines.commit.offset_set import OffsetSet
 from .._machines.lanes.commit_metadata import CommitMark, done_offsets
 from .._machines.lanes.lanes import BACKLOG, LIVE
-from ..types import TopicPartition, Watermarks
+from ..types import OffsetAndMetadata, TopicPartition, Watermarks
 from .model import PartitionView, Range
 
 _ID_LENGTHS = (8, 16)
@@ -40,12 +40,23 @@ def rows_of(
     rows = [_row(tp, lane, first.offset, following, log, log.high, ranges, lost, owner, member)]
     if first.token:
         below = done.open(min(done.low, first.offset), first.offset)
-        still = [(max(start, log.low), end) for start, end in below if end > log.low]
+        # A log that was recreated ends before the committed offset: what it does not have is no backlog.
+        still = [
+            (max(start, log.low), min(end, log.high)) for start, end in below if start < log.high and end > log.low
+        ]
         lost = _below(below, log.low)
         if still or lost:
             following = still[0][0] if still else first.offset
             rows.append(_row(tp, BACKLOG, below[0][0], following, log, first.offset, still, lost, owner, member))
     return rows
+
+
+def progress_in(commit: OffsetAndMetadata | None) -> CommitMark | None:
+    """The progress of a backlog lane. One that cannot be parsed is ignored, as consumers do: it completes nothing."""
+    try:
+        return None if commit is None else CommitMark.read(commit)
+    except ValueError:
+        return None
 
 
 def _row(
@@ -94,7 +105,8 @@ def plain_row(
     member: str | None = None,
     seconds: float | None = None,
 ) -> PartitionView:
-    """The row of a commit without metadata, or of a share group, whose `lag` the brokers report."""
+    """The row of a commit without metadata, or of a share group, whose `lag` the brokers report. They count what
+    retention has deleted until somebody fetches."""
     low, end = log
     start = max(offset, low)
     waiting = max(0, end - start)
@@ -105,7 +117,7 @@ def plain_row(
         start,
         low,
         end,
-        waiting if lag is None else lag,
+        waiting if lag is None else min(lag, waiting),
         seconds,
         open=((start, end),) if waiting else (),
         lost=start - offset,

@@ -162,3 +162,31 @@ def test_every_query_of_a_checkpoint_directory_is_a_group(tmp_path: Path) -> Non
     assert (started.state, started.error, started.lag) == ("no finished batch", None, None)
     assert "is not the checkpoint of a streaming query" in str(views[str(paths[2])].error)
     assert views[str(table)].error == "has no finished batch of a Kafka source"
+
+
+def test_decisions_of_a_spark_sink_are_not_offsets() -> None:
+    decision = OffsetAndMetadata(7, metadata='{"headrace.sink":1,"sequence":7}')
+    view = group_view(facts({A: decision}), BOUNDS, age)
+    assert not view.partitions
+    assert view.has_nothing
+
+
+def test_progress_that_cannot_be_parsed_is_ignored() -> None:
+    damaged = OffsetAndMetadata(30, metadata=PROGRESS.metadata[:-3])
+    with pytest.raises(ValueError, match=r".+"):
+        CommitMark.read(damaged)
+    view = group_view(facts({A: MARK}, backlog={A: damaged}), BOUNDS, age)
+    assert [(row.lane, row.open, row.error) for row in view.partitions] == [
+        ("live", ((80, 100),), None),
+        ("backlog", ((20, 50),), None),
+    ]
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe", b"v1\n{}\n" + b"[" * 100_000])
+def test_a_damaged_checkpoint_is_an_error_of_its_row(tmp_path: Path, damage: bytes) -> None:
+    for name in ("offsets", "commits"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0").write_bytes(damage)
+        (tmp_path / name / "²").write_bytes(b"v1")
+    (view,) = checkpoint_views([tmp_path])
+    assert view(BOUNDS, age).error

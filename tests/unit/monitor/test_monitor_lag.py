@@ -37,6 +37,8 @@ TOKEN = CommitMark(100, OffsetSet(100, [(20, 50)]), "a")
         (TOKEN, CommitMark(100, OffsetSet(100), "a"), (0, 130), [("live", 100, 130, 30, 0)]),
         (TOKEN, None, (40, 130), [("live", 100, 130, 30, 0), ("backlog", 40, 100, 10, 20)]),
         (TOKEN, None, (60, 130), [("live", 100, 130, 30, 0), ("backlog", 100, 100, 0, 30)]),
+        (TOKEN, None, (0, 40), [("live", 100, 40, 0, 0), ("backlog", 20, 100, 20, 0)]),  # recreated log
+        (TOKEN, None, (0, 10), [("live", 100, 10, 0, 0)]),
     ],
 )
 def test_lag_follows_what_the_two_commit_logs_say(
@@ -65,6 +67,8 @@ def test_open_and_lost_ranges_are_what_the_numbers_count() -> None:
 def test_a_share_groups_lag_is_what_the_brokers_say() -> None:
     assert plain_row(TP, 10, Watermarks(0, 50), 7).lag == 7
     assert plain_row(TP, 10, Watermarks(0, 50)).lag == 40
+    deleted = plain_row(TP, 10, Watermarks(30, 50), 40)
+    assert (deleted.lag, deleted.lost) == (20, 20), "brokers count what retention has deleted"
     assert unread_row(TP, Watermarks(0, 50), "m").lag == 0
 
 

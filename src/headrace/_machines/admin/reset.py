@@ -23,8 +23,7 @@ from ..lanes.commit_metadata import CommitMark, done_offsets
 from .reset_target import ResetTarget, TargetKind
 
 KEEP, DROP = "keep", "drop"
-SINK_MARK = '"headrace.sink"'
-"""In the metadata of commits that are no offsets, but decisions of an exactly-once Spark sink (`spark/sink/`)."""
+_SINK_MARK = '"headrace.sink"'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,9 +38,14 @@ class PartitionFacts:
     at_time: int | None = None
 
 
+def is_sink_decision(commit: OffsetAndMetadata) -> bool:
+    """Whether a commit is no offset, but a decision of an exactly-once Spark sink (`spark/sink/`)."""
+    return _SINK_MARK in commit.metadata
+
+
 def planned_change(facts: PartitionFacts, target: ResetTarget, backlog: str | None) -> OffsetChange:
     tp, current = facts.partition, None if facts.commit is None else facts.commit.offset
-    if facts.commit is not None and SINK_MARK in facts.commit.metadata:
+    if facts.commit is not None and is_sink_decision(facts.commit):
         return OffsetChange(tp, current, None, "a decision of an exactly-once Spark sink")
     wanted, reason = _wanted(facts, target)
     if wanted is None:

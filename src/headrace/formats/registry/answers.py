@@ -20,8 +20,9 @@ _NOT_FOUND_NAMES = frozenset(f"{what}NotFoundException" for what in ("Artifact",
 """The names of such errors in Apicurio's own API. NotFoundException itself is an unknown path."""
 _KINDS: tuple[str, ...] = get_args(SchemaKind)
 _REFUSES_SCHEMA = frozenset({403, 410, 422, 451})
-"""Statuses that are about the requested schema. So is 404 with one of the codes above. All others (a rejected login, an
-unknown path, a failing or missing registry) are about the registry: they would be the same for the next schema."""
+"""Statuses that are about the requested schema, if the registry itself returns them, with an error code or name. So is
+404 with one of the codes above. All others (a rejected login, an unknown path, a failing or missing registry, a gateway
+that denies access) are about the registry: they would be the same for the next schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +169,9 @@ def _error(answer: Answer, what: str, found: dict[str, Any]) -> SchemaRegistryEr
         text = f"{answer.url}: the schema registry rejected the {what} as invalid{details}"
     else:
         text = f"{answer.url}: the schema registry did not return the {what}: HTTP {status}{details}"
-    return SchemaRegistryError(
-        text, status=status, code=code, scope="schema" if status in _REFUSES_SCHEMA else "registry"
-    )
+    is_the_registrys = code is not None or isinstance(found.get("name"), str)
+    is_about_schema = status in _REFUSES_SCHEMA and is_the_registrys
+    return SchemaRegistryError(text, status=status, code=code, scope="schema" if is_about_schema else "registry")
 
 
 def _not_a_registry(answer: Answer, what: str, why: str) -> SchemaRegistryError:
