@@ -137,7 +137,8 @@ def test_the_page_decodes_the_newest_records(
     shown = {it["offset"]: (it["key"], it["value"]) for it in found}
     key, value = shown[0]
     assert (key["text"], key["format"]) == ('"k"', "avro")
-    assert (json.loads(value["text"]), value["format"]) == ({"road": "A1", "speed": 2.5, "raw": "/w=="}, "avro")
+    decoded = {"road": "A1", "speed": 2.5, "raw": "/w==", "lanes": [1]}  # with the default of a field
+    assert (json.loads(value["text"]), value["format"]) == (decoded, "avro")
     assert shown[1] == (None, {"text": "plain", "bytes": 5})
     assert "error" in shown[2][1]
     assert shown[3][1]["error"]

@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def page(servers: str, browser: Browser) -> Iterator[str]:
-    settings = {"bootstrap.servers": servers, "default.api.timeout.ms": 2000, "request.timeout.ms": 2000}
+    settings = {"bootstrap.servers": servers, "default.api.timeout.ms": 10_000, "request.timeout.ms": 10_000}
     with BackgroundPage(PageOptions(settings, port=0, interval=0.5)) as page:
         yield page.url
 
@@ -109,7 +109,8 @@ def test_a_backlog_lane_is_drawn_until_it_closes(browser: Browser, page: str, se
     topic, group = admin.create("clicks"), unique("indexing")
     write(servers, topic, numbered(4000))
     commit(servers, group, topic, 100)
-    with PacedConsumer(servers, group, topic, 800, enable_parallel_rebalance=True) as consumer:
+    # So slow that a busy page sees the backlog before it is closed.
+    with PacedConsumer(servers, group, topic, 200, enable_parallel_rebalance=True) as consumer:
         browser.open(f"{page}group?name={group}")
         browser.wait("a backlog lane", "return document.querySelector('.log .backlog')?.getAttribute('width') > 100")
         browser.screenshot(PICTURES / "lanes.png")
