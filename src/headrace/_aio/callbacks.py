@@ -2,10 +2,10 @@
 
 Events are about a program that is stuck, so neither its thread nor its event loop can be told; and a function that
 blocks must not delay heartbeats. So a client with such a function has a thread for it, from the start of its tasks
-until their end.
+until `close()`: `unsubscribe()` ends the tasks, but handlers of run() may still be stuck.
 
 - Calls come one after the other, also those of a client that was stopped and started again.
-- What a function raises is logged, at most once a minute, and the next call comes as usual.
+- What a function or `metrics()` raises is logged, at most once a minute, and the next call comes as usual.
 - While a function blocks, events wait, up to MOST of them, and statistics are skipped.
 - `stop` does not wait: events that were reported before are still passed on.
 
@@ -103,6 +103,10 @@ class Callbacks:
             stats = self._metrics()
         except HeadraceError:
             return False
+        except Exception as error:  # noqa: BLE001 - without its thread, the client would report no more events either
+            with self._calling:
+                self._log("metrics()", error)
+            return True
         self._call("on_stats", self._on_stats, stats)
         return True
 
@@ -110,8 +114,12 @@ class Callbacks:
         with self._calling:
             try:
                 function(argument)
-            except BaseException as error:  # the user's; SystemExit would only end this thread
-                now = time.monotonic()
-                if now >= self._next_log:
-                    self._next_log = now + _EVERY
-                    log.warning("%s raised %r: it will be called again", name, error, exc_info=error)
+            except BaseException as error:  # noqa: BLE001 - the user's; SystemExit would only end this thread
+                self._log(name, error)
+
+    def _log(self, name: str, error: BaseException) -> None:
+        """With `_calling` held."""
+        now = time.monotonic()
+        if now >= self._next_log:
+            self._next_log = now + _EVERY
+            log.warning("%s raised %r: it will be called again", name, error, exc_info=error)

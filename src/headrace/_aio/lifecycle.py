@@ -97,7 +97,6 @@ class Lifecycle(Generic[R]):
     def detach_runtime(self) -> R | None:
         """The runtime, which the caller has to end. The next `start` creates another one."""
         runtime, self.runtime = self.runtime, None
-        self._callbacks.stop()
         return runtime
 
     async def close(self, end_tasks: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -119,6 +118,7 @@ class Lifecycle(Generic[R]):
         self.guard.close()
         self.portal.shut()
         self.unwatch()
+        self._callbacks.stop()
         runtime = self.detach_runtime()
         return None if runtime is None else runtime.abandon
 
@@ -127,6 +127,7 @@ class Lifecycle(Generic[R]):
         released."""
         if self.guard.is_forked or not self.portal.is_open:
             return
+        self.guard.close()  # something may still refer to the parts: collectors of metrics skip those of closed clients
         runtime = self.runtime
         self._callbacks.stop()
         self.portal.close(0.0, None if runtime is None else runtime.abandon)

@@ -64,7 +64,7 @@ def test_a_consumer_reports_its_statistics_until_it_is_closed(kind: str, servers
         assert found.keys() == consumer.metrics().keys()
         assert stats.threads == {"headrace-callbacks"}
         consumer.unsubscribe()
-        wait_for("the end of the thread", lambda: not threads())
+        stats.until(lambda each: each["group"] is None)
         consumer.subscribe([topic])
         consumer.poll(0.0)
         stats.until(lambda each: each["group"] is not None and each["polls"] > found["polls"])

@@ -148,6 +148,55 @@ def test_statistics_end_with_their_client(make: Callable[..., Callbacks]) -> Non
     wait_for("the end", lambda: not running())
 
 
+def test_statistics_that_cannot_be_read_are_logged_once_and_do_not_end_the_thread(
+    make: Callable[..., Callbacks], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: queue.Queue[Any] = queue.Queue()
+    errors = [ValueError("torn"), RuntimeError("changed size")]
+
+    def read() -> dict[str, Any]:
+        if errors:
+            raise errors.pop(0)
+        return {"polls": 1}
+
+    callbacks = make(read, on_stats=seen.put, on_event=seen.put, interval=0.01)
+    assert seen.get(timeout=SOON) == {"polls": 1}
+    callbacks.report(EVENT)
+    while (found := seen.get(timeout=SOON)) != EVENT:
+        assert found == {"polls": 1}
+    (logged,) = [each.getMessage() for each in caplog.records if "raised" in each.getMessage()]
+    assert logged == "metrics() raised ValueError('torn'): it will be called again"
+
+
+@pytest.mark.parametrize("kind", [Consumer, ShareConsumer])
+def test_events_and_statistics_come_until_close_even_after_unsubscribe(kind: Any) -> None:
+    """A run() unsubscribes because of a stuck handler, and reports later that the handler has returned."""
+    events: queue.Queue[Any] = queue.Queue()
+    stats: queue.Queue[Any] = queue.Queue()
+    functions = {"on_event": events.put, "on_stats": stats.put, "statistics_interval_ms": 10}
+    with kind(bootstrap_servers="127.0.0.1:1", group_id="g", **functions) as client:
+        client.subscribe(["t"])
+        client.poll(0.0)
+        client.unsubscribe()
+        while not stats.empty():
+            stats.get()
+        stats.get(timeout=SOON)
+        client._parts.callbacks.report(EVENT)
+        assert events.get(timeout=SOON) == EVENT
+        client.subscribe(["t"])
+        client.poll(0.0)
+        assert len(running()) == 1
+    wait_for("the end", lambda: not running())
+
+
+def test_a_closed_producer_reports_no_statistics() -> None:
+    """Its counters are those of tasks that close() ends a little before the thread of the callbacks."""
+    producer = Producer(bootstrap_servers="127.0.0.1:1", on_stats=print)
+    producer.close()
+    with pytest.raises(ClosedError):
+        producer._parts.lifecycle._callbacks._metrics()
+
+
 def test_events_are_logged_with_or_without_a_function(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "headrace.events")
     Callbacks(dict).report(EVENT)

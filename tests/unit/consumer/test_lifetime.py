@@ -11,6 +11,7 @@ import time
 import pytest
 
 from headrace import AsyncConsumer, Consumer, TopicPartition
+from headrace._aio.clients import open_clients
 from headrace.errors import (
     ClosedError,
     CorruptRecordError,
@@ -102,6 +103,17 @@ def test_a_consumer_that_is_dropped_without_close_warns_and_ends_its_threads(kin
         last.clear()  # no reference cycle keeps it alive until the garbage collector runs
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_a_dropped_consumer_is_not_open_even_while_its_parts_are_in_use():
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1")
+    consumer.assign([TP])
+    consumer.poll(0.0)
+    parts = consumer._parts
+    assert parts in [each.parts for each in open_clients()]
+    with pytest.warns(ResourceWarning, match="^unclosed Consumer"):
+        del consumer
+    assert parts not in [each.parts for each in open_clients()]
 
 
 def test_a_consumer_that_was_closed_or_never_used_does_not_warn(recwarn):

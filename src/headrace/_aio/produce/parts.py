@@ -37,7 +37,7 @@ class ProducerParts:
             lambda: ProducerRuntime(config, accumulator),
             role="producer",
             unclosed=_UNCLOSED,
-            callbacks=Callbacks(self.metrics, config.on_stats, config.statistics_interval_ms / 1000),
+            callbacks=Callbacks(self._stats, config.on_stats, config.statistics_interval_ms / 1000),
         )
         self.guard = self.lifecycle.guard
         # send() uses `open` without any check. In a forked child it is empty, and the guard rejects the call.
@@ -158,6 +158,11 @@ class ProducerParts:
             "partitions_for_topic", time.monotonic() + seconds, lambda: client.describe_topics([topic])
         )
         return list(found.get(topic, []))
+
+    def _stats(self) -> dict[str, Any]:
+        """For on_stats. Without the tasks, which close() has ended, the counters would be zero."""
+        self.guard.check()
+        return self.metrics()
 
     def metrics(self) -> dict[str, Any]:
         accumulator, runtime = self.accumulator, self.lifecycle.runtime
