@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from .call_guard import CallGuard
@@ -32,7 +30,7 @@ class OpenClient(NamedTuple):
 
 
 _clients: dict[str, weakref.ref[ClientParts]] = {}
-_numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
+_numbers = {role: itertools.count(1) for role in ("consumer", "share-consumer", "producer")}
 
 
 def add(parts: ClientParts, role: str) -> str:
