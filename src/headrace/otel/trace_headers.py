@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter, Setter, TextMapPropagator
 from opentelemetry.trace import Link, SpanContext, get_current_span
@@ -43,19 +44,23 @@ _GETTER, _SETTER = _HeaderGetter(), _HeaderSetter()
 class TraceHeaders:
     def __init__(self, propagator: TextMapPropagator) -> None:
         self._propagator = propagator
+        self._span_fields = {name.lower() for name in set(propagator.fields) - W3CBaggagePropagator().fields}
 
     def extract(self, headers: Headers) -> Context:
         """The context that the producer of a record has written. Empty if there is none."""
         return self._propagator.extract(headers, Context(), _GETTER) if headers else Context()
 
     def inject(self, headers: Headers, context: Context) -> list[tuple[str, Any]]:
-        """The headers with the context. Headers that have one already keep it: it says where the record was created."""
+        """The headers with the context. Headers that have one already keep it: it says where the record was created. An
+        invalid one is replaced, with all of its parts."""
         if links_to(self.extract(headers)):
             return list(headers)
         added: list[tuple[str, Any]] = []
         self._propagator.inject(added, context, _SETTER)
-        present = {name.lower() for name, _ in headers}
-        return [*headers, *(each for each in added if each[0].lower() not in present)]
+        replaced = self._span_fields if any(name.lower() in self._span_fields for name, _ in added) else set()
+        kept = [each for each in headers if each[0].lower() not in replaced]
+        present = {name.lower() for name, _ in kept}
+        return [*kept, *(each for each in added if each[0].lower() not in present)]
 
     def inject_into_outputs(self, result: Any, context: Context) -> Any:
         """The outputs of a handler of an exactly-once run(). They are sent later, in another context."""

@@ -68,6 +68,13 @@ def test_only_what_is_missing_is_added() -> None:
     assert HEADERS.inject([("baggage", b"a=1")], with_baggage) == [("baggage", b"a=1"), TRACEPARENT]
 
 
+@pytest.mark.parametrize("invalid", [b"nonsense", b"\xff", None, b"00-" + b"0" * 32 + b"-" + b"0" * 16 + b"-01"])
+def test_an_invalid_context_is_replaced_with_all_of_its_parts(invalid: bytes | None) -> None:
+    given = [("Traceparent", invalid), ("a", b"1"), ("tracestate", b"b=2"), ("baggage", b"c=3")]
+    assert HEADERS.inject(given, CONTEXT) == [("a", b"1"), ("baggage", b"c=3"), TRACEPARENT]
+    assert HEADERS.inject(given, Context()) == given, "there is nothing to replace it with"
+
+
 def test_without_a_span_nothing_is_added() -> None:
     assert HEADERS.inject([("a", b"1")], Context()) == [("a", b"1")]
 
