@@ -8,6 +8,7 @@ access raises the error of the last attempt.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -22,6 +23,15 @@ Deserializer = Format | Callable[[bytes], Any]
 _WINDOW, _WINDOWS = 256, 16
 # Background threads that ask a registry. An access that finds no room starts none: a later one does.
 _room = threading.BoundedSemaphore(4)
+
+
+def _renew_room() -> None:
+    """The threads of the parent do not exist in a forked child, and would never release their permits."""
+    global _room
+    _room = threading.BoundedSemaphore(4)
+
+
+os.register_at_fork(after_in_child=_renew_room)
 
 
 class _Prepared(NamedTuple):
@@ -112,7 +122,8 @@ class DecodedValues:
         """Does not wait. The thread is a daemon: a program that ends does not wait for a registry."""
         if not self._is_preparing.acquire(blocking=False):
             return
-        if not _room.acquire(blocking=False):
+        room = _room
+        if not room.acquire(blocking=False):
             self._is_preparing.release()
             return
 
@@ -120,13 +131,13 @@ class DecodedValues:
             try:
                 self.prepare()
             finally:
-                _room.release()
+                room.release()
                 self._is_preparing.release()
 
         try:
             threading.Thread(target=carry_out, name="headrace-prepare", daemon=True).start()
         except RuntimeError:  # no thread can be started; the next access tries again
-            _room.release()
+            room.release()
             self._is_preparing.release()
 
     def _error(self, row: int, reason: str) -> RecordDecodeError:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import pickle
+import signal
 import threading
+import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from headrace import _decoded_values
 from headrace.config.consumer import ConsumerConfig
 from headrace.errors import ConfigError, RecordDecodeError, SchemaRegistryError
 from headrace.formats import Avro, Json, Protobuf, Source
@@ -145,6 +149,20 @@ def _join_preparations():
     for thread in threading.enumerate():
         if thread.name == "headrace-prepare":
             thread.join(10)
+
+
+def test_a_forked_child_can_ask_a_registry_while_the_threads_of_its_parent_use_all_the_room():
+    room, taken = _decoded_values._room, 0
+    while room.acquire(blocking=False):
+        taken += 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other tests may have left threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        os._exit(7 if _decoded_values._room.acquire(blocking=False) else 1)
+    room.release(taken)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_a_value_can_be_awaited_on_a_thread_while_the_registry_is_away():
