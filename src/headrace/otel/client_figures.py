@@ -50,11 +50,13 @@ class ClientFigures:
         if not self.is_active:
             return []
         if time.monotonic() > self._read_at + _FRESH:
-            self._found = []
+            found = []  # complete before another reader's thread can see it
             for client in open_clients():
                 try:
-                    self._found.append((client.name, client.parts.metrics()))
+                    found.append((client.name, client.parts.metrics()))
                 except HeadraceError:  # it was closed meanwhile
                     continue
+            self._found = found
             self._read_at = time.monotonic()
+            return found
         return self._found

@@ -76,9 +76,11 @@ _all: weakref.WeakSet[MessageCounts] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Another thread may have held a lock."""
+    """Another thread may have held a lock. The parent reports what was counted until here."""
     for counts in list(_all):
         counts.lock = threading.Lock()
+        for sums in counts._sums.values():
+            sums._numbers.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

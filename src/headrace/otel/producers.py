@@ -152,8 +152,11 @@ class _WatchedBatch:
 
     def _end_spans(self) -> None:
         with self._lock:
-            done = [each for each in self._spans if each[1].is_done]
-            self._spans = [each for each in self._spans if each not in done] if len(done) < len(self._spans) else []
+            done: list[tuple[Span, Delivery]] = []
+            waiting: list[tuple[Span, Delivery]] = []
+            for each in self._spans:
+                (done if each[1].is_done else waiting).append(each)
+            self._spans = waiting
         for span, delivery in done:
             _end(span, delivery)
 

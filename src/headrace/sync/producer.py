@@ -64,9 +64,13 @@ class Producer:
             if delivery is not None:
                 return delivery
         attempt = self._parts.attempt(topic, value, key, headers, timestamp, partition)
-        while isinstance(found := attempt.step(), Flag):
-            while not found.wait(min(SHORT_SLEEP, attempt.seconds_left)):
-                attempt.check_time()
+        try:
+            while isinstance(found := attempt.step(), Flag):
+                while not found.wait(min(SHORT_SLEEP, attempt.seconds_left)):
+                    attempt.check_time()
+        except BaseException as error:
+            attempt.failed(error)
+            raise
         return found
 
     def send_all(self, topic: str, rows: Iterable[Bytes | dict[str, Any] | None]) -> Deliveries:
@@ -89,10 +93,14 @@ class Producer:
         if value is not None or key is not None:
             data = encoded_columns(topic, data, value, key)
         deliveries = Deliveries(parts.accumulator.waiting)
-        for name, flag, deadline in send_columns(parts, topic, data, deliveries):
-            while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):
-                if time.monotonic() >= deadline:
-                    raise parts.accumulator.timeout_error(name)
+        steps = send_columns(parts, topic, data, deliveries)
+        for name, flag, deadline in steps:
+            try:
+                while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):
+                    if time.monotonic() >= deadline:
+                        raise parts.accumulator.timeout_error(name)
+            except BaseException as error:  # noqa: BLE001 - throw() raises it, after the span of the call has got it
+                steps.throw(error)
         return deliveries
 
     def flush(self, *, timeout: float | None = None) -> None:

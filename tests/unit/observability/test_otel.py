@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from opentelemetry.metrics import NoOpMeter
 from opentelemetry.trace import get_current_span
 
 import headrace.otel
 from headrace import AsyncConsumer, AsyncProducer, AsyncShareConsumer, Consumer, Producer, Record, ShareConsumer
 from headrace._aio import telemetry
+from headrace._aio.clients import OpenClient
+from headrace._aio.flag import Flag
 from headrace._aio.poll_loop import ObservedPollLoop, PollLoop
 from headrace._measures import MEASURES
-from headrace.errors import KafkaError, StateError
+from headrace.errors import KafkaError, RequestTimeoutError, StateError
+from headrace.otel import client_figures
 from headrace.otel.conventions import error_type
 from headrace.otel.message_counts import MessageCounts
+from headrace.otel.producers import _WatchedBatch
 from support.harness.otel import Observed, observing
 
 SERVERS = {"bootstrap_servers": "127.0.0.1:1"}
@@ -209,3 +218,120 @@ def test_counts_outlive_their_clients_and_add_up() -> None:
     counts.is_active = False
     assert observed.points("messages") == []
     observed.end()
+
+
+def test_a_forked_process_does_not_report_the_messages_of_its_parent() -> None:
+    observed, counts = Observed(), MessageCounts()
+    counts.register(observed.meters.get_meter("test"), "messages", "Messages.")
+    sums = counts.sums({"group": "g"})
+    sums.add([Batch("a", 0, 3)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other tests may have left threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        sums.add([Batch("a", 1, 2)])
+        os._exit(7 if [each.value for each in counts._observe(None)] == [2] else 1)  # type: ignore[arg-type]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert [each.value for each in observed.points("messages")] == [3]
+    observed.end()
+
+
+def test_two_readers_at_the_same_time_get_each_client_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = client_figures.ClientFigures(NoOpMeter("test"))
+    names = ["consumer-1", "consumer-2", "producer-1"]
+    asked: list[str] = []
+
+    class Parts:
+        def metrics(self) -> dict[str, Any]:
+            asked.append("…")
+            if len(asked) == 2:
+                assert len(figures._stats()) == 3, "the other reader, in the middle of the first one"
+            return {}
+
+    clients = [OpenClient(name, Parts()) for name in names]  # type: ignore[arg-type]
+    monkeypatch.setattr(client_figures, "open_clients", lambda: clients)
+    for _ in range(2):
+        assert [name for name, _ in figures._stats()] == names
+
+
+class IncomparableSpan:
+    """Spans of a batch are not compared with each other: that would take a second for a few thousand."""
+
+    is_ended = False
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("spans are compared")
+
+    def is_recording(self) -> bool:
+        return False
+
+    def end(self) -> None:
+        assert not self.is_ended
+        self.is_ended = True
+
+
+class PendingDelivery:
+    is_done = False
+
+
+def test_the_records_of_a_batch_that_are_done_end_their_spans_once() -> None:
+    batch: Any = _WatchedBatch(None, None, None)  # type: ignore[arg-type]
+    sent = [(IncomparableSpan(), PendingDelivery()) for _ in range(4)]
+    for each in sent:
+        batch.add(*each)
+    for done in ((1, 2), (0,), (3,)):
+        for number in done:
+            sent[number][1].is_done = True
+        batch._end_spans()
+        assert [span.is_ended for span, _ in sent] == [delivery.is_done for _, delivery in sent]
+
+
+class InterruptedFlag(Flag):
+    """Ctrl-C while send() waits."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_send_ends_its_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    with observing() as observed, Producer(**SERVERS) as producer:
+        accumulator = producer._parts.accumulator
+        monkeypatch.setattr(accumulator, "append", lambda *_: InterruptedFlag())
+        monkeypatch.setattr(accumulator, "know_topic", lambda *_: InterruptedFlag())
+        with pytest.raises(KeyboardInterrupt):
+            producer.send("orders", b"1")
+        with pytest.raises(KeyboardInterrupt):
+            producer.send_arrow("orders", pa.table({"value": [b"1"]}))
+        spans = observed.spans("send orders")
+    assert [(span.attributes or {})["error.type"] for span in spans] == ["KeyboardInterrupt"] * 2
+
+
+def test_a_cancelled_send_ends_its_span() -> None:
+    async def main() -> None:
+        async with AsyncProducer(**SERVERS) as producer:
+            calls = [producer.send("orders", b"1"), producer.send_arrow("orders", pa.table({"value": [b"1"]}))]
+            for call in calls:
+                task = asyncio.create_task(call)
+                await asyncio.sleep(0)  # it starts, and waits for metadata
+                assert not task.done()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+    with observing() as observed:
+        asyncio.run(main())
+        spans = observed.spans("send orders")
+    assert [(span.attributes or {})["error.type"] for span in spans] == ["asyncio.exceptions.CancelledError"] * 2
+
+
+def test_a_send_that_times_out_ends_its_span_once(caplog: pytest.LogCaptureFixture) -> None:
+    with observing() as observed, Producer(**SERVERS, max_block_ms=1) as producer:
+        with pytest.raises(RequestTimeoutError):
+            producer.send("orders", b"1")
+        with pytest.raises(RequestTimeoutError):
+            producer.send_arrow("orders", pa.table({"value": [b"1"]}))
+        spans = observed.spans("send orders")
+    assert [(span.attributes or {})["error.type"] for span in spans] == ["headrace.errors.RequestTimeoutError"] * 2
+    assert "ended span" not in caplog.text

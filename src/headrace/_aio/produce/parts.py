@@ -204,6 +204,9 @@ class SendAttempt:
         if not self.seconds_left:
             raise self._accumulator.timeout_error(self._record[0])
 
+    def failed(self, error: BaseException) -> None:
+        """send() raises this: its time is up, the record is refused, or the caller was cancelled or interrupted."""
+
 
 class TracedSendAttempt(SendAttempt):
     """Reports what becomes of the attempt."""
@@ -211,23 +214,18 @@ class TracedSendAttempt(SendAttempt):
     def __init__(self, sent: telemetry.SentRecord, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._sent = sent
+        self._is_accepted = False
 
     def step(self) -> Delivery | Flag:
-        try:
-            found = super().step()
-        except BaseException as error:
-            self._sent.rejected(error)
-            raise
+        found = super().step()
         if not isinstance(found, Flag):
+            self._is_accepted = True
             self._sent.accepted(found)
         return found
 
-    def check_time(self) -> None:
-        try:
-            super().check_time()
-        except BaseException as error:
+    def failed(self, error: BaseException) -> None:
+        if not self._is_accepted:  # an interrupt may come between the last step and the end of send()
             self._sent.rejected(error)
-            raise
 
 
 _forgetful: weakref.WeakSet[Accumulator] = weakref.WeakSet()

@@ -76,11 +76,15 @@ class AsyncProducer:
             if delivery is not None:
                 return delivery
         attempt = self._parts.attempt(topic, value, key, headers, timestamp, partition)
-        while isinstance(found := attempt.step(), Flag):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(attempt.seconds_left):
-                    await found.wait_async()
-            attempt.check_time()
+        try:
+            while isinstance(found := attempt.step(), Flag):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(attempt.seconds_left):
+                        await found.wait_async()
+                attempt.check_time()
+        except BaseException as error:
+            attempt.failed(error)
+            raise
         return found
 
     async def send_all(self, topic: str, rows: Iterable[Bytes | dict[str, Any] | None]) -> Deliveries:
@@ -116,12 +120,16 @@ class AsyncProducer:
         if value is not None or key is not None:  # in a thread: a format may ask a schema registry
             data = await asyncio.to_thread(lambda: encoded_columns(topic, data, value, key).read_all())
         deliveries = Deliveries(parts.accumulator.waiting)
-        for name, flag, deadline in send_columns(parts, topic, data, deliveries):
+        steps = send_columns(parts, topic, data, deliveries)
+        for name, flag, deadline in steps:
             try:
-                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    await flag.wait_async()
-            except TimeoutError:
-                raise parts.accumulator.timeout_error(name) from None
+                try:
+                    async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                        await flag.wait_async()
+                except TimeoutError:
+                    raise parts.accumulator.timeout_error(name) from None
+            except BaseException as error:  # noqa: BLE001 - throw() raises it, after the span of the call has got it
+                steps.throw(error)
         return deliveries
 
     async def flush(self, *, timeout: float | None = None) -> None:
