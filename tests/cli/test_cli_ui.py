@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+import webbrowser
 from collections.abc import Iterator
 
 import pytest
 
+from headrace.ui import server
 from headrace.ui.server import listen
 from support.harness.page_client import PageClient
 from support.harness.shell import headrace
@@ -79,6 +81,43 @@ def test_a_password_of_the_environment_is_not_shown() -> None:
         assert process.wait(10) == 143
         assert process.stderr is not None
         assert "sword-fish" not in link + process.stderr.read()
+
+
+def test_changes_need_a_token_which_is_made_up() -> None:
+    with start("--allow-changes", HEADRACE_UI_PASSWORD="", HEADRACE_UI_TOKEN="") as (process, link):
+        url, _, token = link.partition("login#")
+        assert len(token) >= 32
+        assert PageClient(url).ask("POST", "/api/groups/delete", {"content-type": "application/json"}).status == 401
+        assert PageClient(url).get("/", Authorization=f"Bearer {token}").status == 200
+        process.terminate()
+        assert process.wait(10) == 143
+        assert process.stderr is not None
+        assert "--allow-changes needs a token" in process.stderr.read()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that a browser has opened. The page ends at once."""
+
+    async def end(*_: object) -> None: ...
+
+    found: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", found.append)
+    monkeypatch.setattr(server, "serve_page", end)
+    return found
+
+
+def test_changes_with_a_password_need_no_token(opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_UI_PASSWORD", "sword-fish")
+    done = headrace("ui", *AWAY, "--port", "0", "--allow-changes")
+    assert (done.code, "login#" in done.text, "needs a token" in done.err) == (0, False, False)
+
+
+def test_the_browser_is_not_started_with_the_token_which_other_users_would_see(opened: list[str]) -> None:
+    done = headrace("ui", *AWAY, "--port", "0", "--token", "--open")
+    link = done.text.removeprefix("the page is on ").strip()
+    assert "login#" in link
+    assert opened == [link.partition("login#")[0]]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.com"])

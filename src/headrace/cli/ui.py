@@ -70,7 +70,7 @@ Examples:
   headrace ui --checkpoint checkpoints/orders      with a Spark streaming query
   headrace ui --registry http://localhost:8081     decodes the newest records of a topic
   headrace ui --host 0.0.0.0 --token               for other machines, with a token that it makes up
-  headrace ui --allow-changes                      groups can be reset and deleted
+  headrace ui --allow-changes                      groups can be reset and deleted, with a token
 """
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
@@ -95,8 +95,12 @@ Examples:
     help="Log in as this user; the password is in HEADRACE_REGISTRY_PASSWORD, or asked for.",
 )
 @click.option("--registry-ca", type=click.Path(exists=True, dir_okay=False), help="A PEM file with CAs to trust.")
-@click.option("--allow-changes", is_flag=True, help="Let the page reset and delete groups.")
-@click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
+@click.option(
+    "--allow-changes",
+    is_flag=True,
+    help="Let the page reset and delete groups. Implies --token, unless a secret is set.",
+)
+@click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser. The token is not passed to it.")
 @cluster_options
 def ui(
     settings: Settings,
@@ -129,6 +133,9 @@ def ui(
             f"--host {host} can be reached from other machines, so the page needs a password or a token: add --token, "
             f"which makes one up, or --password, or set {_PASSWORD} or {_TOKEN}"
         )
+    if allow_changes and not given:
+        given, new_token = _secrets(asks_password=False, makes_token=True)
+        say("--allow-changes needs a token: other users of this machine must not change groups with your rights")
     found: SchemaRegistry | None = None
     if registry is not None:
         found = TypedFields("bytes", "bytes", registry, registry_user, registry_ca).registry()
@@ -151,7 +158,7 @@ def ui(
             say("it is not encrypted: use it in a trusted network, or behind a proxy with TLS")
         say("Ctrl-C ends it")
         if open_browser:
-            webbrowser.open(link)
+            webbrowser.open(url)  # without the token: other users see the arguments of the browser
         asyncio.run(serve_page(options, listener))
 
 

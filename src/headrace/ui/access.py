@@ -68,13 +68,21 @@ class PageAccess:
             return None
         origin = headers.get("origin")
         # A browser sends the origin with every POST. Programs that send none have no cookies of somebody else.
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _origin_host(origin) != host.lower():
             return Refusal(403, "This request comes from another site.")
         return None
 
 
 def digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode()).digest()
+    """Of any text: JSON and environment variables may contain surrogates."""
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).digest()
+
+
+def _origin_host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def is_loopback_address(host: str) -> bool:

@@ -100,7 +100,7 @@ class _Pages:
     async def newest_records(self, request: Request) -> Response:
         topic = _name(request, "topic")
         count = request.query_params.get("count", "20")
-        if not topic or not count.isascii() or not count.isdigit() or not 1 <= int(count[:9]) <= MOST:
+        if not topic or not count.isascii() or not count.isdigit() or len(count) > 9 or not 1 <= int(count) <= MOST:
             raise HTTPException(400, f"topic is missing, or count is not a number from 1 to {MOST}.")
         try:
             return JSONResponse({"records": await self._records.newest(topic, int(count))})

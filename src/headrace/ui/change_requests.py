@@ -68,6 +68,10 @@ def _text(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str) or not value.strip():
         raise HTTPException(400, f"{name} must be text.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise HTTPException(400, f"{name} contains a surrogate, which is not a character.") from None
     return value
 
 

@@ -54,6 +54,7 @@ class GroupChanges:
             "plan": self._last,
             "needs_decision": plan.needs_decision,
             "partitions": len(plan.changes),
+            "settable": _count_settable(plan),
             "changes": [_shown(it) for it in plan.changes[:_MOST_SHOWN]],
         }
 
@@ -62,9 +63,9 @@ class GroupChanges:
         kept = self._plans.pop(number, None)
         if kept is None or kept.made < time.monotonic() - _KEPT_FOR:
             raise HeadraceError("this plan was carried out already, or is older than ten minutes: preview it again")
-        async with self._admin() as admin:
+        async with self._admin(". Some offsets may be set: check the group.") as admin:
             await admin.apply_reset(kept.plan)
-        count = sum(it.new is not None for it in kept.plan.changes)
+        count = _count_settable(kept.plan)
         log.warning("the page has set the offsets of %d partitions of group %s", count, kept.plan.group)
         return count
 
@@ -76,12 +77,19 @@ class GroupChanges:
         return deleted
 
     @contextlib.asynccontextmanager
-    async def _admin(self) -> AsyncIterator[AsyncAdmin]:
+    async def _admin(self, if_cut_off: str = "") -> AsyncIterator[AsyncAdmin]:
         try:
             async with asyncio.timeout(_WITHIN), self._turn, AsyncAdmin(self._settings) as admin:
                 yield admin
-        except TimeoutError:
-            raise HeadraceError(f"the brokers did not answer within {_WITHIN:.0f} s") from None
+        except TimeoutError as error:
+            # Those of the admin client name the request and the broker.
+            is_named = isinstance(error, HeadraceError)
+            reason = str(error) if is_named else f"the brokers did not answer within {_WITHIN:.0f} s"
+            raise HeadraceError(reason + if_cut_off) from None
+
+
+def _count_settable(plan: ResetPlan) -> int:
+    return sum(it.new is not None for it in plan.changes)
 
 
 def _shown(change: OffsetChange) -> dict[str, Any]:

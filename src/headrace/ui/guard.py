@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -112,9 +112,5 @@ class Guard:
 
 
 def read_cookie(header: str, name: str) -> str:
-    """The cookie's value; empty if it is missing."""
-    try:
-        found = SimpleCookie(header).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+    """The cookie's value; empty if it is missing. Other programs on this host may set cookies of any form."""
+    return cookie_parser(header).get(name, "")

@@ -1,14 +1,16 @@
-"""The body of a request, as JSON and bounded."""
+"""The body of a request, as JSON, bounded in length and time."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 _LONGEST = 4096
+_WITHIN = 10.0  # seconds
 
 
 async def read_json(request: Request) -> dict[str, Any]:
@@ -16,13 +18,19 @@ async def read_json(request: Request) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise HTTPException(415, "The body must be JSON.")
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _LONGEST:
-            raise HTTPException(413, "The body is too long.")
+    try:
+        async with asyncio.timeout(_WITHIN):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _LONGEST:
+                    raise HTTPException(413, "The body is too long.")
+    except TimeoutError:
+        raise HTTPException(408, f"The body did not arrive within {_WITHIN:.0f} s.") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "The body is not complete.") from None
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise HTTPException(400, "The body must be an object in JSON.")

@@ -27,6 +27,8 @@ _WITHIN = 10.0  # seconds
 _POLL = 0.2
 _LONGEST = 4096  # characters of a key or a value
 _FETCH_BYTES = 4 * 1024 * 1024
+_MOST_BYTES = 8 * _FETCH_BYTES
+_MOST_READ = 5000  # records of all partitions together
 _MAGIC, _FRAME = 0, 5  # Confluent's wire format: a zero, and the id of the schema in four bytes
 
 FieldName = Literal["key", "value"]
@@ -51,13 +53,17 @@ class RecordReader:
         }
         self._decoder = _Decoder(registry)
         self._turn = asyncio.Lock()
+        self._decoding: asyncio.Future[list[dict[str, Any]]] | None = None
 
     async def newest(self, topic: str, count: int) -> list[dict[str, Any]]:
         """The last `count` records of the topic by time, the newest first. Raises HeadraceError, or TimeoutError."""
         async with asyncio.timeout(2 * _WITHIN), self._turn:
+            if self._decoding is not None:  # an earlier answer took too long, and its thread may still run
+                await asyncio.wait([self._decoding])
             records = await self._read(topic, min(count, MOST))
             # Decoding may ask the registry, which blocks.
-            rows = await asyncio.to_thread(self._decoder.rows, records)
+            self._decoding = asyncio.ensure_future(asyncio.to_thread(self._decoder.rows, records))
+            rows = await asyncio.shield(self._decoding)
         return rows[:count]
 
     async def _read(self, topic: str, count: int) -> list[Records]:
@@ -70,15 +76,17 @@ class RecordReader:
             tps = [TopicPartition(topic, info.partition) for info in infos if info.leader is not None]
             ends = await consumer.end_offsets(tps)
             begins = await consumer.beginning_offsets(tps)
-            starts = {tp: max(begins[tp], ends[tp] - count) for tp in tps if ends[tp] > begins[tp]}
+            each = max(1, min(count, _MOST_READ // max(1, len(tps))))
+            starts = {tp: max(begins[tp], ends[tp] - each) for tp in tps if ends[tp] > begins[tp]}
             consumer.assign(list(starts))
             for tp, start in starts.items():
                 consumer.seek(tp, start)
-            waiting, deadline = set(starts), loop.time() + _WITHIN
-            while waiting and loop.time() < deadline:
+            waiting, deadline, size = set(starts), loop.time() + _WITHIN, 0
+            while waiting and size < _MOST_BYTES and loop.time() < deadline:
                 records = await consumer.poll(_POLL)
                 if records:
                     found.append(records)
+                    size += records.nbytes
                 # The last offsets of a log may be transaction markers, which are never returned.
                 over = [tp for tp in waiting if await consumer.position(tp) >= ends[tp]]
                 waiting.difference_update(over)
@@ -122,7 +130,7 @@ class _Decoder:
                 try:
                     kinds[at] = self._registry.schema(int.from_bytes(data[1:_FRAME])).kind
                 except HeadraceError as error:
-                    found[at] = {**(shown_bytes(data) or {}), "error": str(error)}
+                    found[at] = {**(shown_bytes(data) or {}), "error": _clipped(str(error))}
         for kind in set(kinds.values()):
             mine = [at for at, each in kinds.items() if each == kind]
             found |= dict(zip(mine, self._decoded_as(kind, records, field, mine), strict=True))
@@ -138,12 +146,12 @@ class _Decoder:
             rows = list(records.rows(**given, errors="null"))
         except HeadraceError as error:  # such as a subject that the registry does not have
             for at in wanted:
-                yield {**(shown_bytes(getattr(records[at], field)) or {}), "error": str(error)}
+                yield {**(shown_bytes(getattr(records[at], field)) or {}), "error": _clipped(str(error))}
             return
         for at in wanted:
             data = getattr(records[at], field)
             if (reason := rows[at][f"{field}_error"]) is not None:
-                yield {**(shown_bytes(data) or {}), "error": reason}
+                yield {**(shown_bytes(data) or {}), "error": _clipped(reason)}
             else:
                 text = json.dumps(rows[at][field], ensure_ascii=False, default=plain_json)
                 yield {"text": _clipped(text), "bytes": len(data), "format": kind.lower()}
@@ -168,4 +176,6 @@ def plain_json(value: Any) -> Any:
 
 
 def _clipped(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+    """Without surrogates, which JSON may contain and UTF-8 does not have."""
+    clipped = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+    return clipped.encode(errors="replace").decode()

@@ -26,6 +26,7 @@ from .access import PageAccess, digest, is_loopback_address
 from .activity import Activity
 from .application import make_application
 from .changes import GroupChanges
+from .connections import PageConnection
 from .feed import Feed
 from .records import RecordReader
 
@@ -108,7 +109,7 @@ async def serve_page(
 def _config(application: Any) -> uvicorn.Config:
     return uvicorn.Config(
         application,
-        http="h11",
+        http=PageConnection,
         ws="none",
         lifespan="off",
         loop="none",

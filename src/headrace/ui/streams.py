@@ -27,7 +27,8 @@ _ALIVE = b": alive\n\n"
 
 
 def encode_event(data: Any) -> bytes:
-    return b"data: " + json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    return b"data: " + text.encode(errors="replace") + b"\n\n"  # a path may contain bytes that are not UTF-8
 
 
 class EventStream:

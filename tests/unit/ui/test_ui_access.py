@@ -49,6 +49,7 @@ def test_a_page_with_a_secret_answers_to_any_name() -> None:
         ("POST", {"origin": "http://localhost:9999"}, 403),
         ("POST", {"origin": "http://evil.example"}, 403),
         ("POST", {"origin": "null"}, 403),
+        ("POST", {"origin": "http://[x"}, 403),
         ("DELETE", {"origin": "http://evil.example"}, 403),
         ("GET", {"origin": "http://evil.example"}, None),  # it cannot read the answer
         ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
@@ -70,12 +71,17 @@ def test_requests_of_other_sites_are_refused(method: str, headers: dict[str, str
         ("Swordfish", False),
         ("", False),
         ("sword", False),
-        ("ä\udc80"[:1], False),
+        ("ä", False),
+        ("\ud800", False),
     ],
 )
 def test_each_secret_opens_the_page_and_nothing_else_does(secret: str, is_right: bool) -> None:
     assert CLOSED.is_secret(secret) is is_right
     assert not OPEN.is_secret(secret)
+
+
+def test_a_secret_of_the_environment_may_have_any_bytes() -> None:
+    assert PageAccess(b"key", (digest("caf\udce9"),)).is_secret("caf\udce9")
 
 
 def test_a_session_lasts_for_half_a_day() -> None:

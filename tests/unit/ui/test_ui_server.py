@@ -90,6 +90,7 @@ def test_another_name_of_this_machine_is_refused(page: PageClient, host: str) ->
         ("/api/records?topic=a&count=0", 400),
         ("/api/records?topic=a&count=101", 400),
         ("/api/records?topic=a&count=" + "9" * 30, 400),
+        ("/api/records?topic=a&count=" + "0" * 8 + "1" * 5000, 400),
         ("/api/records?topic=a&count=-1", 400),
         ("/api/records?topic=a&count=x", 400),
         ("/api/records?topic=a&count=%C2%B2", 400),
@@ -166,6 +167,13 @@ def test_a_login_opens_the_page_for_this_browser(closed_page: PageClient) -> Non
         assert stream.next() is not None
 
 
+@pytest.mark.parametrize("other", ['prefs={"a":1}', "a b=c", "x", "=;=", 'y="'])
+def test_cookies_of_other_programs_on_this_host_do_not_matter(closed_page: PageClient, other: str) -> None:
+    cookie = cookie_of(closed_page)
+    for both in (f"{other}; {cookie}", f"{cookie}; {other}"):
+        assert closed_page.get("/", Cookie=both).status == 200
+
+
 def test_a_program_sends_the_secret_with_every_request(closed_page: PageClient) -> None:
     assert closed_page.get("/", Authorization=f"Bearer {SECRET}").status == 200
     assert closed_page.get("/", Authorization=f"Basic {SECRET}").status == 303
@@ -198,9 +206,12 @@ def test_guesses_are_slow_and_few_at_a_time(closed_page: PageClient, monkeypatch
         ({"content-type": "application/x-www-form-urlencoded"}, b"secret=x", 415),
         ({"content-type": "application/json"}, b"", 400),
         ({"content-type": "application/json"}, b"[]", 400),
+        ({"content-type": "application/json"}, b"[" * 4000, 400),
         ({"content-type": "application/json"}, b'{"secret": 1}', 400),
+        ({"content-type": "application/json"}, b'{"secret": "\\ud800"}', 401),
         ({"content-type": "application/json"}, b'{"secret": "' + b"x" * 9000 + b'"}', 413),
         ({"content-type": "application/json", "origin": "http://evil.example"}, b'{"secret": "x"}', 403),
+        ({"content-type": "application/json", "origin": "http://[x"}, b'{"secret": "x"}', 403),
     ],
 )
 def test_logins_that_make_no_sense_are_refused(

@@ -51,20 +51,25 @@ function resetDialog(name) {
   const ranges = element("label", { hidden: true }, "Ranges below the new offsets that are not processed", backlog);
   const rows = element("tbody");
   const table = element("table", { hidden: true }, element("thead", {}, element("tr", {}, ["Partition", "Current", "New", "Change"].map((text, at) => element("th", { scope: "col", class: at ? "number" : null }, text)))), rows);
+  const more = element("p", { hidden: true });
   let plan = null;
   const forget = () => {
     plan = null;
     table.hidden = true;
+    more.hidden = true;
     setText(dialog.main, "Preview");
   };
   const preview = async () => {
     const found = await post("plan", { group: name, to: target.value.trim(), topic: topic.value || null, backlog: backlog.value || null });
     show(rows, found.changes, () => found.changes.map(changeRow));
     table.hidden = false;
+    const hidden = found.partitions - found.changes.length;
+    more.hidden = hidden === 0;
+    setText(more, `and ${plural(hidden, "more partition")}, not shown here`);
     ranges.hidden = ranges.hidden && !found.needs_decision;
     if (found.needs_decision) throw new Error("Decide what happens to the ranges that are not processed.");
     plan = found.plan;
-    setText(dialog.main, `Set ${plural(found.changes.filter((it) => it.new != null).length, "partition")}`);
+    setText(dialog.main, `Set ${plural(found.settable, "partition")}`);
   };
   const apply = async () => {
     const used = plan;
@@ -74,7 +79,7 @@ function resetDialog(name) {
     announce(`The offsets of ${plural(done.partitions, "partition")} are set.`);
   };
   const dialog = dialogOf(`Reset ${name}`, "Preview", () => (plan == null ? preview() : apply()),
-    element("label", {}, "Resume at", target), targets, element("label", {}, "Topic", topic), ranges, element("div", { class: "scroll" }, table));
+    element("label", {}, "Resume at", target), targets, element("label", {}, "Topic", topic), ranges, element("div", { class: "scroll" }, table), more);
   for (const field of [target, topic, backlog]) field.addEventListener("input", forget);
   return {
     node: dialog.node,
