@@ -2,7 +2,8 @@
 
 uvicorn limits how long a connection may be idle between two requests only. Here, a connection is aborted if it does not
 complete the head of its first or next request in time, or does not read its response. If there are too many, the
-oldest one that waits for a request, or the rest of one, makes room for a new one.
+oldest one that waits for a request, or the rest of one, makes room for a new one. uvicorn's own limit would answer 503
+to everybody.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+_MOST = 256
 _HEAD_WITHIN = 10.0  # seconds
 _READ_WITHIN = 15.0
 
@@ -33,14 +35,15 @@ class PageConnection(H11Protocol):
         self._make_room()
 
     def _make_room(self) -> None:
-        """Stays below the limit, at which uvicorn answers 503, unless so many requests are being answered."""
-        if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency:
+        if len(self.connections) <= _MOST:
             return
         others = [it for it in self.connections if isinstance(it, PageConnection) and it is not self]
         if waiting := [it for it in others if it.is_idle or it.cycle.more_body]:
             oldest = min(waiting, key=lambda it: it._opened)
             self.connections.discard(oldest)  # it is lost only in the next turn of the event loop
             oldest.transport.abort()
+        else:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_head_timer()

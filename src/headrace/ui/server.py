@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _STARTS_WITHIN = 15.0
 _ENDS_WITHIN = 5.0
-_CONNECTIONS = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,7 +116,6 @@ def _config(application: Any) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=1,
     )

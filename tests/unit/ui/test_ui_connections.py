@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headrace.ui import connections, json_body, server
+from headrace.ui import connections, json_body
 from headrace.ui.server import BackgroundPage, PageOptions
 from support.harness.page_client import PageClient
 
@@ -93,14 +93,29 @@ def test_a_client_that_does_not_read_its_responses_is_disconnected(
         wait_until(lambda: not opened)
 
 
+def test_a_connection_beyond_the_limit_is_aborted_if_all_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_MOST", 2)
+    with BackgroundPage(PageOptions(AWAY, port=0, interval=3600.0)) as page:
+        client = PageClient(page.url)
+        with client.events("groups") as first, client.events("topics") as second:
+            assert first.next() is not None
+            assert second.next() is not None
+            with connect(page) as third:
+                assert wait_closed(third) == b""
+        wait_until(lambda: page._server is not None and not page._server.server_state.connections)
+        assert client.get("/").status == 200
+
+
 @pytest.mark.parametrize("sent", [b"", LOGIN], ids=["silent", "without their bodies"])
 def test_many_connections_without_requests_do_not_keep_others_out(
     sent: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server, "_CONNECTIONS", 8)
+    monkeypatch.setattr(connections, "_MOST", 8)
     options = PageOptions(AWAY, port=0, interval=3600.0, secrets=("a secret",))
     with BackgroundPage(options) as page, contextlib.ExitStack() as opened:
-        for _ in range(20):
+        for _ in range(40):
             connection = opened.enter_context(connect(page))
             connection.sendall(sent)
         assert PageClient(page.url).get("/static/page.css").status == 200
