@@ -77,7 +77,7 @@ _FAMILIES = (
     Family(
         "kafka_sharegroup_lag",
         "gauge",
-        "Records of the partition that are not done for the share group, as the broker reports it.",
+        "Records of the partition that are not done for the share group, without deleted ones.",
         _SHARE,
     ),
     Family("kafka_sharegroup_lag_sum", "gauge", "Records of the topic that are not done.", _SHARE[:2]),
