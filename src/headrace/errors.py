@@ -256,7 +256,7 @@ class ProducerFencedError(TransactionFatalError):
 
 
 class PartialFailureError(HeadraceError):
-    """A change of an `Admin` succeeded for some partitions only.
+    """A change of an `Admin` succeeded for some partitions only, or failed for all of them with different errors.
 
     `errors` maps each partition (or topic) that failed to its error. `done` contains all others: they were changed.
     """

@@ -138,6 +138,16 @@ def test_a_partition_that_the_response_leaves_out_has_failed() -> None:
     with_broker(Script(committed(p0=0)), test)
 
 
+def test_partitions_that_all_failed_for_different_reasons_leave_no_others() -> None:
+    async def test(admin: AsyncAdmin) -> None:
+        with pytest.raises(PartialFailureError, match=r"all 2 failed: t-0 .*, t-1 .*\)$") as caught:
+            await admin.alter_offsets("g", {FIRST: 5, SECOND: 6})
+        assert caught.value.done == frozenset()
+
+    codes = {"p0": int(ErrorCode.invalid_commit_offset_size), "p1": int(ErrorCode.offset_metadata_too_large)}
+    with_broker(Script(committed(**codes)), test)
+
+
 def test_partitions_that_failed_for_one_reason_raise_it() -> None:
     async def test(admin: AsyncAdmin) -> None:
         with pytest.raises(KafkaError, match="INVALID_COMMIT_OFFSET_SIZE"):

@@ -61,7 +61,8 @@ def _failure(doing: str, failed: Mapping[K, HeadraceError], done: frozenset[K]) 
         return first
     named = [f"{key} ({_reason(doing, key, error)})" for key, error in list(errors.items())[:_NAMED]]
     more = f" and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
-    text = f"{doing}: {len(errors)} of {len(errors) + len(done)} failed: {', '.join(named)}{more}. The others are done"
+    count = f"{len(errors)} of {len(errors) + len(done)}" if done else f"all {len(errors)}"
+    text = f"{doing}: {count} failed: {', '.join(named)}{more}{'. The others are done' if done else ''}"
     return PartialFailureError(printable(text, 4000), errors, done)
 
 
