@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .._machines.admin.reset import is_sink_decision
+from .._machines.admin.deletion import deletion_warning
 from ..errors import HeadraceError
 from ..types import OffsetAndMetadata, TopicPartition
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
@@ -98,14 +98,8 @@ def _described(admin: Admin, name: str, topics: tuple[str, ...]) -> dict[str, An
         "kind": described.listing.kind,
         "state": described.listing.state,
         "offsets": offsets,
-        "note": _note(offsets),
+        "note": deletion_warning(offsets.values()),
     }
-
-
-def _note(offsets: dict[TopicPartition, OffsetAndMetadata]) -> str:
-    if any(is_sink_decision(each) for each in offsets.values()):
-        return "has the decisions of an exactly-once Spark sink: without them, its query may write a batch twice"
-    return ""
 
 
 def _delete_one(admin: Admin, each: dict[str, Any], topics: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 /api/groups/plan     {"group", "to", "topic"?, "backlog"?}    what a reset would change; changes nothing
 /api/groups/apply    {"plan": NUMBER}                         carries it out
-/api/groups/delete   {"group", "confirm"}                     both are the name of the group
+/api/groups/warning  {"group"}                                what a deletion would break; changes nothing
+/api/groups/delete   {"group", "confirm", "warned"?}          the name of the group, twice; true if the warning was read
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from .json_body import read_json
 
 def change_routes(changes: GroupChanges) -> list[Route]:
     requests = _Requests(changes)
-    return [
-        Route(f"/api/groups/{name}", answer, methods=["POST"])
-        for name, answer in (("plan", requests.plan), ("apply", requests.apply), ("delete", requests.delete))
-    ]
+    answers = {
+        "plan": requests.plan,
+        "apply": requests.apply,
+        "warning": requests.warning,
+        "delete": requests.delete,
+    }
+    return [Route(f"/api/groups/{name}", answer, methods=["POST"]) for name, answer in answers.items()]
 
 
 class _Requests:
@@ -49,13 +53,22 @@ class _Requests:
         except HeadraceError as error:
             raise _refused(error) from None
 
+    async def warning(self, request: Request) -> Response:
+        group = _text(await read_json(request), "group")
+        try:
+            return JSONResponse({"warning": await self._changes.warning(group)})
+        except HeadraceError as error:
+            raise _refused(error) from None
+
     async def delete(self, request: Request) -> Response:
         body = await read_json(request)
         group = _text(body, "group")
         if _text(body, "confirm") != group:
             raise HTTPException(400, "confirm must be the name of the group.")
         try:
-            return JSONResponse({"deleted": list(await self._changes.delete(group))})
+            return JSONResponse(
+                {"deleted": list(await self._changes.delete(group, is_warned=body.get("warned") is True))}
+            )
         except HeadraceError as error:
             raise _refused(error) from None
 

@@ -15,8 +15,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from .._aio.admin import AsyncAdmin
+from .._machines.admin.deletion import deletion_warning
 from ..admin import OffsetChange, ResetPlan
 from ..errors import HeadraceError
+from ..monitor.model import SHARE
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +71,17 @@ class GroupChanges:
         log.warning("the page has set the offsets of %d partitions of group %s", count, kept.plan.group)
         return count
 
-    async def delete(self, group: str) -> tuple[str, ...]:
-        """Returns the names of the deleted groups. Raises HeadraceError."""
+    async def warning(self, group: str) -> str | None:
+        """What the deletion of the group would break; None if nothing. Raises HeadraceError."""
         async with self._admin() as admin:
+            return await _warning(admin, group)
+
+    async def delete(self, group: str, *, is_warned: bool) -> tuple[str, ...]:
+        """Returns the names of the deleted groups. `is_warned`: somebody has read the warning, if there is one. Raises
+        HeadraceError, also for a warning that nobody has read."""
+        async with self._admin() as admin:
+            if not is_warned and (warning := await _warning(admin, group)) is not None:
+                raise HeadraceError(f"{warning}. Confirm this warning to delete the group")
             deleted = await admin.delete_group(group)
         log.warning("the page has deleted group %s", group)
         return deleted
@@ -86,6 +96,14 @@ class GroupChanges:
             is_named = isinstance(error, HeadraceError)
             reason = str(error) if is_named else f"the brokers did not answer within {_WITHIN:.0f} s"
             raise HeadraceError(reason + if_cut_off) from None
+
+
+async def _warning(admin: AsyncAdmin, group: str) -> str | None:
+    described = await admin.describe_group(group)
+    if described is None or described.listing.kind == SHARE:  # share groups have no commits
+        return None
+    text = deletion_warning((await admin.committed(group)).values())
+    return f"group {group} {text}" if text else None
 
 
 def _count_settable(plan: ResetPlan) -> int:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from headrace import Admin as KafkaAdmin
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
+from headrace._machines.admin.deletion import deletion_warning
 from headrace.ui import changes
 from headrace.ui.server import BackgroundPage, PageOptions
 from support.brokers.admin import Admin, unique
@@ -99,9 +101,27 @@ def test_a_deletion_needs_the_name_twice(page: PageClient, servers: str, topic: 
     assert post(page, "delete", {"group": group, "confirm": group}).status == 409
 
 
+def test_the_decisions_of_a_spark_sink_are_deleted_only_after_a_warning(
+    page: PageClient, servers: str, topic: str
+) -> None:
+    group = group_at(servers, topic, 10, 20)
+    assert post(page, "warning", {"group": group}).json == {"warning": None}
+    decision = OffsetAndMetadata(0, '{"headrace.sink": 1, "sequence": 1}')
+    with KafkaAdmin(bootstrap_servers=servers) as ours:
+        ours.alter_offsets(group, {TopicPartition("__consumer_offsets", 7): decision})
+    warning = post(page, "warning", {"group": group}).json["warning"]
+    assert warning == f"group {group} {deletion_warning([decision])}"
+    for warned in ({}, {"warned": False}, {"warned": "yes"}):
+        refused = post(page, "delete", {"group": group, "confirm": group, **warned})
+        assert (refused.status, warning in refused.json["error"]) == (409, True)
+    assert committed(servers, group, topic) == [10, 20]
+    assert post(page, "delete", {"group": group, "confirm": group, "warned": True}).json == {"deleted": [group]}
+
+
 @pytest.mark.parametrize(
     ("name", "body"),
     [
+        ("warning", {"group": 7}),
         ("plan", {}),
         ("plan", []),
         ("plan", {"group": "g", "to": ""}),

@@ -94,17 +94,33 @@ function resetDialog(name) {
 
 function deleteDialog(name) {
   const confirm = element("input", { required: true, autocomplete: "off", spellcheck: "false" });
+  const warning = element("p", { class: "problem", role: "alert", hidden: true });
+  let asked = null;
+  const ask = async () => {
+    const found = await post("warning", { group: name });
+    warning.hidden = found.warning == null;
+    setText(warning, found.warning == null ? "" : `Warning: ${found.warning}.`);
+  };
   const dialog = dialogOf(`Delete ${name}`, "Delete the group", async () => {
-    await post("delete", { group: name, confirm: confirm.value });
+    const warned = !warning.hidden; // the server refuses the deletion if there is a warning that was not shown yet
+    asked ??= ask();
+    await asked.catch((error) => {
+      asked = null;
+      throw error;
+    });
+    await post("delete", { group: name, confirm: confirm.value, warned });
     dialog.node.close();
     announce(`Group ${name} is deleted.`);
-  }, element("p", {}, "All its committed offsets are deleted. This cannot be undone."), element("label", {}, `Type its name: ${name}`, confirm));
+  }, element("p", {}, "All its committed offsets are deleted. This cannot be undone."), warning, element("label", {}, `Type its name: ${name}`, confirm));
   return {
     node: dialog.node,
     open() {
       confirm.value = "";
+      warning.hidden = true;
       setText(dialog.problem, "");
       dialog.node.showModal();
+      asked = ask();
+      asked.catch((error) => setText(dialog.problem, error.message));
     },
   };
 }
