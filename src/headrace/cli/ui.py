@@ -123,7 +123,7 @@ def ui(
     reached from other machines: then it needs a password or a token. Ctrl-C ends it.
     """
     check_packages()
-    from ..ui.access import is_loopback_address
+    from ..monitor.loopback import is_loopback_address
     from ..ui.server import PageOptions, listen, page_url, serve_page
     from .typed_values import TypedFields
 

@@ -7,6 +7,7 @@ the number of connections and the requests on one of them. So a slow or hostile 
     no complete head in time          closed
     head too large, or malformed      400, closed
     another method than GET, HEAD     405, closed, since a body may follow
+    on loopback, by another name      421: a page of another site asks (DNS rebinding)
     response not taken in time        aborted
 """
 
@@ -16,6 +17,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
+
+from .loopback import host_name, is_loopback_address, is_loopback_host
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +30,15 @@ _IDLE_FOR = 75.0
 _TAKEN_WITHIN = 30.0
 _PIECE = 256 * 1024
 
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    421: "Misdirected Request",
+    503: "Service Unavailable",
+}
+_OTHER_NAME = b"this address is only available under the name localhost, 127.0.0.1 or [::1]\n"
 
 
 class Page(NamedTuple):
@@ -42,12 +53,15 @@ class HttpServer:
         self._host = host
         self._port = port
         self._pages = pages
+        self._is_local = True
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         """Raises OSError if the address cannot be used."""
         self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=_LARGEST_HEAD)
+        # Not the name: that of a machine may be an address of loopback.
+        self._is_local = all(is_loopback_address(it.getsockname()[0]) for it in self._server.sockets)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -112,11 +126,21 @@ class HttpServer:
         # A body would be taken for the next request.
         has_body = b"\r\ntransfer-encoding:" in b"\r\n" + headers or b"\r\ncontent-length:" in b"\r\n" + headers
         keep = version != b"HTTP/1.0" and b"connection: close" not in headers and not has_body
+        if self._is_local and not self._is_own_name(rest):
+            return 421, Page(_OTHER_NAME), keep, method == b"GET"
         path = target.partition(b"?")[0].decode("latin-1")
         page = self._pages.get(path)
         if page is None:
             return 404, Page(b"not found\n"), keep, method == b"GET"
         return 200, page(), keep, method == b"GET"
+
+    def _is_own_name(self, headers: bytes) -> bool:
+        """Whether the one Host header is a name of loopback, or the name that the server was started with."""
+        pairs = (line.partition(b":") for line in headers.split(b"\r\n"))
+        hosts = [value.strip().decode("latin-1") for name, _, value in pairs if name.strip().lower() == b"host"]
+        if len(hosts) != 1:
+            return False
+        return is_loopback_host(hosts[0]) or host_name(hosts[0]) == self._host.lower()
 
 
 def _response(code: int, page: Page, *, keep: bool, with_body: bool = True) -> bytes:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit
+
+from ..monitor.loopback import is_loopback_host
 
 SESSION_SECONDS = 12 * 3600.0
 _SAFE_METHODS = ("GET", "HEAD")
@@ -83,20 +84,3 @@ def _origin_host(origin: str) -> str | None:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return None
-
-
-def is_loopback_address(host: str) -> bool:
-    """Whether a server that listens on this address can only be reached from this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def is_loopback_host(header: str) -> bool:
-    """Whether a Host header names this machine: localhost, a name below it, or a loopback address."""
-    try:
-        name = urlsplit(f"//{header}").hostname or ""
-    except ValueError:
-        return False
-    return name.endswith(".localhost") or is_loopback_address(name)

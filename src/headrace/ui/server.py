@@ -21,8 +21,9 @@ import uvicorn
 
 from ..errors import HeadraceError
 from ..monitor.collector import Scope
+from ..monitor.loopback import is_loopback_address
 from ..monitor.watcher import Watcher
-from .access import PageAccess, digest, is_loopback_address
+from .access import PageAccess, digest
 from .activity import Activity
 from .application import make_application
 from .changes import GroupChanges

@@ -41,14 +41,14 @@ async def response(reader: asyncio.StreamReader, *, with_body: bool = True) -> t
 @pytest.mark.parametrize(
     ("request_head", "code", "body", "stays"),
     [
-        ("GET /metrics HTTP/1.1\r\nHost: x\r\n", 200, b"m 1\n", True),
-        ("GET /metrics?module=all HTTP/1.1\r\n", 200, b"m 1\n", True),
-        ("GET /metrics HTTP/1.1\r\nConnection: close\r\n", 200, b"m 1\n", False),
-        ("GET /metrics HTTP/1.0\r\n", 200, b"m 1\n", False),
-        ("GET /metrics HTTP/1.1\r\nContent-Length: 5\r\n", 200, b"m 1\n", False),
-        ("GET /other HTTP/1.1\r\n", 404, b"not found\n", True),
-        ("GET /../metrics HTTP/1.1\r\n", 404, b"not found\n", True),
-        ("POST /metrics HTTP/1.1\r\n", 405, b"only GET and HEAD are allowed\n", False),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost:9308\r\n", 200, b"m 1\n", True),
+        ("GET /metrics?module=all HTTP/1.1\r\nHost: localhost\r\n", 200, b"m 1\n", True),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", 200, b"m 1\n", False),
+        ("GET /metrics HTTP/1.0\r\nHost: localhost\r\n", 200, b"m 1\n", False),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n", 200, b"m 1\n", False),
+        ("GET /other HTTP/1.1\r\nHost: localhost\r\n", 404, b"not found\n", True),
+        ("GET /../metrics HTTP/1.1\r\nHost: localhost\r\n", 404, b"not found\n", True),
+        ("POST /metrics HTTP/1.1\r\nHost: localhost\r\n", 405, b"only GET and HEAD are allowed\n", False),
         ("nonsense\r\n", 400, b"not an HTTP/1.1 request\n", False),
         ("GET /metrics HTTP/2\r\n", 400, b"not an HTTP/1.1 request\n", False),
         ("\x16\x03\x01\x00\r\n", 400, b"not an HTTP/1.1 request\n", False),
@@ -63,7 +63,7 @@ def test_a_request_has_this_response(request_head: str, code: int, body: bytes, 
         assert (found, text) == (code, body)
         assert headers["connection"] == ("keep-alive" if stays else "close")
         if stays:
-            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert (await response(reader))[0] == 200
         else:
             assert await reader.read() == b""
@@ -72,13 +72,56 @@ def test_a_request_has_this_response(request_head: str, code: int, body: bytes, 
     serve(work)
 
 
+@pytest.mark.parametrize(
+    ("listens_on", "headers", "code"),
+    [
+        ("127.0.0.1", "Host: localhost:9308", 200),
+        ("127.0.0.1", "host:127.0.0.1", 200),
+        ("127.0.0.1", "Host: [::1]:9308", 200),
+        ("127.0.0.1", "Host: evil.example:9308", 421),
+        ("127.0.0.1", "Host: localhost.evil.example", 421),
+        ("127.0.0.1", "Host: [", 421),
+        ("127.0.0.1", "X: localhost", 421),
+        ("127.0.0.1", "Host: localhost\r\nHost: evil.example", 421),
+        ("localhost", "Host: evil.example", 421),
+        ("0.0.0.0", "Host: monitoring.example", 200),
+        ("0.0.0.0", "X: y", 200),
+    ],
+)
+def test_on_loopback_only_names_of_this_machine_are_answered(listens_on: str, headers: str, code: int) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20), HttpServer(listens_on, 0, PAGES) as server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.address[1])
+            writer.write(f"GET /metrics HTTP/1.1\r\n{headers}\r\n\r\n".encode())
+            found, _, body = await response(reader)
+            assert (found, body == b"m 1\n") == (code, code == 200)
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_the_name_that_a_server_was_started_with_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On some systems, the name of the machine is an address of loopback."""
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, 1, 6, "", ("127.0.0.1", 0))])
+
+    async def run() -> None:
+        async with asyncio.timeout(20), HttpServer("my-machine", 0, PAGES) as server:
+            for host, code in (("my-machine:9308", 200), ("My-Machine", 200), ("other:9308", 421)):
+                reader, writer = await connect(server)
+                writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+                assert (await response(reader))[0] == code
+                writer.close()
+
+    asyncio.run(run())
+
+
 def test_the_last_response_of_a_connection_is_sent_completely() -> None:
     async def work(server: HttpServer) -> None:
         assert server._server is not None
         for listener in server._server.sockets:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # its connections inherit it
         reader, writer = await connect(server, limit=1024)
-        writer.write(b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
         size = 0
         while part := await reader.read(64 * 1024):
@@ -92,7 +135,8 @@ def test_the_last_response_of_a_connection_is_sent_completely() -> None:
 def test_head_has_the_headers_only() -> None:
     async def work(server: HttpServer) -> None:
         reader, writer = await connect(server)
-        writer.write(b"HEAD /metrics HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n")
+        for method in (b"HEAD", b"GET"):
+            writer.write(method + b" /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         _, headers, _ = await response(reader, with_body=False)
         assert (headers["content-length"], headers["content-type"]) == ("4", "text/plain; version=0.0.4")
         assert await response(reader) == (200, headers, b"m 1\n")
@@ -119,10 +163,10 @@ def test_a_client_that_takes_nothing_is_disconnected_while_others_are_served(mon
     async def work(server: HttpServer) -> None:
         reader, writer = await connect(server, limit=1024)
         for _ in range(5):  # more than the buffers of both sides hold
-            writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+            writer.write(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await writer.drain()
         other, other_writer = await connect(server, limit=4_000_000)
-        other_writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+        other_writer.write(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (await response(other))[2] == LARGE
         await asyncio.wait(server._clients, return_when=asyncio.FIRST_COMPLETED)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -139,7 +183,7 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(server: HttpServer) -> None:
         clients = [await connect(server) for _ in range(3)]
         for reader, writer in clients:
-            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await response(reader)
         reader, rejected = await connect(server)
         assert (await response(reader))[0] == 503
@@ -147,7 +191,7 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         clients[0][1].close()
         await asyncio.wait(server._clients, return_when=asyncio.FIRST_COMPLETED)
         reader, accepted = await connect(server)
-        accepted.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        accepted.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (await response(reader))[0] == 200
         for writer in (rejected, accepted, *(writer for _, writer in clients)):
             writer.close()
@@ -160,7 +204,7 @@ def test_the_end_of_the_server_ends_its_connections() -> None:
         async with asyncio.timeout(20):
             async with HttpServer("127.0.0.1", 0, PAGES) as server:
                 reader, writer = await connect(server)
-                writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+                writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 await response(reader)
                 address = server.address
             assert await reader.read() == b""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.ui.access import SESSION_SECONDS, PageAccess, digest, is_loopback_address
+from headrace.monitor.loopback import is_loopback_address
+from headrace.ui.access import SESSION_SECONDS, PageAccess, digest
 
 OPEN = PageAccess(b"key")
 CLOSED = PageAccess(b"key", (digest("swordfish"), digest("a token")))
