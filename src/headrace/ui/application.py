@@ -25,7 +25,7 @@ from .access import SESSION_SECONDS, PageAccess
 from .change_requests import change_routes
 from .changes import GroupChanges
 from .feed import Feed, ViewName
-from .guard import Guard, SecretCheck
+from .guard import TOO_MANY, Guard, SecretCheck, client_of
 from .json_body import read_json
 from .records import MOST, RecordReader
 from .static_files import StaticFile, read_static_files
@@ -139,10 +139,11 @@ class _Login:
     async def log_in(self, request: Request) -> Response:
         if not self._access.needs_login:
             return Response(status_code=204)
-        status = await self._check.answer(await _secret(request))
+        status = await self._check.answer(await _secret(request), client_of(request.scope))
+        if status == 429:
+            raise HTTPException(status, TOO_MANY, {"retry-after": "1"})
         if status != 200:
-            text = "Too many attempts. Wait a moment." if status == 429 else "This is not the password or token."
-            raise HTTPException(status, text)
+            raise HTTPException(status, "This is not the password or token.")
         response = Response(status_code=204)
         response.set_cookie(
             self._cookie,

@@ -1,13 +1,15 @@
 """Stands before the application: refuses requests by `PageAccess`, and adds the headers that restrict browsers.
 
 The page has no inline scripts or styles, loads nothing from elsewhere, and cannot be framed. Responses with data are
-not stored by browsers or proxies. Wrong secrets are answered late, and only a few at a time.
+not stored by browsers or proxies. Wrong secrets are answered late, and only a few at a time for each address.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import time
+from collections import Counter
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -42,29 +44,59 @@ _HEADERS = {
 }
 _PUBLIC = ("/login", "/static/")
 _DATA = ("/api/", "/events")
+TOO_MANY = "Too many attempts. Wait a moment."
 _WRONG_SECRET_DELAY = 1.0  # seconds
-_WRONG_SECRETS_AT_ONCE = 4
+_WRONG_SECRETS_AT_ONCE = 4  # of one peer
+_BEYOND_GUESSING = 32  # characters, as the tokens have that `headrace ui` makes up
 
 
 class SecretCheck:
-    """Checks secrets that somebody may guess: four guesses a second at most, whoever guesses."""
+    """Checks secrets that somebody may guess: four guesses a second at most from one address.
+
+    While these are waiting, further guesses from there are rejected unseen: otherwise the right one would show. Other
+    addresses are not affected, nor are sessions. Neither is a right secret that is too long to be guessed, because
+    behind a proxy all clients have one address.
+    """
 
     def __init__(self, access: PageAccess) -> None:
         self._access = access
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()  # peers with guesses only, so connections limit its size
 
-    async def answer(self, secret: str) -> int:
-        """The status of the response: 200, 401, or 429 if too many guesses are waiting."""
-        if self._waiting >= _WRONG_SECRETS_AT_ONCE:
+    async def answer(self, secret: str, client: str) -> int:
+        """The status of the response to the client at this address: 200, 401, or 429 if too many of its guesses are
+        waiting."""
+        if len(secret) >= _BEYOND_GUESSING and self._access.is_secret(secret):
+            return 200
+        peer = peer_of(client)
+        if self._waiting[peer] >= _WRONG_SECRETS_AT_ONCE:
             return 429
         if self._access.is_secret(secret):
             return 200
-        self._waiting += 1
+        self._waiting[peer] += 1
         try:
             await asyncio.sleep(_WRONG_SECRET_DELAY)
         finally:
-            self._waiting -= 1
+            self._waiting[peer] -= 1
+            if not self._waiting[peer]:
+                del self._waiting[peer]
         return 401
+
+
+def peer_of(client: str) -> str:
+    """Whose address it is: one machine may have all addresses of an IPv6 network with 64 bits."""
+    try:
+        address = ipaddress.ip_address(client.partition("%")[0])
+    except ValueError:
+        return client
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    return str(address.ipv4_mapped or ipaddress.ip_network((int(address), 64), strict=False))
+
+
+def client_of(scope: Scope) -> str:
+    """The address of the client; empty if the server does not know it."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 class Guard:
@@ -102,11 +134,13 @@ class Guard:
             return None
         status = 401
         kind, _, token = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and (status := await self._check.answer(token.strip())) == 200:
+        if kind.lower() == "bearer" and (status := await self._check.answer(token.strip(), client_of(scope))) == 200:
             return None
+        if status == 429:
+            return JSONResponse({"error": TOO_MANY}, status, {"retry-after": "1"})
         if path.startswith(_DATA) or scope["method"] not in ("GET", "HEAD"):
-            challenge = {"www-authenticate": "Bearer"} if status == 401 else {"retry-after": "1"}
-            return JSONResponse({"error": "Sign in first, or send a valid token."}, status, challenge)
+            error = {"error": "Sign in first, or send a valid token."}
+            return JSONResponse(error, 401, {"www-authenticate": "Bearer"})
         target = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         return RedirectResponse(f"/login?next={quote(target, safe='')}", 303)
 

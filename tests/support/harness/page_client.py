@@ -25,15 +25,16 @@ class Answer:
 
 
 class PageClient:
-    """For one server. It sends exactly the given headers, besides Host."""
+    """For one server. It sends exactly the given headers, besides Host, from the address `source` if it is given."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, source: str | None = None) -> None:
+        self._source = None if source is None else (source, 0)
         parts = urlsplit(url)
         assert parts.hostname is not None
         self.host, self.port = parts.hostname, parts.port or 80
 
     def ask(self, method: str, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> Answer:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT)
+        connection = http.client.HTTPConnection(self.host, self.port, _TIMEOUT, self._source)
         try:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()

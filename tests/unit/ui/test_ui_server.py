@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import socket
 import threading
 import time
@@ -198,6 +200,52 @@ def test_guesses_are_slow_and_few_at_a_time(closed_page: PageClient, monkeypatch
     assert set(found) == {401, 429}
     assert time.monotonic() - begun >= 0.5
     assert closed_page.get("/", Authorization=f"Bearer {SECRET}").status == 200
+
+
+def test_guesses_of_one_address_limit_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "_WRONG_SECRET_DELAY", 60.0)  # they wait until the server ends
+    token = "t" * 32
+    with BackgroundPage(PageOptions(AWAY, port=0, secrets=(SECRET, token))) as page:
+        client, other = PageClient(page.url), PageClient(page.url, source="127.0.0.2")
+        cookie = cookie_of(client)
+
+        def guess() -> None:
+            with contextlib.suppress(OSError, http.client.HTTPException):  # the server ends
+                client.log_in("guess")
+
+        guesses = [threading.Thread(target=guess) for _ in range(4)]
+        for each in guesses:
+            each.start()
+        deadline = time.monotonic() + 10
+        while (limited := client.log_in(SECRET)).status != 429:  # until all of them have arrived
+            assert time.monotonic() < deadline
+        assert limited.headers["retry-after"] == "1"
+        for path in ("/", "/api/records"):
+            assert client.get(path, Authorization=f"Bearer {SECRET}").status == 429
+        assert client.get("/", Cookie=cookie).status == 200
+        assert client.get("/", Authorization=f"Bearer {token}").status == 200
+        assert client.log_in(token).status == 204
+        assert other.log_in(SECRET).status == 204
+        assert other.get("/", Authorization=f"Bearer {SECRET}").status == 200
+        assert all(each.is_alive() for each in guesses)
+    for each in guesses:
+        each.join()
+
+
+@pytest.mark.parametrize(
+    ("client", "peer"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::7", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::7", "2001:db8:1:3::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_a_peer_is_an_address_or_a_network_of_version_6(client: str, peer: str) -> None:
+    assert guard.peer_of(client) == peer
 
 
 @pytest.mark.parametrize(
