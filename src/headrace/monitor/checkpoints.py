@@ -29,6 +29,7 @@ _DEEPEST = 10  # the maximum depth of checkpoints below the given directory
 class QueryCheckpoint:
     """`batch` is the last finished batch, or None if none is finished yet."""
 
+    path: Path
     name: str
     batch: int | None
     done: dict[TopicPartition, OffsetSet]
@@ -64,9 +65,9 @@ def _read(path: Path, root: Path) -> QueryCheckpoint:
     name = str(path.relative_to(root)) if path != root else path.name
     done = _batches(path / "commits") & _batches(path / "offsets")
     if not done:
-        return QueryCheckpoint(name, None, {})
+        return QueryCheckpoint(path, name, None, {})
     batch = max(done)
-    return QueryCheckpoint(name, batch, offsets_in(offset_lines(path, batch)))
+    return QueryCheckpoint(path, name, batch, offsets_in(offset_lines(path, batch)))
 
 
 def offset_lines(path: Path, batch: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from typing import Any, Self
@@ -31,6 +32,9 @@ class Exporter:
         timeout: float = 10.0,
     ) -> None:
         self._cached = b""
+        scope = scope or Scope()
+        # A relative path may well be the name of a group.
+        scope = dataclasses.replace(scope, checkpoints=tuple(it.absolute() for it in scope.checkpoints))
         self._watcher = Watcher(settings, scope, interval=interval, timeout=timeout, on_view=self._render)
         pages = {
             "/metrics": self._metrics,

@@ -4,7 +4,8 @@ Names and labels are kafka_exporter's where it has them, so that its dashboards 
 `kafka_sharegroup_` and `headrace_`. Unknown values have no line: there is no NaN, and no zero that nobody has read.
 
 A partition with two lanes (KIP-333) has one line: `kafka_consumergroup_lag` is the lag of both, `headrace_backlog_lag`
-the part of the backlog. A Spark checkpoint is a consumer group whose name is the path.
+the part of the backlog. A Spark checkpoint is a consumer group whose name is the path. If another group has this name,
+the checkpoint is left out and counted as an error: Prometheus rejects a scrape with two lines for one series.
 """
 
 from __future__ import annotations
@@ -124,14 +125,18 @@ def render(view: ClusterView) -> bytes:
         lines["kafka_broker_info"].append(f'kafka_broker_info{{id="{broker.id}",address="{address}"}} 1')
     for topic in view.topics.values():
         _topic(lines, topic)
-    for group in view.groups:
-        _group(lines, group)
+    named: set[tuple[str, str]] = set()
+    for group in view.groups:  # checkpoints are last
+        if (name := (_label(group), _readable(group.name))) not in named:
+            named.add(name)
+            _group(lines, group)
     errors = _errors(view)
+    errors["group"] += len(view.groups) - len(named)
     for kind in _ERROR_KINDS:
         lines["headrace_exporter_read_errors"].append(f'headrace_exporter_read_errors{{kind="{kind}"}} {errors[kind]}')
-    name = "headrace_exporter_pass_duration_seconds"
-    lines[name].append(f"{name} {view.took:.3f}")
-    return "".join(_blocks(_FAMILIES, lines)).encode(errors="replace")  # paths may have bytes that are not UTF-8
+    family = "headrace_exporter_pass_duration_seconds"
+    lines[family].append(f"{family} {view.took:.3f}")
+    return "".join(_blocks(_FAMILIES, lines)).encode(errors="replace")  # a checkpoint may name any topics
 
 
 def _topic(lines: Lines, topic: TopicView) -> None:
@@ -152,11 +157,20 @@ def _topic(lines: Lines, topic: TopicView) -> None:
         lines[family].append(f"{family}{labels}{count}")
 
 
+def _label(group: GroupView) -> str:
+    return "sharegroup" if group.kind == SHARE else "consumergroup"
+
+
+def _readable(name: str) -> str:
+    """Paths may have bytes that are not UTF-8."""
+    return name.encode(errors="replace").decode()
+
+
 def _group(lines: Lines, group: GroupView) -> None:
-    name = escape(group.name)
+    name = escape(_readable(group.name))
     labels = f'{{group="{name}",kind="{escape(group.kind)}",state="{escape(group.state)}"}}'
     lines["headrace_group_state"].append(f"headrace_group_state{labels} 1")
-    label = "sharegroup" if group.kind == SHARE else "consumergroup"
+    label = _label(group)
     lag_sum, members = _SUMS[label]
     # After an error, only a state without members tells how many there are.
     if group.kind != SPARK and (group.error is None or group.members or group.state in ("Empty", "Dead")):

@@ -200,9 +200,11 @@ CheckpointView = Callable[[LogBounds, Age], GroupView]
 
 
 def checkpoint_views(paths: Collection[Path]) -> list[CheckpointView]:
-    """Reads these directories now. Each result makes the view of one query, when the bounds are known."""
+    """Reads these directories now. Each result makes the view of one query, when the bounds are known. A query that is
+    in several of them has one."""
     found: list[CheckpointView] = []
-    for path in paths:
+    seen: set[Path] = set()
+    for path in dict.fromkeys(paths):
         try:
             queries = read_checkpoints(path)
         except (HeadraceError, OSError, ValueError, RecursionError) as error:  # damaged, or half written
@@ -211,6 +213,9 @@ def checkpoint_views(paths: Collection[Path]) -> list[CheckpointView]:
         # Queries of a pipeline may read tables only. One without a finished batch may read anything.
         of_kafka = [query for query in queries if query.done or query.batch is None]
         for query in of_kafka:
+            if (place := query.path.resolve()) in seen:
+                continue
+            seen.add(place)
             name = str(path) if len(queries) == 1 else str(path / query.name)
             found.append(_query(name, query))
         if not of_kafka:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from .._machines.lanes.lanes import BACKLOG
 from ..types import TopicPartition
-from .model import ClusterView, GroupHistory, GroupView, LagPoint, PartitionView, Trend
+from .model import ClusterView, GroupHistory, GroupKey, GroupView, LagPoint, PartitionView, Trend
 from .rebalances import RebalanceTimeline
 
 _SPAN = 3600.0
@@ -96,18 +96,18 @@ class History:
     """`add` takes each pass once, in order."""
 
     def __init__(self) -> None:
-        self._series: dict[str, _Series] = {}
+        self._series: dict[GroupKey, _Series] = {}
 
     def add(self, view: ClusterView) -> None:
         for group in view.groups:
-            self._series.setdefault(group.name, _Series()).add(view.at, group)
-        gone = [name for name, series in self._series.items() if series.seen < view.at - _SPAN]
-        for name in gone:
-            del self._series[name]
+            self._series.setdefault(group.key, _Series()).add(view.at, group)
+        gone = [key for key, series in self._series.items() if series.seen < view.at - _SPAN]
+        for key in gone:
+            del self._series[key]
 
-    def group(self, name: str) -> GroupHistory:
+    def group(self, key: GroupKey) -> GroupHistory:
         """Without points if the group is unknown."""
-        series = self._series.get(name)
+        series = self._series.get(key)
         if series is None:
             return GroupHistory((), None, ())
         return GroupHistory((*series.coarse, *series.fine), series.trend.trend(), series.rebalances.entries())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ..types import TopicPartition
 
@@ -156,6 +157,13 @@ class PartitionView:
         return self.next is not None and self.end is not None and self.next > self.end
 
 
+class GroupKey(NamedTuple):
+    """A Spark checkpoint may have the name of a group."""
+
+    is_checkpoint: bool
+    name: str
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupView:
     name: str
@@ -172,6 +180,10 @@ class GroupView:
     """Why the group, or a part of it, could not be read, or has nothing to show."""
     has_nothing: bool = False
     """Whether everything could be read, and `error` only says why there is nothing to show."""
+
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(self.kind == SPARK, self.name)
 
     @property
     def lag(self) -> int | None:
@@ -209,8 +221,8 @@ class ClusterView:
     problems: tuple[str, ...] = ()
     """What could not be read and belongs to no row: a broker that is away, a list that is denied."""
 
-    def group(self, name: str) -> GroupView | None:
-        return next((it for it in self.groups if it.name == name), None)
+    def group(self, key: GroupKey) -> GroupView | None:
+        return next((it for it in self.groups if it.key == key), None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from ..monitor.model import (
     SPARK,
     ClusterView,
     GroupHistory,
+    GroupKey,
     GroupView,
     LogView,
     MemberView,
@@ -31,7 +32,7 @@ from .attention import WARNING, Attention, group_attention, is_growing, keeps_up
 from .patches import Document
 from .sparklines import Sparkline
 
-Histories = Mapping[str, GroupHistory]
+Histories = Mapping[GroupKey, GroupHistory]
 
 _MOST_RANGES = 100  # more cannot be told apart in a drawing
 _MOST_REBALANCES = 50
@@ -56,8 +57,8 @@ def status_head(status: WatchStatus, interval: float) -> dict[str, Any]:
     return head | {"interval": interval}
 
 
-def groups_document(view: ClusterView, histories: Histories, sparklines: Mapping[str, Sparkline]) -> Document:
-    rows = {_group_id(it): _group_row(it, histories.get(it.name), sparklines.get(it.name)) for it in view.groups}
+def groups_document(view: ClusterView, histories: Histories, sparklines: Mapping[GroupKey, Sparkline]) -> Document:
+    rows = {_group_id(it): _group_row(it, histories.get(it.key), sparklines.get(it.key)) for it in view.groups}
     lags = [row["lag"] for row in rows.values() if row["lag"] is not None]
     oldest = max((row["seconds"] for row in rows.values() if row["seconds"] is not None), default=None)
     head = {
@@ -71,8 +72,7 @@ def groups_document(view: ClusterView, histories: Histories, sparklines: Mapping
 
 
 def _group_id(group: GroupView) -> str:
-    """A checkpoint may have the name of a group."""
-    return f"{'checkpoint' if group.kind == 'spark' else 'group'}:{group.name}"
+    return f"{'checkpoint' if group.key.is_checkpoint else 'group'}:{group.name}"
 
 
 def _group_row(group: GroupView, history: GroupHistory | None, sparkline: Sparkline | None) -> dict[str, Any]:
@@ -187,10 +187,10 @@ def drawn_ranges(ranges: Sequence[Range], most: int = _MOST_RANGES) -> list[list
 
 
 def topics_document(view: ClusterView) -> Document:
-    readers: dict[str, set[str]] = {}
+    readers: dict[str, set[GroupKey]] = {}
     for group in view.groups:
         for part in group.partitions:
-            readers.setdefault(part.topic, set()).add(group.name)
+            readers.setdefault(part.topic, set()).add(group.key)
     rows = {name: _topic_row(it, len(readers.get(name, ()))) for name, it in view.topics.items()}
     shown = [row for row in rows.values() if not row["internal"]]
     sizes = [row["size"] for row in shown if row["size"] is not None]
@@ -210,7 +210,7 @@ def activity_document(activity: Activity, view: ClusterView | None) -> Document:
     rows = dict(found.rows)
     lags = {}
     for label, name in activity.groups.items():
-        group = None if view is None else view.group(name)
+        group = None if view is None else view.group(GroupKey(False, name))
         if group is not None:
             lags[label] = group.lag
             parts = group_document(group, None, None).rows

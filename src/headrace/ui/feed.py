@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from ..monitor.model import ClusterView, GroupHistory, WatchStatus
+from ..monitor.model import ClusterView, GroupHistory, GroupKey, WatchStatus
 from .activity import Activity
 from .documents import (
     activity_document,
@@ -29,7 +29,7 @@ _CHECK_EVERY = 15.0  # seconds for which a stream may be silent
 
 
 class GroupHistories(Protocol):
-    def group(self, name: str) -> GroupHistory: ...
+    def group(self, key: GroupKey) -> GroupHistory: ...
 
 
 class ClusterSource(Protocol):
@@ -65,7 +65,7 @@ class Feed:
         self._version = 0
         self._changed = asyncio.Condition()
         self._documents: dict[ViewName, Document | None] = {}
-        self._sparklines: dict[str, Sparkline] = {}
+        self._sparklines: dict[GroupKey, Sparkline] = {}
         self._following: asyncio.Task[None] | None = None
         self._notifying: set[asyncio.Task[None]] = set()
         self.is_closed = False
@@ -112,9 +112,9 @@ class Feed:
         view = self._source.status.view
         found = {}
         for group in () if view is None else view.groups:
-            points = self._source.history.group(group.name).points
-            if (drawn := sparkline(points, time.time(), self._sparklines.get(group.name))) is not None:
-                found[group.name] = drawn
+            points = self._source.history.group(group.key).points
+            if (drawn := sparkline(points, time.time(), self._sparklines.get(group.key))) is not None:
+                found[group.key] = drawn
         self._sparklines = found
 
     def document(self, name: ViewName) -> Document | None:
@@ -138,14 +138,15 @@ class Feed:
 
     def _body(self, name: ViewName, view: ClusterView) -> Document | None:
         if name.kind == "groups":
-            histories = {it.name: self._source.history.group(it.name) for it in view.groups}
+            histories = {it.key: self._source.history.group(it.key) for it in view.groups}
             return groups_document(view, histories, self._sparklines)
         if name.kind == "topics":
             return topics_document(view)
         if name.kind == "group":
-            found = next((it for it in view.groups if _is_meant(it.name, it.kind == "spark", name)), None)
-            history = self._source.history.group(name.name)
-            return None if found is None else group_document(found, history, self._sparklines.get(name.name))
+            key = GroupKey(name.is_checkpoint, name.name)
+            found = view.group(key)
+            history = self._source.history.group(key)
+            return None if found is None else group_document(found, history, self._sparklines.get(key))
         topic = view.topics.get(name.name)
         return None if topic is None else topic_document(topic, view.groups)
 
@@ -162,7 +163,3 @@ class Feed:
                 async with asyncio.timeout(_CHECK_EVERY), self._changed:
                     while self._version == seen:
                         await self._changed.wait()
-
-
-def _is_meant(name: str, is_checkpoint: bool, wanted: ViewName) -> bool:
-    return name == wanted.name and is_checkpoint == wanted.is_checkpoint

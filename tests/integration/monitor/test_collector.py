@@ -11,7 +11,7 @@ from headrace import LocalBroker, TopicPartition
 from headrace.errors import HeadraceError
 from headrace.local.ports import free_ports
 from headrace.monitor.collector import Collector, Scope
-from headrace.monitor.model import ClusterView
+from headrace.monitor.model import ClusterView, GroupKey
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered, write
 from support.harness.waiting import wait_for
@@ -68,7 +68,7 @@ def test_members_and_their_partitions_are_those_of_the_group(
 
     wait_for("a partition each", have_one_each)
     (view,) = passes(servers)
-    found = view.group(group)
+    found = view.group(GroupKey(False, group))
     assert found is not None
     assert (found.kind, found.state, found.coordinator) == (protocol, "Stable", 1)
     owned = {frozenset(each.assignment()) for each in (one, two)}
@@ -86,11 +86,11 @@ def test_a_group_without_offsets_says_so(servers: str, admin: Admin, make_sync: 
     consumer.subscribe([topic])
     wait_for("partitions", lambda: consumer.poll(0.1) or consumer.assignment())
     (owned,) = passes(servers)
-    (row,) = owned.group(group).partitions  # type: ignore[union-attr]
+    (row,) = owned.group(GroupKey(False, group)).partitions  # type: ignore[union-attr]
     assert (row.tp, row.lag, row.committed) == (TopicPartition(topic, 0), 0, None)
     consumer.unsubscribe()
     (view,) = passes(servers)
-    found = view.group(group)
+    found = view.group(GroupKey(False, group))
     assert found is not None
     assert (found.state, found.lag) == ("Empty", None)
     assert "has no committed offsets" in str(found.error)

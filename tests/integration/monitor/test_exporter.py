@@ -54,7 +54,12 @@ def test_lag_offsets_and_topics_are_those_of_the_broker(servers: str, admin: Adm
 
 
 def test_groups_of_every_kind_are_exported(
-    servers: str, admin: Admin, make_sync: Any, make_sync_share: Any, tmp_path: Path
+    servers: str,
+    admin: Admin,
+    make_sync: Any,
+    make_sync_share: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     topic = admin.create("orders", 2)
     write(servers, topic, [*numbered(20), *numbered(10, 1)])
@@ -75,11 +80,12 @@ def test_groups_of_every_kind_are_exported(
     put(servers, queue, numbered(30), linger_ms=0, batch_num_messages=1)
     acquirer = make_sync_share(bootstrap_servers=servers, group_id=share, topics=[queue], max_poll_records=4)
     done = len(poll_some(acquirer))
-    checkpoint = tmp_path / "query"
+    checkpoint = tmp_path / classic  # a relative path would be the name of a group
     for name, text in (("offsets", "v1\n{}\n" + json.dumps({topic: {"0": 18, "1": 4}})), ("commits", "v1")):
         (checkpoint / name).mkdir(parents=True)
         (checkpoint / name / "0").write_text(text)
-    with exporting(settings(servers), f"{run}.*|{share}", checkpoints=(checkpoint,)) as exporter:
+    monkeypatch.chdir(tmp_path)
+    with exporting(settings(servers), f"{run}.*|{share}", checkpoints=(Path(classic),)) as exporter:
         wait_for("the streams group's task", lambda: _has_settled(servers, exporter, streams, topic))
         kinds = {group: (kind, state) for group, kind, state in exporter.values("headrace_group_state")}
         assert {group: kind for group, (kind, _) in kinds.items()} == {

@@ -192,6 +192,20 @@ def test_a_name_that_is_not_unicode_does_not_break_the_text() -> None:
     assert 'group="/data/?"' in text
 
 
+def test_a_checkpoint_with_the_name_of_a_group_is_an_error_and_no_second_series() -> None:
+    names = [
+        ("billing", "classic"),
+        ("queue", "share"),
+        *((it, "spark") for it in ("billing", "queue", "/\udcff", "/\udcfe")),
+    ]
+    groups = tuple(GroupView(name, kind, "", partitions=(row(0, lag),)) for lag, (name, kind) in enumerate(names))
+    text = render(ClusterView(0.0, 0.0, "", (), {}, groups)).decode()
+    check_format(text)
+    found = {(it.labels["consumergroup"]): it.value for it in series(text, "kafka_consumergroup_lag")}
+    assert found == {"billing": 0, "queue": 3, "/?": 4}
+    assert {it.labels["kind"]: it.value for it in series(text, "headrace_exporter_read_errors")}["group"] == 2
+
+
 def test_every_metric_is_documented() -> None:
     named = set(re.findall(r"`((?:kafka|headrace)_\w+)`", (DASHBOARD.parent / "monitoring.md").read_text()))
     assert named == set(FAMILIES)

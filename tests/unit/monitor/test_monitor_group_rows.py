@@ -164,6 +164,15 @@ def test_every_query_of_a_checkpoint_directory_is_a_group(tmp_path: Path) -> Non
     assert views[str(table)].error == "has no finished batch of a Kafka source"
 
 
+def test_a_query_that_is_named_twice_is_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        checkpoint(tmp_path / "all" / name, '{"t":{"0":70}}')
+    (tmp_path / "link").symlink_to(tmp_path / "all" / "b")
+    monkeypatch.chdir(tmp_path)
+    paths = [Path("all/a"), tmp_path / "all" / "a", Path("all"), Path("link"), Path("all"), Path("no"), Path("no")]
+    assert [view(BOUNDS, age).name for view in checkpoint_views(paths)] == ["all/a", "all/b", "no"]
+
+
 def test_decisions_of_a_spark_sink_are_not_offsets() -> None:
     decision = OffsetAndMetadata(7, metadata='{"headrace.sink":1,"sequence":7}')
     view = group_view(facts({A: decision}), BOUNDS, age)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from headrace.monitor.history import History, LagTrend
-from headrace.monitor.model import ClusterView, GroupView, MemberView, PartitionView, Rebalance
+from headrace.monitor.model import ClusterView, GroupKey, GroupView, MemberView, PartitionView, Rebalance
 from headrace.monitor.rebalances import RebalanceTimeline
 from headrace.types import TopicPartition
 
@@ -76,7 +76,7 @@ def test_points_are_fine_for_minutes_coarse_for_an_hour_and_bounded() -> None:
     history = History()
     for second in range(0, 2 * 3600, 2):
         history.add(view(second, GroupView("g", "classic", "Stable", partitions=(row(second, 10_000),))))
-    points = history.group("g").points
+    points = history.group(GroupKey(False, "g")).points
     times = [point.at for point in points]
     assert times == sorted(times)
     assert times[-1] == 7198
@@ -87,14 +87,26 @@ def test_points_are_fine_for_minutes_coarse_for_an_hour_and_bounded() -> None:
     assert points[-1].lag == 7198
 
 
+def test_a_checkpoint_with_the_name_of_a_group_has_its_own_history() -> None:
+    history = History()
+    for at in (0, 10):
+        group = GroupView("billing", "classic", "Stable", partitions=(row(100 + at, 1000),))
+        history.add(view(at, group, GroupView("billing", "spark", "batch 3", partitions=(row(7, 1000),))))
+    found = {is_checkpoint: history.group(GroupKey(is_checkpoint, "billing")) for is_checkpoint in (False, True)}
+    assert [point.lag for point in found[False].points] == [100, 110]
+    assert [point.lag for point in found[True].points] == [7, 7]
+    trends = [found[is_checkpoint].trend for is_checkpoint in (False, True)]
+    assert [trend and trend.change for trend in trends] == [1.0, 0.0]
+
+
 def test_a_group_that_is_gone_is_forgotten_after_an_hour() -> None:
     history = History()
     history.add(view(0, GroupView("gone", "classic", "Empty", partitions=(row(1, 10),))))
     history.add(view(3000, GroupView("g", "classic", "Empty")))
-    assert len(history.group("gone").points) == 1
+    assert len(history.group(GroupKey(False, "gone")).points) == 1
     history.add(view(3601, GroupView("g", "classic", "Empty")))
-    assert history.group("gone").points == ()
-    assert history.group("never seen").trend is None
+    assert history.group(GroupKey(False, "gone")).points == ()
+    assert history.group(GroupKey(False, "never seen")).trend is None
 
 
 def member(name: str, *partitions: int) -> MemberView:

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import AuthenticationError, HeadraceError, NetworkError
 from headrace.monitor import watcher as module
-from headrace.monitor.model import ClusterView, GroupView, PartitionView
+from headrace.monitor.model import ClusterView, GroupKey, GroupView, PartitionView
 from headrace.monitor.watcher import Watcher
 from headrace.types import TopicPartition
 
@@ -107,11 +107,11 @@ def test_history_takes_the_passes_unless_only_views_are_wanted(monkeypatch: pyte
 
     async def with_history(watcher: Watcher) -> None:
         await watcher.wait(1, 5)
-        assert [point.lag for point in watcher.history.group("g").points][:2] == [5, 5]
+        assert [point.lag for point in watcher.history.group(GroupKey(False, "g")).points][:2] == [5, 5]
 
     async def without(watcher: Watcher) -> None:
         await watcher.wait(0, 5)
-        assert watcher.history.group("g").points == ()
+        assert watcher.history.group(GroupKey(False, "g")).points == ()
 
     watch(monkeypatch, [view(1), view(2), view(3)], with_history)
     watch(monkeypatch, [view(1)], without, on_view=seen.append)

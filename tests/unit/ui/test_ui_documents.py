@@ -29,6 +29,7 @@ from headrace.ui.documents import (
     topic_document,
     topics_document,
 )
+from headrace.ui.sparklines import Sparkline
 
 TP = TopicPartition("orders", 0)
 LANES = (
@@ -94,8 +95,11 @@ def test_a_group_that_keeps_up_is_caught_up_whatever_its_trend() -> None:
 
 
 def test_a_checkpoint_with_the_name_of_a_group_is_a_row_of_its_own() -> None:
-    document = groups_document(VIEW, {"billing": HISTORY}, {})
+    drawing = Sparkline(1, 1, {"width": 1, "points": []})
+    document = groups_document(VIEW, {BILLING.key: HISTORY}, {BILLING.key: drawing})
     assert list(document.rows) == ["group:billing", "checkpoint:billing"]
+    assert [row["trend"] is None for row in document.rows.values()] == [False, True]
+    assert [row["history"] for row in document.rows.values()] == [drawing.document, None]
     assert (document.head["groups"], document.head["lag"], document.head["attention"]) == (2, 600, 1)
 
 
@@ -123,7 +127,7 @@ def test_a_topic_says_who_reads_it_and_how_far() -> None:
 def test_topics_have_their_totals() -> None:
     document = topics_document(VIEW)
     assert document.head == {"topics": 1, "partitions": 1, "rate": 12.3, "size": 2048}
-    assert document.rows["orders"]["readers"] == 1
+    assert document.rows["orders"]["readers"] == 2  # a group and a checkpoint
 
 
 def test_what_could_not_be_read_is_unknown_and_not_zero() -> None:

@@ -31,7 +31,9 @@ class Passes:
     def end(self, *groups: str) -> None:
         part = PartitionView(TopicPartition("orders", 0), next=1, begin=0, end=3, lag=2)
         found = tuple(GroupView(name, "classic", "Stable", partitions=(part,)) for name in groups)
-        view = ClusterView(1000.0, 0.1, "c", (), {"orders": TopicView("orders", ())}, found)
+        self.end_with(ClusterView(1000.0, 0.1, "c", (), {"orders": TopicView("orders", ())}, found))
+
+    def end_with(self, view: ClusterView) -> None:
         self.history.add(view)
         self.status = WatchStatus(view, passes=self.status.passes + 1)
         self._ended.set()
@@ -83,6 +85,27 @@ def test_a_document_is_made_once_for_each_pass() -> None:
         passes.end("billing", "audit")
         await anext(versions)
         assert len((feed.document(ViewName("groups")) or first).rows) == 2
+        await versions.aclose()
+
+    run(test)
+
+
+def test_a_checkpoint_with_the_name_of_a_group_has_its_own_history() -> None:
+    async def test(passes: Passes, feed: Feed) -> None:
+        versions = feed.versions()
+        await anext(versions)
+        for at in (1000.0, 1010.0):
+            groups = [
+                GroupView("billing", kind, "", partitions=(PartitionView(TopicPartition("orders", 0), lag=lag),))
+                for kind, lag in (("classic", 50), ("spark", 7))
+            ]
+            passes.end_with(ClusterView(at, 0.1, "c", (), {}, tuple(groups)))
+            await anext(versions)
+        for name, lag in ((ViewName("group", "billing"), 50), (ViewName("group", "billing", is_checkpoint=True), 7)):
+            document = feed.document(name)
+            assert document is not None
+            assert document.head["lag"] == lag
+            assert {it[1] for it in document.head["history"]["points"]} == {lag}
         await versions.aclose()
 
     run(test)
