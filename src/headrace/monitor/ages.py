@@ -37,10 +37,10 @@ class Ages:
         # Partitions with nothing but transaction markers between an offset and the end.
         self._without_records: dict[TopicPartition, tuple[int, int]] = {}
 
-    def begin(self, at: float, ends: Mapping[TopicPartition, int]) -> None:
-        """Takes the ends of a pass."""
+    def begin(self, at: float, ends: Mapping[TopicPartition, int], to_wall: float = 0.0) -> None:
+        """Takes the ends of a pass, with its time as `OffsetTimes.add`."""
         self._at = at
-        self.times.add(at, ends)
+        self.times.add(at, ends, to_wall)
         self._unread = []
         self._not_before = {tp: until for tp, until in self._not_before.items() if until > at}
         self._without_records = {tp: it for tp, it in self._without_records.items() if ends.get(tp) == it[1]}

@@ -35,6 +35,7 @@ from ..types import TopicPartition
 from .ages import Ages
 from .group_rows import GroupFacts, LogBounds, aged, checkpoint_views, group_view, is_companion
 from .model import SHARE, BrokerView, ClusterView, GroupView, LogView, TopicView
+from .steady_clock import steady_time
 
 _SIZES_EVERY = 60.0
 _EMPTY = {"Empty", "Dead"}
@@ -86,13 +87,13 @@ class Collector:
         begins, ends = await asyncio.gather(offsets(self._survey, logs, EARLIEST), offsets(self._survey, logs, LATEST))
         if brokers and self._survey.silent.keys() >= brokers.keys():
             raise next(iter(self._survey.silent.values()))
-        at = time.time()
+        at, steady = time.time(), steady_time()
         if self._scope.with_sizes:
             await self._read_sizes(brokers)
         bounds = LogBounds(topics, begins, ends, self._scope.topics)
         known_ends = {tp: end for tp, end in ends.items() if isinstance(end, int)}
         ages = self._ages
-        ages.begin(at, known_ends)
+        ages.begin(steady, known_ends, at - steady)
         groups = [group_view(it, bounds, ages.seconds) for it in facts]
         groups += [view(bounds, ages.seconds) for view in checkpoints]
         if better := set(await ages.read()):
@@ -109,6 +110,7 @@ class Collector:
             views,
             tuple(groups),
             self._problems(found, broken, facts),
+            steady,
         )
 
     async def _groups(self, brokers: Iterable[int]) -> tuple[list[GroupFacts], dict[int, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -11,6 +10,7 @@ from .collector import Scope
 from .exposition import CONTENT_TYPE, render, render_own
 from .http_server import HttpServer, Page
 from .model import ClusterView, WatchStatus
+from .steady_clock import steady_time
 from .watcher import Watcher
 
 _INDEX = b'<!doctype html><html lang="en"><title>headrace</title><a href="/metrics">metrics</a></html>\n'
@@ -64,4 +64,4 @@ class Exporter:
         self._cached = render(view)
 
     def _metrics(self) -> Page:
-        return Page(self._cached + render_own(self._watcher.status, time.time()), CONTENT_TYPE)
+        return Page(self._cached + render_own(self._watcher.status, steady_time()), CONTENT_TYPE)

@@ -238,14 +238,14 @@ def _share_rows(lines: Lines, head: str, rows: Sequence[PartitionView]) -> None:
 
 
 def render_own(status: WatchStatus, now: float) -> bytes:
-    """The lines about the exporter itself, at the time of a scrape."""
+    """The lines about the exporter itself, at the time of a scrape, on the clock for intervals."""
     values: dict[str, str] = {
         "headrace_exporter_up": str(int(status.view is not None and status.error is None)),
         "headrace_exporter_passes_total": str(status.passes),
         "headrace_exporter_failures_total": str(status.failures),
     }
     if status.view is not None:
-        values["headrace_exporter_age_seconds"] = f"{max(0.0, now - status.view.at):.3f}"
+        values["headrace_exporter_age_seconds"] = f"{max(0.0, now - status.view.steady_at):.3f}"
     lines = {name: [f"{name} {value}"] for name, value in values.items()}
     return "".join(_blocks(_OWN, lines)).encode()
 

@@ -58,7 +58,8 @@ class LogBounds:
     def of(self, tp: TopicPartition) -> Watermarks | str:
         begin, end = self._begins.get(tp), self._ends.get(tp)
         if isinstance(begin, int) and isinstance(end, int):
-            return Watermarks(begin, end)
+            # If records were deleted after the end was read, the beginning may be beyond it. The end is there by now.
+            return Watermarks(begin, max(begin, end))
         if error := next((it for it in (end, begin) if isinstance(it, HeadraceError)), None):
             return str(error)
         if tp.partition < self._partitions.get(tp.topic, 0):

@@ -74,9 +74,12 @@ class TopicView:
     error: str | None = None
 
     @property
-    def records(self) -> int:
-        """The distance between beginnings and ends: an upper bound if the topic is compacted or has transactions."""
-        return sum(it.end - it.begin for it in self.partitions if it.end is not None and it.begin is not None)
+    def records(self) -> int | None:
+        """The distance between beginnings and ends: an upper bound if the topic is compacted or has transactions. None
+        if it is unknown for all partitions."""
+        # Records that are deleted between the two requests move the beginning beyond the end.
+        known = [max(0, it.end - it.begin) for it in self.partitions if it.end is not None and it.begin is not None]
+        return sum(known) if known or not self.partitions else None
 
     @property
     def size(self) -> int | None:
@@ -220,6 +223,12 @@ class ClusterView:
     """Sorted by name, checkpoints last."""
     problems: tuple[str, ...] = ()
     """What could not be read and belongs to no row: a broker that is away, a list that is denied."""
+    steady: float | None = None
+    """`at` on the clock for intervals, `steady_clock.py`. None: `at` never jumps."""
+
+    @property
+    def steady_at(self) -> float:
+        return self.at if self.steady is None else self.steady
 
     def group(self, key: GroupKey) -> GroupView | None:
         return next((it for it in self.groups if it.key == key), None)

@@ -10,7 +10,8 @@
 - An offset below the first end that was seen is unknown. `read_times.py` reads the timestamps of some such records in
   each pass. They are noted here: the record at an offset never changes. Between two noted records, or between one and
   the first end, the time is interpolated, and the answer tells how far the two are apart.
-- A log whose end goes back was recreated or truncated: it starts again without a past.
+- A log whose end goes back was recreated or truncated: it starts again without a past. Meanwhile it may have had no
+  leader, so its last known end decides.
 
 A pass is one array with the ends of all partitions: 10,000 partitions and a day of passes take about 15 MB. Nothing
 here does I/O or reads a clock.
@@ -29,6 +30,8 @@ _SPAN = 86_400.0
 _COARSE = 0.05
 _MOST_NOTES = 8
 _UNKNOWN = -1
+_SPARE = 1000  # slots that may be unused
+_GONE_AFTER = 600.0  # seconds without an end: a partition without a leader comes back, a deleted one does not
 
 
 class WrittenAt(NamedTuple):
@@ -38,12 +41,15 @@ class WrittenAt(NamedTuple):
 
 
 class OffsetTimes:
-    """`add` takes each pass once, in order."""
+    """`add` takes each pass once, in order. Times are those of a clock that never jumps, such as `steady_time()`."""
 
     def __init__(self, span: float = _SPAN) -> None:
         self._span = span
         self._slots: dict[TopicPartition, int] = {}
-        self._born: list[int] = []  # of each slot: how many passes had begun before it
+        self._born: list[int] = []  # of each slot: how many passes had begun before it,
+        self._latest: list[int] = []  # the last known end,
+        self._seen: list[float] = []  # and when that was
+        self._to_wall = 0.0
         self._count = 0  # passes so far
         self._times: list[float] = []
         self._numbers: list[int] = []
@@ -54,27 +60,30 @@ class OffsetTimes:
         """The number of passes that are kept."""
         return len(self._times)
 
-    def add(self, at: float, ends: Mapping[TopicPartition, int]) -> None:
-        latest = self._ends[-1] if self._ends else array("q")
+    def add(self, at: float, ends: Mapping[TopicPartition, int], to_wall: float = 0.0) -> None:
+        """`to_wall` is what has to be added to `at` for the time since 1970. It may change."""
+        self._to_wall = to_wall
+        latest, seen = self._latest, self._seen
         current = array("q", [_UNKNOWN]) * len(self._born)
         slots = self._slots
         for tp, end in ends.items():
             slot = slots.get(tp)
-            if slot is None or (slot < len(latest) and latest[slot] > end):
-                slot = self._new_slot(tp)
+            if slot is None or latest[slot] > end:
+                self._new_slot(tp, end, at)
                 current.append(end)
             else:
-                current[slot] = end
+                current[slot] = latest[slot] = end
+                seen[slot] = at
         self._times.append(at)
         self._numbers.append(self._count)
         self._ends.append(current)
         self._count += 1
         self._thin_out(at)
-        if len(self._born) > 2 * len(ends) + 1000:
-            self._compact(ends)
+        if len(self._born) > 2 * len(ends) + _SPARE:
+            self._compact(at, len(ends) + _SPARE)
 
     def note(self, tp: TopicPartition, offset: int, written: float) -> None:
-        """The record at `offset` has this timestamp."""
+        """The record at `offset` has this timestamp, in seconds since 1970."""
         notes = self._notes.setdefault(tp, [])
         place = bisect_right(notes, (offset, written))
         notes.insert(place, (offset, written))
@@ -146,16 +155,21 @@ class OffsetTimes:
         place = bisect_right(notes, offset, key=lambda note: note[0])
         if place == 0:
             return None
-        if notes[place - 1][0] == offset:
-            return WrittenAt(notes[place - 1][1], 0.0)
-        following = notes[place] if place < len(notes) else after
-        return None if following is None else _between(notes[place - 1], following, offset)
+        before = self._steady(notes[place - 1])
+        if before[0] == offset:
+            return WrittenAt(before[1], 0.0)
+        following = self._steady(notes[place]) if place < len(notes) else after
+        return None if following is None else _between(before, following, offset)
 
-    def _new_slot(self, tp: TopicPartition) -> int:
+    def _steady(self, note: tuple[int, float]) -> tuple[int, float]:
+        return note[0], note[1] - self._to_wall
+
+    def _new_slot(self, tp: TopicPartition, end: int, at: float) -> None:
         self._notes.pop(tp, None)
-        self._slots[tp] = slot = len(self._born)
+        self._slots[tp] = len(self._born)
         self._born.append(self._count)
-        return slot
+        self._latest.append(end)
+        self._seen.append(at)
 
     def _thin_out(self, now: float) -> None:
         """Keeps passes at distances of `_COARSE` of their age. The two latest ones and the oldest one stay."""
@@ -174,12 +188,16 @@ class OffsetTimes:
             self._numbers = [it for it, keep in zip(self._numbers, kept, strict=True) if keep]
             self._ends = [it for it, keep in zip(self._ends, kept, strict=True) if keep]
 
-    def _compact(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Frees the slots of partitions that are gone."""
-        live = sorted((slot, tp) for tp, slot in self._slots.items() if tp in ends)
+    def _compact(self, at: float, spare: int) -> None:
+        """Frees the slots of partitions that are gone, if there are more than `spare`."""
+        live = sorted((slot, tp) for tp, slot in self._slots.items() if self._seen[slot] > at - _GONE_AFTER)
+        if len(self._born) <= len(live) + spare:
+            return
         for index, found in enumerate(self._ends):
             self._ends[index] = array("q", [found[slot] for slot, _ in live if slot < len(found)])
         self._born = [self._born[slot] for slot, _ in live]
+        self._latest = [self._latest[slot] for slot, _ in live]
+        self._seen = [self._seen[slot] for slot, _ in live]
         self._slots = {tp: number for number, (_, tp) in enumerate(live)}
         self._notes = {tp: notes for tp, notes in self._notes.items() if tp in self._slots}
 

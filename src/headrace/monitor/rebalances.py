@@ -13,6 +13,7 @@ What happens between two passes is not seen.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Mapping
 
@@ -52,6 +53,16 @@ class RebalanceTimeline:
                 self._done.append(entry)
             self._open = None
 
+    def shift(self, seconds: float) -> None:
+        """The clock has jumped: all times until now are later by so many seconds."""
+        moved = [
+            dataclasses.replace(it, at=it.at + seconds, until=None if it.until is None else it.until + seconds)
+            for it in self._done
+        ]
+        self._done = deque(moved, _MOST_REBALANCES)
+        if self._open is not None:
+            self._open.shift(seconds)
+
     def entries(self) -> tuple[Rebalance, ...]:
         """The latest last."""
         return (*self._done, *([] if self._open is None else [self._open.entry(None)]))
@@ -80,6 +91,11 @@ class _OpenRebalance:
                 self._was_unowned.add(tp)
         self._members, self._owners, self._latest = members, owners, at
         return not self._unowned_since
+
+    def shift(self, seconds: float) -> None:
+        self._at += seconds
+        self._latest += seconds
+        self._unowned_since = {tp: since + seconds for tp, since in self._unowned_since.items()}
 
     def entry(self, until: float | None) -> Rebalance:
         before = {it.id: it.owner for it in self._before}

@@ -46,7 +46,7 @@ def test_a_topic_has_its_size_replicas_and_rate(servers: str, admin: Admin) -> N
     assert (found.records, found.rate) == (100, None)
     later = after.topics[topic]
     assert later.records == 150
-    assert later.rate == pytest.approx(50 / (after.at - before.at))
+    assert later.rate == pytest.approx(50 / (after.steady_at - before.steady_at))
     assert [(it.id, it.is_controller, it.error) for it in before.brokers] == [(1, True, None)]
     assert "__consumer_offsets" not in before.topics or before.topics["__consumer_offsets"].is_internal
 

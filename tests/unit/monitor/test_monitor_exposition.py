@@ -159,6 +159,10 @@ def test_an_empty_cluster_has_a_valid_text() -> None:
     ("status", "expected"),
     [
         (WatchStatus(None), {"up": 0, "passes_total": 0, "failures_total": 0}),
+        (
+            WatchStatus(dataclasses.replace(VIEW, at=5.0, steady=1005.5)),  # on the clock for intervals
+            {"up": 1, "age_seconds": 2.0, "passes_total": 0, "failures_total": 0},
+        ),
         (WatchStatus(VIEW, passes=3), {"up": 1, "age_seconds": 7.5, "passes_total": 3, "failures_total": 0}),
         (
             WatchStatus(VIEW, "away", 1001.0, passes=3, failures=2),

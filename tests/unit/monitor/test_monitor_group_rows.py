@@ -57,6 +57,12 @@ def test_every_partition_has_a_row_or_a_reason() -> None:
     assert (view.lag, view.seconds, view.error, view.assignor) == (60, 60.0, None, "range")
 
 
+def test_a_log_whose_records_were_deleted_after_its_end_was_read_is_empty() -> None:
+    bounds = LogBounds([], {A: 150}, {A: 100}, None)
+    (row,) = group_view(facts({A: OffsetAndMetadata(120)}), bounds, age).partitions
+    assert (row.lag, row.lost, row.end, row.is_beyond) == (0, 30, 150, False)
+
+
 def test_a_member_without_a_commit_has_the_whole_log() -> None:
     view = group_view(facts({}, members=one_member(A)), BOUNDS, age)
     (row,) = view.partitions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 
 import pytest
@@ -97,6 +98,48 @@ def test_a_checkpoint_with_the_name_of_a_group_has_its_own_history() -> None:
     assert [point.lag for point in found[True].points] == [7, 7]
     trends = [found[is_checkpoint].trend for is_checkpoint in (False, True)]
     assert [trend and trend.change for trend in trends] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("jump", [-7200.0, 7200.0])
+def test_a_clock_that_is_set_changes_no_interval(jump: float) -> None:
+    """All passes are two seconds apart. Half-way, the time since 1970 jumps by two hours."""
+    history = History()
+    passes, wall = 200, 1_000_000.0
+    first, second = MemberView("a", "a", "h", None, frozenset([TP])), MemberView("b", "b", "h", None, frozenset([TP]))
+    for number in range(passes):
+        steady = 2.0 * number
+        if number == passes // 2:
+            wall += jump
+        rows = (row(2 * number, 10_000 + 2 * number),)
+        member = {98: (), 99: (), 100: (), 101: ()}.get(number, (first if number < 98 else second,))
+        group = GroupView("g", "classic", "Stable", member, rows)
+        history.add(dataclasses.replace(view(wall + steady, group), steady=steady))
+        found = history.group(GroupKey(False, "g"))
+        assert found.points[-1].at == wall + steady
+        assert found.trend is None or (found.trend.written, found.trend.read) == (1.0, 0.0)
+    times = [point.at for point in found.points]
+    assert times[0] == wall
+    assert times == sorted(times)
+    assert [b - a for a, b in pairwise(times[-61:])] == [2.0] * 60
+    assert len(times) < 61 + 20
+    (rebalance,) = found.rebalances
+    assert (rebalance.at, rebalance.until, rebalance.unowned_seconds) == (wall + 196, wall + 204, 8.0)
+
+
+def test_points_are_bounded_however_fast_the_passes_are() -> None:
+    history = History()
+    for number in range(20_000):
+        history.add(view(number / 100, GroupView("g", "classic", "Stable", partitions=(row(number, 10**6),))))
+    points = history.group(GroupKey(False, "g")).points
+    assert len(points) < 120 / 0.25 + 10
+    assert (points[-1].at, points[-1].lag) == (199.99, 19_999)
+
+
+def test_points_and_trend_are_bounded_by_a_clock_that_stands_still_or_goes_back() -> None:
+    history = History()
+    for number in range(1000):
+        history.add(view(5000.0 - number % 7, GroupView("g", "classic", "Stable", partitions=(row(5, 100),))))
+    assert len(history.group(GroupKey(False, "g")).points) < 10
 
 
 def test_a_group_that_is_gone_is_forgotten_after_an_hour() -> None:

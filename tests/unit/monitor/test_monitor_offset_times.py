@@ -32,6 +32,9 @@ def times(*ends: int | None, every: float = 10.0) -> OffsetTimes:
         ([None, None, 100, 200], 150, WrittenAt(25.0, 5.0)),
         ([100, 200, 50, 60], 55, WrittenAt(25.0, 5.0)),  # recreated: it has no past
         ([100, 200, 50, 60], 10, None),
+        ([100, 200, None, 50, 60], 55, WrittenAt(35.0, 5.0)),  # recreated while it had no leader
+        ([100, 200, 300, 400, 500, None, 60, 250], 155, WrittenAt(65.0, 5.0)),
+        ([100, 200, 300, 400, 500, None, 60, 250], 40, None),
     ],
 )
 def test_a_time_is_interpolated_between_two_passes(
@@ -113,6 +116,35 @@ def test_slots_of_deleted_and_recreated_partitions_are_freed() -> None:
         found.add(float(number), ends)
     assert len(found._born) < 2000
     assert found.written_at(A, 10 * 4999 - 5) == WrittenAt(4998.5, 0.5)
+
+
+def test_an_outage_of_most_leaders_does_not_free_their_slots() -> None:
+    found = OffsetTimes()
+    many = {TopicPartition("many", number): 100 for number in range(2000)}
+    for at in (0.0, 10.0):
+        found.add(at, {A: int(at), **dict.fromkeys(many, 100 + int(at))})
+    for at in (20.0, 30.0, 40.0):
+        found.add(at, {A: int(at)})
+    found.add(50.0, {A: 50, **dict.fromkeys(many, 200)})
+    assert {found.written_at(tp, 105) for tp in many} == {WrittenAt(5.0, 5.0)}
+    for at in range(60, 1000, 10):
+        found.add(float(at), {A: at})
+    assert len(found._born) == 1
+
+
+def test_a_partition_that_was_recreated_without_a_leader_has_no_negative_rate() -> None:
+    found = times(100, 200, None, 50, 60)
+    assert found.rate([A]) == 0.0  # unknown for the minute before
+
+
+def test_records_that_were_read_follow_a_clock_that_is_set() -> None:
+    found = OffsetTimes()
+    found.add(1000.0, {A: 100}, to_wall=5000.0)
+    found.note(A, 20, 5900.0)  # a minute and 40 seconds ago
+    assert found.written_at(A, 20) == WrittenAt(900.0, 0.0)
+    found.add(1010.0, {A: 200}, to_wall=1000.0)  # the clock was wrong by 4000 seconds
+    assert found.written_at(A, 20) == WrittenAt(4900.0, 0.0)
+    assert found.written_at(A, 150) == WrittenAt(1005.0, 5.0)
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:

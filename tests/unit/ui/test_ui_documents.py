@@ -124,6 +124,23 @@ def test_a_topic_says_who_reads_it_and_how_far() -> None:
     assert document.rows["0"]["size"] == 2048
 
 
+@pytest.mark.parametrize(
+    ("logs", "records"),
+    [
+        ([], 0),
+        ([LogView(0, 1, begin=0, end=10), LogView(1, 1, begin=5, end=10)], 15),
+        # Records were deleted after the end was read.
+        ([LogView(0, 1, begin=0, end=10), LogView(1, 1, begin=1000, end=10)], 10),
+        ([LogView(0, 1, begin=0, end=10), LogView(1, None, error="no leader")], 10),
+        ([LogView(0, None, error="no leader")], None),
+    ],
+)
+def test_the_records_of_a_topic_are_never_negative_and_may_be_unknown(logs: list[LogView], records: int | None) -> None:
+    topic = TopicView("t", tuple(logs))
+    assert topic.records == records
+    assert topic_document(topic, []).head["records"] == records
+
+
 def test_topics_have_their_totals() -> None:
     document = topics_document(VIEW)
     assert document.head == {"topics": 1, "partitions": 1, "rate": 12.3, "size": 2048}
