@@ -107,6 +107,8 @@ class ResetPlan:
     topic_ids: Mapping[str, uuid.UUID | None] = dataclasses.field(default_factory=dict, repr=False)
     found: Mapping[TopicPartition, OffsetAndMetadata] = dataclasses.field(default_factory=dict, repr=False)
     """The commits on which the plan is based."""
+    progress: Mapping[TopicPartition, OffsetAndMetadata] = dataclasses.field(default_factory=dict, repr=False)
+    """What the backlog's group had committed for them (KIP-333)."""
 
     @property
     def commits(self) -> dict[TopicPartition, OffsetAndMetadata]:

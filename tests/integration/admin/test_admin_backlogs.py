@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from headrace import Admin, OffsetAndMetadata, TopicPartition
-from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX
+from headrace._machines.commit.offset_set import OffsetSet
+from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
 from headrace.errors import HeadraceError, StateError
 from support.brokers.admin import Admin as Broker
 from support.brokers.admin import unique
@@ -113,6 +115,25 @@ def test_a_reset_that_says_nothing_about_open_ranges_is_refused(
     with pytest.raises(StateError, match=rf"has 35 open records below the new offsets \({tp}\)"):
         ours.apply_reset(plan)
     assert (ours.committed(group), ours.committed(group + BACKLOG_SUFFIX)) == before
+
+
+def test_a_plan_is_refused_if_the_backlog_has_progressed_since(
+    make_sync: MakeConsumer, servers: str, ours: Admin, tp: TopicPartition
+) -> None:
+    """Kept ranges would be delivered that are processed meanwhile."""
+    group, consumer = in_two_lanes(make_sync, servers, tp)
+    crash(consumer)
+    found = ours.committed(group)
+    plan = ours.plan_reset(group, "latest", backlog="keep")
+    before = CommitMark.read(ours.committed(group + BACKLOG_SUFFIX)[tp])
+    progressed = dataclasses.replace(before, offset=90, done=OffsetSet(90))
+    ours.alter_offsets(group + BACKLOG_SUFFIX, {tp: progressed.commit})
+    with pytest.raises(StateError, match=rf"the progress of the backlog of {tp} .* has changed from 85 to 90"):
+        ours.apply_reset(plan)
+    assert ours.committed(group) == found
+    assert ours.open_ranges(group) == {tp: ((90, 120),)}
+    ours.apply_reset(ours.plan_reset(group, "latest", backlog="keep"))
+    assert ours.open_ranges(group) == {tp: ((90, 120),)}
 
 
 def test_open_ranges_that_cannot_be_parsed_can_only_be_dropped(ours: Admin, servers: str, tp: TopicPartition) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from headrace import Admin, TopicPartition
-from headrace.errors import ConfigError, GroupNotEmptyError, KafkaError
+from headrace.errors import ConfigError, GroupNotEmptyError, KafkaError, PartialFailureError
 from support.brokers import share_groups_tool
 from support.brokers.admin import Admin as Broker
 from support.brokers.admin import unique
 from support.brokers.java_tool import java_tool
 from support.brokers.produce import numbered, write
+from support.harness.waiting import wait_for
 
 END = 20
 
@@ -101,6 +102,26 @@ def test_a_share_group_is_moved_like_kafka_share_groups_does(
     assert ours.share_offsets(group) == {}
     assert ours.delete_group(group) == (group,)
     assert ours.describe_group(group) is None
+
+
+def test_a_plan_is_refused_if_the_topic_of_a_share_group_was_recreated_since(
+    ours: Admin, admin: Broker, servers: str, topic: str, make_sync_share: Any
+) -> None:
+    """The other topics are moved. The group has no offset of this one, so only the id of the topic says it."""
+    group, name = unique("recreated"), admin.create("short-lived")
+    write(servers, name, numbered(5))
+    ours.alter_group_config(group, {"share.auto.offset.reset": "earliest"})
+    take(make_sync_share, servers, group, topic, 2 * END)
+    plan = ours.plan_reset(group, "latest", topics=[name, TopicPartition(topic, 0)])
+    admin.delete(name)
+    wait_for("the end of the topic", lambda: not admin.is_there(name))
+    admin.recreate(name)
+    with pytest.raises(PartialFailureError, match="the topic was deleted and recreated meanwhile") as caught:
+        ours.apply_reset(plan)
+    assert (set(caught.value.errors), caught.value.done) == ({(name, 0)}, {(topic, 0)})
+    found = ours.share_offsets(group)
+    assert found[TopicPartition(topic, 0)].start == END
+    assert TopicPartition(name, 0) not in found
 
 
 def test_a_share_group_with_members_is_refused_and_they_are_named(

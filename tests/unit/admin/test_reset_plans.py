@@ -7,11 +7,11 @@ import random
 import pytest
 
 from headrace import OffsetAndMetadata, TopicPartition, Watermarks
-from headrace._machines.admin.reset import DROP, KEEP, PartitionFacts, open_ranges, planned_change, undecided
+from headrace._machines.admin.reset import DROP, KEEP, PartitionFacts, open_ranges, outdated, planned_change, undecided
 from headrace._machines.admin.reset_target import ResetTarget, TargetKind
 from headrace._machines.commit.offset_set import OffsetSet
 from headrace._machines.lanes.commit_metadata import CommitMark
-from headrace.admin import ResetPlan
+from headrace.admin import OffsetChange, ResetPlan
 from headrace.spark.sink.protocol import BatchDecision, encode_decision
 
 TP = TopicPartition("t", 0)
@@ -187,3 +187,30 @@ def test_the_refusal_counts_the_open_records_and_explains_the_choices() -> None:
     assert text.startswith("group 'g' has 175 open records below the new offsets (t-0, t-0, t-0 and 2 more)")
     assert "'keep' delivers them" in text
     assert "'drop' skips them" in text
+
+
+@pytest.mark.parametrize("backlog", [KEEP, DROP])
+def test_a_plan_is_outdated_when_the_commit_or_the_progress_of_the_backlog_changes(backlog: str) -> None:
+    first, second = TOKEN.commit, PROGRESS.commit
+    change = planned_change(PartitionFacts(TP, first, second, Watermarks(0, 200)), LATEST, backlog)
+    plan = ResetPlan("g", "classic", (change,), backlog, {}, {TP: first}, {TP: second})
+    further = OffsetAndMetadata(second.offset + 1, second.metadata)
+    other = OffsetAndMetadata(second.offset, second.metadata + " note")
+    assert outdated(plan, {TP: first}, {TP: second}) is None
+    assert outdated(plan, {TP: OffsetAndMetadata(131)}, {}) == (
+        "the offset of t-0 in group 'g' has changed from 130 to 131 since the reset was planned. Nothing was changed: "
+        "plan it again"
+    )
+    for after, change in (
+        ({}, f"from {second.offset} to nothing"),
+        ({TP: further}, f"from {second.offset} to {second.offset + 1}"),
+        ({TP: other}, f"(still {second.offset}, with other metadata)"),
+    ):
+        text = outdated(plan, {TP: first}, after)
+        assert text is not None
+        assert text.startswith(f"the progress of the backlog of t-0 in group 'g' has changed {change} since the reset")
+
+
+def test_a_partition_that_stays_as_it_is_does_not_make_a_plan_outdated() -> None:
+    change = OffsetChange(TP, 5, None, "the topic does not exist")
+    assert outdated(ResetPlan("g", "classic", (change,), None, {}, {TP: OffsetAndMetadata(5)}), {}, {}) is None

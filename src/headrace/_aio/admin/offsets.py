@@ -5,7 +5,6 @@ The coordinator accepts a commit without a member only while the group is empty.
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -20,6 +19,7 @@ from ...types import OffsetAndMetadata, TopicPartition
 from ..commit.offset_requests import LAST_BY_NAME, committed_in
 from .client import AdminClient
 from .groups import Groups
+from .missing import TopicIds, missing_partitions
 from .partial import for_each
 
 _NO_MEMBER = {"generation_id_or_member_epoch": -1, "generation_id": -1, "member_id": "", "group_instance_id": None}
@@ -64,14 +64,14 @@ class GroupCommits:
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         timeout: float | None,
-        topic_ids: Mapping[str, uuid.UUID | None] | None = None,
+        topic_ids: TopicIds | None = None,
     ) -> None:
         """`topic_ids` are those of the topics to which the offsets belong, if known. Raises GroupNotEmptyError,
         PartialFailureError, and KafkaError if all partitions were refused for one reason."""
         doing = f"OffsetCommit to group {group}"
 
         async def send(left: Collection[TopicPartition]) -> dict[TopicPartition, HeadraceError | None]:
-            missing, ids = await self._missing(left, topic_ids or {}, doing)
+            missing, ids = await missing_partitions(self._client, left, topic_ids or {}, doing)
             known = {tp: offsets[tp] for tp in left if tp not in missing}
             return {**missing, **(await self._commit(group, known, ids) if known else {})}
 
@@ -79,31 +79,8 @@ class GroupCommits:
             group, doing, timeout, lambda: for_each(self._client, doing, timeout, offsets, send)
         )
 
-    async def _missing(
-        self, partitions: Collection[TopicPartition], before: Mapping[str, uuid.UUID | None], doing: str
-    ) -> tuple[dict[TopicPartition, HeadraceError | None], dict[str, uuid.UUID | None]]:
-        """The errors of partitions that do not exist, or belong to a topic that was recreated; and the topic ids."""
-        names = {tp.topic for tp in partitions}
-        there = await self._client.existing_topics(sorted(names))
-        cluster = self._client.cluster
-        ids = {name: cluster.topic_id(name) for name in there}
-        missing: dict[TopicPartition, HeadraceError | None] = {}
-        for tp in partitions:
-            code, detail = ErrorCode.unknown_topic_or_partition, "the topic does not exist"
-            if tp.topic in there:
-                if before.get(tp.topic) not in (None, ids[tp.topic]):
-                    code, detail = ErrorCode.unknown_topic_id, "the topic was deleted and recreated meanwhile"
-                elif cluster.partition(tp) is None:
-                    detail = "the topic has no such partition"
-                else:
-                    continue
-            error = kafka_error(code, f"{doing}: {tp}", detail)
-            error.retriable = False
-            missing[tp] = error
-        return missing, ids
-
     async def _commit(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], ids: Mapping[str, uuid.UUID | None]
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], ids: TopicIds
     ) -> dict[TopicPartition, HeadraceError | None]:
         topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for tp, committed in offsets.items():

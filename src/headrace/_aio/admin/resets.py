@@ -1,8 +1,8 @@
 """Resets the offsets of a group: collects what `_machines/admin/reset.py` decides on, and writes what it decided.
 
 A plan is applied as it is: whoever has seen and approved it gets exactly that. So `apply` refuses a plan if the group
-has committed anything since, or if a topic was recreated. After that check the coordinator fences: it accepts the
-commit only while the group has no members.
+or its backlog has committed anything since, or if a topic was recreated. After that check the coordinator fences: it
+accepts the commit only while the group has no members.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from kio.schema.errors import ErrorCode
 
-from ..._machines.admin.reset import KEEP, PartitionFacts, open_ranges, planned_change, undecided
+from ..._machines.admin.reset import KEEP, PartitionFacts, open_ranges, outdated, planned_change, undecided
 from ..._machines.admin.reset_target import ResetTarget, TargetKind
 from ..._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
 from ..._protocol.codes import kafka_error
@@ -89,7 +89,7 @@ class Resets:
                 "only 'drop' is possible"
             )
         ids = {name: self._client.cluster.topic_id(name) for name in described}
-        return ResetPlan(group, kind, tuple(changes), backlog, ids, {tp: found[tp] for tp in wanted & found.keys()})
+        return ResetPlan(group, kind, tuple(changes), backlog, ids, _only(wanted, found), _only(wanted, progress))
 
     async def _kind(self, group: str, may_create: bool, timeout: float) -> str:
         doing = f"reset of group {group}"
@@ -120,10 +120,11 @@ class Resets:
         return {tp: offset for tp, offset in found.items() if offset >= 0}
 
     async def _progress(self, group: str, found: Commits, timeout: float) -> Commits:
-        """The second log of two lanes, if a commit needs it."""
-        if not any(has_token(commit) for commit in found.values()):
+        """The second log of two lanes, for the commits that refer to it."""
+        marked = [tp for tp, commit in found.items() if has_token(commit)]
+        if not marked:
             return {}
-        return await self._offsets.committed(group + BACKLOG_SUFFIX, timeout)
+        return _only(marked, await self._offsets.committed(group + BACKLOG_SUFFIX, timeout))
 
     async def open_ranges(self, group: str, timeout: float | None) -> dict[TopicPartition, tuple[OffsetRange, ...]]:
         """Raises HeadraceError if the ranges of a commit cannot be parsed."""
@@ -150,10 +151,13 @@ class Resets:
         if not commits:
             return
         left = _Deadline(self._client, timeout)
-        self._check_unchanged(plan, await self._current(plan.group, plan.kind, left()))
+        now = _only(commits, await self._current(plan.group, plan.kind, left()))
+        progress = await self._progress(plan.group, now, left()) if plan.kind != "share" else {}
+        if (reason := outdated(plan, now, progress)) is not None:
+            raise StateError(reason)
         if plan.kind == "share":
             starts = {tp: commit.offset for tp, commit in commits.items()}
-            await self._share_offsets.alter(plan.group, starts, left())
+            await self._share_offsets.alter(plan.group, starts, left(), plan.topic_ids)
             return
         try:
             await self._offsets.alter(plan.group, commits, left(), plan.topic_ids)
@@ -161,15 +165,6 @@ class Resets:
             await self._delete_progress(plan, commits.keys() & error.done, left())
             raise
         await self._delete_progress(plan, commits.keys(), left())
-
-    def _check_unchanged(self, plan: ResetPlan, now: Commits) -> None:
-        for tp in plan.commits:
-            before, after = plan.found.get(tp), now.get(tp)
-            if before != after:
-                raise StateError(
-                    f"the offset of {tp} in group {plan.group!r} has changed from {_shown(before)} to {_shown(after)} "
-                    "since the reset was planned. Nothing was changed: plan it again"
-                )
 
     async def _delete_progress(self, plan: ResetPlan, done: Collection[TopicPartition], timeout: float) -> None:
         """Deletes the offsets of the backlog that no commit refers to any more. In tools that show lags they would fall
@@ -191,6 +186,10 @@ class _Deadline:
 
     def __call__(self) -> float:
         return max(0.0, self._end - self._clock())
+
+
+def _only(partitions: Collection[TopicPartition], commits: Commits) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {tp: commits[tp] for tp in partitions if tp in commits}
 
 
 def _names(chosen: Collection[TopicPartition | str]) -> set[str]:
@@ -217,7 +216,3 @@ def has_token(commit: OffsetAndMetadata) -> bool:
         return bool(CommitMark.read(commit).token)
     except ValueError:
         return False
-
-
-def _shown(commit: OffsetAndMetadata | None) -> str:
-    return "nothing" if commit is None else str(commit.offset)

@@ -22,6 +22,7 @@ from ...errors import HeadraceError, KafkaError
 from ...types import TopicPartition
 from .client import AdminClient
 from .groups import Groups
+from .missing import TopicIds, missing_partitions
 from .partial import for_each
 
 
@@ -54,31 +55,48 @@ class ShareGroupOffsets:
 
         return await self._client.retried(doing, timeout, ask)
 
-    async def alter(self, group: str, offsets: Mapping[TopicPartition, int], timeout: float | None) -> None:
+    async def alter(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        timeout: float | None,
+        topic_ids: TopicIds | None = None,
+    ) -> None:
+        """`topic_ids` are those of the topics to which the offsets belong, if known. The request has only names: a topic
+        that is recreated between the check and the request is not detected."""
         doing = f"AlterShareGroupOffsets of group {group}"
 
         async def send(left: Collection[TopicPartition]) -> dict[TopicPartition, HeadraceError | None]:
-            topics: dict[str, list[dict[str, int]]] = defaultdict(list)
-            for tp in left:
-                topics[tp.topic].append({"partition_index": tp.partition, "start_offset": offsets[tp]})
-            fields = {
-                "group_id": group,
-                "topics": [{"topic_name": name, "partitions": items} for name, items in topics.items()],
-            }
-            node = await self._client.coordinator(group)
-            body = await self._client.call(node, ALTER_SHARE_GROUP_OFFSETS, fields)
-            if body.error_code != NONE:
-                raise _error(body, doing)
-            found: dict[TopicPartition, HeadraceError | None] = {}
-            for topic in body.responses:
-                for item in topic.partitions:
-                    tp = TopicPartition(topic.topic_name, item.partition_index)
-                    found[tp] = None if item.error_code == NONE else _error(item, f"{doing}: {tp}")
-            return found
+            missing: dict[TopicPartition, HeadraceError | None] = {}
+            if topic_ids is not None:
+                missing, _ = await missing_partitions(self._client, left, topic_ids, doing)
+            known = {tp: offsets[tp] for tp in left if tp not in missing}
+            return {**missing, **(await self._alter(group, known, doing) if known else {})}
 
         await self._groups.without_members(
             group, doing, timeout, lambda: for_each(self._client, doing, timeout, offsets, send)
         )
+
+    async def _alter(
+        self, group: str, offsets: Mapping[TopicPartition, int], doing: str
+    ) -> dict[TopicPartition, HeadraceError | None]:
+        topics: dict[str, list[dict[str, int]]] = defaultdict(list)
+        for tp, start in offsets.items():
+            topics[tp.topic].append({"partition_index": tp.partition, "start_offset": start})
+        fields = {
+            "group_id": group,
+            "topics": [{"topic_name": name, "partitions": items} for name, items in topics.items()],
+        }
+        node = await self._client.coordinator(group)
+        body = await self._client.call(node, ALTER_SHARE_GROUP_OFFSETS, fields)
+        if body.error_code != NONE:
+            raise _error(body, doing)
+        found: dict[TopicPartition, HeadraceError | None] = {}
+        for topic in body.responses:
+            for item in topic.partitions:
+                tp = TopicPartition(topic.topic_name, item.partition_index)
+                found[tp] = None if item.error_code == NONE else _error(item, f"{doing}: {tp}")
+        return found
 
     async def delete(self, group: str, topics: Collection[str], timeout: float | None) -> None:
         doing = f"DeleteShareGroupOffsets of group {group}"

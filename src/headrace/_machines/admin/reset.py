@@ -14,9 +14,9 @@ A new offset below all open ranges needs none: they are delivered again with eve
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from ...admin import OffsetChange
+from ...admin import OffsetChange, ResetPlan
 from ...types import OffsetAndMetadata, TopicPartition, Watermarks
 from ..commit.offset_set import OffsetSet, Range
 from ..lanes.commit_metadata import CommitMark, done_offsets
@@ -24,6 +24,7 @@ from .reset_target import ResetTarget, TargetKind
 
 KEEP, DROP = "keep", "drop"
 _SINK_MARK = '"headrace.sink"'
+_Commits = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,3 +146,24 @@ def undecided(group: str, changes: tuple[OffsetChange, ...]) -> str:
         f"group {group!r} has {count} open records below the new offsets ({where}): earlier ones that it has not "
         f"processed yet. Choose: 'keep' delivers them, besides everything from the new offsets on; 'drop' skips them"
     )
+
+
+def outdated(plan: ResetPlan, now: _Commits, progress: _Commits) -> str | None:
+    """Why a plan is refused that no longer fits the commits of the group and of its backlog, or None."""
+    for tp in plan.commits:
+        for name, before, after in (
+            ("offset", plan.found.get(tp), now.get(tp)),
+            ("progress of the backlog", plan.progress.get(tp), progress.get(tp)),
+        ):
+            if before != after:
+                was, is_now = _shown(before), _shown(after)
+                change = f"from {was} to {is_now}" if was != is_now else f"(still {is_now}, with other metadata)"
+                return (
+                    f"the {name} of {tp} in group {plan.group!r} has changed {change} since the reset was planned. "
+                    "Nothing was changed: plan it again"
+                )
+    return None
+
+
+def _shown(commit: OffsetAndMetadata | None) -> str:
+    return "nothing" if commit is None else str(commit.offset)
