@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from headrace import AsyncAdmin, TopicPartition
-from headrace._protocol.admin_messages import ADMIN_APIS, DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
+from headrace._protocol.admin_messages import (
+    ADMIN_APIS,
+    CREATE_TOPICS,
+    DELETE_GROUPS,
+    DELETE_TOPICS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+)
 from headrace._protocol.messages import (
     API_VERSIONS,
     APIS,
@@ -20,6 +28,7 @@ from headrace._protocol.messages import (
     METADATA,
     OFFSET_COMMIT,
     OFFSET_FETCH,
+    Api,
 )
 from headrace.errors import KafkaError, PartialFailureError, ProtocolError, RequestTimeoutError
 from support.brokers.fake_broker import FakeBroker, Link, Request, answer, api_versions, run
@@ -34,10 +43,11 @@ Answer = Callable[[Request], Any]
 
 class Script:
     """A broker that coordinates every group and leads every partition. Other requests are answered by `answers`, in
-    order, and the last one again and again."""
+    order, and the last one again and again. `others` are the ports of the brokers that are asked before it."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: Answer, others: Mapping[int, int] | None = None) -> None:
         self.answers = list(answers)
+        self.others = others or {}
         self.requests: list[Any] = []
 
     async def serve(self, broker: FakeBroker) -> None:
@@ -67,7 +77,9 @@ class Script:
             ]
             topic = {"error_code": 0, "name": "t", "topic_id": TOPIC, "is_internal": False, "partitions": partitions}
             topics = [topic] if request.body.topics else []
-            return answer(METADATA, request.version, brokers=[node], topics=topics, throttle_time=0, error_code=0)
+            brokers = [{"node_id": number, "host": broker.host, "port": port} for number, port in self.others.items()]
+            brokers.append(node)
+            return answer(METADATA, request.version, brokers=brokers, topics=topics, throttle_time=0, error_code=0)
         if request.api_key == FIND_COORDINATOR.key:
             found = {"key": "g", "error_code": 0, "error_message": None, **node}
             return answer(FIND_COORDINATOR, request.version, coordinators=[found], throttle_time=0)
@@ -163,6 +175,68 @@ def test_a_group_whose_deletion_had_no_response_is_deleted() -> None:
 
     lost = Script(lambda request: None, deleted(int(ErrorCode.group_id_not_found)), nothing_committed)
     with_broker(lost, test)
+
+
+def changed(api: Api, code: int) -> Answer:
+    """The response to CreateTopics or DeleteTopics."""
+    created = {"topic_config_error_code": 0, "num_partitions": 1, "replication_factor": 1, "configs": ()}
+    topic = {"name": "t", "topic_id": TOPIC, "error_code": code, "error_message": None}
+    results = {"topics": [topic | created]} if api is CREATE_TOPICS else {"responses": [topic]}
+    return lambda request: answer(api, request.version, **results, throttle_time=0)
+
+
+def lost(_: Request) -> None:
+    return None
+
+
+def change_topic(api: Api) -> Callable[[AsyncAdmin], Coroutine[Any, Any, None]]:
+    return lambda admin: admin.create_topic("t") if api is CREATE_TOPICS else admin.delete_topic("t")
+
+
+TOPIC_CHANGES = [
+    (CREATE_TOPICS, ErrorCode.topic_already_exists),
+    (DELETE_TOPICS, ErrorCode.unknown_topic_or_partition),
+]
+
+
+@pytest.mark.parametrize(("api", "already_done"), TOPIC_CHANGES)
+@pytest.mark.parametrize("is_timed_out_by_the_broker", [False, True])
+def test_a_change_of_a_topic_that_had_no_response_and_is_found_done_succeeds(
+    api: Api, already_done: ErrorCode, is_timed_out_by_the_broker: bool
+) -> None:
+    first = changed(api, int(ErrorCode.request_timed_out)) if is_timed_out_by_the_broker else lost
+    script = Script(first, changed(api, int(already_done)))
+    with_broker(script, change_topic(api))
+    assert len(script.requests) == 2
+
+
+@pytest.mark.parametrize(("api", "already_done"), TOPIC_CHANGES)
+@pytest.mark.parametrize("failure", [None, ErrorCode.not_controller])
+def test_a_change_of_a_topic_that_somebody_else_has_made_is_an_error(
+    api: Api, already_done: ErrorCode, failure: ErrorCode | None
+) -> None:
+    async def test(admin: AsyncAdmin) -> None:
+        with pytest.raises(KafkaError) as caught:
+            await change_topic(api)(admin)
+        assert caught.value.code == already_done
+
+    rejected = [] if failure is None else [changed(api, int(failure))]
+    with_broker(Script(*rejected, changed(api, int(already_done))), test)
+
+
+def test_a_broker_that_cannot_be_reached_does_not_hide_that_a_topic_exists() -> None:
+    """Nothing was sent to it, so it cannot have created the topic."""
+
+    async def test(admin: AsyncAdmin) -> None:
+        with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+            await admin.create_topic("t")
+
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # reserves a port, and does not listen
+        script = Script(
+            changed(CREATE_TOPICS, int(ErrorCode.topic_already_exists)), others={7: unused.getsockname()[1]}
+        )
+        with_broker(script, test)
 
 
 def test_a_member_that_joins_before_the_commit_is_a_clear_error() -> None:

@@ -27,6 +27,14 @@ T = TypeVar("T")
 _NOT_THERE = (ErrorCode.unknown_topic_or_partition, ErrorCode.invalid_topic_exception)
 
 
+@dataclasses.dataclass(slots=True)
+class ChangeOutcome:
+    """Of a change that is retried. `is_unknown`: an attempt was sent and had no response, so a broker may have carried
+    it out. If the next attempt finds it done, it counts as done by this client."""
+
+    is_unknown: bool = False
+
+
 class AdminClient:
     """Belongs to the loop on which it is used first."""
 
@@ -44,11 +52,25 @@ class AdminClient:
         result: T = await self.network.retries.run(what, deadline, attempt)
         return result
 
-    async def call(self, node: int, api: Api, fields: Mapping[str, Any], *, highest: int | None = None) -> Any:
+    async def call(
+        self,
+        node: int,
+        api: Api,
+        fields: Mapping[str, Any],
+        *,
+        highest: int | None = None,
+        outcome: ChangeOutcome | None = None,
+    ) -> Any:
         """The body of the response of one broker."""
-        return (await self.network.call(node, api, fields, highest=highest)).body
+        connection = await self.network.connection(node)  # if that fails, nothing was sent
+        try:
+            return (await connection.call(api, fields, highest=highest)).body
+        except (NetworkError, RequestTimeoutError):
+            if outcome is not None:
+                outcome.is_unknown = True
+            raise
 
-    async def call_any(self, api: Api, fields: Mapping[str, Any]) -> Any:
+    async def call_any(self, api: Api, fields: Mapping[str, Any], *, outcome: ChangeOutcome | None = None) -> Any:
         """The body of the response of the first broker that gives one. Raises the error of the last one."""
         nodes = list(self.cluster.brokers)
         if not nodes:
@@ -57,7 +79,7 @@ class AdminClient:
         last: HeadraceError = NetworkError("no broker is known")
         for node in nodes:
             try:
-                return await self.call(node, api, fields)
+                return await self.call(node, api, fields, outcome=outcome)
             except (NetworkError, RequestTimeoutError) as error:
                 last = error
         await self.network.fetch_metadata(())  # for the next attempt: it asks the bootstrap servers, too

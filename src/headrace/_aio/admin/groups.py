@@ -19,9 +19,9 @@ from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.group_data import read_assignment
 from ..._protocol.messages import Api, exactly_one
 from ...admin import GroupDescription, GroupListing, MemberDescription
-from ...errors import GroupNotEmptyError, HeadraceError, KafkaError, NetworkError, ProtocolError, RequestTimeoutError
+from ...errors import GroupNotEmptyError, HeadraceError, KafkaError, ProtocolError
 from ...types import TopicPartition
-from .client import AdminClient
+from .client import AdminClient, ChangeOutcome
 
 # A coordinator that finds a member where it expects none.
 _NOT_EMPTY = (ErrorCode.non_empty_group, ErrorCode.unknown_member_id)
@@ -104,18 +104,13 @@ class Groups:
     async def delete(self, group: str, timeout: float | None) -> None:
         """Raises GroupNotEmptyError, and KafkaError, also if the group does not exist."""
         doing = f"DeleteGroups of {group}"
-        is_lost = False  # an attempt had no response: it may have deleted the group
+        outcome = ChangeOutcome()
 
         async def ask() -> None:
-            nonlocal is_lost
             node = await self._client.coordinator(group)
-            try:
-                body = await self._client.call(node, DELETE_GROUPS, {"groups_names": (group,)})
-            except (NetworkError, RequestTimeoutError):
-                is_lost = True
-                raise
+            body = await self._client.call(node, DELETE_GROUPS, {"groups_names": (group,)}, outcome=outcome)
             code = exactly_one(body.results, doing).error_code
-            if code == ErrorCode.group_id_not_found and is_lost:
+            if code == ErrorCode.group_id_not_found and outcome.is_unknown:
                 return
             if code != NONE:
                 raise kafka_error(code, doing)

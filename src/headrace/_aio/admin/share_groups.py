@@ -62,8 +62,8 @@ class ShareGroupOffsets:
         timeout: float | None,
         topic_ids: TopicIds | None = None,
     ) -> None:
-        """`topic_ids` are those of the topics to which the offsets belong, if known. The request has only names: a topic
-        that is recreated between the check and the request is not detected."""
+        """`topic_ids` are those of the topics to which the offsets belong, if known. The request has only names, so a
+        topic that is recreated between the check and the request is not detected."""
         doing = f"AlterShareGroupOffsets of group {group}"
 
         async def send(left: Collection[TopicPartition]) -> dict[TopicPartition, HeadraceError | None]:

@@ -15,7 +15,7 @@ from ...admin import TopicDescription
 from ...errors import HeadraceError
 from ...types import TopicPartition, Watermarks
 from ..positions.list_offsets import EARLIEST, LATEST
-from .client import AdminClient
+from .client import AdminClient, ChangeOutcome
 
 
 class Topics:
@@ -47,16 +47,26 @@ class Topics:
             "configs": [{"name": key, "value": value} for key, value in settings.items()],
         }
         fields = {"topics": [topic], "timeout": self._client.config.request_timeout_ms, "validate_only": False}
-        await self._change(CREATE_TOPICS, fields, f"CreateTopics of {name}", timeout)
+        await self._change(CREATE_TOPICS, fields, f"CreateTopics of {name}", timeout, ErrorCode.topic_already_exists)
 
     async def delete(self, name: str, timeout: float | None) -> None:
         fields = {"topics": [{"name": name, "topic_id": None}], "timeout": self._client.config.request_timeout_ms}
-        await self._change(DELETE_TOPICS, fields, f"DeleteTopics of {name}", timeout)
+        await self._change(
+            DELETE_TOPICS, fields, f"DeleteTopics of {name}", timeout, ErrorCode.unknown_topic_or_partition
+        )
 
-    async def _change(self, api: Api, fields: Mapping[str, Any], doing: str, timeout: float | None) -> None:
+    async def _change(
+        self, api: Api, fields: Mapping[str, Any], doing: str, timeout: float | None, already_done: ErrorCode
+    ) -> None:
+        outcome = ChangeOutcome()
+
         async def ask() -> None:
-            body = await self._client.call_any(api, fields)
+            body = await self._client.call_any(api, fields, outcome=outcome)
             for result in getattr(body, "responses", None) or body.topics:
+                if result.error_code == already_done and outcome.is_unknown:
+                    continue
+                # The controller did not answer the broker in time, but may still carry it out.
+                outcome.is_unknown |= result.error_code == ErrorCode.request_timed_out
                 if result.error_code != NONE:
                     error = kafka_error(result.error_code, doing, quoted(result.error_message or ""))
                     error.retriable &= result.error_code != ErrorCode.unknown_topic_or_partition  # deleted, so it stays
