@@ -124,6 +124,21 @@ def test_a_plan_is_refused_if_the_topic_of_a_share_group_was_recreated_since(
     assert TopicPartition(name, 0) not in found
 
 
+def test_start_offsets_of_a_missing_partition_are_refused_and_the_others_are_set(
+    ours: Admin, servers: str, topic: str, make_sync_share: Any
+) -> None:
+    group, there, missing = unique("partly"), TopicPartition(topic, 0), TopicPartition(topic, 9)
+    ours.alter_group_config(group, {"share.auto.offset.reset": "earliest"})
+    take(make_sync_share, servers, group, topic, 2 * END)
+    with pytest.raises(PartialFailureError, match=rf"1 of 2 failed: {missing} .*The others are done") as caught:
+        ours.alter_share_offsets(group, {there: 7, missing: 7})
+    assert caught.value.done == {there}
+    error = caught.value.errors[missing]
+    assert isinstance(error, KafkaError)
+    assert error.name == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert ours.share_offsets(group)[there].start == 7
+
+
 def test_a_share_group_with_members_is_refused_and_they_are_named(
     ours: Admin, servers: str, topic: str, make_sync_share: Any
 ) -> None:

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from headrace import AsyncAdmin, TopicPartition
+from headrace import AsyncAdmin, OffsetAndMetadata, TopicPartition
 from headrace._protocol.admin_messages import (
     ADMIN_APIS,
+    ALTER_SHARE_GROUP_OFFSETS,
     CREATE_TOPICS,
     DELETE_GROUPS,
     DELETE_TOPICS,
     DESCRIBE_GROUPS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     LIST_GROUPS,
 )
 from headrace._protocol.messages import (
@@ -30,11 +32,13 @@ from headrace._protocol.messages import (
     OFFSET_FETCH,
     Api,
 )
-from headrace.errors import KafkaError, PartialFailureError, ProtocolError, RequestTimeoutError
+from headrace.admin import OffsetChange, ResetPlan
+from headrace.errors import AuthorizationError, KafkaError, PartialFailureError, ProtocolError, RequestTimeoutError
 from support.brokers.fake_broker import FakeBroker, Link, Request, answer, api_versions, run
 
 RANGES = {api.key: (api.lowest, api.highest) for api in (*APIS, *ADMIN_APIS)}
 TOPIC = uuid.uuid4()
+NO_ERROR = {"error_code": 0, "error_message": None}
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 Answer = Callable[[Request], Any]
@@ -237,6 +241,32 @@ def test_a_broker_that_cannot_be_reached_does_not_hide_that_a_topic_exists() -> 
             changed(CREATE_TOPICS, int(ErrorCode.topic_already_exists)), others={7: unused.getsockname()[1]}
         )
         with_broker(script, test)
+
+
+def test_a_reset_of_a_share_group_names_the_partition_that_was_refused_and_moves_the_others() -> None:
+    def started(request: Request) -> Any:
+        found = [{"partition_index": at, "start_offset": 9, "leader_epoch": 0, "lag": 0, **NO_ERROR} for at in (0, 1)]
+        topics = [{"topic_name": "t", "topic_id": TOPIC, "partitions": found}]
+        group = {"group_id": "g", "topics": topics, **NO_ERROR}
+        return answer(DESCRIBE_SHARE_GROUP_OFFSETS, request.version, groups=[group], throttle_time=0)
+
+    def altered(request: Request) -> Any:
+        refused = {"error_code": int(ErrorCode.topic_authorization_failed), "error_message": "not yours"}
+        found = [{"partition_index": 0, **NO_ERROR}, {"partition_index": 1, **refused}]
+        topics = [{"topic_name": "t", "topic_id": TOPIC, "partitions": found}]
+        return answer(ALTER_SHARE_GROUP_OFFSETS, request.version, responses=topics, throttle_time=0, **NO_ERROR)
+
+    async def test(admin: AsyncAdmin) -> None:
+        changes = tuple(OffsetChange(tp, 9, 5, commit=OffsetAndMetadata(5)) for tp in (FIRST, SECOND))
+        found = dict.fromkeys((FIRST, SECOND), OffsetAndMetadata(9))
+        with pytest.raises(PartialFailureError, match=r"1 of 2 failed: t-1 \(.*not yours\)") as caught:
+            await admin.apply_reset(ResetPlan("g", "share", changes, None, {"t": TOPIC}, found))
+        assert caught.value.done == {FIRST}
+        assert isinstance(caught.value.errors[SECOND], AuthorizationError)
+
+    script = Script(started, altered)
+    with_broker(script, test)
+    assert [(it.partition_index, it.start_offset) for it in script.requests[1].topics[0].partitions] == [(0, 5), (1, 5)]
 
 
 def test_a_member_that_joins_before_the_commit_is_a_clear_error() -> None:
