@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace._measures import MEASURES
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered_topic
 from support.harness.consumers import KINDS
@@ -42,6 +43,16 @@ class Stats:
         return found
 
 
+def counters(stats: dict[str, Any]) -> dict[str, float]:
+    """What collectors take for counters."""
+    found = {each.name: list(each.read(stats)) for each in MEASURES[stats["role"]] if each.kind == "counter"}
+    return {name: figure for name, values in found.items() for _, figure in values}
+
+
+def assert_nothing_decreases(before: dict[str, float], after: dict[str, float]) -> None:
+    assert {name: (figure, after.get(name)) for name, figure in before.items() if figure > after.get(name, -1)} == {}
+
+
 def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "headrace-callbacks"]
 
@@ -63,11 +74,14 @@ def test_a_consumer_reports_its_statistics_until_it_is_closed(kind: str, servers
         assert {name: each["lag"] for name, each in found["partitions"].items()} == {f"{topic}-0": 0, f"{topic}-1": 0}
         assert found.keys() == consumer.metrics().keys()
         assert stats.threads == {"headrace-callbacks"}
+        before = counters(consumer.metrics())
+        assert min(before[name] for name in ("fetches", "fetched", "records", "rebalances", "heartbeats")) > 0
         consumer.unsubscribe()
-        stats.until(lambda each: each["group"] is None)
+        assert_nothing_decreases(before, counters(stats.until(lambda each: each["group"] is None)))
         consumer.subscribe([topic])
         consumer.poll(0.0)
-        stats.until(lambda each: each["group"] is not None and each["polls"] > found["polls"])
+        again = stats.until(lambda each: each["group"] is not None and each["polls"] > found["polls"])
+        assert_nothing_decreases(before, counters(again))
     finally:
         consumer.close()
     wait_for("the end of the thread", lambda: not threads())
@@ -87,6 +101,16 @@ def test_a_share_consumer_reports_its_locks(kind: str, servers: str, topic: str)
         assert found["buffered_bytes"] > 0 if found["buffered_records"] else found["buffered_bytes"] == 0
         assert found["rebalances"] >= 1
         assert found["acquisition_lock_timeout"] > 0
+        consumer.commit()
+        wait_for("records", lambda: len(consumer.poll(0.05)))
+        for _ in consumer:  # the rest of its poll is returned again
+            before = counters(consumer.metrics())
+            break
+        assert min(before[name] for name in ("fetches", "fetched", "records", "acknowledged_records")) > 0
+        consumer.commit()
+        assert_nothing_decreases(before, counters(consumer.metrics()))
+        consumer.unsubscribe()
+        assert_nothing_decreases(before, counters(consumer.metrics()))
     finally:
         consumer.close()
 

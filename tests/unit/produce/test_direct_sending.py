@@ -72,6 +72,25 @@ def test_other_producers_send_nothing_directly(broker: ProduceBroker, settings: 
         assert direct_count(producer) == 0
 
 
+@pytest.mark.parametrize("end", ["close", "crash"])
+def test_the_counters_include_records_that_were_sent_directly_after_the_end_of_the_sender(
+    broker: ProduceBroker, end: str
+) -> None:
+    counters = ("records_delivered", "requests", "bytes_sent", "retries")
+    with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
+        for _ in range(3):
+            producer.send("t", b"x", partition=0).result(20)
+            until_lent(producer)
+        before = producer.metrics()
+        assert direct_count(producer) == 2
+        if end == "crash":
+            lifecycle = producer._parts.lifecycle
+            lifecycle.portal.call(lambda: lifecycle.runtime._crashed(ValueError("a bug")))
+            assert {name: producer.metrics()[name] for name in counters} == {name: before[name] for name in counters}
+    assert before["records_delivered"] == before["requests"] == 3
+    assert {name: producer.metrics()[name] for name in counters} == {name: before[name] for name in counters}
+
+
 def test_a_record_that_nobody_waits_for_is_delivered(broker: ProduceBroker) -> None:
     with Producer(bootstrap_servers=broker.servers, **QUICK) as producer:
         warmed_up(producer)

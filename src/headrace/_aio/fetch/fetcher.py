@@ -45,8 +45,6 @@ class Fetcher:
         self.client = client
         self.partitions = partitions
         self.decoder = Decoder(client.config, partitions, self.wake_from_any_thread)
-        self.fetches = 0
-        self.bytes_fetched = 0
         self._loop = asyncio.get_running_loop()
         self._streams: dict[tuple[int, int], _FetchStream] = {}
         self._all_streams: tuple[_FetchStream, ...] = ()  # the same, for other threads: replaced, never changed
@@ -242,13 +240,13 @@ class _FetchStream:
             await self._back_off()
             return []
         self._failures = 0
-        self._fetcher.fetches += 1
+        self._partitions.fetches += 1
         arrivals: list[FetchedRecords] = []
         with self._partitions.lock:
             fetching = self._partitions.fetching
             with_records, stale = fetching.answered(self._node, plan, body, self._fetcher._loop.time())
             for asked, data in with_records:
-                self._fetcher.bytes_fetched += len(data.records)
+                self._partitions.bytes_fetched += len(data.records)
                 arrivals.append(fetching.arrived(asked, data, next_offset(data.records, asked.offset)))
             nodes = self._partitions.fetching.nodes(self._fetcher._loop.time())
             refused, fetching.was_refused = fetching.was_refused, False

@@ -46,6 +46,9 @@ class FetchedPartitions(abc.ABC):
             checks_epochs=checks_epochs,
         )
         self.fetching = FetchPlanner(config, self.assignment, cluster, budget)
+        # Counted here, because unsubscribe() ends the fetcher. Changed on the loop's thread only.
+        self.fetches = 0
+        self.bytes_fetched = 0
         # Set by the runtime. The first two may be called from any thread, the others on the loop's only.
         self.wake_all: Callable[[], None] = nobody
         self.wake_fetching: Callable[[], None] = nobody

@@ -35,6 +35,7 @@ from ...config.producer import ProducerConfig
 from ...errors import AuthorizationError, ConfigError, HeadraceError, RecordTooLargeError, RequestTimeoutError
 from ...types import TopicPartition
 from ..flag import Flag
+from .counts import SendCounts
 from .delivery import DeliveryWaiting
 from .topic_batches import TopicBatches
 
@@ -68,6 +69,7 @@ class Accumulator:
         self.metadata_version = 0
         self.has_new_topics = False
         self.records_failed = 0
+        self.counts = SendCounts()
         self._config = config
         self._topics: dict[str, TopicBatches] = {}
         self._wanted: set[str] = set()  # topics with waiting callers

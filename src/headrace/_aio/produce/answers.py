@@ -61,8 +61,6 @@ class ProduceAnswers:
         identities: ProducerIdSource | Transactions,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.retries = 0
-        self.records_delivered = 0
         self._unlogged = 0  # records that have failed since the last warning
         self._next_warning = 0.0
         self._config = config
@@ -105,7 +103,7 @@ class ProduceAnswers:
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         if batch.is_done:  # it has expired, and its error was reported
             return
-        self.records_delivered += len(batch)
+        self._accumulator.counts.records_delivered += len(batch)
         self._accumulator.done(batch, batch.size)
         for flag in batch.complete(base_offset, log_append_time):
             flag.set()
@@ -136,7 +134,7 @@ class ProduceAnswers:
     def _retry_later(self, queue: PartitionQueue, sent: SentBatch[ProducerBatch], error: HeadraceError) -> None:
         queue.last_error = error
         queue.failures += 1
-        self.retries += 1
+        self._accumulator.counts.retries += 1
         transactions = self._transactions
         # In a transaction, a new epoch cannot replace a missing batch: the transaction is aborted.
         is_lost = transactions is not None and (queue.batches.is_broken or transactions.is_aborting)

@@ -211,6 +211,7 @@ class DirectSending:
             )
             self._loop.add_reader(sender.fileno(), self._woken)
             self.sender = sender
+            self._accumulator.counts.begin_direct(sender)
         return self.sender
 
     def _connection(self, broker: BrokerQueue, connection: Connection) -> LentConnection:
@@ -301,4 +302,5 @@ class DirectSending:
         # Those below have sockets, which are closed now and not when a garbage collection finds them.
         self.settle_all()
         self._lent.clear()
+        self._accumulator.counts.end_direct()
         self.sender = None

@@ -160,22 +160,21 @@ class ProducerParts:
         return list(found.get(topic, []))
 
     def _stats(self) -> dict[str, Any]:
-        """For on_stats. Without the tasks, which close() has ended, the counters would be zero."""
+        """For on_stats, which ends with close()."""
         self.guard.check()
         return self.metrics()
 
     def metrics(self) -> dict[str, Any]:
         accumulator, runtime = self.accumulator, self.lifecycle.runtime
-        direct = runtime.sender.direct.sender if runtime else None
+        counts = accumulator.counts.read()
         return {
             "role": self.config.role,
             "client_id": self.config.client_id,
-            "records_delivered": (runtime.sender.answers.records_delivered if runtime else 0)
-            + (direct.records_delivered if direct else 0),
+            "records_delivered": counts.records_delivered,
             "records_failed": accumulator.records_failed,
-            "requests": (runtime.sender.requests if runtime else 0) + (direct.requests if direct else 0),
-            "retries": runtime.sender.answers.retries if runtime else 0,
-            "bytes_sent": (runtime.sender.bytes_sent if runtime else 0) + (direct.bytes_sent if direct else 0),
+            "requests": counts.requests,
+            "retries": counts.retries,
+            "bytes_sent": counts.bytes_sent,
             "batches_pending": len(accumulator.not_done()),
             "buffered_bytes": accumulator.memory.used,
             "buffer_memory": accumulator.memory.limit,

@@ -54,8 +54,6 @@ class Sender:
         on_crash: Callable[[BaseException], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.requests = 0
-        self.bytes_sent = 0
         self.queues = Queues(client, config.max_in_flight_requests_per_connection)
         self._config = config
         self._client = client
@@ -167,9 +165,10 @@ class Sender:
 
     @guarded
     def _send_to(self, broker: BrokerQueue) -> None:
-        sent = self.requests
+        counts = self._accumulator.counts
+        sent = counts.requests
         self._fill(broker)
-        if not broker.ready or self.requests != sent:
+        if not broker.ready or counts.requests != sent:
             broker.blocked_since = None
         elif broker.blocked_since is None:
             broker.blocked_since = self.loop.time()
@@ -248,7 +247,7 @@ class Sender:
         topics: dict[str, list[dict[str, Any]]] = {}
         for queue, sent in taken:
             topics.setdefault(queue.tp.topic, []).append({"index": queue.tp.partition, "records": sent.batch.encoded})
-            self.bytes_sent += _size(sent.batch)
+            self._accumulator.counts.bytes_sent += _size(sent.batch)
         with self._accumulator.lock:
             ids = {topic: self._client.cluster.topic_id(topic) for topic in topics}
         fields = {
@@ -264,7 +263,7 @@ class Sender:
         if self.transactions is not None:
             api = dataclasses.replace(PRODUCE, **self.transactions.machine.produce_versions._asdict())
         highest = None if all(ids.values()) else LAST_BY_NAME
-        self.requests += 1
+        self._accumulator.counts.requests += 1
         try:
             if self._config.acks == 0:
                 connection.send(api, fields, highest=highest)

@@ -47,7 +47,12 @@ class ShareFetchBuffer:
         self.wake_group: Callable[[], None] = nobody  # the membership: likewise
         self.report: Callable[[Event], None] = log_event  # set by the consumer's parts, callable from any thread
         self.polls = 0
-        self.records_returned = 0
+        self.records_returned = 0  # decreases when an iteration ends early: the rest is returned again
+        self._most_returned = 0  # that metrics() has reported: a counter never decreases
+        # Counted here, because unsubscribe() ends the sessions. Changed on the loop's thread only.
+        self.fetches = 0
+        self.acknowledge_requests = 0
+        self.bytes_fetched = 0
         self.news: list[Outcome] = []  # of acknowledgements, and not reported to the callback yet
         self.acknowledged = 0
         self.refused = 0
@@ -230,9 +235,13 @@ class ShareFetchBuffer:
         with self.lock:
             planner, member = self.planner, self.member
             batches: Iterable[Batch] = [each.records for each in planner.buffer]  # type: ignore[misc]  # of decode()
+            self._most_returned = max(self._most_returned, self.records_returned)
             return {
                 "polls": self.polls,
-                "records_returned": self.records_returned,
+                "records_returned": self._most_returned,
+                "fetches": self.fetches,
+                "acknowledgements": self.acknowledge_requests,
+                "bytes_fetched": self.bytes_fetched,
                 "acknowledged": self.acknowledged,
                 "refused": self.refused,
                 "in_hand": planner.in_hand,

@@ -258,15 +258,11 @@ class ShareParts:
     def metrics(self) -> dict[str, Any]:
         self.guard.check()
         runtime = self.lifecycle.runtime
-        sessions = None if runtime is None else runtime.sessions
         return {
             "role": "share consumer",
             "client_id": self.config.client_id,
             "group_id": self.config.group_id,
             **self.buffer.metrics(),
-            "fetches": sessions.fetches if sessions else 0,
-            "acknowledgements": sessions.acknowledgements if sessions else 0,
-            "bytes_fetched": sessions.bytes_fetched if sessions else 0,
             "connections": runtime.client.connection_count if runtime else 0,
         }
 

@@ -53,9 +53,6 @@ class ShareSessions:
         self.buffer = buffer
         self.loop = asyncio.get_running_loop()
         self.progress = asyncio.Event()  # an answer arrived, or a session was lost
-        self.fetches = 0
-        self.acknowledgements = 0
-        self.bytes_fetched = 0
         self.decoder = ThreadPoolExecutor(1, "headrace-decode")
         self._streams: dict[int, _SessionStream] = {}
         self._woken = False
@@ -200,9 +197,9 @@ class _SessionStream:
                 self._buffer.planner.pause(self._buffer.planner.sessions[self._node], time.monotonic())
             return
         if request.api is SHARE_FETCH:
-            self._sessions.fetches += 1
+            self._buffer.fetches += 1
         else:
-            self._sessions.acknowledgements += 1
+            self._buffer.acknowledge_requests += 1
         if reply.body.error_code != NONE:
             log.info("%s to broker %d: %s", request.api, self._node, code_name(reply.body.error_code))
         with self._buffer.lock:
@@ -223,7 +220,7 @@ class _SessionStream:
 
     async def _buffer_records(self, answer: ShareResponse) -> None:
         size = sum(len(each.records) for each in answer.arrivals if each.records is not None)
-        self._sessions.bytes_fetched += size
+        self._buffer.bytes_fetched += size
         if size > _LARGE or self._client.config.has_formats:  # formats may ask a schema registry
             found = await self._sessions.loop.run_in_executor(self._sessions.decoder, self._decode, answer)
         else:
