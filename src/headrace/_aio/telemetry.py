@@ -25,7 +25,8 @@ class ConsumerTelemetry(Protocol):
         """On the client's thread."""
 
     def call_handler(self, handler: Callable[[Record], Any], record: Record, attempt: int) -> Any:
-        """Calls the handler of run(), and returns its result or an awaitable of it. On any thread."""
+        """Calls the handler of run(), and returns its result or, in an event loop, an awaitable of it. Elsewhere it
+        waits for a Future that the handler returns. On any thread."""
 
     def call_dead_letter(self, write: Callable[[], Any], record: Record, error: BaseException) -> Any:
         """Calls the function that writes a dead letter. On any thread."""

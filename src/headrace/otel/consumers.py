@@ -135,21 +135,19 @@ class _Call:
         self.context = get_current()
 
     def run(self, function: Callable[[], Any]) -> Any:
+        is_in_loop = _in_event_loop()
         token = attach(self.context)
         try:
             result = function()
+            if isinstance(result, concurrent.futures.Future):
+                # On threads, run() would wait for it, too.
+                result = asyncio.wrap_future(result) if is_in_loop else result.result()
         except BaseException as error:
             self.end(error)
             raise
         finally:
             detach(token)
-        if isinstance(result, concurrent.futures.Future):
-            result.add_done_callback(self._future_ended)
-        elif inspect.isawaitable(result) and _in_event_loop():
-            return self._awaited(result)
-        else:
-            return self.end_with(result)
-        return result
+        return self._awaited(result) if is_in_loop and inspect.isawaitable(result) else self.end_with(result)
 
     async def _awaited(self, result: Awaitable[Any]) -> Any:
         token = attach(self.context)
@@ -162,10 +160,6 @@ class _Call:
             return self.end_with(found)
         finally:
             detach(token)
-
-    def _future_ended(self, future: concurrent.futures.Future[Any]) -> None:
-        cancelled = concurrent.futures.CancelledError() if future.cancelled() else None
-        self.end(cancelled or future.exception())
 
     def end_with(self, result: Any) -> Any:
         """Returns the result that run() gets."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -200,8 +201,9 @@ def test_a_share_consumer_s_spans_have_the_acknowledgement(
     assert [len(linked(span)) for span in spans] == [1, 1]
 
 
+@pytest.mark.parametrize("is_future", [False, True], ids=["outputs", "future"])
 def test_outputs_of_an_exactly_once_run_are_linked_to_the_handler_that_made_them(
-    observed: Observed, admin: Admin, servers: str
+    observed: Observed, admin: Admin, servers: str, is_future: bool
 ) -> None:
     source, target = admin.create("source", 1), admin.create("target", 1)
     send(servers, source, b"1")
@@ -209,9 +211,15 @@ def test_outputs_of_an_exactly_once_run_are_linked_to_the_handler_that_made_them
     with (
         Consumer(**settings, group_id=unique("g"), enable_auto_commit=False) as consumer,
         Producer(bootstrap_servers=servers, transactional_id=unique("t")) as producer,
+        ThreadPoolExecutor(1) as pool,
     ):
+
+        def handle(record: Record) -> Any:
+            made = ProducerRecord(target, record.value)
+            return pool.submit(lambda: made) if is_future else made
+
         consumer.subscribe([source])
-        consumer.run(lambda record: ProducerRecord(target, record.value), producer=producer, **handled(consumer, 1))
+        consumer.run(handle, producer=producer, **handled(consumer, 1))
     (first,) = observed.spans(f"process {source}", 1)
     with Consumer(**settings, group_id=unique("g"), isolation_level="read_committed") as consumer:
         consumer.subscribe([target])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +20,16 @@ from opentelemetry.metrics import NoOpMeter
 from opentelemetry.trace import get_current_span
 
 import headrace.otel
-from headrace import AsyncConsumer, AsyncProducer, AsyncShareConsumer, Consumer, Producer, Record, ShareConsumer
+from headrace import (
+    AsyncConsumer,
+    AsyncProducer,
+    AsyncShareConsumer,
+    Consumer,
+    Producer,
+    ProducerRecord,
+    Record,
+    ShareConsumer,
+)
 from headrace._aio import telemetry
 from headrace._aio.clients import OpenClient
 from headrace._aio.flag import Flag
@@ -196,6 +207,68 @@ def test_the_program_s_own_context_is_current_again_after_a_handler() -> None:
         assert [span.status.is_ok for span in spans] == [True, False, True]
         assert spans[2].context.span_id == last
         assert [span.parent for span in spans] == [None] * 3, "whatever span run() was called in"
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "asyncio"])
+def test_a_handler_may_return_a_future_of_its_outputs(in_loop: bool) -> None:
+    """The outputs are sent later, in another context: their headers say which handler has made them."""
+
+    def work(value: bytes) -> list[ProducerRecord]:
+        if not value:
+            raise ValueError("nonsense")
+        return [ProducerRecord("invoices", value)]
+
+    def call(reports: Any, value: bytes) -> Any:
+        def handle(record: Record) -> Future[list[ProducerRecord]]:
+            return pool.submit(work, record.value)
+
+        record = Record("orders", 0, 7, value=value)
+        if not in_loop:
+            return reports.call_handler(handle, record, 1)
+
+        async def main() -> Any:
+            return await reports.call_handler(handle, record, 1)
+
+        return asyncio.run(main())
+
+    with (
+        observing() as observed,
+        Consumer(**SERVERS, group_id="g") as consumer,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        (output,) = call(consumer._parts.telemetry, b"1")
+        with pytest.raises(ValueError, match="nonsense"):
+            call(consumer._parts.telemetry, b"")
+        done, failed = observed.spans("process orders")
+        assert (done.status.is_ok, failed.status.is_ok) == (True, False)
+        sent = f"00-{done.context.trace_id:032x}-{done.context.span_id:016x}-{done.context.trace_flags:02x}"
+        assert (output.value, output.headers) == (b"1", [("traceparent", sent.encode())])
+
+
+def test_a_handler_can_hand_over_its_context_to_another_thread() -> None:
+    def span_of(make: Callable[[], Future[Any]]) -> bool:
+        found = reports.call_handler(lambda _: make(), Record("orders", 0, 7), 1)
+        return bool(found.get_span_context().is_valid)
+
+    with observing(), Consumer(**SERVERS, group_id="g") as consumer, ThreadPoolExecutor(1) as pool:
+        reports: Any = consumer._parts.telemetry
+        assert not span_of(lambda: pool.submit(get_current_span))
+        assert span_of(lambda: pool.submit(contextvars.copy_context().run, get_current_span))
+
+
+def test_a_future_that_is_cancelled_with_its_task_ends_its_span() -> None:
+    async def main(reports: Any) -> None:
+        future: Future[None] = Future()
+        task = asyncio.ensure_future(reports.call_handler(lambda _: future, Record("orders", 0, 7), 1))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert future.cancelled()
+
+    with observing() as observed, Consumer(**SERVERS, group_id="g") as consumer:
+        asyncio.run(main(consumer._parts.telemetry))
+        assert [span.status.is_ok for span in observed.spans("process orders")] == [False]
 
 
 class Batch:
