@@ -21,17 +21,40 @@ Batch = Any  # that of `records.py`, which is above this module
 Deserializer = Format | Callable[[bytes], Any]
 
 _WINDOW, _WINDOWS = 256, 16
-# Background threads that ask a registry. An access that finds no room starts none: a later one does.
-_room = threading.BoundedSemaphore(4)
+_MOST_PREPARATIONS = 4
 
 
-def _renew_room() -> None:
-    """The threads of the parent do not exist in a forked child, and would never release their permits."""
-    global _room
-    _room = threading.BoundedSemaphore(4)
+class _Preparations:
+    """The columns for which a background thread asks a registry: one thread each, and not many at a time. An access
+    that finds no room starts none: a later one does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the set, for a moment
+        self._columns: set[DecodedValues] = set()
+
+    def begin(self, column: DecodedValues) -> bool:
+        """False if the column is being prepared, or if there is no room. Otherwise `end` must follow."""
+        with self._lock:
+            if column in self._columns or len(self._columns) >= _MOST_PREPARATIONS:
+                return False
+            self._columns.add(column)
+            return True
+
+    def end(self, column: DecodedValues) -> None:
+        with self._lock:
+            self._columns.discard(column)
 
 
-os.register_at_fork(after_in_child=_renew_room)
+_preparations = _Preparations()
+
+
+def _forget_preparations() -> None:
+    """The threads of the parent do not exist in a forked child, and would never end their preparations."""
+    global _preparations
+    _preparations = _Preparations()
+
+
+os.register_at_fork(after_in_child=_forget_preparations)
 
 
 class _Prepared(NamedTuple):
@@ -62,7 +85,6 @@ class DecodedValues:
         self._decoded: Any = None
         # Set by the thread that prepares, as a whole. None if nobody has prepared the column.
         self._preparation: _Prepared | _Failed | None = None
-        self._is_preparing = threading.Lock()  # held by a background thread; others only try to take it
         self._called: dict[int, Any] = {}
 
     def prepare(self) -> None:
@@ -120,25 +142,20 @@ class DecodedValues:
 
     def _prepare_in_background(self) -> None:
         """Does not wait. The thread is a daemon: a program that ends does not wait for a registry."""
-        if not self._is_preparing.acquire(blocking=False):
-            return
-        room = _room
-        if not room.acquire(blocking=False):
-            self._is_preparing.release()
+        preparations = _preparations
+        if not preparations.begin(self):
             return
 
         def carry_out() -> None:
             try:
                 self.prepare()
             finally:
-                room.release()
-                self._is_preparing.release()
+                preparations.end(self)
 
         try:
             threading.Thread(target=carry_out, name="headrace-prepare", daemon=True).start()
         except RuntimeError:  # no thread can be started; the next access tries again
-            room.release()
-            self._is_preparing.release()
+            preparations.end(self)
 
     def _error(self, row: int, reason: str) -> RecordDecodeError:
         record = self._batch[row]

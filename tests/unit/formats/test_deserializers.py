@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pickle
@@ -14,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headrace import _decoded_values
 from headrace.config.consumer import ConsumerConfig
 from headrace.errors import ConfigError, RecordDecodeError, SchemaRegistryError
 from headrace.formats import Avro, Json, Protobuf, Source
@@ -152,17 +152,48 @@ def _join_preparations():
 
 
 def test_a_forked_child_can_ask_a_registry_while_the_threads_of_its_parent_use_all_the_room():
-    room, taken = _decoded_values._room, 0
-    while room.acquire(blocking=False):
-        taken += 1
+    registry, cell = _typed_cell(Avro)
+    registry.is_away = True
+    records = [Records([deserialized(batch(cell), Avro(registry), None)])[0] for _ in range(6)]
+    ask, answer, asked = registry._ask, threading.Event(), threading.Semaphore(0)
+
+    def ask_slowly(*what):
+        asked.release()
+        assert answer.wait(30)
+        ask(*what)
+
+    async def access(*some):
+        for each in some:
+            with pytest.raises(SchemaRegistryError, match="cannot be reached"):
+                _ = each.value
+
+    registry._ask = ask_slowly
+    asyncio.run(access(*records))
+    for _ in range(4):
+        assert asked.acquire(timeout=10)
+    assert not asked.acquire(timeout=0.05), "four threads at a time"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other tests may have left threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # there are threads
         child = os.fork()
     if child == 0:
-        signal.alarm(30)
-        os._exit(7 if _decoded_values._room.acquire(blocking=False) else 1)
-    room.release(taken)
+        try:
+            signal.alarm(30)
+            registry._ask, registry.is_away = ask, False
+            chosen = records[0], records[-1]  # one that the parent is preparing, and one that found no room
+            for each in chosen:
+                with contextlib.suppress(SchemaRegistryError):  # unless its thread has been quick
+                    asyncio.run(_values(each))
+            _join_preparations()
+            os._exit(7 if asyncio.run(_values(*chosen)) == [0, 0] else 1)
+        finally:
+            os._exit(2)
+    answer.set()
+    _join_preparations()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+async def _values(*records):
+    return [each.value for each in records]
 
 
 def test_a_value_can_be_awaited_on_a_thread_while_the_registry_is_away():
