@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered, write
 from support.harness.consumers import MakeConsumer, assigned, poll_until
 from support.harness.retries import quickest
+from support.harness.threads import client_threads, threads_that_stay
 from support.harness.waiting import wait_for
 from support.members.subprocesses import INTERRUPTIBLE
 
@@ -283,30 +283,26 @@ def test_a_signal_delivered_to_another_thread_interrupts_a_waiting_call(servers:
 # -- no leaks --------------------------------------------------------------------------------------
 
 
-def own_threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("headrace")}
-
-
 def test_close_ends_all_threads(topic: str, servers: str) -> None:
+    before = client_threads()
     consumer = assigned(Consumer, servers, topic)
     poll_until(consumer, 1000)
-    assert own_threads()
+    assert (started := client_threads() - before)
     consumer.close()
-    wait_for("the threads to end", lambda: not own_threads())
+    assert not threads_that_stay(started)
 
 
 def test_a_consumer_dropped_without_close_ends_its_threads_and_sockets(topic: str, servers: str) -> None:
+    before = client_threads()
     consumer = assigned(Consumer, servers, topic)
     poll_until(consumer, 1000)
+    started = client_threads() - before
     descriptors = len(os.listdir("/proc/self/fd"))
-
-    def gone() -> bool:
-        gc.collect()
-        return not own_threads()
 
     with pytest.warns(ResourceWarning, match="unclosed Consumer"):
         del consumer  # no reference cycle keeps it alive until the garbage collector runs
-    wait_for("the threads to end", gone)
+    gc.collect()
+    assert not threads_that_stay(started)
     wait_for("its sockets to close", lambda: len(os.listdir("/proc/self/fd")) < descriptors - 2)
 
 

@@ -1,4 +1,4 @@
-"""No test leaves a receiving thread behind. Each one holds a socket and the broker's side of it."""
+"""No test leaves a thread of a client behind. Each one holds a socket, or keeps its client alive."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 _ENDS_WITHIN = 30.0  # seconds; the thread ends at once, but a busy machine may delay it
 
 
-def receiving_threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name.startswith("headrace-receive")}
+def client_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("headrace")}
 
 
 def threads_that_stay(threads: set[threading.Thread]) -> set[threading.Thread]:
@@ -24,12 +24,12 @@ def threads_that_stay(threads: set[threading.Thread]) -> set[threading.Thread]:
 
 
 @pytest.fixture(autouse=True)
-def no_receiving_thread_is_left() -> Iterator[None]:
+def no_thread_of_a_client_is_left() -> Iterator[None]:
     """This fixture is set up before those of the test and ends after them. Consumers of wider fixtures do not count."""
-    before = receiving_threads()
+    before = client_threads()
     yield
     _close_idle_consumers()
-    if left := receiving_threads() - before:
+    if left := client_threads() - before:
         assert not threads_that_stay(left)
 
 

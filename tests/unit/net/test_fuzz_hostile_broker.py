@@ -20,7 +20,7 @@ from headrace.local.certificates import Authority
 from support.brokers.fake_broker import FakeBroker, Link, api_versions, run, sized
 from support.brokers.fake_connections import ALL_TOPICS, NO_FETCH, config, failure
 from support.brokers.fake_tls_broker import TlsBroker, write
-from support.harness.threads import receiving_threads, threads_that_stay
+from support.harness.threads import client_threads, threads_that_stay
 
 AUTHORITY = Authority()
 _MOST = 8 * 2**20
@@ -110,7 +110,7 @@ def test_a_large_frame_announced_again_and_again_takes_little_memory(tmp_path: P
     async def main() -> None:
         broker, settings = server(kind, tmp_path)
         async with broker:
-            before = receiving_threads()
+            before = client_threads()
             tracemalloc.start()
             for _ in range(5):
                 connection, link = await connected(broker, **settings, receive_message_max_bytes=announced)
@@ -120,7 +120,7 @@ def test_a_large_frame_announced_again_and_again_takes_little_memory(tmp_path: P
                     await link.send(struct.pack(">i", announced))
                 assert isinstance(await failure(call), RequestTimeoutError)
                 assert await link.is_closed_by_client()
-            assert not await asyncio.to_thread(threads_that_stay, receiving_threads() - before)
+            assert not await asyncio.to_thread(threads_that_stay, client_threads() - before)
             await asyncio.sleep(0)  # let callbacks of closed connections run
             kept, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
