@@ -9,16 +9,15 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TypeVar
 
 from headrace.local import LocalBrokerError
 
-from . import formats, report, tls
+from . import pinning, process, report
 from .contenders import CONTENDERS, Contender
-from .datasets import DEFAULT_RECORDS, Dataset, datasets
+from .plan import NAMES, PARTS, plan
 from .process import CommandFailed
-from .run import PARTS, NotEnoughRoom, benchmark
+from .run import NotEnoughRoom, benchmark
 from .write_contenders import WRITERS, Writer
 
 Named = TypeVar("Named", Contender, Writer)
@@ -28,23 +27,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     # SIGTERM runs the same finally clauses as Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    if options.parts in _ALONE:
-        return _measure_alone(_ALONE[options.parts], options)
     parts = _chosen_parts(options)
+    names = _chosen_datasets(options)
     try:
+        facts = _pin() if options.pin else {}
         found = benchmark(
-            datasets=_chosen_datasets(options),
+            plan=plan(parts, records=options.records, repeat=options.repeat, names=names, quick=options.quick),
             contenders=_chosen(CONTENDERS, options) if "reading" in parts else [],
             writers=_chosen(WRITERS, options) if "writing" in parts else [],
-            repeat=options.repeat,
-            parts=parts,
             keep=options.keep,
             command=_command(options),
+            facts=facts,
         )
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except (LocalBrokerError, CommandFailed, NotEnoughRoom) as error:
+    except (LocalBrokerError, CommandFailed, NotEnoughRoom, pinning.CannotPin) as error:
         print(error, file=sys.stderr)
         return 1
     print(report.results(found))
@@ -56,20 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-_ALONE = {"tls": tls, "formats": formats}
-
-
-def _measure_alone(part: ModuleType, options: argparse.Namespace) -> int:
-    """A separate run, since it needs its own broker."""
-    try:
-        rates = part.measure(options.records, options.repeat, lambda line: print(line, file=sys.stderr, flush=True))
-    except (LocalBrokerError, CommandFailed) as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(part.report(rates))
-    if options.json:
-        options.json.write_text(json.dumps(rates, indent=2) + "\n")
-    return 0
+def _pin() -> dict[str, str]:
+    """Pin, count instructions if possible, and return the facts for the report. Raises CannotPin."""
+    cores = pinning.use()
+    reason = process.count_instructions()
+    facts = {"Cores": str(cores), "Instructions": f"not counted: {reason}" if reason else "counted by `perf stat`"}
+    for name, fact in facts.items():
+        print(f"{name}: {fact}", file=sys.stderr, flush=True)
+    return facts
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,18 +72,23 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--records",
         type=_positive,
-        default=DEFAULT_RECORDS,
-        help="number of records of 100 bytes; a tenth as many of 1 KB (default: %(default)s)",
+        help="number of records of 100 bytes in all parts; a tenth as many of 1 KB (default: each part's own)",
     )
-    add("--repeat", type=_positive, default=5, help="rounds over all contenders (default: %(default)s)")
+    add("--repeat", type=_positive, help="rounds over all contenders in all parts (default: each part's own)")
+    add("--quick", action="store_true", help="fewer records and rounds: all parts in about 25 minutes on two cores")
+    add(
+        "--pin",
+        action="store_true",
+        help="give the broker cores of its own, and count instructions where perf can (Linux)",
+    )
     add(
         "--only",
         metavar="NAME",
         action="append",
         help="only contenders with this in their name; repeatable; without --parts, measures only reading",
     )
-    add("--parts", metavar="NAME,…", help=f"some of {', '.join(PARTS)} (default: all); or tls or formats alone")
-    add("--datasets", metavar="NAME,…", help=f"some of {', '.join(d.name for d in datasets())} (default: all)")
+    add("--parts", metavar="NAME,…", help=f"some of {', '.join(PARTS)} (default: all)")
+    add("--datasets", metavar="NAME,…", help=f"some of {', '.join(NAMES)} (default: all)")
     add("--write", metavar="FILE", type=Path, help="write all results as a Markdown page")
     add("--json", metavar="FILE", type=Path, help="write every measurement as JSON")
     add("--keep", metavar="DIR", type=Path, help="keep the topics in this directory, and reuse those in it")
@@ -100,7 +97,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(options: argparse.Namespace) -> str:
     """The command to reproduce the run, without files of this machine."""
-    words = ["python -m benchmarks", f"--records {options.records}", f"--repeat {options.repeat}"]
+    words = ["python -m benchmarks"]
+    words += [f"--{name}" for name in ("quick", "pin") if getattr(options, name)]
+    words += [f"--{name} {value}" for name in ("records", "repeat") if (value := getattr(options, name))]
     if options.datasets:
         words.append(f"--datasets {options.datasets}")
     if options.parts:
@@ -133,10 +132,10 @@ def _chosen_parts(options: argparse.Namespace) -> list[str]:
     return names
 
 
-def _chosen_datasets(options: argparse.Namespace) -> list[Dataset]:
-    every = {dataset.name.lower(): dataset for dataset in datasets(options.records)}
+def _chosen_datasets(options: argparse.Namespace) -> list[str] | None:
     if options.datasets is None:
-        return list(every.values())
+        return None
+    every = {name.lower(): name for name in NAMES}
     names = [name.strip().lower() for name in options.datasets.split(",")]
     if unknown := [name for name in names if name not in every]:
         sys.exit(f"no dataset is called {unknown[0]}: there are {', '.join(every)}")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from headrace.local import java_command
 
+from . import franz_go
 from .child import command as child_command
 from .readers import FETCH_MAX_BYTES, MAX_PARTITION_FETCH_BYTES, Job, Reading
 
@@ -28,6 +29,14 @@ class Contender:
     parse: Callable[[str], Reading]
     share: float = 1.0
     """The share of the topic that it reads. Slow readers read less, since only rates are compared."""
+    reason_missing: Callable[[], str] = str
+    prepare: Callable[[], object] = lambda: None
+    """Called once before the first run, for a program that has to be built. Raises CommandFailed."""
+
+    @property
+    def missing(self) -> str:
+        """The reason why it cannot run here; empty if it can."""
+        return self.reason_missing()
 
     def records_of(self, records: int) -> int:
         return min(records, max(_FEWEST, math.ceil(records * self.share)))
@@ -35,6 +44,17 @@ class Contender:
 
 def _reader(name: str, reader: str, what: str, share: float = 1.0) -> Contender:
     return Contender(name, what, lambda job: child_command(f"readers.{reader}", job), reading_of_child, share)
+
+
+def _franz_go(name: str, what: str, *flags: str) -> Contender:
+    return Contender(
+        name,
+        what,
+        lambda job: franz_go.command(job, *flags),
+        reading_of_child,
+        reason_missing=franz_go.missing,
+        prepare=franz_go.build,
+    )
 
 
 def reading_of_child(output: str) -> Reading:
@@ -111,6 +131,17 @@ JAVA = Contender(
     java_consumer_command,
     reading_of_java,
 )
+FRANZ_GO = _franz_go(
+    "franz-go",
+    "A program in Go (`benchmarks/go`): `PollFetches` by assignment, `EachRecord`, `len(r.Value)` of each, default "
+    "settings, whose sizes of fetches are those of the other clients. It checks CRCs and uses all processors.",
+)
+FRANZ_GO_TUNED = _franz_go(
+    "franz-go, tuned",
+    "The same with `WithPools` for decompressed bytes and for records, and `Recycle()` of each record, so that the "
+    "garbage collector has less to do.",
+    "tuned",
+)
 AIOKAFKA = _reader(
     "aiokafka", "with_aiokafka.getmany", "`getmany(timeout_ms=1000)`, `len(r.value)` of each.", share=0.05
 )
@@ -144,6 +175,8 @@ CONTENDERS: Sequence[Contender] = (
     CONFLUENT,
     CONFLUENT_TUNED,
     JAVA,
+    FRANZ_GO,
+    FRANZ_GO_TUNED,
     AIOKAFKA,
     KAFKA_PYTHON,
     LIMIT_IN_TURN,
@@ -151,4 +184,5 @@ CONTENDERS: Sequence[Contender] = (
 )
 HEADRACE: Sequence[Contender] = (COLUMNAR, COLUMNAR_OBSERVED, COLUMNAR_500, BY_RECORD, BY_RECORD_ALL)
 CONFLUENTS: Sequence[Contender] = (CONFLUENT, CONFLUENT_TUNED)
+FRANZ_GOS: Sequence[Contender] = (FRANZ_GO, FRANZ_GO_TUNED)
 LIMITS: Sequence[Contender] = (LIMIT_IN_TURN, LIMIT_REPLAYED)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from headrace.local import LocalBroker
 
-from . import child, consumption, joining, rebalancing
+from . import child, consumption, joining, pinning, rebalancing
 from .contenders import reading_of_child
 from .datasets import create_topic
 from .process import CommandFailed, run
@@ -83,7 +83,7 @@ def _first_records(servers: str, say: Say) -> Mapping[str, Figures]:
 
 def _rebalances(say: Say) -> Mapping[str, Figures]:
     say("starting a broker with short heartbeats")
-    with LocalBroker(properties=rebalancing.BROKER) as broker:
+    with pinning.broker(LocalBroker(properties=rebalancing.BROKER)) as broker:
         return rebalances(broker.bootstrap_servers, say)
 
 

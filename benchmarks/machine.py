@@ -14,6 +14,8 @@ from headrace import __version__
 from headrace.local.java import find_java
 from headrace.local.kafka_home import DEFAULT_VERSION
 
+from . import franz_go
+
 _LIBRARIES = ("confluent-kafka", "aiokafka", "kafka-python", "pyarrow", "crc32c")
 
 
@@ -27,7 +29,7 @@ def facts() -> dict[str, str]:
         "Java": find_java().version,
         "Kafka": f"{DEFAULT_VERSION}, one broker, 512 MB of heap, on the same machine, over loopback",
         "headrace": f"{__version__}{_commit()}",
-        "Other libraries": ", ".join(f"{name} {_version(name)}" for name in _LIBRARIES),
+        "Other libraries": ", ".join([*(f"{name} {_version(name)}" for name in _LIBRARIES), _franz_go()]),
     }
 
 
@@ -51,6 +53,11 @@ def _first_match(path: str, pattern: str) -> str | None:
     except OSError:
         return None
     return found[1].strip() if found else None
+
+
+def _franz_go() -> str:
+    go = franz_go.go_version()
+    return f"franz-go {franz_go.version()} ({go})" if go else "franz-go (no Go installed)"
 
 
 def _version(library: str) -> str:

@@ -7,19 +7,23 @@ from collections.abc import Mapping, Sequence
 
 from . import contenders as who
 from . import (
+    formats,
     group_report,
     latency,
     polling,
+    scaling_report,
     share_report,
     spark_formats_report,
     spark_report,
     spark_write_report,
+    tls,
     write_report,
 )
 from .datasets import BATCH_BYTES, LINGER_MS, PARTITIONS
 from .groups import Groups
 from .markdown import NONE, count, markdown_table, number, verdict
-from .results import Figure, Table, poll_targets, ratio, targets
+from .plan import Effort
+from .results import Figure, Figures, Table, poll_targets, ratio, targets
 from .share_runs import Shares
 from .spark import Sparks
 from .spark_formats import SparkFormats
@@ -28,7 +32,7 @@ from .write_results import Writings
 
 _HEAD = (
     *("reader", "records/s", "slowest – fastest", "MB/s", "CPU s / M records", "peak MB"),
-    *("× confluent", "× Java", "% of limit"),
+    *("× confluent", "× Java", "× franz-go", "% of limit"),
 )
 
 
@@ -50,6 +54,12 @@ class Results:
     writings: Writings | None = None
     spark_writings: SparkWritings | None = None
     spark_formats: SparkFormats | None = None
+    tls: dict[str, list[float]] | None = None
+    formats: dict[str, list[float]] | None = None
+    scaling: Mapping[str, Figures] | None = None
+    plan: Mapping[str, Effort] = dataclasses.field(default_factory=dict)
+    durations: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Seconds by part."""
 
 
 def results(found: Results) -> str:
@@ -63,14 +73,20 @@ def results(found: Results) -> str:
         parts += group_report.sections(found.groups)
     if found.shares:
         parts += share_report.sections(found.shares)
+    if found.scaling:
+        parts.append(scaling_report.section(found.scaling))
     if found.sparks:
         parts += spark_report.sections(found.sparks)
+    if found.tls:
+        parts.append(tls.section(found.plan["tls"].records, found.plan["tls"].repeat, found.tls))
+    if found.formats:
+        parts.append(formats.section(found.plan["formats"].records, found.plan["formats"].repeat, found.formats))
+    if found.spark_formats:
+        parts += spark_formats_report.sections(found.spark_formats)
     if found.writings:
         parts += write_report.sections(found.writings)
     if found.spark_writings:
         parts += spark_write_report.sections(found.spark_writings)
-    if found.spark_formats:
-        parts += spark_formats_report.sections(found.spark_formats)
     return "\n\n".join(parts)
 
 
@@ -85,14 +101,18 @@ def _dataset(table: Table) -> str:
     if table.dataset.codec != "none" and table.stored_bytes:
         stored += f" ({delivered / table.stored_bytes:.1f} : 1)"
     rows = [_row(table, contender) for contender in who.CONTENDERS if contender.name in table.outcomes]
+    head: tuple[str, ...] = _HEAD
+    if counts := _instructions(table):
+        head, rows = (*head, "instructions / record"), [[*row, *counts.get(row[0], [])] for row in rows]
     verdicts = [f"- {verdict(target)}" for target in targets(table)]
-    failures = [
+    failures = [f"- {name} was {outcome.skipped}" for name, outcome in table.outcomes.items() if outcome.skipped]
+    failures += [
         f"- {name} failed {len(outcome.failures)} of {len(outcome.failures) + len(outcome.measurements)} times: "
         f"{outcome.failures[-1]}"
         for name, outcome in table.outcomes.items()
         if outcome.failures
     ]
-    parts = [f"## {table.dataset.title}", f"{stored}.", markdown_table(_HEAD, rows)]
+    parts = [f"## {table.dataset.title}", f"{stored}.", markdown_table(head, rows)]
     if failures:
         parts.append("\n".join(failures))
     return "\n\n".join([*parts, "\n".join(["Targets:", "", *verdicts])])
@@ -101,7 +121,7 @@ def _dataset(table: Table) -> str:
 def _row(table: Table, contender: who.Contender) -> list[str]:
     summary = table.summary(contender)
     if summary is None:
-        return [contender.name, "failed"]
+        return [contender.name, "skipped" if table.outcomes[contender.name].skipped else "failed"]
     share = ratio(summary.rate, table.limit)
     return [
         contender.name,
@@ -112,8 +132,19 @@ def _row(table: Table, contender: who.Contender) -> list[str]:
         f"{summary.peak_mb:,.0f}",
         number(ratio(summary.rate, table.confluent)),
         number(ratio(summary.rate, table.rate(who.JAVA))),
+        number(ratio(summary.rate, table.franz_go)),
         NONE if share is None else f"{share:.0%}",
     ]
+
+
+def _instructions(table: Table) -> dict[str, list[str]]:
+    """The cell of each contender; empty if nothing was counted."""
+    summaries = {contender.name: table.summary(contender) for contender in who.CONTENDERS}
+    return {
+        name: [f"{summary.instructions_per_record:,.0f}"]
+        for name, summary in summaries.items()
+        if summary is not None and summary.instructions_per_record is not None
+    }
 
 
 def _poll_costs(costs: Mapping[str, Figure]) -> str:
@@ -169,7 +200,8 @@ How it was measured:
 - **CPU** is user and system time of all threads of the reader while the time above runs, without the broker's.
 - **Peak memory** is the largest resident size of the whole process, in millions of bytes, Python or the JVM included;
   the highest of all runs.
-- **× confluent** compares with the faster of the two rows of that name.
+- **Instructions** (with `--pin`, where `perf` can count) are those of the whole process in user mode, start included.
+- **× confluent** and **× franz-go** compare with the faster of the two rows of that name.
 - **The limit** is the faster of the two rows of that name; with compression it does not decompress, so a client
   cannot reach it."""
 
@@ -191,11 +223,21 @@ def _repeat(found: Results) -> str:
 ```sh
 make bench                                   # prints the tables
 make bench ARGS="--write docs/benchmarks.md" # writes this page
+make bench ARGS="--quick"                    # the same tables in about 25 minutes
 make bench ARGS="--help"
 ```
+
+`--quick` measures the same tables with fewer records and rounds. `--pin` gives the broker cores of its own.
 
 Use an otherwise idle machine. Figures depend on the machine, ratios less so. This page was generated by
 
 ```sh
 {found.command}
-```"""
+```
+
+{_durations(found)}"""
+
+
+def _durations(found: Results) -> str:
+    each = ", ".join(f"{part} {seconds / 60:.1f}" for part, seconds in found.durations.items())
+    return f"It took {sum(found.durations.values()) / 60:.0f} minutes: {each}."

@@ -27,13 +27,15 @@ def median_figure(found: Sequence[Figure]) -> Figure:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measurement:
-    """One run of one contender. `loop_cpu_seconds` is None if only that of the whole process is known."""
+    """One run of one contender. `loop_cpu_seconds` is None if only that of the whole process is known. `instructions`
+    are those of the whole process."""
 
     records: int
     seconds: float
     loop_cpu_seconds: float | None
     process_cpu_seconds: float
     peak_bytes: int
+    instructions: int | None = None
 
     @property
     def rate(self) -> float:
@@ -47,10 +49,12 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """All runs of one contender on one dataset, and the last line of each failed run."""
+    """All runs of one contender on one dataset, and the last line of each failed run. `skipped` is the reason why there
+    are none."""
 
     measurements: Sequence[Measurement] = ()
     failures: Sequence[str] = ()
+    skipped: str = ""
 
     def with_measurement(self, measurement: Measurement) -> Outcome:
         return dataclasses.replace(self, measurements=(*self.measurements, measurement))
@@ -69,6 +73,7 @@ class Summary:
     cpu_per_million: float
     cpu_of_whole_process: bool
     peak_mb: float
+    instructions_per_record: float | None = None
 
 
 def summarize(measurements: Sequence[Measurement]) -> Summary | None:
@@ -76,6 +81,7 @@ def summarize(measurements: Sequence[Measurement]) -> Summary | None:
     if not measurements:
         return None
     rates = [m.rate for m in measurements]
+    instructions = [m.instructions / m.records for m in measurements if m.instructions is not None]
     return Summary(
         rate=statistics.median(rates),
         slowest=min(rates),
@@ -83,6 +89,7 @@ def summarize(measurements: Sequence[Measurement]) -> Summary | None:
         cpu_per_million=statistics.median(m.cpu_per_million for m in measurements),
         cpu_of_whole_process=any(m.loop_cpu_seconds is None for m in measurements),
         peak_mb=max(m.peak_bytes for m in measurements) / 1e6,
+        instructions_per_record=statistics.median(instructions) if instructions else None,
     )
 
 
@@ -110,6 +117,11 @@ class Table:
     def confluent(self) -> float | None:
         """The higher rate of the two, since it would mean little to beat a client that pauses."""
         return self._fastest(who.CONFLUENTS)
+
+    @property
+    def franz_go(self) -> float | None:
+        """The higher rate of the two."""
+        return self._fastest(who.FRANZ_GOS)
 
     def _fastest(self, contenders: Sequence[who.Contender]) -> float | None:
         return max((rate for contender in contenders if (rate := self.rate(contender))), default=None)
@@ -142,7 +154,9 @@ def targets(table: Table) -> list[Target]:
     found = [
         Target("columnar, × Java", ratio(columnar, table.rate(who.JAVA)), 1.5),
         Target("columnar, × confluent-kafka", ratio(columnar, confluent), 5.0),
+        Target("columnar, × franz-go", ratio(columnar, table.franz_go), 3.5),
         Target("by record, × confluent-kafka", ratio(by_record, confluent), 3.0),
+        Target("by record, × franz-go", ratio(by_record, table.franz_go), 1.8),
         Target("peak memory of headrace, MB", max(peaks, default=None), 200.0, at_most=True),
     ]
     if table.dataset.codec == "none":

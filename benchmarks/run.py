@@ -7,22 +7,57 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from headrace.local import LocalBroker
 
-from . import child, groups, latency, machine, polling, share_runs, spark, spark_formats, spark_writing, writing
+from . import (
+    child,
+    formats,
+    groups,
+    latency,
+    machine,
+    pinning,
+    polling,
+    scaling,
+    share_runs,
+    spark,
+    spark_formats,
+    spark_writing,
+    tls,
+    writing,
+)
 from .contenders import LIMIT_IN_TURN, Contender
 from .datasets import PARTITIONS, Dataset, create_topic, records_in, stored_bytes, write
+from .plan import Effort
 from .process import CommandFailed, run
 from .readers import Job, Reading
 from .report import Results
 from .results import Figure, Figures, Measurement, Outcome, Table
 from .write_contenders import Writer
 
-PARTS = ("reading", "polls", "latency", "groups", "share", "spark", "spark_formats", "writing", "writing_spark")
-_WITHOUT_DATASET = {"spark_formats", "writing", "writing_spark"}
+_Measure = Callable[[Effort], Any]
+# The names of parts in Results, where they differ.
+_FIELDS = {
+    "reading": "tables",
+    "polls": "poll_costs",
+    "latency": "latencies",
+    "share": "shares",
+    "spark": "sparks",
+    "writing": "writings",
+    "writing_spark": "spark_writings",
+}
+_WITH_OWN_BROKER: Mapping[str, _Measure] = {
+    "tls": lambda effort: tls.measure(effort.records, effort.repeat, _say),
+    "formats": lambda effort: formats.measure(effort.records, effort.repeat, _say),
+    "scaling": lambda effort: scaling.measure(effort.records, _say),
+}
+
+# The parts that write their datasets and keep them.
+_WRITTEN = ("reading", "polls", "groups", "spark")
 
 _WARM_UPS = 2
 _ONE_BY_ONE = 2_000
@@ -36,49 +71,69 @@ class NotEnoughRoom(Exception):
 
 def benchmark(
     *,
-    datasets: Sequence[Dataset],
+    plan: Mapping[str, Effort],
     contenders: Sequence[Contender],
     writers: Sequence[Writer],
-    repeat: int,
-    parts: Sequence[str],
     keep: Path | None,
     command: str,
+    facts: Mapping[str, str],
 ) -> Results:
-    """Run the measurements. `parts` are some of PARTS; polls and groups read the first dataset. `contenders` read,
-    `writers` write. `keep` is a directory in which topics are kept for later runs."""
-    _check_room(datasets, keep or Path(tempfile.gettempdir()))
-    facts, load_before = machine.facts(), machine.load()
-    _say("starting a broker")
-    with LocalBroker(data_dir=keep, properties=writing.BROKER) as broker:
-        servers = broker.bootstrap_servers
-        if "reading" in parts:
-            tables = [_table(dataset, contenders, repeat, broker) for dataset in datasets]
-        else:
-            tables = []
-            if not _WITHOUT_DATASET.issuperset(parts):
-                _write(datasets[0], servers)
-        job = _job(datasets[0], datasets[0].records, servers)
-        return Results(
-            facts,
-            load_before,
-            command,
-            repeat,
-            tables,
-            _poll_costs(job) if "polls" in parts else {},
-            _latencies(servers) if "latency" in parts else {},
-            groups.measure(job, repeat, _say) if "groups" in parts else None,
-            share_runs.measure(servers, repeat, _say) if "share" in parts else None,
-            spark.measure(servers, datasets, repeat, _say) if "spark" in parts else None,
-            writing.measure(broker, datasets, writers, repeat, _say) if "writing" in parts else None,
-            spark_writing.measure(servers, datasets, repeat, _say) if "writing_spark" in parts else None,
-            spark_formats.measure(servers, datasets[0].records, repeat, _say) if "spark_formats" in parts else None,
-        )
+    """Run the parts of the plan, in the order of PARTS. Polls and groups read the first dataset. `contenders` read,
+    `writers` write. `keep` is a directory in which topics are kept for later runs. `facts` are further ones for the
+    report."""
+    together = {part: effort for part, effort in plan.items() if part not in _WITH_OWN_BROKER}
+    _check_room(together, keep or Path(tempfile.gettempdir()))
+    reading = plan.get("reading")
+    facts = machine.facts() | dict(facts)
+    found = Results(facts, machine.load(), command, reading.repeat if reading else 1, [], {}, {}, plan=plan)
+    if together:
+        _say("starting a broker")
+        with pinning.broker(LocalBroker(data_dir=keep, properties=writing.BROKER)) as broker:
+            measures = _measures(broker, contenders, writers)
+            found = _with_parts(found, together, measures)
+    alone = {part: effort for part, effort in plan.items() if part in _WITH_OWN_BROKER}
+    return _with_parts(found, alone, _WITH_OWN_BROKER)
+
+
+def _with_parts(found: Results, plan: Mapping[str, Effort], measures: Mapping[str, _Measure]) -> Results:
+    for part, effort in plan.items():
+        started = time.monotonic()
+        measured = measures[part](effort)
+        seconds = time.monotonic() - started
+        _say(f"{part}: took {seconds:.0f} s")
+        durations = {**found.durations, part: seconds}
+        found = dataclasses.replace(found, durations=durations, **{_FIELDS.get(part, part): measured})
+    return found
+
+
+def _measures(broker: LocalBroker, contenders: Sequence[Contender], writers: Sequence[Writer]) -> dict[str, _Measure]:
+    """The parts that share a broker."""
+    servers = broker.bootstrap_servers
+    return {
+        "reading": lambda effort: [_table(each, contenders, effort.repeat, broker) for each in effort.datasets],
+        "polls": lambda effort: _poll_costs(_written(effort, servers)),
+        "latency": lambda effort: _latencies(servers),
+        "groups": lambda effort: groups.measure(_written(effort, servers), effort.repeat, _say),
+        "share": lambda effort: share_runs.measure(servers, effort.repeat, _say),
+        "spark": lambda effort: spark.measure(servers, effort.datasets, effort.repeat, _say),
+        "spark_formats": lambda effort: spark_formats.measure(servers, effort.records, effort.repeat, _say),
+        "writing": lambda effort: writing.measure(broker, effort.datasets, writers, effort.repeat, _say),
+        "writing_spark": lambda effort: spark_writing.measure(servers, effort.datasets, effort.repeat, _say),
+    }
+
+
+def _written(effort: Effort, servers: str) -> Job:
+    """The first dataset, which is written unless it exists."""
+    dataset = effort.datasets[0]
+    _write(dataset, servers)
+    return _job(dataset, dataset.records, servers)
 
 
 def _table(dataset: Dataset, contenders: Sequence[Contender], repeat: int, broker: LocalBroker) -> Table:
     servers = broker.bootstrap_servers
     _write(dataset, servers)
-    outcomes = dict.fromkeys((contender.name for contender in contenders), Outcome())
+    outcomes = {contender.name: Outcome(skipped=_reason_to_skip(contender)) for contender in contenders}
+    contenders = [contender for contender in contenders if not outcomes[contender.name].skipped]
     for number in range(1, repeat + 1):
         for contender in contenders:
             outcome = outcomes[contender.name]
@@ -92,6 +147,18 @@ def _table(dataset: Dataset, contenders: Sequence[Contender], repeat: int, broke
                 _say(f"{about}: {measurement.rate:,.0f} records/s")
                 outcomes[contender.name] = outcome.with_measurement(measurement)
     return Table(dataset, stored_bytes(dataset, broker.data_dir), outcomes)
+
+
+def _reason_to_skip(contender: Contender) -> str:
+    reason = contender.missing
+    if not reason:
+        try:
+            contender.prepare()
+        except CommandFailed as error:
+            reason = f"skipped: {error}"
+    if reason:
+        _say(f"{contender.name}: {reason}")
+    return reason
 
 
 def _write(dataset: Dataset, servers: str) -> None:
@@ -113,6 +180,7 @@ def measure(contender: Contender, job: Job) -> Measurement:
         loop_cpu_seconds=reading.cpu_seconds,
         process_cpu_seconds=finished.cpu_seconds,
         peak_bytes=finished.peak_bytes,
+        instructions=finished.instructions,
     )
 
 
@@ -168,9 +236,10 @@ def _timeout(records: int) -> float:
     return 60 + records / _RECORDS_PER_SECOND
 
 
-def _check_room(datasets: Sequence[Dataset], where: Path) -> None:
+def _check_room(plan: Mapping[str, Effort], where: Path) -> None:
     there = next(path for path in (where, *where.absolute().parents) if path.exists())
-    needed, free = sum(dataset.room for dataset in datasets), shutil.disk_usage(there).free
+    written = {dataset for part in _WRITTEN if part in plan for dataset in plan[part].datasets}
+    needed, free = sum(dataset.room for dataset in written), shutil.disk_usage(there).free
     if needed > free:
         raise NotEnoughRoom(
             f"{needed / 1e9:.1f} GB are needed in {there}, {free / 1e9:.1f} GB are free: "

@@ -1,9 +1,9 @@
 """Reading over TLS: headrace, Java's consumer and confluent-kafka, from one secured broker (SASL_SSL, SCRAM).
 
-    python -m benchmarks --parts tls        a separate run, since it needs its own broker
+    python -m benchmarks --parts tls
 
-A broker with TLS cannot send files directly from disk, so all rates are lower than without TLS. Each client must also
-decrypt. Contenders take turns; warm-up rounds are not counted.
+It has its own broker. A broker with TLS cannot send files directly from disk, so all rates are lower than without TLS.
+Each client must also decrypt. Contenders take turns; warm-up rounds are not counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.local import LocalBroker, java_command
 
-from . import child
+from . import child, pinning
 from .contenders import reading_of_child, reading_of_java
 from .markdown import count, markdown_table
 from .process import CommandFailed, run
@@ -102,7 +102,7 @@ def _reading(meter: Meter) -> dict[str, Any]:
 def measure(records: int, repeat: int, say: Callable[[str], None]) -> Rates:
     """Records per second in each round of each contender. Raises CommandFailed if the topic cannot be written."""
     rates: Rates = {name: [] for name in CONTENDERS}
-    with tempfile.TemporaryDirectory() as scratch, LocalBroker(secure=True) as broker:
+    with tempfile.TemporaryDirectory() as scratch, pinning.broker(LocalBroker(secure=True)) as broker:
         settings = Path(scratch) / "settings.json"
         settings.touch(mode=0o600)
         settings.write_text(json.dumps(broker.client_config))
@@ -145,6 +145,17 @@ def _rate(name: str, job: Job, properties: Path) -> float:
     if reading.records < job.records or reading.seconds <= 0:
         raise ValueError(f"{reading.records:,} of {job.records:,} records in {reading.seconds} seconds")
     return reading.records / reading.seconds
+
+
+def section(records: int, repeat: int, rates: Rates) -> str:
+    return "\n\n".join(
+        [
+            "## Over TLS",
+            f"{records:,} records of {RECORD_BYTES} bytes, no compression, from a broker with SASL_SSL; medians of "
+            f"{repeat}. confluent-kafka has its default settings, with which it pauses (see [Readers](#readers)).",
+            report(rates),
+        ]
+    )
 
 
 def report(rates: Rates) -> str:

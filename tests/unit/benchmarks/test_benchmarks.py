@@ -73,13 +73,16 @@ def test_a_ratio_is_none_unless_both_sides_are_known() -> None:
 
 def test_targets_are_met_at_their_bound_and_missed_below_it() -> None:
     rates = {"COLUMNAR": 5e6, "BY_RECORD": 3e6, "CONFLUENT": 1e6, "JAVA": 3e6, "LIMIT_REPLAYED": 5.5e6}
+    rates["FRANZ_GO"] = 1.4e6
     assert set(verdicts(table(**rates)).values()) == {True}
     slow = verdicts(table(**rates | {"COLUMNAR": 4.4e6, "BY_RECORD": 2.9e6}))
     assert slow == {
         "columnar, × Java": False,
         "columnar, × confluent-kafka": False,
         "columnar, % of the limit": False,
+        "columnar, × franz-go": False,
         "by record, × confluent-kafka": False,
+        "by record, × franz-go": True,
         "peak memory of headrace, MB": True,
     }
 
@@ -109,7 +112,8 @@ def test_a_markdown_table_is_aligned_and_its_short_rows_are_filled() -> None:
     assert drawn == ["| name |     n |", "| ---- | ----: |", "| a    | 1,000 |", "| b\\|c |     – |"]
 
 
-@pytest.mark.parametrize("contender", who.CONTENDERS, ids=lambda contender: contender.name)
+# Go's programs have to be built: see test_benchmarks_franz_go.py.
+@pytest.mark.parametrize("contender", [c for c in who.CONTENDERS if c not in who.FRANZ_GOS], ids=lambda c: c.name)
 def test_every_benchmark_command_names_the_broker_the_topic_and_the_count(contender: who.Contender) -> None:
     command = contender.command(JOB)
     assert all(isinstance(word, str) and word for word in command)
@@ -119,7 +123,9 @@ def test_every_benchmark_command_names_the_broker_the_topic_and_the_count(conten
 
 
 @pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarning")  # kafka-python, as it is imported
-@pytest.mark.parametrize("contender", [c for c in who.CONTENDERS if c is not who.JAVA], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "contender", [c for c in who.CONTENDERS if c not in (who.JAVA, *who.FRANZ_GOS)], ids=lambda c: c.name
+)
 def test_every_python_contender_of_the_benchmark_has_its_reader(contender: who.Contender) -> None:
     *_, what, job = contender.command(JOB)
     assert Job(**json.loads(job)) == JOB
