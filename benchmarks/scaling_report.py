@@ -16,7 +16,6 @@ _ROWS = {
     "idle CPU %": "idle, CPU %",
     "broker's idle CPU %": "idle, broker's CPU %",
     "idle fetches/s": "idle, fetches/s",
-    "idle bytes/s": "idle, bytes/s received",
     "MB": "memory, MB",
 }
 _ABOUT = f"""\

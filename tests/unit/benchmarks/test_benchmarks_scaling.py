@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import plan as plans
-from benchmarks import scaling, scaling_report
+from benchmarks import run, scaling, scaling_report
 from benchmarks.__main__ import _chosen_datasets, _command, _parser
 from benchmarks.child import find
 from benchmarks.plan import FULL, PARTS, QUICK, plan
 from benchmarks.readers import Job
 from benchmarks.report import Results, page
 from benchmarks.results import Figures
+
+SOMETHING = object()
 
 
 def test_costs_that_are_proportional_have_the_exponent_one() -> None:
@@ -94,3 +99,29 @@ def test_parts_with_their_own_broker_are_on_the_page() -> None:
     assert "## Over TLS\n\n4,000,000 records of 100 bytes" in text
     assert "2.00" in text
     assert plans.NAMES == ("100B", "100B-zstd", "1KB", "1KB-zstd")
+
+
+def test_one_run_measures_every_part_and_says_how_long_each_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(*_: object) -> object:
+        return SOMETHING
+
+    for module in (
+        *(run.groups, run.share_runs, run.spark, run.spark_formats, run.spark_writing, run.writing),
+        *(run.tls, run.formats, run.scaling),
+    ):
+        monkeypatch.setattr(module, "measure", measured)
+    for name in ("_table", "_poll_costs", "_latencies", "_write", "_check_room"):
+        monkeypatch.setattr(run, name, measured)
+    broker = SimpleNamespace(bootstrap_servers="127.0.0.1:9092")
+    monkeypatch.setattr(run.pinning, "broker", lambda _: nullcontext(broker))
+    found = run.benchmark(
+        plan=plan(PARTS), contenders=[], writers=[], keep=None, command="", facts={"Cores": "broker on CPU 1"}
+    )
+    assert tuple(found.durations) == PARTS
+    fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+    assert fields.pop("tables") == [SOMETHING] * len(plans.NAMES)
+    assert [name for name, value in fields.items() if value is SOMETHING] == [
+        *("poll_costs", "latencies", "groups", "shares", "sparks", "writings", "spark_writings", "spark_formats"),
+        *("tls", "formats", "scaling"),
+    ]
+    assert found.facts["Cores"] == "broker on CPU 1"
