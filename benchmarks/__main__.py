@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         help="number of records of 100 bytes in all parts; a tenth as many of 1 KB (default: each part's own)",
     )
     add("--repeat", type=_positive, help="rounds over all contenders in all parts (default: each part's own)")
-    add("--quick", action="store_true", help="fewer records and rounds: all parts in about 25 minutes on two cores")
+    add("--quick", action="store_true", help="fewer records and rounds: all parts in about half an hour on two cores")
     add(
         "--pin",
         action="store_true",

@@ -223,7 +223,7 @@ def _repeat(found: Results) -> str:
 ```sh
 make bench                                   # prints the tables
 make bench ARGS="--write docs/benchmarks.md" # writes this page
-make bench ARGS="--quick"                    # the same tables in about 25 minutes
+make bench ARGS="--quick"                    # the same tables in about half an hour
 make bench ARGS="--help"
 ```
 
