@@ -41,7 +41,9 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 /// speed reuses it within a few milliseconds. With mimalloc's default of 1,000, it used 20 MB more.
 const SOON: std::ffi::c_long = 100;
 
-#[pyo3::pymodule]
+// Steps of the producer are atomic because of the GIL (see `direct.rs`). By default, PyO3 declares that a module does
+// not need it, and a free-threaded Python (3.14t) would run without it. With this, that Python switches the GIL on.
+#[pyo3::pymodule(gil_used = true)]
 mod _native {
     use pyo3::prelude::*;
 
