@@ -45,7 +45,7 @@ def _measured(rate: float) -> Outcome:
     return Outcome((Measurement(1_000_000, 1_000_000 / rate, 0.5, 2.0, 10**8),))
 
 
-def test_without_go_franz_go_is_skipped_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_go_franz_go_is_skipped_with_a_reason(go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
     monkeypatch.setattr(franz_go, "_INSTALLED", "/no/such/go")
     assert who.FRANZ_GO.missing == "skipped: Go is not installed (no `go` on the PATH)"
