@@ -27,17 +27,16 @@ help: ## Show this list
 
 setup: $(VENV)/.ready ## Make .venv with the project and all that development needs
 
-$(VENV)/.tools: pyproject.toml
+$(VENV)/.tools: .ci/constraints.txt
 	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust (rustup), then run make again"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "installing into $(VENV) what the project and its development need: some minutes, once"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python .ci/dev_requirements.py > $(VENV)/requirements.txt
-	$(BIN)/pip install -q --disable-pip-version-check -r $(VENV)/requirements.txt
+	$(BIN)/pip install -q --disable-pip-version-check -r .ci/constraints.txt
 	@touch $@
 
-$(VENV)/.ready: $(VENV)/.tools $(SOURCES)
+$(VENV)/.ready: $(VENV)/.tools pyproject.toml $(SOURCES)
 	@echo "building the native part: a minute or two, once and when rust/ has changed"
 	@# Errors are shown all the same.
 	PIP_QUIET=1 CARGO_TERM_QUIET=true VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release
