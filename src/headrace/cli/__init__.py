@@ -22,6 +22,10 @@ def main() -> None:
             import click  # noqa: F401
             import rich  # noqa: F401
         except ImportError as error:
+            if sys.argv[1:2] == ["doctor"]:
+                from .doctor_report import run_plain
+
+                sys.exit(run_plain(sys.argv[2:]))
             sys.exit(f"headrace: the command line needs {error.name}: pip install 'headrace[cli]'")
         from .app import run
 

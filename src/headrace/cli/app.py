@@ -40,6 +40,7 @@ _COMMANDS = {
     "lag": ("lag", "Show how far behind a group or a Spark query is."),
     "groups": ("groups", "List, describe, reset, delete and configure groups."),
     "ui": ("ui", "Serve a live page: groups, lag, lanes, rebalances, topics."),
+    "doctor": ("doctor", "Show what is installed, what is missing, and how to fix it."),
     "demo": ("demo", "Demonstrate KIP-333 and KIP-983, in a minute each."),
 }
 # Log lines with errors that the command shows itself: the logger, and what the messages contain.

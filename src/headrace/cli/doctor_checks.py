@@ -1,0 +1,272 @@
+"""What `headrace doctor` concludes from the facts that doctor_probes.py collects. No I/O.
+
+    ok        usable
+    note      usable, but worth knowing
+    missing   not installed; only a problem if it was asked for
+    broken    installed or configured, and unusable
+
+The exit code is 1 if anything is broken. With the names of extras, it is 1 if anything that they need is broken or
+missing; everything else is only shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+CORE = "core"
+OLDEST_PYTHON = (3, 11)
+NEEDED_SPACE = 500 * 2**20
+"""Bytes that Kafka, its class archive and the temporary files of the download take."""
+
+State = Literal["ok", "note", "missing", "broken"]
+
+_REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)\s*(?:\[(?P<extras>[\w\s,.-]+)\])?\s*\(?(?P<range>[^;()]*)\)?\s*(?:;(?P<condition>.*))?"
+)
+_OF_EXTRA = re.compile(r"""extra\s*==\s*['"]([\w.-]+)['"]""")
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package that headrace needs, and the version that is installed."""
+
+    name: str
+    range: str
+    installed: str | None
+    extras: tuple[str, ...]
+    """The extras of headrace that need it, or CORE."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPython:
+    """The Python that PySpark starts for its workers."""
+
+    source: str
+    """`PYSPARK_PYTHON`, or `python3 on the PATH`."""
+    path: str
+    version: str | None
+    headrace: str | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything about this machine that the checks use."""
+
+    headrace: str
+    python: tuple[int, int, int]
+    executable: str
+    platform: str
+    kernel_error: str | None
+    packages: tuple[Package, ...]
+    extras: tuple[str, ...]
+    java: str | None
+    java_error: str = ""
+    worker: WorkerPython | None = None
+    spark_home: str | None = None
+    spark_home_version: str | None = None
+    cache: str = ""
+    cache_error: str = ""
+    cache_space: int = 0
+    kafka: str = ""
+    has_kafka: bool = False
+    cluster: str = "stopped"
+    """`stopped`, `starting`, `running on …`, `crashed`, or why that is unknown."""
+    ports: Mapping[int, bool] = field(default_factory=dict)
+    """Whether each port is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    state: State
+    subject: str
+    text: str
+    fix: str = ""
+    extras: tuple[str, ...] = ()
+
+
+def diagnose(facts: Facts, asked: Collection[str] = ()) -> list[Finding]:
+    """All findings, in the order in which they are shown. Advice names the extras that were asked for."""
+    return [
+        _python(facts),
+        _kernel(facts),
+        *(_package(package, asked) for package in facts.packages),
+        *([] if facts.packages else [_metadata()]),
+        _java(facts),
+        *_workers(facts),
+        *_spark_home(facts),
+        *_local(facts),
+    ]
+
+
+def is_healthy(findings: Iterable[Finding], asked: Collection[str]) -> bool:
+    """Whether the exit code is 0."""
+    if not asked:
+        return all(finding.state != "broken" for finding in findings)
+    wanted = {CORE, *asked}
+    return all(finding.state in ("ok", "note") for finding in findings if wanted.intersection(finding.extras))
+
+
+def _python(facts: Facts) -> Finding:
+    version = ".".join(map(str, facts.python))
+    text = f"{version}, {facts.executable}, {facts.platform}"
+    if facts.python[:2] < OLDEST_PYTHON:
+        return Finding("broken", "Python", text, "install Python 3.11 or newer", (CORE,))
+    return Finding("ok", "Python", text, extras=(CORE,))
+
+
+def _kernel(facts: Facts) -> Finding:
+    if facts.kernel_error is None:
+        return Finding("ok", "native kernel", "loaded", extras=(CORE,))
+    fix = f"{facts.executable} -m pip install --force-reinstall headrace"
+    return Finding("broken", "native kernel", f"cannot be loaded: {facts.kernel_error}", fix, (CORE,))
+
+
+def _package(package: Package, asked: Collection[str]) -> Finding:
+    if package.installed is None:
+        if CORE in package.extras:
+            return Finding("broken", package.name, "not installed", "pip install headrace", package.extras)
+        extra = next((extra for extra in package.extras if extra in asked), package.extras[0])
+        text = f"not installed; for {', '.join(package.extras)}"
+        return Finding("missing", package.name, text, f"pip install 'headrace[{extra}]'", package.extras)
+    if not is_in_range(package.installed, package.range):
+        fix = f"pip install '{package.name}{package.range}'"
+        text = f"{package.installed}, but headrace needs {package.range}"
+        return Finding("broken", package.name, text, fix, package.extras)
+    return Finding("ok", package.name, package.installed, extras=package.extras)
+
+
+def _metadata() -> Finding:
+    text = "the installed package has no metadata, so versions and extras cannot be checked"
+    return Finding("broken", "headrace", text, "pip install headrace", (CORE,))
+
+
+def _has(facts: Facts, name: str) -> bool:
+    return any(package.name == name and package.installed for package in facts.packages)
+
+
+def _java(facts: Facts) -> Finding:
+    users = ("local", "demo", "spark", "spark-connect")
+    if facts.java is not None:
+        return Finding("ok", "Java", facts.java, extras=users)
+    # PySpark is of no use without Java.
+    return Finding("broken" if _has(facts, "pyspark") else "missing", "Java", facts.java_error, extras=users)
+
+
+def _workers(facts: Facts) -> Iterator[Finding]:
+    """PySpark requires the same minor version of Python in driver and workers, and workers need headrace, too."""
+    worker, extras = facts.worker, ("spark", "spark-connect")
+    if worker is None:
+        return
+    fix = f"export PYSPARK_PYTHON={facts.executable}"
+    where = f"{worker.path} ({worker.source})"
+    subject = "Spark workers"
+    if worker.version is None:
+        yield Finding("broken", subject, f"{where} does not run: {worker.error}", fix, extras)
+    elif worker.version.split(".")[:2] != [str(part) for part in facts.python[:2]]:
+        text = f"{where} is Python {worker.version}, but this is {'.'.join(map(str, facts.python))}"
+        yield Finding("broken", subject, text, fix, extras)
+    elif worker.headrace is None:
+        yield Finding("broken", subject, f"{where} has no headrace", fix, extras)
+    elif worker.headrace != facts.headrace:
+        text = f"{where} has headrace {worker.headrace}, but this is {facts.headrace}"
+        yield Finding("broken", subject, text, fix, extras)
+    else:
+        yield Finding("ok", subject, f"{where}, Python {worker.version}", extras=extras)
+
+
+def _spark_home(facts: Facts) -> Iterator[Finding]:
+    if facts.spark_home is None:
+        return
+    extras = ("spark", "spark-connect")
+    installed = next((package.installed for package in facts.packages if package.name == "pyspark"), None)
+    if facts.spark_home_version is None:
+        text = f"{facts.spark_home} contains no Spark"
+        yield Finding("broken", "SPARK_HOME", text, "unset SPARK_HOME, or correct it", extras)
+    elif installed is not None and installed != facts.spark_home_version:
+        text = f"{facts.spark_home} is Spark {facts.spark_home_version}, but PySpark is {installed}"
+        fix = f"unset SPARK_HOME, or pip install pyspark=={facts.spark_home_version}"
+        yield Finding("broken", "SPARK_HOME", text, fix, extras)
+    else:
+        yield Finding("ok", "SPARK_HOME", f"{facts.spark_home}, Spark {facts.spark_home_version}", extras=extras)
+
+
+def _local(facts: Facts) -> Iterator[Finding]:
+    extras = ("local", "demo")
+    if facts.has_kafka:
+        yield Finding("ok", "Apache Kafka", f"{facts.kafka} in {facts.cache}", extras=extras)
+    elif facts.cache_error:
+        text = f"the cache {facts.cache} cannot be written: {facts.cache_error}"
+        yield Finding("broken", "Apache Kafka", text, "set HEADRACE_CACHE to a directory that you can write", extras)
+    elif facts.cache_space < NEEDED_SPACE:
+        text = f"{facts.cache} has {facts.cache_space // 2**20} MiB of space, but Kafka needs {NEEDED_SPACE // 2**20}"
+        yield Finding("broken", "Apache Kafka", text, "free some, or set HEADRACE_CACHE to another directory", extras)
+    else:
+        text = f"{facts.kafka} is not in {facts.cache}: the first `headrace up` downloads it"
+        yield Finding("note", "Apache Kafka", text, extras=extras)
+    if facts.cluster.startswith(("running", "starting")):
+        yield Finding("ok", "local cluster", facts.cluster, extras=extras)
+        return
+    if facts.cluster != "stopped":
+        yield Finding("broken", "local cluster", facts.cluster, "headrace down && headrace up", extras)
+    for port, is_free in facts.ports.items():
+        if is_free:
+            yield Finding("ok", f"port {port}", "free", extras=extras)
+        else:
+            text = "another process listens there"
+            yield Finding("note", f"port {port}", text, "headrace up --port 0 chooses a free port", extras)
+
+
+# -- Requirements ------------------------------------------------------------------------------------------------------
+
+
+def needed_packages(
+    requires: Callable[[str], Iterable[str]], extras: Iterable[str], name: str = "headrace"
+) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The packages that `name` and its extras need: for each, its range and the extras. `requires` returns the
+    requirements of a package as its metadata has them, or nothing if it is not installed."""
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for extra in (CORE, *extras):
+        for package, span in _closure(requires, name, extra):
+            known = found.get(package, (span, ()))
+            if extra not in known[1]:
+                found[package] = (known[0] or span, (*known[1], extra))
+    return found
+
+
+def _closure(requires: Callable[[str], Iterable[str]], name: str, extra: str) -> Iterator[tuple[str, str]]:
+    """Follows the extras of packages (`headrace[cli]`, `pyspark[connect]`), but no requirements without extras: pip
+    keeps those consistent."""
+    for line in requires(name):
+        match = _REQUIREMENT.fullmatch(line.strip())
+        if match is None:
+            continue
+        asked = _OF_EXTRA.search(match["condition"] or "")
+        if (asked[1] if asked else CORE) != extra:
+            continue
+        if match["name"] != name:
+            yield match["name"].lower().replace("_", "-"), match["range"].strip()
+        for other in filter(None, (part.strip() for part in (match["extras"] or "").split(","))):
+            yield from _closure(requires, match["name"], other)
+
+
+def is_in_range(version: str, span: str) -> bool:
+    """Whether a version is in a range such as `>=4.2,<5`. Only `>=`, `<` and `==` occur; others are ignored."""
+    for part in filter(None, (part.strip() for part in span.split(","))):
+        match = re.fullmatch(r"(>=|<|==)\s*([\d.]+)", part)
+        if match is None:
+            continue
+        here, there = _release(version), _release(match[2])
+        length = max(len(here), len(there))
+        here, there = here + (0,) * (length - len(here)), there + (0,) * (length - len(there))
+        if not {">=": here >= there, "<": here < there, "==": here == there}[match[1]]:
+            return False
+    return True
+
+
+def _release(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()

@@ -1,0 +1,155 @@
+"""Collects the facts for `headrace doctor`. It needs nothing but the core of headrace."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from .._version import __version__
+from ..local.background import read_status
+from ..local.errors import LocalBrokerError
+from ..local.installation import installation_of
+from ..local.java import find_java
+from ..local.kafka_home import DEFAULT_VERSION, KafkaHome
+from ..local.paths import cache_dir
+from ..local.ports import is_free
+from .doctor_checks import Facts, Package, WorkerPython, needed_packages
+
+_PORTS = (9092,)
+_WORKER_WITHIN = 30.0
+_ASK_WORKER = """\
+import json, platform
+try:
+    import headrace
+    found = headrace.__version__
+except Exception:
+    found = None
+print(json.dumps([platform.python_version(), found]))
+"""
+
+
+def collect_facts() -> Facts:
+    extras = _extras()
+    packages = _packages(extras)
+    java, java_error = _java()
+    has_spark = any(package.name == "pyspark" and package.installed for package in packages)
+    spark_home = os.environ.get("SPARK_HOME") or None
+    cache = cache_dir()
+    cache_error, space = _writable(cache)
+    return Facts(
+        headrace=__version__,
+        python=sys.version_info[:3],
+        executable=sys.executable,
+        platform=f"{platform.system()} {platform.machine()}",
+        kernel_error=_kernel_error(),
+        packages=packages,
+        extras=extras,
+        java=java,
+        java_error=java_error,
+        worker=_worker() if has_spark else None,
+        spark_home=spark_home,
+        spark_home_version=None if spark_home is None else spark_version(Path(spark_home)),
+        cache=str(cache),
+        cache_error=cache_error,
+        cache_space=space,
+        kafka=DEFAULT_VERSION,
+        has_kafka=KafkaHome(DEFAULT_VERSION, installation_of(f"kafka-{DEFAULT_VERSION}")).is_complete(),
+        cluster=_cluster(),
+        ports={port: is_free(port) for port in _PORTS},
+    )
+
+
+def _extras() -> tuple[str, ...]:
+    try:
+        return tuple(importlib.metadata.metadata("headrace").get_all("Provides-Extra") or ())
+    except importlib.metadata.PackageNotFoundError:
+        return ()
+
+
+def _packages(extras: tuple[str, ...]) -> tuple[Package, ...]:
+    # `all` only repeats the others.
+    needed = needed_packages(_requires, (extra for extra in extras if extra != "all"))
+    return tuple(Package(name, span, _version(name), users) for name, (span, users) in needed.items())
+
+
+def _requires(name: str) -> Iterable[str]:
+    try:
+        return importlib.metadata.requires(name) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return ()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _kernel_error() -> str | None:
+    try:
+        importlib.import_module("headrace.records")
+    except Exception as error:  # noqa: BLE001  # a damaged library can raise anything
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _java() -> tuple[str | None, str]:
+    try:
+        java = find_java()
+    except LocalBrokerError as error:
+        return None, str(error)
+    return f"{java.version}, {java.executable}", ""
+
+
+def _worker() -> WorkerPython:
+    """PySpark starts PYSPARK_PYTHON, or python3."""
+    given = os.environ.get("PYSPARK_PYTHON")
+    source, command = ("PYSPARK_PYTHON", given) if given else ("python3 on the PATH", "python3")
+    path = shutil.which(command) or command
+    try:
+        done = subprocess.run(
+            [path, "-c", _ASK_WORKER],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_WORKER_WITHIN,
+            check=True,
+        )
+        version, headrace = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return WorkerPython(source, path, None, None, str(error))
+    return WorkerPython(source, path, version, headrace)
+
+
+def spark_version(home: Path) -> str | None:
+    """The version of the Spark in a directory, by the name of its main jar."""
+    for jar in sorted(home.glob("jars/spark-core_*.jar")):
+        if match := re.fullmatch(r"spark-core_[\d.]+-(.+)\.jar", jar.name):
+            return match[1]
+    return None
+
+
+def _writable(cache: Path) -> tuple[str, int]:
+    """Why the directory, or the one in which it would be created, cannot be written; and its free space in bytes."""
+    there = next(path for path in (cache, *cache.parents) if path.exists())
+    error = "" if os.access(there, os.W_OK | os.X_OK) and there.is_dir() else f"no permission to write {there}"
+    return error, shutil.disk_usage(there).free
+
+
+def _cluster() -> str:
+    try:
+        status = read_status()
+    except LocalBrokerError as error:
+        return str(error)
+    return f"{status.state} on {status.bootstrap_servers}" if status.state == "running" else status.state
