@@ -7,6 +7,7 @@
     exchanges    the messages of PLAIN and OAUTHBEARER; no I/O
     scram        the messages of SCRAM-SHA-256 and SCRAM-SHA-512; no I/O
     kerberos     GSSAPI, which needs an extra
+    msk_iam      signed tokens for Amazon MSK, which need an extra
     tokens       fetches and caches the tokens of OAUTHBEARER
     access       what a connection uses of all this
 

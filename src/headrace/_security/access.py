@@ -9,12 +9,15 @@ from collections.abc import Awaitable, Callable
 from ..errors import ConfigError
 from .exchanges import Exchange, OAuthBearer, Plain, check_extensions, extensions_in
 from .kerberos import kerberos_exchange
+from .msk_iam import msk_exchange
 from .scram import SaltedPasswords, Scram
 from .settings import SecuritySettings, login_options
 from .tls import TlsContexts, trust_of
 from .tokens import Ask, TokenEndpoint, Tokens, from_callback, with_timeout
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+_ON_THE_WIRE = {"AWS_MSK_IAM": "OAUTHBEARER"}
 
 # Called with a broker's host name. A coroutine, because it may have to fetch a token or a ticket.
 Begin = Callable[[str], Awaitable[Exchange]]
@@ -24,7 +27,10 @@ class Access:
     """Shared by all connections of a client, so that they reuse tokens and the results of slow computations."""
 
     def __init__(self, settings: SecuritySettings) -> None:
-        self.mechanism = settings.sasl_mechanism if settings.uses_sasl else None
+        # The name that brokers get.
+        self.mechanism = (
+            _ON_THE_WIRE.get(settings.sasl_mechanism, settings.sasl_mechanism) if settings.uses_sasl else None
+        )
         self._contexts = TlsContexts(settings) if settings.uses_tls else None
         self._begin = _login(settings) if settings.uses_sasl else None
 
@@ -54,6 +60,8 @@ def _login(settings: SecuritySettings) -> Begin:
         return _without_waiting(lambda _: Scram(username, salted, secrets.token_urlsafe(24)))
     if mechanism == "OAUTHBEARER":
         return _with_tokens(settings)
+    if mechanism == "AWS_MSK_IAM":
+        return msk_exchange(settings)
     return kerberos_exchange(settings)
 
 

@@ -21,15 +21,13 @@ from .stores import pem_blocks
 
 log = logging.getLogger(__name__)
 
-MECHANISMS = ("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS = ("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM")
 _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _NO_JAVA = "headrace cannot run Java classes"
 
 
 def _mechanism(value: Any) -> str:
     text = parse_text(value).upper()
-    if text == "AWS_MSK_IAM":
-        raise ValueError("use OAUTHBEARER with sasl.oauthbearer.token.callback: see examples/msk_iam.py")
     if text not in MECHANISMS:
         raise ValueError("must be " + " or ".join(MECHANISMS))
     return text
@@ -115,6 +113,13 @@ def _handler(value: Any) -> str | None:
     return text
 
 
+def _client_handler(value: Any) -> str | None:
+    text = parse_optional_text(value)
+    if text is not None and text != "software.amazon.msk.auth.iam.IAMClientCallbackHandler":
+        raise ValueError(f"{_NO_JAVA}: use sasl.oauthbearer.token.callback")
+    return text
+
+
 def _pem(value: Any) -> str | None:
     text = parse_optional_text(value)
     return None if text is None else pem_blocks(text)
@@ -179,7 +184,7 @@ class SecuritySettings:
     )
 
     sasl_mechanism: str = setting(
-        _mechanism, "GSSAPI", "How to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI."
+        _mechanism, "GSSAPI", "How to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI or AWS_MSK_IAM."
     )
     sasl_username: str | None = setting(parse_verbatim, None, "The user name for PLAIN and SCRAM.")
     sasl_password: str | None = setting(parse_verbatim, None, "The password for PLAIN and SCRAM.", secret=True)
@@ -225,6 +230,12 @@ class SecuritySettings:
         None,
         "Accepts only Java's OAuthBearerLoginCallbackHandler, which has no effect: it is what headrace does anyway.",
     )
+    sasl_client_callback_handler_class: str | None = setting(
+        _client_handler,
+        None,
+        "Accepts only IAMClientCallbackHandler of Amazon MSK's library for Java, which has no effect: "
+        "sasl.mechanism=AWS_MSK_IAM is enough.",
+    )
 
     @property
     def uses_tls(self) -> bool:
@@ -249,7 +260,6 @@ SYNONYMS = {
 
 FOREIGN = {
     "oauth_cb": "use sasl.oauthbearer.token.callback, a function without arguments",
-    "sasl_client_callback_handler_class": f"{_NO_JAVA}: use sasl.oauthbearer.token.callback",
     "sasl_login_class": _NO_JAVA,
     "ssl_engine_factory_class": _NO_JAVA,
     "sasl_kerberos_kinit_cmd": "headrace does not run kinit: use sasl.kerberos.keytab",
@@ -301,7 +311,7 @@ _MODULES = {
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
     "Krb5LoginModule": ("GSSAPI",),
-    "IAMLoginModule": (),
+    "IAMLoginModule": ("AWS_MSK_IAM",),
 }
 
 
@@ -310,13 +320,19 @@ _USED = {
     "PlainLoginModule": {"username", "password"},
     "ScramLoginModule": {"username", "password"},
     "OAuthBearerLoginModule": {"clientId", "clientSecret", "scope"},
+    "IAMLoginModule": {"awsProfileName"},
     "Krb5LoginModule": {"serviceName", "principal", "useKeyTab", "keyTab", "useTicketCache", "ticketCache", "storeKey"},
 }
 _FIXED_VALUES = {
+    "IAMLoginModule": {"awsDebugCreds": "false"},
     "ScramLoginModule": {"tokenauth": "false"},
     "Krb5LoginModule": {"doNotPrompt": "true", "isInitiator": "true", "refreshKrb5Config": "true"},
 }
+_ROLE = "set role_arn in a profile of ~/.aws/config, and name the profile as awsProfileName"
 _REASONS = {
+    "awsRoleArn": _ROLE,
+    "awsRoleSessionName": _ROLE,
+    "awsStsRegion": _ROLE,
     "tokenauth": "delegation tokens are not supported",
     "doNotPrompt": "headrace never prompts for a password",
     "renewTGT": "it is not needed with a keytab; without one, renew tickets with kinit",
@@ -339,8 +355,6 @@ def _check_login(settings: SecuritySettings) -> None:
     if login is not None:
         if login.module not in _MODULES:
             raise ConfigError(f"sasl.jaas.config: the login module {login.module} is not supported")
-        if login.module == "IAMLoginModule":
-            raise ConfigError("sasl.jaas.config: for MSK IAM, use OAUTHBEARER with a callback: see examples/msk_iam.py")
         if mechanism not in _MODULES[login.module]:
             raise ConfigError(f"sasl.jaas.config has {login.module}, which does not match sasl.mechanism={mechanism}")
         _check_options(login)

@@ -60,7 +60,10 @@ def test_both_configs_accept_security_settings_and_hide_secrets() -> None:
         ({"sasl_mechanism": "PLAIN", "sasl_username": "u"}, "sasl.password is missing"),
         ({"sasl_mechanism": "SCRAM-SHA-256", "sasl_password": SECRET}, "sasl.username is missing"),
         ({"sasl_mechanism": "SCRAM-SHA-1"}, "must be GSSAPI or PLAIN or SCRAM-SHA-256"),
-        ({"sasl_mechanism": "AWS_MSK_IAM"}, "examples/msk_iam.py"),
+        (
+            {"sasl_client_callback_handler_class": "org.example.Handler"},
+            "headrace cannot run Java classes: use sasl.oauthbearer.token.callback",
+        ),
         ({"sasl_mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.token.callback"),
         (
             {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "https://x/t"},
