@@ -12,6 +12,7 @@ missing; everything else is only shown.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -93,7 +94,8 @@ def diagnose(facts: Facts, asked: Collection[str] = ()) -> list[Finding]:
     return [
         _python(facts),
         _kernel(facts),
-        *(_package(package, asked) for package in facts.packages),
+        *(_installed(package) for package in facts.packages if package.installed is not None),
+        *_missing(facts.packages, asked),
         *([] if facts.packages else [_metadata()]),
         _java(facts),
         *_workers(facts),
@@ -125,18 +127,30 @@ def _kernel(facts: Facts) -> Finding:
     return Finding("broken", "native kernel", f"cannot be loaded: {facts.kernel_error}", fix, (CORE,))
 
 
-def _package(package: Package, asked: Collection[str]) -> Finding:
-    if package.installed is None:
-        if CORE in package.extras:
-            return Finding("broken", package.name, "not installed", "pip install headrace", package.extras)
-        extra = next((extra for extra in package.extras if extra in asked), package.extras[0])
-        text = f"not installed; for {', '.join(package.extras)}"
-        return Finding("missing", package.name, text, f"pip install 'headrace[{extra}]'", package.extras)
+def _installed(package: Package) -> Finding:
+    assert package.installed is not None
     if not is_in_range(package.installed, package.range):
         fix = f"pip install '{package.name}{package.range}'"
         text = f"{package.installed}, but headrace needs {package.range}"
         return Finding("broken", package.name, text, fix, package.extras)
     return Finding("ok", package.name, package.installed, extras=package.extras)
+
+
+def _missing(packages: Iterable[Package], asked: Collection[str]) -> Iterator[Finding]:
+    """A finding for each extra that has to be installed: one that was asked for, else the smallest with the package."""
+    size = Counter(extra for package in packages for extra in package.extras)
+    missing: dict[str, list[Package]] = {}
+    for package in packages:
+        if package.installed is None:
+            extra = min(package.extras, key=lambda extra: (extra not in asked, size[extra]))
+            missing.setdefault(extra, []).append(package)
+    for extra, group in missing.items():
+        text = f"not installed: {', '.join(package.name for package in group)}"
+        if extra == CORE:
+            yield Finding("broken", "headrace", text, "pip install headrace", (CORE,))
+        else:
+            extras = {extra for package in group for extra in package.extras}
+            yield Finding("missing", f"[{extra}]", text, f"pip install 'headrace[{extra}]'", tuple(sorted(extras)))
 
 
 def _metadata() -> Finding:

@@ -64,10 +64,14 @@ CASES = {
         ("broken", "native kernel", "GLIBC_2.17", "/env/bin/python -m pip install --force-reinstall headrace"),
         (1, 1, 1, 1),
     ),
-    "no kio": (given(packages=without(KIO)), ("broken", "kio", "not installed", "pip install headrace"), (1, 1, 1, 1)),
+    "no kio": (
+        given(packages=without(KIO)),
+        ("broken", "headrace", "not installed: kio", "pip install headrace"),
+        (1, 1, 1, 1),
+    ),
     "a package of an extra is missing": (
         given(packages=without(CLICK)),
-        ("missing", "click", "not installed; for cli, local", "pip install 'headrace[cli]'"),
+        ("missing", "[cli]", "not installed: click", "pip install 'headrace[cli]'"),
         (0, 1, 1, 0),
     ),
     "a package is too old": (
@@ -184,11 +188,25 @@ def test_the_report_has_a_line_for_each_finding_and_one_for_its_fix() -> None:
     text, code = report(given(packages=without(CLICK)), ("local",))
     lines = text.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("missing"))
-    assert lines[at].split() == ["missing", "click", "not", "installed;", "for", "cli,", "local"]
+    assert lines[at].split() == ["missing", "[local]", "not", "installed:", "click"]
     assert lines[at + 1].strip() == "→ pip install 'headrace[local]'"  # not cli: local was asked for
-    assert (lines[0], lines[-1], code) == ("headrace 1.2.3", "Not usable: click.", 1)
+    assert (lines[0], lines[-1], code) == ("headrace 1.2.3", "Not usable: [local].", 1)
     assert report(given(), ())[0].endswith("\n\nNothing is broken.")
     assert report(given(), ("all",))[0].endswith("\n\nReady: cli, local, spark.")
+
+
+def test_missing_packages_are_shown_by_the_smallest_extra_that_installs_them() -> None:
+    absent = tuple(dataclasses.replace(package, installed=None) for package in (CLICK, PYSPARK))
+    other = Package("pandas", ">=2", None, ("spark",))
+    facts = given(packages=(KIO, *absent, other))
+    found = {finding.subject: finding.text for finding in diagnose(facts) if finding.state == "missing"}
+    assert found == {
+        "[cli]": "not installed: click",
+        "[local]": "not installed: pyspark",
+        "[spark]": "not installed: pandas",
+    }
+    found = {finding.subject: finding.text for finding in diagnose(facts, ("spark",)) if finding.state == "missing"}
+    assert found == {"[cli]": "not installed: click", "[spark]": "not installed: pyspark, pandas"}
 
 
 def test_an_unknown_extra_is_an_error() -> None:
