@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint docs format bench soak clean
+.PHONY: help setup run test lint wheel docs format bench soak clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -23,7 +23,7 @@ SPARK_KILLS ?= 20
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready ## Make .venv with the project and all that development needs
 
@@ -58,6 +58,15 @@ lint: setup ## ruff, mypy --strict, clippy, import contracts
 	$(BIN)/lint-imports
 	cd rust && cargo fmt --check && cargo clippy --quiet --release --all-targets -- -D warnings
 
+wheel: dist/.built ## Build a wheel and an sdist into dist/, and run the quick start with the wheel in an empty environment
+	$(PYTHON) .ci/check_wheel.py
+
+dist/.built: $(VENV)/.tools pyproject.toml README.md $(SOURCES) $(shell find src -name '*.py*' -not -path '*/__pycache__/*')
+	rm -rf dist
+	$(BIN)/maturin sdist --out dist
+	$(BIN)/maturin build --release --out dist
+	@touch $@
+
 docs: setup ## Build the documentation into site/, strictly
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -89,4 +98,4 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	ROUNDS=$(SPARK_KILLS) $(BIN)/python -m pytest -q -m soak tests
 
 clean: ## Remove what was built here
-	rm -rf $(VENV) site rust/target rust/fuzz/target src/headrace/*.so
+	rm -rf $(VENV) build dist site rust/target rust/fuzz/target src/headrace/*.so
