@@ -50,7 +50,7 @@ class Threshold:
         return False
 
 
-class _ThresholdType(click.ParamType[Threshold]):
+class _ThresholdType(click.ParamType):  # type: ignore[type-arg]  # it has no parameter before click 8.4
     name = "threshold"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Threshold:

@@ -27,7 +27,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class AddressType(click.ParamType[Address]):
+class AddressType(click.ParamType):  # type: ignore[type-arg]  # it has no parameter before click 8.4
     """`[HOST]:PORT`. Without a host it is the loopback address: names of groups and topics are not for everybody."""
 
     name = "address"
