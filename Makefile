@@ -51,11 +51,12 @@ test: setup ## Run all tests (broker included), WORKERS=6 at a time; ARGS="…" 
 	$(TESTED) -m headrace.local
 	$(PYTEST) $(if $(ARGS),$(ARGS),$(PARALLEL))
 
-lint: setup ## ruff, mypy --strict, clippy, import contracts
+lint: setup ## ruff, mypy --strict, clippy, import contracts, actionlint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	.ci/lint-workflows
 	cd rust && cargo fmt --check && cargo clippy --quiet --release --all-targets -- -D warnings
 
 wheel: dist/.built ## Build a wheel and an sdist into dist/, and run the quick start with the wheel in an empty environment
