@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint wheel docs format bench soak clean
+.PHONY: help setup run test test-oldest lint wheel docs format bench soak clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -20,6 +20,8 @@ PARALLEL := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 SECONDS ?= 60
 KILLS ?= 50
 SPARK_KILLS ?= 20
+OLDEST_TESTS := $(addprefix tests/unit/,cli config formats local monitor observability protocol records security spark ui) \
+  tests/integration/consumer/test_polling.py tests/integration/produce/test_written_records.py
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
 
 help: ## Show this list
@@ -67,6 +69,16 @@ dist/.built: $(VENV)/.tools pyproject.toml README.md $(SOURCES) $(shell find src
 	$(BIN)/maturin sdist --out dist
 	$(BIN)/maturin build --release --out dist
 	@touch $@
+
+# The lowest versions of every range in pyproject.toml, in an environment of its own: unit tests, and a part with a broker.
+OLDEST := build/oldest
+test-oldest: dist/.built ## Run a part of the tests with the oldest versions that headrace allows
+	rm -rf $(OLDEST)
+	$(PYTHON) -m venv $(OLDEST)
+	$(PYTHON) .ci/oldest_requirements.py > $(OLDEST)/requirements.txt
+	$(OLDEST)/bin/pip install -q --disable-pip-version-check -r $(OLDEST)/requirements.txt
+	$(OLDEST)/bin/pip install -q --disable-pip-version-check --no-deps dist/headrace-*.whl
+	JAVA_TOOL_OPTIONS=$(SHORT_LIVED) PYTHONDONTWRITEBYTECODE= $(OLDEST)/bin/python -m pytest -q -n 2 --dist loadscope $(OLDEST_TESTS)
 
 docs: setup ## Build the documentation into site/, strictly
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
