@@ -11,8 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # Tools that the unit tests import or run.
 _TOOLS = (
-    "confluent-kafka", "cramjam", "duckdb", "fastavro", "hypothesis", "pandas", "polars", "protobuf", "psutil",
-    "pytest", "pytest-timeout", "pytest-xdist", "uvloop",
+    "confluent-kafka", "cramjam", "duckdb", "fastavro", "googleapis-common-protos", "hypothesis", "pandas", "polars",
+    "protobuf", "psutil", "pytest", "pytest-timeout", "pytest-xdist", "uvloop",
 )  # fmt: skip
 # gssapi is built with the headers of a system library, and its tests are skipped without it.
 _LEFT_OUT = ("gssapi",)

@@ -22,11 +22,15 @@ def main() -> None:
             import click  # noqa: F401
             import rich  # noqa: F401
         except ImportError as error:
-            if sys.argv[1:2] == ["doctor"]:
-                from .doctor_report import run_plain
+            missing = error.name
+        else:
+            missing = None
+        if missing is not None and sys.argv[1:2] == ["doctor"]:
+            from .doctor_report import run_plain
 
-                sys.exit(run_plain(sys.argv[2:]))
-            sys.exit(f"headrace: the command line needs {error.name}: pip install 'headrace[cli]'")
+            sys.exit(run_plain(sys.argv[2:]))
+        if missing is not None:
+            sys.exit(f"headrace: the command line needs {missing}: pip install 'headrace[cli]'")
         from .app import run
 
         run()

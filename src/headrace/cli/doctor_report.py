@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from ..errors import ConfigError
 from .doctor_checks import CORE, Facts, Finding, diagnose, is_healthy
 from .doctor_probes import collect_facts
+from .pipes import PipeClosed, detect_closed_pipe, discard_output
 
 USAGE = """\
 Usage: headrace doctor [EXTRA]...
@@ -29,7 +30,12 @@ def run_plain(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 2
-    print(text)
+    try:
+        with detect_closed_pipe():
+            print(text, flush=True)
+    except PipeClosed:
+        discard_output()
+        return 0
     return code
 
 

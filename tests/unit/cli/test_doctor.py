@@ -264,14 +264,16 @@ def test_the_doctor_runs_without_click(tmp_path: Path) -> None:
     source = Path(headrace.__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{source}", "PYSPARK_PYTHON": sys.executable}
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "headrace", "doctor", *arguments]
+    def run(*arguments: str, shell: str = '"$@"') -> subprocess.CompletedProcess[str]:
+        command = ["bash", "-c", shell, "bash", sys.executable, "-m", "headrace", "doctor", *arguments]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
     done = run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith(f"headrace {headrace.__version__}\n\nok       Python ")
     assert "\nok       kio " in done.stdout
+    closed = run(shell='"$@" | true; exit ${PIPESTATUS[0]}')
+    assert (closed.returncode, closed.stderr) == (0, "")
     wrong = run("nonsense")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("headrace: headrace has no extra 'nonsense'")
