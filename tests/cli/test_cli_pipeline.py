@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import runpy
 import shlex
 import shutil
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.timeout(900)  # a busy machine makes Spark slow
 ROOT = Path(__file__).parent.parent.parent
 PICTURES = ROOT / "build" / "ui"
 FIRST, MORE = 6_000, 1_500
+WITH_COLUMN = 'withColumn("reason", F.expr(f"coalesce(value_error, {rules})"))'
 
 
 def expected(count: int) -> tuple[Counter[str], dict[tuple[str, datetime], list[dict[str, Any]]]]:
@@ -128,9 +130,15 @@ def test_the_traffic_pipeline_fills_its_tables(tmp_path: Path, monkeypatch: pyte
     assert done.code == 0, done.err
     if page is not None:
         check_page(page)
-    rows = {row[0]: row[1:] for row in done.rows if len(row) == 3}
-    assert rows["readings_raw"] == [f"{FIRST:,}", f"{FIRST:,}"]
-    assert f"{FIRST:,} new records in " in done.text
+    rows = {row[0]: row[1:] for row in done.rows if len(row) == 5}
+    assert rows["readings_raw"][:2] == [f"{FIRST:,}", f"{FIRST:,}"]
+    assert float(rows["readings_raw"][2]) > 0
+    assert f"{FIRST:,} new records from Kafka in " in done.text
+    assert "picture: traffic/state/report.html, traffic/state/report.png\n" in done.text
+    assert (project / "state" / "report.png").read_bytes().startswith(b"\x89PNG")
+    page_of_run = (project / "state" / "report.html").read_text()
+    assert "Ring 2" in page_of_run
+    assert "http" not in page_of_run.replace("http://www.w3.org", "")  # only names of namespaces
     assert "tables: traffic/state/tables/city.db, log: traffic/state/run.log\n" in done.text
     assert "lag: 0 records in 6 partitions\n" in done.text
     assert done.text.count("A1") >= 1  # the sample of the gold table
@@ -141,12 +149,22 @@ def test_the_traffic_pipeline_fills_its_tables(tmp_path: Path, monkeypatch: pyte
     if runs == 1:
         return
 
+    # Spark resolves `withColumn` when it is defined: the table of the first run must not hide that of this one.
+    silver = project / "transformations" / "silver.py"
+    text = silver.read_text()
+    silver.write_text(text.replace('select("*", F.expr(f"coalesce(value_error, {rules}) AS reason"))', WITH_COLUMN))
+    assert silver.read_text() != text
+    # The newest readings first: two batches.
+    bronze = project / "transformations" / "bronze.py"
+    bronze.write_text(bronze.read_text().replace('"50000"', str(MORE - 500)))
     again = headrace("run", "traffic", *options, "--sample", str(MORE))
     assert again.code == 0, again.err
     assert f"{FIRST + MORE:,} records in readings, {MORE:,} of them new" in again.err
-    rows = {row[0]: row[1:] for row in again.rows if len(row) == 3}
-    assert rows["readings_raw"] == [f"{FIRST + MORE:,}", f"{MORE:,}"]
-    assert f"{MORE:,} new records in " in again.text
+    assert "refreshing" not in again.err, "one pass is enough"
+    rows = {row[0]: row[1:] for row in again.rows if len(row) == 5}
+    assert rows["readings_raw"][:2] == [f"{FIRST + MORE:,}", f"{MORE:,}"]
+    assert f"{MORE:,} new records from Kafka in " in again.text
+    assert re.search(r"newest record in readings_raw after .* s, the backlog of \d+ older records after", again.text)
     check_tables(project, FIRST + MORE)
     assert not [it for it in psutil.Process().children(recursive=True) if "pipeline_process" in " ".join(it.cmdline())]
 
@@ -271,7 +289,7 @@ def test_a_signal_ends_a_pipeline_with_its_broker_and_spark(tmp_path: Path, numb
         out, rest = process.communicate(timeout=150)
     assert (process.returncode, out) == (128 + number, ""), (said, rest)
     assert "the next run resumes where this one stopped" in rest
-    assert time.monotonic() - started < 100
+    assert time.monotonic() - started < 30  # three seconds on a machine without other work
     _, alive = psutil.wait_procs(family, timeout=60)
     assert not alive
 

@@ -23,6 +23,12 @@ def readings_raw() -> DataFrame:
         .options(**KAFKA)
         .option("subscribe", spark.conf.get("traffic.topic"))
         .option("startingOffsets", "earliest")
+        # `headrace lag -g traffic` shows how far the pipeline is.
+        .option("kafka.group.id", "traffic")
+        .option("commitOffsets", "true")
+        # After a pause, the newest readings come first and the backlog after them (KIP-333).
+        .option("enable.parallel.rebalance", "true")
+        .option("maxOffsetsPerTrigger", "50000")
         .option("value.format", "json")
         .option("value.schema", READING)
         .option("value.flatten", "true")

@@ -22,7 +22,7 @@ REASONS = {
 def checked() -> DataFrame:
     """Each reading, and the reason if it makes no sense: that of the source, or one of the above."""
     rules = "CASE " + " ".join(f"WHEN {test} THEN '{name}'" for name, test in REASONS.items()) + " END"
-    return spark.readStream.table("readings_raw").withColumn("reason", F.expr(f"coalesce(value_error, {rules})"))
+    return spark.readStream.table("readings_raw").select("*", F.expr(f"coalesce(value_error, {rules}) AS reason"))
 
 
 @dp.table(comment="Readings that make sense")

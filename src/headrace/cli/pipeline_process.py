@@ -2,22 +2,22 @@
 
     python -m headrace.cli.pipeline_process TASK
 
-TASK is a JSON file with a `Task`. It may contain passwords, and is deleted after reading. The process reports its
-progress as JSON lines in the file `events`:
+TASK is a JSON file with a `Task`. Spark starts while the command starts a broker and writes to it; the rest of the
+settings is in the file `settings`, which the command creates when Kafka is ready. Both may contain passwords, and are
+deleted after reading. The process reports its progress as JSON lines in the file `events`:
 
     {"stage": "…"}                                    the current step
     {"message": "…"}                                  a message of the pipeline
     {"warning": "…"}                                  a warning for the user
-    {"counts": [{"name", "before", "rows"}, …]}       the tables before the first pass, and after each
-    {"tables": [{"name", "before", "rows"}, …], "seconds": 12.3, "shown": {"columns": […], "rows": [[…], …]} | null,
-     "location": "…" | null}
+    {"counts": [{"name", "before", "rows"}, …]}       the tables before the flows run
+    {"tables": [{"name", "before", "rows", "seconds"}, …], "spark_seconds": 8.1, "seconds": 12.3,
+     "shown": {"columns": […], "rows": [[…], …]} | null, "chart": likewise, "topic": "…" | null, "location": "…" | null}
     {"failed": "…"}                                   the error in one line; the log has the details
-
-The tables are in Spark's own catalog. Its metastore is stored next to them, so that the next run finds them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -26,25 +26,35 @@ import signal
 import sys
 import time
 import traceback
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import HeadraceError
 from ..local.ports import free_ports
+from .pipeline_catalog import PipelineTable, named_tables, quoted, restore, save, tables
+from .pipeline_progress import logging_properties, read_progress
+from .pipeline_rows import count_rows, queries_with_unread_files
 from .spark_errors import one_line
 
-SHOW = "headrace.show"
-_MAX_PASSES = 6  # for streaming tables that read other streaming tables
+SHOW, SHOW_TOPIC, CHART = "headrace.show", "headrace.show.topic", "headrace.chart"
+CATALOG, TABLES, PROGRESS, LOGGING = "catalog.json", "tables", "progress.log", "log4j2.properties"
+_CATALOG_SETTING, _IN_MEMORY = "spark.sql.catalogImplementation", "in-memory"
+_MOST_ROWS, _MOST_POINTS = 20, 20_000
+_SCRATCH = "headrace_definitions"
+_SETTINGS_WITHIN = 1800.0  # a broker may have to be downloaded; the guard ends this process if the command ends
+_LOOK_EVERY = 0.05
+_MOST_REFRESHES = 6  # of tables that read tables
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
+    configuration: dict[str, str]
+    master: str
     spec: str
     state: str
     events: str
-    master: str
-    configuration: dict[str, str]
+    settings: str
 
 
 class _EventLog:
@@ -73,58 +83,166 @@ def _run(task: Task, event_log: _EventLog) -> None:
     from pyspark.pipelines import cli
 
     spec = cli.load_pipeline_spec(Path(task.spec))
+    begun = time.monotonic()
     event_log.write(stage="starting Spark")
-    spark, configuration = _session(task, {**spec.configuration, **task.configuration}, event_log)
-    try:
-        _use_namespace(spark, spec.catalog, spec.database, is_own=not _is_remote(task))
-        before = rows = dict(_rows(spark))
-        event_log.write(counts=_counts(before, rows))
-        started = time.monotonic()
-        for number in range(_MAX_PASSES):
-            again = "running the flows again, for tables whose sources had no new rows yet"
-            event_log.write(stage=again if number else "running the flows")
-            earlier = rows
-            _run_flows(spark, task, spec, configuration, event_log)
-            rows = dict(_rows(spark))
-            event_log.write(counts=_counts(before, rows))
-            # In the first run, Spark waits for a streaming table before it reads it. In later runs it does not always
-            # wait: a reader may finish before the table has its new rows.
-            if not earlier or rows == earlier:
-                break
-        else:
-            event_log.write(warning=f"there are still new rows after {_MAX_PASSES} passes: run the pipeline again")
-        seconds = time.monotonic() - started
-        query = configuration.get(SHOW)
-        location = None if _is_remote(task) else _location(spark, main_table(list(rows), query, Path(task.state)))
-        event_log.write(tables=_counts(before, rows), seconds=seconds, shown=_shown(spark, query), location=location)
-    finally:
-        spark.stop()
-
-
-def _run_flows(spark: Any, task: Task, spec: Any, configuration: dict[str, str], event_log: _EventLog) -> None:
-    """Run all flows of the pipeline once."""
-    from pyspark.pipelines import cli
-    from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
-    from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
-
-    graph = create_dataflow_graph(
-        spark, default_catalog=spec.catalog, default_database=spec.database, sql_conf=configuration
+    configuration = {**spec.configuration, **task.configuration}
+    spark = _session(task, configuration)
+    pipeline = _Pipeline(spark, task, spec, event_log)
+    pipeline.open_catalog()
+    spark_seconds = time.monotonic() - begun
+    configuration |= _await_settings(Path(task.settings))
+    later = _configure(spark, task, configuration, event_log)
+    before = {table.short_name: rows for table, rows in pipeline.count_tables()}
+    event_log.write(counts=[{"name": name, "before": rows, "rows": rows} for name, rows in before.items()])
+    started = time.monotonic()
+    event_log.write(stage="running the flows")
+    pipeline.run_flows(later)
+    pipeline.refresh_early_readers(later)
+    seconds = time.monotonic() - started
+    counted = pipeline.count_tables()
+    took = _batch_seconds(Path(task.state))
+    query = later.get(SHOW)
+    main = main_table([table.short_name for table, _ in counted], query, Path(task.state))
+    event_log.write(
+        tables=[
+            {"name": name, "before": before.get(name, 0), "rows": rows, "seconds": took.get(name)}
+            for name, rows in ((table.short_name, rows) for table, rows in counted)
+        ],
+        spark_seconds=spark_seconds,
+        seconds=seconds,
+        shown=_shown(spark, query, _MOST_ROWS),
+        chart=_shown(spark, later.get(CHART), _MOST_POINTS),
+        topic=later.get(SHOW_TOPIC),
+        location=next((table.location for table, _ in counted if table.short_name == main), None),
     )
-    registry = SparkConnectGraphElementRegistry(spark, graph)
-    cli.register_definitions(Path(task.spec), registry, spec, spark, graph)
-    events = start_run(
-        spark,
-        graph,
-        full_refresh=[],
-        full_refresh_all=False,
-        refresh=[],
-        dry=False,
-        storage=(Path(task.state) / "checkpoints").absolute().as_uri(),
-    )
-    for event in events:
-        if found := event.get("pipeline_event_result"):
+
+
+def _await_settings(path: Path) -> dict[str, str]:
+    deadline = time.monotonic() + _SETTINGS_WITHIN
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise HeadraceError(f"Kafka was not ready within {_SETTINGS_WITHIN:g} s")
+        time.sleep(_LOOK_EVERY)
+    found: dict[str, str] = json.loads(path.read_text())
+    path.unlink()
+    return found
+
+
+def _batch_seconds(state: Path) -> dict[str, float]:
+    """The duration of all micro-batches of this run, by table."""
+    found: dict[str, float] = {}
+    for batch in read_progress(state / PROGRESS):
+        found[batch.table] = found.get(batch.table, 0.0) + batch.seconds
+    return found
+
+
+class _Pipeline:
+    """The graph of a pipeline, in a session of Spark."""
+
+    def __init__(self, spark: Any, task: Task, spec: Any, event_log: _EventLog) -> None:
+        self._spark = spark
+        self._task = task
+        self._spec = spec
+        self._events = event_log
+        self._catalog = Path(task.state) / CATALOG
+        self._database = spec.database or "default"
+        self._has_own_catalog = not _is_remote(task) and spark.conf.get(_CATALOG_SETTING, "") == _IN_MEMORY
+
+    def open_catalog(self) -> None:
+        """Create the saved tables, and the database of the pipeline in a catalog of our own."""
+        if self._has_own_catalog:
+            restore(self._spark, self._catalog, Path(self._task.state) / TABLES)
+        if self._spec.catalog:
+            self._spark.catalog.setCurrentCatalog(self._spec.catalog)
+        if self._spec.database and not _is_remote(self._task):
+            self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(self._spec.database)}")
+        self._spark.catalog.setCurrentDatabase(self._database)
+
+    def run_flows(self, configuration: Mapping[str, str], refresh: Sequence[str] = ()) -> None:
+        """Run all flows of the pipeline once, or those of the tables in `refresh`."""
+        from pyspark.pipelines import cli
+        from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+        from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
+
+        graph = create_dataflow_graph(
+            self._spark,
+            default_catalog=self._spec.catalog,
+            default_database=self._spec.database or self._database,
+            sql_conf=configuration,
+        )
+        registry = SparkConnectGraphElementRegistry(self._spark, graph)
+        with self._names_unresolved():
+            cli.register_definitions(Path(self._task.spec), registry, self._spec, self._spark, graph)
+        events = start_run(
+            self._spark,
+            graph,
+            full_refresh=[],
+            full_refresh_all=False,
+            refresh=list(refresh),
+            dry=False,
+            storage=(Path(self._task.state) / "checkpoints").absolute().as_uri(),
+        )
+        is_saved = False
+        for event in events:
+            if not (found := event.get("pipeline_event_result")):
+                continue
             print(found.event.message, flush=True)
-            event_log.write(message=found.event.message)
+            if not is_saved and " is STARTING" in found.event.message:  # the tables exist, without their new rows
+                is_saved = True
+                self._save()
+            self._events.write(message=found.event.message)
+        self._save()
+
+    @contextlib.contextmanager
+    def _names_unresolved(self) -> Iterator[None]:
+        """While definitions are registered, the current database is an empty one.
+
+        Spark resolves a definition such as `spark.readStream.table("raw").withColumn(…)` at once. If it finds the table
+        of an earlier run, it takes it for one outside of the pipeline, and reads it before its own flow has run.
+        """
+        if not self._has_own_catalog:
+            yield
+            return
+        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {_SCRATCH}")
+        self._spark.catalog.setCurrentDatabase(_SCRATCH)
+        try:
+            yield
+        finally:
+            self._spark.catalog.setCurrentDatabase(self._database)
+            self._spark.sql(f"DROP DATABASE IF EXISTS {_SCRATCH}")
+
+    def refresh_early_readers(self, configuration: Mapping[str, str]) -> None:
+        """Run the flows again that read a table before all its rows of this run were there.
+
+        They name a table in a way that Spark cannot follow, such as the path of its files.
+        """
+        checkpoints = Path(self._task.state) / "checkpoints"
+        for _ in range(_MOST_REFRESHES):
+            locations = {table.short_name: Path(table.location) for table in self._tables() if table.location}
+            unread = queries_with_unread_files(checkpoints, locations)
+            if not unread:
+                return
+            names = {table for query in unread for table in locations if table in Path(query).parts}
+            self._events.write(stage=f"refreshing {', '.join(sorted(names)) or 'all tables'}")
+            self.run_flows(configuration, sorted(names))  # a sink cannot be refreshed alone
+        self._events.write(warning="some tables have unread rows: run the pipeline again")
+
+    def count_tables(self) -> list[tuple[PipelineTable, int]]:
+        return [(table, self._count(table)) for table in self._tables()]
+
+    def _tables(self) -> list[PipelineTable]:
+        if self._has_own_catalog:
+            return tables(self._spark, self._database)
+        return named_tables(self._spark, self._database)
+
+    def _count(self, table: PipelineTable) -> int:
+        if table.provider == "parquet" and table.location is not None:
+            return count_rows(Path(table.location))
+        return int(self._spark.table(table.name).count())
+
+    def _save(self) -> None:
+        if self._has_own_catalog:
+            save(self._spark, self._catalog, ignored=_SCRATCH)
 
 
 def _is_remote(task: Task) -> bool:
@@ -132,12 +250,8 @@ def _is_remote(task: Task) -> bool:
     return task.master.startswith("sc://")
 
 
-def _session(task: Task, configuration: Mapping[str, str], event_log: _EventLog) -> tuple[Any, dict[str, str]]:
-    """Start a Spark Connect server, unless the master is one, and connect to it: pipelines need Spark Connect.
-
-    Also returns the settings for the pipeline. The other settings apply to the start of Spark and cannot be changed
-    later.
-    """
+def _session(task: Task, configuration: Mapping[str, str]) -> Any:
+    """Start a Spark Connect server, unless the master is one, and connect to it: pipelines need Spark Connect."""
     from pyspark.sql.connect.session import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -145,14 +259,16 @@ def _session(task: Task, configuration: Mapping[str, str], event_log: _EventLog)
     if not _is_remote(task):
         # As SparkSession.builder does, but with another port: 15002 may be in use.
         (port,) = free_ports(1)
-        # These settings are on the command line of the JVM, which all users can see: no credentials for Kafka.
-        of_spark = {name: value for name, value in configuration.items() if name.startswith("spark.")}
-        settings = {**_own_settings(Path(task.state), task.master, port), **of_spark}
         os.environ["SPARK_LOCAL_REMOTE"] = "1"
-        SparkSession._start_connect_server(task.master, settings)
+        SparkSession._start_connect_server(task.master, _server_settings(task, configuration, port))
         url = f"sc://localhost:{port}"
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    spark = SparkSession.builder.remote(url).getOrCreate()
+    return SparkSession.builder.remote(url).getOrCreate()
+
+
+def _configure(spark: Any, task: Task, configuration: Mapping[str, str], event_log: _EventLog) -> dict[str, str]:
+    """Set and return the settings for the pipeline. The others apply to the start of Spark and cannot be changed
+    later."""
     later = {
         name: value
         for name, value in configuration.items()
@@ -164,27 +280,17 @@ def _session(task: Task, configuration: Mapping[str, str], event_log: _EventLog)
         event_log.write(
             warning=f"these settings have no effect, because the server is already running: {', '.join(late)}"
         )
-    return spark, later
+    return later
 
 
-def _use_namespace(spark: Any, catalog: str | None, database: str | None, is_own: bool) -> None:
-    """Set the catalog and database of the pipeline for unqualified names. In a catalog of our own, the database must be
-    created first."""
-    if catalog:
-        spark.catalog.setCurrentCatalog(catalog)
-    if database:
-        if is_own:
-            spark.sql(f"CREATE DATABASE IF NOT EXISTS `{database}`")
-        spark.catalog.setCurrentDatabase(database)
-
-
-def _own_settings(state: Path, master: str, port: int) -> dict[str, str]:
-    home = state.absolute()
+def _server_settings(task: Task, configuration: Mapping[str, str], port: int) -> dict[str, str]:
+    """Settings of the server. They are on the command line of the JVM, which all users can see: no credentials for
+    Kafka."""
+    home = Path(task.state).absolute()
+    (home / LOGGING).write_text(logging_properties(home / PROGRESS))
     found = {
-        "spark.sql.catalogImplementation": "hive",
-        "spark.sql.warehouse.dir": str(home / "tables"),
-        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
-        "spark.driver.extraJavaOptions": f'"-Dderby.stream.error.file={home / "derby.log"}"',  # a path may have spaces
+        _CATALOG_SETTING: _IN_MEMORY,
+        "spark.sql.warehouse.dir": str(home / TABLES),
         "spark.ui.enabled": "false",
         # Spark's default, Java's login configuration, keys, and certificates, whose value may contain a key.
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem|"
@@ -192,19 +298,13 @@ def _own_settings(state: Path, master: str, port: int) -> dict[str, str]:
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
     }
-    if master.startswith("local"):
+    if task.master.startswith("local"):
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    found |= {name: value for name, value in configuration.items() if name.startswith("spark.")}
+    options = "spark.driver.extraJavaOptions"
+    logging = f'"-Dlog4j2.configurationFile={(home / LOGGING).as_uri()}"'  # a path may have spaces
+    found[options] = f"{logging} {found.get(options, '')}".rstrip()
     return found
-
-
-def _rows(spark: Any) -> Iterator[tuple[str, int]]:
-    for row in spark.sql("SHOW TABLES").collect():
-        if not row.isTemporary:
-            yield row.tableName, spark.table(row.tableName).count()
-
-
-def _counts(before: Mapping[str, int], rows: Mapping[str, int]) -> list[dict[str, Any]]:
-    return [{"name": name, "before": before.get(name, 0), "rows": count} for name, count in rows.items()]
 
 
 def main_table(names: list[str], query: str | None, state: Path) -> str | None:
@@ -216,20 +316,11 @@ def main_table(names: list[str], query: str | None, state: Path) -> str | None:
     return next(iter([*named, *reversed(views), *reversed(names)]), None)
 
 
-def _location(spark: Any, table: str | None) -> str | None:
-    """The directory of the table, if it is on this machine."""
-    if table is None:
-        return None
-    rows = spark.sql(f"DESCRIBE TABLE EXTENDED `{table}`").collect()
-    place = next((row.data_type for row in rows if row.col_name == "Location"), "")
-    return urllib.request.url2pathname(place.removeprefix("file:")) if place.startswith("file:") else None
-
-
-def _shown(spark: Any, query: str | None) -> dict[str, Any] | None:
+def _shown(spark: Any, query: str | None, most: int) -> dict[str, Any] | None:
     if not query:
         return None
     found = spark.sql(query)
-    return {"columns": found.columns, "rows": [list(row) for row in found.limit(20).collect()]}
+    return {"columns": found.columns, "rows": [list(row) for row in found.limit(most).collect()]}
 
 
 if __name__ == "__main__":

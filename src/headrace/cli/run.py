@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import json
-import os
-import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import HeadraceError
+from ..monitor.batches import read_batches
 from .connection_options import Settings, client_options, client_settings, name_and_value
-from .formatting import printable, say, table
-from .spark_errors import Failures, cause_in
+from .formatting import say
+from .pipeline_chart import draw_chart
+from .pipeline_launch import PipelineError, PipelineOutcome, SparkProcess
+from .pipeline_report import ASK_WITHIN, report, report_lag, report_topic
 from .ui import check_packages, page_beside, page_options
 
 if TYPE_CHECKING:
@@ -35,23 +32,7 @@ if TYPE_CHECKING:
 
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 SAMPLE = "sample.py"
-FIRST_SAMPLE, LATER_SAMPLE = 200_000, 20_000
-_LOOK_EVERY = 0.1
-_ASK_WITHIN = 10.0
-_END_WITHIN = 20.0
-
-
-class PipelineError(HeadraceError):
-    """A run failed."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PipelineOutcome:
-    tables: list[dict[str, Any]]
-    seconds: float
-    shown: dict[str, Any] | None
-    location: str | None
-    """The directory of the main table; None if it is not on this machine."""
+FIRST_SAMPLE, LATER_SAMPLE = 200_000, 60_000
 
 
 @click.command(
@@ -90,7 +71,7 @@ def run(
     """Run the Spark pipeline in DIRECTORY once, until its tables have all records that are in Kafka now.
 
     Without -b (or bootstrap.servers in -C or -F), it starts its own broker and writes the project's sample, if there is
-    one: 200,000 records in the first run, and 20,000 more in each later run. Tables, checkpoints and the log are in
+    one: 200,000 records in the first run, and 60,000 more in each later run. Tables, checkpoints and the log are in
     DIRECTORY/state. They belong to one cluster: for another cluster, choose another directory with --state.
     """
     spec = next((directory / name for name in SPECS if (directory / name).is_file()), None)
@@ -111,20 +92,43 @@ def run(
     chosen = dict(name_and_value(text, "--conf") for text in confs)
     state = state or directory / "state"
     state.mkdir(parents=True, exist_ok=True)
-    begun = time.monotonic()
+    begun, since = time.monotonic(), time.time()
     with _locked(state), contextlib.ExitStack() as stack:
+        is_remote = master.startswith("sc://")  # its executors may reach brokers that this machine cannot
+        if not own_broker and not is_remote:
+            _check_cluster(state, settings)
+        spark = stack.enter_context(SparkProcess(spec, state, master, chosen))  # it starts while the broker does
         if own_broker:
             settings["bootstrap.servers"] = stack.enter_context(_own_broker(directory, state, sample))
-        if not master.startswith("sc://"):  # the executors of a server may reach brokers that this machine cannot
             _check_cluster(state, settings)
-        before = consumed_offsets(state) or 0
-        configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
         activity = stack.enter_context(_page(directory, state, settings, page_port)) if shows_page else None
-        outcome = _run_spark(spec, state, master, configuration, begun, activity)
-        after = consumed_offsets(state)
-        report(state, outcome, None if after is None else after - before, time.monotonic() - begun)
-        if after is not None:
-            _report_lag(state, settings)
+        configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
+        with _stopped_in_order(spark):
+            outcome = spark.run(configuration, begun, activity)
+        _report(directory, state, outcome, settings, since, begun)
+
+
+@contextlib.contextmanager
+def _stopped_in_order(spark: SparkProcess) -> Iterator[None]:
+    """An interrupted run ends Spark before the broker, which Spark would look for."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):  # SystemExit: SIGTERM and SIGHUP, see `handle_signals`
+        spark.close()
+        say("stopped; the next run resumes where this one stopped")
+        raise
+
+
+def _report(
+    directory: Path, state: Path, outcome: PipelineOutcome, settings: Settings, since: float, begun: float
+) -> None:
+    said = report(state, outcome, since, time.monotonic() - begun)
+    if outcome.topic:
+        report_topic(outcome.topic, settings)
+    if read_batches(state / "checkpoints"):  # none on this machine: no streaming tables, or a remote server
+        report_lag(state, settings)
+    if outcome.chart:
+        draw_chart(state, outcome.chart, directory.absolute().name, said, since)
 
 
 def _check_packages() -> None:
@@ -187,7 +191,7 @@ def _check_cluster(state: Path, settings: Settings) -> None:
     from .._aio.admin import AsyncAdmin
 
     async def ask() -> str:
-        async with AsyncAdmin(client_settings(settings, _ASK_WITHIN)) as admin:
+        async with AsyncAdmin(client_settings(settings, ASK_WITHIN)) as admin:
             return await admin.cluster_id()
 
     place, found = state / "cluster", asyncio.run(ask())
@@ -198,139 +202,3 @@ def _check_cluster(state: Path, settings: Settings) -> None:
             f"the tables and checkpoints in {state} belong to another cluster (id {known}; this cluster is {found}): "
             "choose another directory with --state"
         )
-
-
-def consumed_offsets(state: Path) -> int | None:
-    """The number of consumed offsets, according to the checkpoints. None if there are no checkpoints on this machine:
-    the pipeline has no streaming tables, or runs on a remote Connect server."""
-    from ..monitor.checkpoints import read_checkpoints, slowest
-
-    try:
-        done = slowest(found.done for found in read_checkpoints(state / "checkpoints"))
-    except (HeadraceError, OSError):
-        return None
-    return sum(each.count_done for each in done.values())
-
-
-def _run_spark(
-    spec: Path,
-    state: Path,
-    master: str,
-    configuration: dict[str, str],
-    begun: float,
-    activity: PipelineActivity | None = None,
-) -> PipelineOutcome:
-    """Raises PipelineError with the cause in one line."""
-    from ..local.process import GuardedProcess
-    from .pipeline_process import Task
-
-    log, events = state / "run.log", state / "events.jsonl"
-    events.write_text("")
-    task = Task(str(spec.absolute()), str(state.absolute()), str(events.absolute()), master, configuration)
-    task_file = state / "task.json"
-    task_file.unlink(missing_ok=True)
-    with open(os.open(task_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(dataclasses.asdict(task), file)
-    with log.open("wb") as output:
-        command = [sys.executable, "-m", "headrace.cli.pipeline_process", str(task_file.absolute())]
-        process = GuardedProcess(command, output=output, grace=_END_WITHIN)
-    failures, found = Failures(), None
-    try:
-        for event in follow(events, process, begun, _nothing if activity is None else activity.refresh):
-            if activity is not None:
-                activity.on_event(event)
-            failures.add(cause_in(event.get("message", "")))
-            failures.add(event.get("failed", ""))
-            if "warning" in event:
-                say(event["warning"])
-            if "tables" in event:
-                found = PipelineOutcome(**event)
-    except (KeyboardInterrupt, SystemExit):  # SystemExit: SIGTERM and SIGHUP, see `handle_signals`
-        process.send_signal(signal.SIGTERM)
-        process.wait(_END_WITHIN)
-        say("stopped; the next run resumes where this one stopped")
-        raise
-    finally:
-        process.close()
-    if found is None:
-        raise PipelineError(
-            f"the pipeline failed: {failures.cause or 'Spark exited without an error message'} (log: {log})"
-        )
-    return found
-
-
-def _nothing() -> None:
-    pass
-
-
-def follow(
-    events: Path, process: Any, begun: float, on_wait: Callable[[], None] = _nothing
-) -> Iterator[dict[str, Any]]:
-    """The events of the process, until it ends. Shows the current step, and how many seconds the command has run. Calls
-    `on_wait` ten times per second while there are none."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(stderr=True)
-    doing = "starting Spark"
-
-    def shown() -> str:
-        return f"{printable(doing)} ({time.monotonic() - begun:.0f} s)"
-
-    with console.status(Text(shown())) as status, events.open() as lines:
-        over, line = False, ""
-        while True:
-            line += (more := lines.readline())
-            if line.endswith("\n"):  # otherwise the rest of the line is not written yet
-                event, line = json.loads(line), ""
-                if said := event.get("stage") or event.get("message"):
-                    doing = said.splitlines()[0]
-                    if not console.is_terminal and "stage" in event:
-                        say(f"{shown()} ...")
-                yield event
-            elif over and not more:
-                return
-            else:
-                over = process.wait(_LOOK_EVERY)
-                on_wait()
-            status.update(Text(shown()))  # as Text: messages of Spark are not markup
-
-
-def report(state: Path, outcome: PipelineOutcome, new: int | None, seconds: float) -> None:
-    rows = [(each["name"], each["rows"], each["rows"] - each["before"]) for each in outcome.tables]
-    click.echo(table(("table", "rows", "new"), rows))
-    if outcome.shown:
-        click.echo("\n" + table(outcome.shown["columns"], outcome.shown["rows"]))
-    took = f"{outcome.seconds:.1f} s"
-    if new is not None:
-        rate = new / outcome.seconds if outcome.seconds else 0.0
-        took = f"{new:,} new records in {took} ({rate:,.0f} records/s)"
-    click.echo(f"\n{took}, {seconds:.1f} s including startup")
-    log = os.path.relpath(state / "run.log")
-    if outcome.location is None:
-        click.echo(f"log: {log}")
-        return
-    place = os.path.relpath(outcome.location)
-    click.echo(f"tables: {os.path.dirname(place)}, log: {log}")
-    click.echo(f"""{_python()} -c "import pandas; print(pandas.read_parquet('{place}'))\"""")
-
-
-def _python() -> str:
-    here = os.path.relpath(sys.executable)
-    return "python" if here.startswith("..") else here
-
-
-def _report_lag(state: Path, kafka: Settings) -> None:
-    from .._aio.admin import AsyncAdmin
-    from .lag_queries import checkpoint_sample
-
-    async def ask() -> str:
-        settings = client_settings(kafka, _ASK_WITHIN)
-        async with AsyncAdmin(settings) as admin:
-            sample = await checkpoint_sample(admin, settings, state / "checkpoints", ())
-            return f"lag: {sample.lag:,} records in {len(sample.rows)} partitions"
-
-    try:
-        click.echo(asyncio.run(ask()))
-    except (HeadraceError, OSError) as error:
-        click.echo(f"lag: unknown ({error})")

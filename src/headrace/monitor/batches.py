@@ -31,6 +31,8 @@ class BatchView:
     """When Spark read the end of the log: what was written later is not in the batch."""
     finished: float | None
     """None while the batch runs."""
+    open: int = 0
+    """Records of the backlog lane (KIP-333) that are left after the batch."""
 
 
 def read_batches(directory: Path, since: float = 0.0) -> list[BatchView]:
@@ -62,4 +64,5 @@ def _batch(path: Path, name: str, number: int) -> BatchView:
     starts = offsets_in(offset_lines(path, number - 1)) if is_exact else {}
     done = {tp: starts[tp].count_done if tp in starts else 0 for tp in ends if tp in starts or not is_exact}
     records = sum(ends[tp].count_done - before for tp, before in done.items())
-    return BatchView(name, number, records if ends else None, is_exact, planned, finished)
+    left = sum(each.count_open for each in ends.values())
+    return BatchView(name, number, records if ends else None, is_exact, planned, finished, left)

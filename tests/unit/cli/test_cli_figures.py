@@ -18,7 +18,6 @@ from headrace.cli.lag import shown as lag_table
 from headrace.cli.lag_queries import Sample
 from headrace.cli.pipeline_process import main_table
 from headrace.cli.record_format import Filter, LineColumns, renderer
-from headrace.cli.run import PipelineOutcome, consumed_offsets, report
 from headrace.cli.start_offsets import StartOffset, parse_start_offset, span_seconds
 from headrace.errors import HeadraceError
 from headrace.monitor.checkpoints import read_checkpoints
@@ -227,22 +226,6 @@ def test_the_table_that_matters_most(tmp_path: Path) -> None:
     assert main_table(names, None, tmp_path) == "totals"
     assert main_table(["orders"], "SELECT 1", tmp_path) == "orders"
     assert main_table([], None, tmp_path) is None
-
-
-def test_a_run_whose_checkpoints_and_tables_are_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert consumed_offsets(tmp_path) is None
-    report(tmp_path, PipelineOutcome([{"name": "totals", "rows": 4, "before": 1}], 2.0, None, None), None, 10.0)
-    assert capsys.readouterr().out.splitlines()[1:] == [
-        "totals     4    3",
-        "",
-        "2.0 s, 10.0 s including startup",
-        "log: run.log",
-    ]
-    with pytest.raises(HeadraceError, match="is not the checkpoint of a streaming query"):
-        read_checkpoints(tmp_path / "checkpoints")
 
 
 def test_every_version_of_the_requests_can_be_written() -> None:

@@ -1,0 +1,136 @@
+"""The Spark of `headrace run`: a process of its own, which reports to this one in a file of events."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ..errors import HeadraceError
+from .formatting import printable, say
+from .spark_errors import Failures, cause_in
+
+if TYPE_CHECKING:
+    from ..ui.activity import PipelineActivity
+
+_LOOK_EVERY = 0.1
+_END_WITHIN = 1.5
+"""After this time, Spark is killed: what it has committed is on disk, and the next run repeats the rest."""
+
+
+class PipelineError(HeadraceError):
+    """A run failed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PipelineOutcome:
+    """The last event of the process: see `pipeline_process.py`."""
+
+    tables: list[dict[str, Any]]
+    spark_seconds: float
+    seconds: float
+    shown: dict[str, Any] | None
+    chart: dict[str, Any] | None
+    topic: str | None
+    """A topic that the pipeline writes to, whose last records are shown."""
+    location: str | None
+    """The directory of the main table; None if it is not on this machine."""
+
+
+class SparkProcess:
+    """Starts Spark at once. It runs the pipeline when it gets the settings of Kafka: see `run`."""
+
+    def __init__(self, spec: Path, state: Path, master: str, configuration: Mapping[str, str]) -> None:
+        from ..local.process import GuardedProcess
+        from .pipeline_process import Task
+
+        self._log, self._events = state / "run.log", state / "events.jsonl"
+        self._settings = state / "settings.json"
+        self._settings.unlink(missing_ok=True)
+        self._events.write_text("")
+        places = (str(path.absolute()) for path in (spec, state, self._events, self._settings))
+        task_file = state / "task.json"
+        _write_secret(task_file, dataclasses.asdict(Task(dict(configuration), master, *places)))
+        with self._log.open("wb") as output:
+            command = [sys.executable, "-m", "headrace.cli.pipeline_process", str(task_file.absolute())]
+            self._process = GuardedProcess(command, output=output, grace=_END_WITHIN)
+
+    def run(self, settings: Mapping[str, str], begun: float, activity: PipelineActivity | None) -> PipelineOutcome:
+        """Run the pipeline with these settings of Kafka. Raises PipelineError with the cause in one line."""
+        draft = self._settings.with_suffix(".draft")
+        _write_secret(draft, settings)
+        draft.replace(self._settings)
+        failures = Failures()
+        for event in follow(self._events, self._process, begun, _nothing if activity is None else activity.refresh):
+            if activity is not None:
+                activity.on_event(event)
+            failures.add(cause_in(event.get("message", "")))
+            failures.add(event.get("failed", ""))
+            if "warning" in event:
+                say(event["warning"])
+            if "tables" in event:
+                return PipelineOutcome(**event)
+        cause = failures.cause or "Spark exited without an error message"
+        raise PipelineError(f"the pipeline failed: {cause} (log: {self._log})")
+
+    def close(self) -> None:
+        """End Spark, in a second or two."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(_END_WITHIN)
+        self._process.close()
+        self._settings.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _write_secret(path: Path, contents: Any) -> None:
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(contents, file)
+
+
+def _nothing() -> None:
+    pass
+
+
+def follow(
+    events: Path, process: Any, begun: float, on_wait: Callable[[], None] = _nothing
+) -> Iterator[dict[str, Any]]:
+    """The events of the process, until it ends. Shows the current step, and how many seconds the command has run. Calls
+    `on_wait` ten times per second while there are none."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    doing = "starting Spark"
+
+    def shown() -> str:
+        return f"{printable(doing)} ({time.monotonic() - begun:.0f} s)"
+
+    with console.status(Text(shown())) as status, events.open() as lines:
+        over, line = False, ""
+        while True:
+            line += (more := lines.readline())
+            if line.endswith("\n"):  # otherwise the rest of the line is not written yet
+                event, line = json.loads(line), ""
+                if said := event.get("stage") or event.get("message"):
+                    doing = said.splitlines()[0]
+                    if not console.is_terminal and "stage" in event:
+                        say(f"{shown()} ...")
+                yield event
+            elif over and not more:
+                return
+            else:
+                over = process.wait(_LOOK_EVERY)
+                on_wait()
+            status.update(Text(shown()))  # as Text: messages of Spark are not markup
