@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -81,7 +80,7 @@ class SparkProcess:
 
     def close(self) -> None:
         """End Spark, in a second or two."""
-        self._process.send_signal(signal.SIGTERM)
+        self._process.end_group()
         self._process.wait(_END_WITHIN)
         self._process.close()
         self._settings.unlink(missing_ok=True)
