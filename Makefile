@@ -80,8 +80,10 @@ test-oldest: dist/.built ## Run a part of the tests with the oldest versions tha
 	$(OLDEST)/bin/pip install -q --disable-pip-version-check --no-deps dist/headrace-*.whl
 	JAVA_TOOL_OPTIONS=$(SHORT_LIVED) PYTHONDONTWRITEBYTECODE= $(OLDEST)/bin/python -m pytest -q -n 2 --dist loadscope $(OLDEST_TESTS)
 
-docs: setup ## Build the documentation into site/, strictly
+docs: setup ## Build the documentation into site/; VERSION=0.1 adds that version to the branch gh-pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(if $(VERSION),NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases $(VERSION) latest)
+	$(if $(VERSION),$(BIN)/mike set-default latest)
 
 format: setup ## Format Python and Rust
 	$(BIN)/ruff check --fix-only .

@@ -1,11 +1,13 @@
 """Headrace: a Kafka client for Python and PySpark.
 
+```python
 from headrace import Consumer
 
 with Consumer(bootstrap_servers="localhost:9092", group_id="billing", auto_offset_reset="earliest") as consumer:
     consumer.subscribe(["orders"])
     for record in consumer:
         print(record.offset, record.value)
+```
 """
 
 from __future__ import annotations

@@ -43,11 +43,17 @@ class Record:
         delivery_count: int | None = None,
     ) -> Record: ...
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The name of the topic."""
+
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """The number of the partition."""
+
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """The offset in the partition."""
+
     @property
     def timestamp(self) -> int:
         """Milliseconds since 1970 UTC, or -1 if the record has no timestamp."""
@@ -83,7 +89,9 @@ class Record:
         """Names and values in order. Names may repeat. Bytes of a name that are not UTF-8 become U+FFFD."""
 
     @property
-    def lane(self) -> str | None: ...
+    def lane(self) -> str | None:
+        """`live` or `backlog` with `enable.parallel.rebalance` (KIP-333), else None."""
+
     @property
     def leader_epoch(self) -> int:
         """The partition leader epoch in which the record was written, or -1 if unknown."""
@@ -423,9 +431,13 @@ class Delivery:
     """
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The topic of the record."""
+
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """The partition that the producer chose."""
+
     @property
     def is_done(self) -> bool:
         """Whether the record was delivered, or has failed."""

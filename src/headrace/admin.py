@@ -14,6 +14,8 @@ OffsetRange = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopicDescription:
+    """A topic and its partitions. `internal`: Kafka uses it itself, as `__consumer_offsets`."""
+
     name: str
     internal: bool
     partitions: tuple[PartitionInfo, ...]
@@ -21,7 +23,7 @@ class TopicDescription:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupListing:
-    """`kind`: classic, consumer (KIP-848), share or streams."""
+    """The name, kind and state of a group. `kind`: classic, consumer (KIP-848), share or streams."""
 
     group: str
     kind: str
@@ -30,6 +32,11 @@ class GroupListing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemberDescription:
+    """A member of a group, and the partitions that it owns.
+
+    `instance_id` is the `group.instance.id` of a static member, else None.
+    """
+
     member_id: str
     client_id: str
     host: str
@@ -42,6 +49,8 @@ class MemberDescription:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupDescription:
+    """A group, the assignor that it uses, and its members."""
+
     listing: GroupListing
     assignor: str
     members: tuple[MemberDescription, ...]
@@ -90,6 +99,7 @@ class OffsetChange:
 
     @property
     def open_records(self) -> int:
+        """The number of offsets in `open_ranges`."""
         return sum(end - start for start, end in self.open_ranges)
 
 
@@ -112,6 +122,7 @@ class ResetPlan:
 
     @property
     def commits(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The commits that `apply_reset` writes."""
         return {each.partition: each.commit for each in self.changes if each.commit is not None}
 
     @property

@@ -1,9 +1,11 @@
 """Metrics of this process's clients for prometheus_client (`pip install 'headrace[prometheus]'`).
 
+```python
 import headrace.prometheus
 
 headrace.prometheus.register()                   # all clients of the process, in prometheus_client's REGISTRY
 headrace.prometheus.register(consumer, producer) # only these
+```
 """
 
 from __future__ import annotations
@@ -66,6 +68,7 @@ class ClientCollector(Collector):
         return [_family(role, measure) for role, measures in MEASURES.items() for measure in measures]
 
     def collect(self) -> Iterator[Metric]:
+        """The current metrics. The registry calls it for each scrape."""
         found = [(client, stats) for client in self._clients() if (stats := _stats_of(client)) is not None]
         for role, measures in MEASURES.items():
             of_role = [(client, stats) for client, stats in found if stats["role"] == role]

@@ -1,8 +1,10 @@
 """Formats of keys and values: typed Arrow columns instead of bytes, in both directions.
 
+```python
 from headrace.formats import Json
 
 table = records.to_arrow(value=Json("road string, speed double"))
+```
 """
 
 from __future__ import annotations

@@ -156,6 +156,7 @@ class LocalBroker:
 
     @property
     def data_dir(self) -> Path:
+        """The directory with the data of all brokers."""
         return self._running().path
 
     @property
@@ -165,6 +166,7 @@ class LocalBroker:
 
     @property
     def cluster_id(self) -> str:
+        """The id of the cluster, which its data directory keeps."""
         return self._running().state.cluster_id
 
     @property

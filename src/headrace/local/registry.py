@@ -124,10 +124,12 @@ class LocalRegistry:
 
     @property
     def data_dir(self) -> Path:
+        """The directory with the schemas."""
         return self._running()
 
     @property
     def log_path(self) -> Path:
+        """The file to which the registry logs."""
         return self._given_log or self._running() / "registry.log"
 
     @property

@@ -1,8 +1,8 @@
 """Traces and metrics of this process's clients for OpenTelemetry (`pip install 'headrace[otel]'`).
 
-import headrace.otel
+    import headrace.otel
 
-headrace.otel.instrument()          # before clients are created
+    headrace.otel.instrument()          # before clients are created
 
 Names and attributes are those of the semantic conventions for messaging, version 1.44.0. See docs/observability.md.
 """

@@ -33,6 +33,7 @@ class Deliveries:
         return self._count
 
     def add(self, delivery: Delivery) -> None:
+        """Adds the record of a delivery. For the producer."""
         batch = delivery._batch
         if batch is not self._last:  # most records are in the batch of the previous one
             self._batches[batch] = None
@@ -40,6 +41,7 @@ class Deliveries:
         self._count += 1
 
     def add_batches(self, batches: Iterable[ProducerBatch]) -> None:
+        """Adds all records of these batches. For the producer."""
         for batch in batches:
             self._batches[batch] = None
             self._count += len(batch)

@@ -31,6 +31,7 @@ class GroupMember(MemberSubscription):
 
     @classmethod
     def of(cls, subscription: MemberSubscription, instance_id: str | None = None) -> GroupMember:
+        """The member with this subscription."""
         s = subscription
         return cls(s.topics, s.owned, s.generation, s.rack, s.user_data, instance_id)
 
