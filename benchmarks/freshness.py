@@ -9,7 +9,8 @@ time minus the timestamp of the newest record that was returned so far.
 To save time, the backlog is written as fast as possible, with the timestamps that it would have at the steady rate.
 Before the crash, timestamps are therefore set back by the duration of the simulated outage.
 
-`--write` writes the picture, and a page of the same name with the results.
+`--write` writes the picture, a page of the same name with the results, and the runs of the picture
+(`freshness_picture.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from headrace.cli.demo_consumer import ConsumerProcess, now
 from headrace.local import LocalBroker
 
-from . import machine
+from . import freshness_picture, machine
 from .datasets import create_topic
 from .freshness_readers import command
 
@@ -261,13 +262,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with LocalBroker(properties={"group.initial.rebalance.delay.ms": 0}) as broker:
         results = measure(broker.bootstrap_servers, options.backlog, options.repeat, _say)
-    from .freshness_report import draw, page  # imported late, because matplotlib is slow to import
+    from .freshness_report import page  # imported late: it imports this module
 
     print(page(results))
     if options.write:
-        draw(results, options.write)
+        recorded = _recorded(results)
+        freshness_picture.write(recorded)
+        freshness_picture.draw(recorded, options.write)
         options.write.with_suffix(".md").write_text(page(results, options.write.name))
     return 0
+
+
+def _recorded(results: Results) -> freshness_picture.Recorded:
+    """The first runs of the clients that are compared, with the largest backlog."""
+    backlog = max(run.backlog for run in results.runs)
+    first = {client: results.of(backlog, client)[0] for client in COMPARED}
+    runs = {
+        client: freshness_picture.RecordedRun(run.first_live, [(0.0, backlog / RATE), *run.series])
+        for client, run in first.items()
+    }
+    return freshness_picture.Recorded(machine.facts()["Date"], "measured", backlog, runs)
 
 
 def _say(line: str) -> None:

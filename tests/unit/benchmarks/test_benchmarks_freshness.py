@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.freshness import CLIENTS, Results, Run
-from benchmarks.freshness_report import draw, page, targets
+from benchmarks import freshness_picture
+from benchmarks.freshness import CLIENTS, COMPARED, Results, Run, _recorded
+from benchmarks.freshness_report import page, targets
 
 
 def results(first_live: float, done: float) -> Results:
@@ -40,5 +41,15 @@ def test_the_freshness_page_has_a_row_for_each_client() -> None:
 
 
 def test_the_freshness_picture_is_a_png(tmp_path: Path) -> None:
-    draw(results(0.2, 4.4), tmp_path / "picture.png")
+    recorded = _recorded(results(0.2, 4.4))
+    freshness_picture.write(recorded, tmp_path / "runs.json")
+    assert freshness_picture.read(tmp_path / "runs.json") == recorded
+    freshness_picture.draw(recorded, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_recorded_runs_of_the_freshness_picture_can_be_read() -> None:
+    recorded = freshness_picture.read()
+    assert set(recorded.runs) == set(COMPARED)
+    for run in recorded.runs.values():
+        assert [at for at, _ in run.series] == sorted(at for at, _ in run.series)
