@@ -3,7 +3,7 @@
 A block runs as written: only addresses are replaced, no setting is added or changed. A block that does not end by
 itself is stopped after a few polls; tests that a block defines are called. Names that a block assumes (`consumer`,
 `work`) are defined according to the text around it. `test_docs_spark.py` runs the blocks that need Spark; those of the
-security page run with a broker that has users and certificates.
+security page run with a broker that has users and certificates, and those of the tutorial in `test_docs_tutorial.py`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from support.brokers.secured import SecuredBroker, TokenServer, unsigned_token
 pytestmark = pytest.mark.timeout(400)
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SECURITY = "security.md"
+TUTORIAL = "tutorial.md"  # its blocks are programs that build on each other: test_docs_tutorial.py
 _BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 _NEEDS_SPARK = re.compile(r"\bspark\.|^\.option\(", re.MULTILINE)
 _POLLS = 4
@@ -141,7 +142,7 @@ def taken_for_granted(block: Block, servers: str) -> dict[str, Any]:
 
 def by_itself(block: Block) -> bool:
     """Whether a block needs only a broker."""
-    return not needs_spark(block) and block.page != SECURITY
+    return not needs_spark(block) and block.page not in (SECURITY, TUTORIAL)
 
 
 @pytest.mark.parametrize("block", list(filter(by_itself, blocks("python"))), ids=str)
