@@ -61,7 +61,7 @@ class Format(ABC):
         return None
 
     def decode_prepared(self, cells: pyarrow.Array, source: Source, prepared: Any) -> DecodedColumn:
-        """Like `decode`, but asks nobody and waits for nobody: this may be the user's event loop. `prepared` is what
+        """Like `decode`, but without requests and waits: this may be the user's event loop. `prepared` is what
         `prepare` has returned for this column."""
         return self.decode(cells, source)
 

@@ -426,8 +426,8 @@ class ProducerBatch:
 
 @final
 class Delivery:
-    """What becomes of a record that was sent. Await it, or call `result()`, for the place where it was written; or ask
-    at any time.
+    """The delivery of a record that was sent. Await it, or call `result()`, to get its offset. Its properties can be
+    read at any time.
     """
 
     @property
@@ -456,7 +456,7 @@ class Delivery:
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Waits until the record is delivered. Raises the error if it was not, and RequestTimeoutError after `timeout`
-        seconds. Without a timeout it ends nevertheless, after delivery.timeout.ms. Not for event loops: await the
+        seconds. Without a timeout, it ends after delivery.timeout.ms at the latest. Not for event loops: await the
         delivery there."""
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]: ...

@@ -107,7 +107,7 @@ class OffsetChange:
 class ResetPlan:
     """The changes of a reset, for `apply_reset`. Nothing is changed before that.
 
-    `backlog` is "keep", "drop", or None if nobody has decided what happens to open ranges.
+    `backlog` is "keep", "drop", or None while it is undecided what happens to open ranges.
     """
 
     group: str

@@ -51,7 +51,7 @@ class ProducerRecord:
 
 class RecordMetadata(NamedTuple):
     """Where a record was written. `timestamp` is in milliseconds since 1970: the record's own, or the broker's if the
-    topic has message.timestamp.type=LogAppendTime. `offset` is None with acks=0: the broker does not tell."""
+    topic has message.timestamp.type=LogAppendTime. `offset` is None with acks=0: the broker sends no response."""
 
     topic: str
     partition: int

@@ -72,7 +72,7 @@ class AsyncConsumer:
         self._parts.subscriptions.assign(partitions)
 
     async def unsubscribe(self) -> None:
-        """Stops reading, and commits what auto-commit has to commit. A member leaves its group."""
+        """Stops consuming, after a last auto-commit. A member leaves its group."""
         parts = self._parts
         lifecycle, shutdown = parts.lifecycle, parts.shutdown
         self._guard.check()
@@ -85,7 +85,7 @@ class AsyncConsumer:
         parts.committer.run_callbacks()
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is in its group. Raises ConfigError without a group.id."""
+        """The identity of this consumer in its group. Raises ConfigError without a group.id."""
         return self._parts.subscriptions.group_metadata()
 
     def enforce_rebalance(self, reason: str = "the user asked for it") -> None:
@@ -94,17 +94,17 @@ class AsyncConsumer:
         self._parts.subscriptions.enforce_rebalance(reason)
 
     def to_be_revoked_partitions(self) -> set[TopicPartition]:
-        """The partitions that the group asks back and that the next poll() gives up, unless that is delayed (KIP-983).
+        """The partitions that the group revokes. The next poll() completes the revoke, unless it is delayed (KIP-983).
         poll() returns no more records of them."""
         return self._parts.subscriptions.to_be_revoked_partitions()
 
     def lost_partitions(self) -> set[TopicPartition]:
-        """The partitions that were lost in the last poll(): others may read them already, and commits of them fail."""
+        """The partitions that were lost in the last poll(): other members may consume them, and commits fail."""
         return self._parts.subscriptions.lost_partitions()
 
     def delay_revoke(self, partitions: SomePartitions) -> bool:
         """Delays the revoke of these partitions until one poll() later, while they are still being processed. False if
-        some of them are no longer assigned; the others are delayed nevertheless.
+        some of them are no longer assigned; the others are still delayed.
 
         It can be repeated until the group stops waiting (max.poll.interval.ms after it asked): then they are lost.
         """
@@ -190,37 +190,39 @@ class AsyncConsumer:
         progress_interval: float = 5.0,
         producer: AsyncProducer | None = None,
     ) -> Progress:
-        """Processes records until it is asked to stop: polls, calls `handler(record)`, commits finished records
-        (KIP-983).
+        """Processes records until it is stopped: polls, calls `handler(record)`, retries, commits finished records.
 
-        Consumer calls the handler on up to `concurrency` threads, AsyncConsumer awaits as many coroutines. Records
-        with the same key are processed one after the other (within their partition; records without a key have no
-        order); with order="partition" those of a partition, with order="none" none. At most `max_in_flight` records
-        (1,000, or four for each of `concurrency`) are queued or running. A partition that the group asks back is given
-        up when its running calls have ended.
+        Consumer calls the handler on threads, AsyncConsumer awaits coroutines. When the group revokes a partition,
+        run() completes the running calls for it first (KIP-983). wakeup(), SIGTERM and Ctrl-C (in the main thread, if
+        the program does not handle them itself) and cancellation stop run(). It needs commit.mode=done.
 
-        A handler that raises is retried up to `retries` times (None: without limit) with growing pauses
-        (`retry_backoff`, doubled up to `retry_backoff_max` seconds); later records of its key wait. A record that
-        still fails goes to `dead_letter`: a topic, or a function of the record and its error. Without one its error
-        ends run().
-
-        A call of the handler that takes longer than `timeout` seconds fails with a TimeoutError. A coroutine is
-        cancelled. A thread cannot be stopped: it is logged, its late result is ignored, it fails once more for each
-        further `timeout`, and its record is not retried before it ends. More than `concurrency` such threads end
-        run(). With or without a timeout, max.poll.interval.ms is the limit: then the member leaves its group
-        for session.timeout.ms, so that other members take over its partitions.
-
-        With a `producer` that has a transactional.id, everything happens exactly once: the handler returns a
-        ProducerRecord, a list of them, or None, and these are written, also to `dead_letter`, in transactions that
-        commit the offsets of the records they were made of. It needs enable.auto.commit=false. Readers of the output
-        set isolation.level=read_committed.
-
-        Ends by wakeup(), SIGTERM and Ctrl-C (in the main thread, if the program does not handle them itself), or
-        cancellation: running calls may end within `drain` seconds, and are committed. `on_progress` is called every
-        `progress_interval` seconds, where run() was called.
-
-        Raises ConfigError (it needs commit.mode=done), StateError (it needs subscribe()), the last error of a handler,
-        and errors of poll() and commit() that cannot be retried.
+        :param order: which records are handled one after the other: those of a "key" (within their partition; records
+            without a key have no order), those of a "partition", or "none".
+        :param concurrency: the maximum number of calls at the same time.
+        :param max_in_flight: the maximum number of records that wait or are being handled. Default: 1,000, or four
+            times `concurrency` if that is more.
+        :param retries: how often a handler that raises is called again for the same record. None: without limit. Later
+            records of the same key wait.
+        :param retry_backoff: seconds before the first retry, doubled for each further one.
+        :param retry_backoff_max: the maximum of these seconds.
+        :param dead_letter: what gets a record that still fails: a topic, or a function of the record and its error.
+            Without it, the error ends run().
+        :param timeout: seconds after which a call fails with a TimeoutError. A coroutine is cancelled. A thread cannot
+            be stopped: it is logged, its late result is ignored, it fails once more for each further `timeout`, and
+            its record is not retried before it ends. More than `concurrency` such threads end run(). In any case,
+            max.poll.interval.ms is the limit: then the member leaves its group for session.timeout.ms, so that other
+            members take over its partitions.
+        :param drain: seconds to wait for running calls when run() stops.
+        :param on_progress: a function that receives a Progress, on the thread or in the event loop that called run().
+        :param progress_interval: seconds between these calls.
+        :param producer: a producer with a transactional.id, for exactly-once processing. The handler returns a
+            ProducerRecord, a list of them, or None. They are written, as dead letters are, in transactions that also
+            commit the offsets of their input records. It needs enable.auto.commit=false. Readers of the output set
+            isolation.level=read_committed.
+        :raises ConfigError: commit.mode is not "done".
+        :raises StateError: there is no subscription.
+        :returns: the final progress. The last error of a handler, and errors of poll() and commit() that cannot be
+            retried, are raised instead.
         """
         if producer is not None:
             check_transactional(producer, AsyncProducer)
@@ -247,12 +249,12 @@ class AsyncConsumer:
         return await self._parts.positions.position(partition, timeout)
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
-        """Continues at this offset. For an OffsetAndMetadata with a leader epoch, the consumer first checks whether the
+        """Resumes at this offset. For an OffsetAndMetadata with a leader epoch, the consumer first checks whether the
         log was truncated since."""
         self._parts.positions.seek(partition, offset)
 
     def seek_to_beginning(self, partitions: SomePartitions | None = None) -> None:
-        """Continues at the first record of these partitions (default: all that are assigned)."""
+        """Resumes at the first record of these partitions (default: all that are assigned)."""
         self._parts.positions.seek_to("earliest", partitions)
 
     def seek_to_end(self, partitions: SomePartitions | None = None) -> None:

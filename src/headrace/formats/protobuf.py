@@ -171,7 +171,7 @@ class Protobuf(Format):
         return _message(schema, settings.message, settings.unsigned, settings.recursion)
 
     def _writers(self, cells: Any) -> dict[int, ProtobufSchema | str]:
-        """The schemas of a column's records. Raises SchemaRegistryError if the registry is away."""
+        """The schemas of a column's records. Raises SchemaRegistryError if the registry is unavailable."""
         # A type reference names the message, so that no schema is needed.
         if self._settings.type_reference or not self._framing.id_size:
             return {}

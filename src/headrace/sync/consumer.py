@@ -36,7 +36,7 @@ class Consumer(Threaded):
 
     Settings are Kafka's, dotted in a mapping or with underscores as keywords. Times are in seconds, timestamps
     in milliseconds, as in Kafka. Only `wakeup()`, `done()` and `in_flight()` may be called while another thread
-    is inside of the consumer.
+    uses the consumer.
 
     A timeout of 0 or less does not wait, and `math.inf` has no limit; None, where it is the default, is
     default.api.timeout.ms. Invalid arguments raise TypeError or ValueError before anything is done.

@@ -26,7 +26,7 @@ class ShareConsumer(Threaded):
     Members share partitions: a record is locked for the member that receives it, for `acquisition_lock_timeout()`
     seconds, and is delivered to another one unless it is acknowledged by then. Settings are Kafka's, dotted in a
     mapping or with underscores as keywords. Times are in seconds. Only `wakeup()` and `acknowledge()` may be called
-    while another thread is inside of the consumer.
+    while another thread uses the consumer.
 
     A timeout of 0 or less does not wait, and `math.inf` has no limit; None, where it is the default, is
     default.api.timeout.ms. Invalid arguments raise TypeError or ValueError before anything is done.

@@ -14,8 +14,7 @@ from .._native import Exclusive
 from ..errors import ConcurrentUseError
 
 _ONE_AT_A_TIME = (
-    "another thread is inside of this consumer, which only one thread may use at a time (except for wakeup(), done() "
-    "and in_flight())"
+    "another thread uses this consumer, which serves one thread at a time (except for wakeup(), done() and in_flight())"
 )
 
 
