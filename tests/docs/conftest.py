@@ -7,7 +7,7 @@ import pytest
 from support.brokers.admin import Admin
 from support.brokers.produce import Outgoing, write
 
-_TOPICS = ("orders", "refunds", "readings", "mails", "orders-failed", "orders.failed")
+_TOPICS = ("orders", "refunds", "readings", "mails", "payments", "orders-failed", "orders.failed")
 
 
 @pytest.fixture(scope="session")
