@@ -2,13 +2,16 @@
 and encoders for `formats`, and `Exclusive` for `sync`."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeVar, final
 
 from typing_extensions import Buffer
 
 from ._aio.flag import Flag
 from .errors import HeadraceError
 from .types import RecordMetadata
+
+_Schema = TypeVar("_Schema")
+_Imported = TypeVar("_Imported")
 
 class DecodeError(Exception):
     """A record batch cannot be decoded: its checksum or a length is wrong, or its format is too old.
@@ -201,7 +204,16 @@ def next_offset(data: Buffer, position: int) -> int:
     """
 
 def arrow_stream(batches: Sequence[Batch], *, lane: bool, requested_schema: object | None) -> object:
-    """A PyCapsule "arrow_array_stream" of the batches, one Arrow record batch each."""
+    """A PyCapsule "arrow_array_stream" of the batches. Small batches of the same topic are joined."""
+
+def arrow_batches(
+    batches: Sequence[Batch], *, lane: bool, import_batch: Callable[[int, _Schema], _Imported], schema: _Schema
+) -> list[_Imported]:
+    """The batches as Arrow record batches. Small batches are joined, also of different topics.
+
+    `import_batch` takes the address of a C ArrowArray, and the schema of `arrow_schema`, as pyarrow's
+    `RecordBatch._import_from_c` does.
+    """
 
 def arrow_schema(*, lane: bool) -> object:
     """A PyCapsule "arrow_schema" with the schema of `arrow_stream`."""

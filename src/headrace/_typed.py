@@ -37,7 +37,7 @@ def check_deserializer(given: object, name: str) -> None:
 def typed_table(
     reader: Iterable[Any], schema: Any, formats: Mapping[FieldName, Format], *, flatten: bool, errors: Errors
 ) -> Any:
-    """A table with decoded columns instead of those of bytes. `reader` has Arrow batches of one partition each."""
+    """A table with decoded columns instead of those of bytes. `reader` has Arrow batches of one topic each."""
     import pyarrow
 
     batches = []

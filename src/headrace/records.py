@@ -5,6 +5,7 @@ Only this module imports the native decoder. (`_record_batch.py` imports the enc
 
 from __future__ import annotations
 
+import functools
 import operator
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,17 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from ._arguments import short_repr
-from ._native import Batch, DecodeError, Record, arrow_schema, arrow_stream, decode, decode_all, next_offset
+from ._native import (
+    Batch,
+    DecodeError,
+    Record,
+    arrow_batches,
+    arrow_schema,
+    arrow_stream,
+    decode,
+    decode_all,
+    next_offset,
+)
 from .errors import ConfigError
 from .types import TopicPartition
 
@@ -142,17 +153,21 @@ class Records:
             import pyarrow
         except ImportError as e:
             raise ImportError("to_arrow() needs pyarrow: pip install 'headrace[arrow]'") from e
-        # Not pyarrow.table(): it imports pandas, if installed, to check whether its argument is a DataFrame.
-        stream = pyarrow.RecordBatchReader.from_stream(_WithLane(self._batches) if lane else self)
         if value is None and key is None:
             if flatten or errors != "raise":
                 raise ConfigError("flatten= and errors= need value= or key=, the format of the records")
-            return stream.read_all()
+            # Not pyarrow.table(self): a stream costs 5 µs for its schema, and pandas is imported, if installed, to
+            # check whether the argument is a DataFrame.
+            schema = _pyarrow_schema(lane)
+            import_batch = pyarrow.RecordBatch._import_from_c  # nothing public takes a known schema
+            batches = arrow_batches(self._batches, lane=lane, import_batch=import_batch, schema=schema)
+            return pyarrow.Table.from_batches(batches, schema)
         from ._typed import check_errors, check_format, typed_table
 
         check_errors(errors)
         check_format(value, "value")
         check_format(key, "key")
+        stream = pyarrow.RecordBatchReader.from_stream(_WithLane(self._batches) if lane else self)
         return typed_table(stream, stream.schema, _given(value, key), flatten=flatten, errors=errors)
 
     def rows(
@@ -184,6 +199,13 @@ class Records:
 
 
 Records.EMPTY = Records()
+
+
+@functools.cache
+def _pyarrow_schema(lane: bool) -> pyarrow.Schema:
+    import pyarrow
+
+    return pyarrow.schema(_WithLane(()) if lane else Records.EMPTY)
 
 
 def _given(value: _Used | None, key: _Used | None) -> dict[FieldName, _Used]:
@@ -228,6 +250,9 @@ class _WithLane:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return arrow_stream(self._batches, lane=True, requested_schema=requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return arrow_schema(lane=True)
 
 
 def _restore_record(

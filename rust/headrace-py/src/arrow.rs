@@ -1,26 +1,25 @@
 //! Exports batches as an Arrow stream, through the PyCapsule interface.
 //!
-//! The schema is that of Spark's Kafka source. Offsets, keys, values and headers are exported without a copy. The
-//! columns with one value for a whole batch are created when the consumer requests the batch, without the GIL.
+//! The schema is that of Spark's Kafka source. `window` decides which records become one Arrow batch, and `join` creates
+//! its columns: in a stream when the consumer requests the batch, without the GIL.
 
 use std::sync::{Arc, LazyLock};
 
 // With leading colons, because the Python function `arrow_schema` has the name of the crate.
 use ::arrow_schema::ffi::FFI_ArrowSchema;
 use ::arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow_array::ffi::FFI_ArrowArray;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{
-    ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchReader, TimestampMicrosecondArray,
-    new_null_array,
-};
+use arrow_array::{Array, RecordBatch, RecordBatchReader, StructArray};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::batch::{Batch, Store};
-use crate::columns::{Columns, header_item};
-use crate::repeated::repeated;
+use crate::batch::Batch;
+use crate::columns::header_item;
+use crate::join::columns;
 use crate::represent;
+use crate::window::{Joining, Window, bytes_written, grouped};
 
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| Arc::new(Schema::new(fields(false))));
 static SCHEMA_WITH_LANE: LazyLock<SchemaRef> = LazyLock::new(|| Arc::new(Schema::new(fields(true))));
@@ -70,9 +69,36 @@ pub fn arrow_stream<'py>(
             Arc::new(represent::negotiate(&schema(lane), &requested).map_err(to_python)?)
         }
     };
-    let windows: Vec<_> = batches.iter().flat_map(|batch| windows(batch.get())).collect();
-    let stream = Stream { windows: windows.into_iter(), schema };
+    let groups = grouped(batches.iter().map(Bound::get), Joining::OfTopic).into_iter();
+    let stream = Stream { groups, schema };
     PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(stream)), c"arrow_array_stream")
+}
+
+/// Below this many bytes, releasing the GIL costs more than copying.
+const WORTH_DETACHING: usize = 1 << 20;
+
+#[pyfunction]
+#[pyo3(signature = (batches, *, lane, import_batch, schema))]
+pub fn arrow_batches<'py>(
+    py: Python<'py>,
+    batches: Vec<Bound<'py, Batch>>,
+    lane: bool,
+    import_batch: Bound<'py, PyAny>,
+    schema: Bound<'py, PyAny>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let groups = grouped(batches.iter().map(Bound::get), Joining::OfAll);
+    let fields = self::schema(lane).fields().clone();
+    let export = |group: &Vec<Window>| {
+        let batch = StructArray::try_new(fields.clone(), columns(group, lane), None)?;
+        Ok(FFI_ArrowArray::new(&batch.to_data()))
+    };
+    let export_all = || groups.iter().map(export).collect::<Result<Vec<_>, _>>();
+    let written: usize = groups.iter().map(|group| bytes_written(group)).sum();
+    let exported = if written < WORTH_DETACHING { export_all() } else { py.detach(export_all) };
+    // The importer takes the content of the structure. If it raises before that, the structure still has it, and
+    // releases it.
+    let import = |mut array: FFI_ArrowArray| import_batch.call1((&raw mut array as usize, &schema));
+    exported.map_err(to_python)?.into_iter().map(import).collect()
 }
 
 fn import_schema(capsule: &Bound<'_, PyAny>) -> PyResult<Schema> {
@@ -86,26 +112,8 @@ fn to_python(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// One window for a batch with records, or several if the repeated strings would overflow the offsets of a column.
-fn windows(batch: &Batch) -> impl Iterator<Item = Window> {
-    let Store { topic, lane, .. } = &*batch.store;
-    let longest = topic.len().max(lane.as_deref().map_or(0, str::len)).max(1);
-    let rows = i32::MAX as usize / longest;
-    (0..batch.len).step_by(rows).map(move |at| Window {
-        store: Arc::clone(&batch.store),
-        start: batch.start + at,
-        len: rows.min(batch.len - at),
-    })
-}
-
-struct Window {
-    store: Arc<Store>,
-    start: usize,
-    len: usize,
-}
-
 struct Stream {
-    windows: std::vec::IntoIter<Window>,
+    groups: std::vec::IntoIter<Vec<Window>>,
     schema: SchemaRef,
 }
 
@@ -119,58 +127,10 @@ impl Iterator for Stream {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let window = self.windows.next()?;
+        let group = self.groups.next()?;
         let fields = self.schema.fields();
-        let columns = window.columns(fields.len() > SCHEMA.fields().len()).into_iter().zip(fields);
+        let columns = columns(&group, fields.len() > SCHEMA.fields().len()).into_iter().zip(fields);
         let columns = columns.map(|(column, field)| represent::convert(column, field.data_type())).collect();
         Some(RecordBatch::try_new(Arc::clone(&self.schema), columns))
     }
-}
-
-impl Window {
-    fn columns(&self, lane: bool) -> Vec<ArrayRef> {
-        let Self { store, start, len } = self;
-        let columns = &store.columns;
-        let headers = match &columns.headers {
-            Some(headers) => Arc::new(headers.lists.slice(*start, *len)),
-            None => new_null_array(&DataType::List(header_item()), *len),
-        };
-        let mut arrays: Vec<ArrayRef> = vec![
-            Arc::new(columns.keys.slice(*start, *len)),
-            Arc::new(columns.values.slice(*start, *len)),
-            Arc::new(repeated(&store.topic, *len)),
-            Arc::new(Int32Array::from_value(store.partition, *len)),
-            Arc::new(Int64Array::new(columns.offsets.slice(*start, *len), None)),
-            Arc::new(timestamps(&columns.timestamps[*start..start + len])),
-            Arc::new(timestamp_types(columns, *start, *len)),
-            headers,
-        ];
-        if lane {
-            arrays.push(match &store.lane {
-                Some(lane) => Arc::new(repeated(lane, *len)),
-                None => new_null_array(&DataType::Utf8, *len),
-            });
-        }
-        arrays
-    }
-}
-
-/// Converts milliseconds to microseconds. Values out of range (some producers write nanoseconds) become the largest
-/// or smallest timestamp. −1, Kafka's "no timestamp", is converted like any other value, as in Spark's Kafka source.
-fn timestamps(milliseconds: &[i64]) -> TimestampMicrosecondArray {
-    let microseconds: Vec<i64> = milliseconds.iter().map(|time| time.saturating_mul(1000)).collect();
-    TimestampMicrosecondArray::new(microseconds.into(), None).with_timezone("UTC")
-}
-
-fn timestamp_types(columns: &Columns, start: usize, len: usize) -> Int32Array {
-    let mut types: Vec<i32> = Vec::with_capacity(len);
-    let first = columns.runs.partition_point(|run| run.end <= start);
-    for run in &columns.runs[first..] {
-        let rows = run.end.min(start + len) - start;
-        types.resize(rows, run.log_append_time.into());
-        if rows == len {
-            break;
-        }
-    }
-    Int32Array::from(types)
 }

@@ -18,6 +18,7 @@ mod encode;
 mod encode_columns;
 mod exclusive;
 mod formats;
+mod join;
 mod json;
 mod open_batches;
 mod producer_batch;
@@ -27,6 +28,7 @@ mod record;
 mod repeated;
 mod represent;
 mod rows;
+mod window;
 
 // Columns have megabytes; one thread allocates them and another one drops them. The allocator of the C library returns
 // such memory to the operating system, and the next allocation causes a page fault for every 4 KiB. With ten responses
@@ -56,7 +58,7 @@ mod _native {
     }
 
     #[pymodule_export]
-    use crate::arrow::{arrow_schema, arrow_stream};
+    use crate::arrow::{arrow_batches, arrow_schema, arrow_stream};
     #[pymodule_export]
     use crate::avro::{AvroDecoder, AvroPlan, AvroSchema, encode_avro};
     #[pymodule_export]

@@ -81,7 +81,7 @@ def test_pyarrow_takes_records(records):
     assert pa.schema(records) == SCHEMA
 
 
-def test_an_arrow_stream_has_one_arrow_batch_for_each_batch(records):
+def test_an_arrow_stream_has_one_arrow_batch_for_each_topic_in_turn(records):
     reader = pa.RecordBatchReader.from_stream(records)
     assert reader.schema == SCHEMA
     assert [b.num_rows for b in reader] == [7, 4, 7]
