@@ -49,7 +49,8 @@ class Records:
 
     It is also an Arrow stream: `pyarrow.table(records)`, `polars.DataFrame(records)`, DuckDB and pandas accept it
     directly. The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
-    timestampType, headers. Headers are null if a record has none. A missing timestamp is -1 ms, as in Spark.
+    timestampType, headers. Headers are null if a record has none. A missing timestamp is -1 ms, as in Spark. The stream
+    also has `binary_view` or `large_binary` columns, for a consumer that requests them by a schema.
     """
 
     # Not a collections.abc.Sequence: polars would treat it as rows before it looks for an Arrow stream.
@@ -135,6 +136,8 @@ class Records:
         lane: bool = False,
     ) -> pyarrow.Table:
         """Return the records as a pyarrow Table. `lane=True` adds the column `lane`.
+
+        The few records that a small poll has of each partition become one chunk. Large ones are not copied.
 
         `value` and `key` are formats (`headrace.formats`): the column then has the format's type instead of bytes. With
         `flatten=True`, the fields of decoded structs become columns of their own. A field with the name of another

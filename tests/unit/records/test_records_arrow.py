@@ -29,6 +29,7 @@ SCHEMA = pa.schema(
         ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
+VIEWS = SCHEMA.set(0, pa.field("key", pa.binary_view())).set(1, pa.field("value", pa.binary_view()))
 WITH_LANE = SCHEMA.append(pa.field("lane", pa.string()))
 
 
@@ -200,6 +201,21 @@ class TestRequestedSchema:
         table = reader.read_all()
         table.validate(full=True)
         assert table.cast(WITH_LANE).equals(records.to_arrow(lane=True))
+
+    def test_requested_views_point_into_the_memory_of_the_values(self):
+        big = Records([decode(encode_batch([Entry(value=b"x" * 200_000)]), topic="t", partition=0, position=0)])
+        table = pa.RecordBatchReader.from_stream(big, schema=VIEWS).read_all()
+        assert table["value"].type == pa.binary_view()
+        assert table["value"].chunk(0).buffers()[2].address == big.to_arrow()["value"].chunk(0).buffers()[2].address
+        del big
+        gc.collect()
+        assert table["value"].to_pylist() == [b"x" * 200_000]
+
+    def test_polars_and_duckdb_take_requested_views(self, records):
+        views = pa.RecordBatchReader.from_stream(records, schema=VIEWS).read_all()
+        assert pl.DataFrame(views).equals(pl.DataFrame(records))
+        found = duckdb.sql("select value from views").fetchall()
+        assert found == [(r.value,) for r in records]
 
     def test_a_requested_type_without_conversion_is_ignored(self, records):
         odd = SCHEMA.set(4, pa.field("offset", pa.float64()))
