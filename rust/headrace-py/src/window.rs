@@ -10,11 +10,13 @@ use arrow_array::{BinaryArray, OffsetSizeTrait};
 
 use crate::batch::{Batch, Store};
 
-/// The maximum size of a window that is copied, in bytes of keys, values and headers.
+/// The maximum size of a window that is copied, in bytes.
 const SMALL: usize = 128 << 10;
-/// The maximum size of an Arrow batch of several windows, in bytes and in rows.
-const JOINED_BYTES: usize = 4 << 20;
-const JOINED_ROWS: usize = 1 << 17;
+/// The maximum size of all windows that are copied: polls without a limit can have thousands of small ones, and must
+/// not take twice their memory. It also keeps the offsets of a column far below 2 GiB.
+const ALL_SMALL: usize = 8 << 20;
+/// The bytes of a row besides its key, value and headers.
+const NUMBERS: usize = 24;
 
 /// Consecutive rows of a store.
 pub struct Window {
@@ -34,7 +36,7 @@ impl Window {
         })
     }
 
-    /// The bytes to copy if the window is joined with others, without the numbers.
+    /// The bytes to copy if the window is joined with others.
     fn bytes(&self) -> usize {
         let columns = &self.store.columns;
         let headers = columns.headers.as_ref().map_or(0, |headers| {
@@ -42,7 +44,8 @@ impl Window {
             let (_, names) = span(headers.keys.value_offsets(), first, entries);
             names + self.bytes_of(&headers.values, first, entries)
         });
-        headers
+        self.len * NUMBERS
+            + headers
             + self.bytes_of(&columns.keys, self.start, self.len)
             + self.bytes_of(&columns.values, self.start, self.len)
     }
@@ -77,23 +80,25 @@ pub enum Joining {
 /// Divides the records into Arrow batches, in their order. None of them is empty.
 pub fn grouped<'a>(batches: impl Iterator<Item = &'a Batch>, joining: Joining) -> Vec<Vec<Window>> {
     let mut groups: Vec<Vec<Window>> = Vec::new();
-    let (mut bytes, mut rows) = (usize::MAX, 0);
+    let mut left = ALL_SMALL;
+    let mut takes_more = false;
     for window in batches.flat_map(Window::of) {
         let size = window.bytes();
-        // A window that is too large for others makes `bytes` too large for the next one, too.
-        let joined = if size > SMALL { usize::MAX } else { bytes.saturating_add(size) };
+        let is_small = size <= SMALL.min(left);
+        if is_small {
+            left -= size;
+        }
         match groups.last_mut() {
             Some(group)
-                if joined <= JOINED_BYTES
-                    && rows + window.len <= JOINED_ROWS
+                if takes_more
+                    && is_small
                     && (joining == Joining::OfAll || group[0].has_names_of(&window)) =>
             {
-                (bytes, rows) = (joined, rows + window.len);
                 group.push(window);
             }
             _ => {
-                (bytes, rows) = (if size > SMALL { usize::MAX } else { size }, window.len);
                 groups.push(vec![window]);
+                takes_more = is_small;
             }
         }
     }
@@ -102,7 +107,8 @@ pub fn grouped<'a>(batches: impl Iterator<Item = &'a Batch>, joining: Joining) -
 
 /// About how many bytes the columns of a group take, without those that are not copied.
 pub fn bytes_written(group: &[Window]) -> usize {
-    const NUMBERS: usize = 24;
-    let numbers = group.iter().map(|window| window.len * NUMBERS).sum();
-    if group.len() == 1 { numbers } else { group.iter().map(Window::bytes).sum::<usize>() + numbers }
+    match group {
+        [only] => only.len * NUMBERS,
+        several => several.iter().map(Window::bytes).sum(),
+    }
 }

@@ -111,11 +111,13 @@ def test_large_batches_are_not_copied_between_small_ones():
     assert column.chunk(1).buffers()[-1].address == alone.chunk(0).buffers()[-1].address
 
 
-def test_joined_batches_are_bounded():
+def test_at_most_8_mib_are_copied():
     one = values(100, 1000)
-    table = Records([one] * 100).to_arrow()
-    assert table.num_rows == 10_000
-    assert max(len(chunk) for chunk in table["value"].chunks) * 1000 <= 4 * 2**20
+    lengths = [len(chunk) for chunk in Records([one] * 100).to_arrow()["value"].chunks]
+    assert sum(lengths) == 10_000
+    joined, *others = lengths
+    assert 7 * 2**20 < joined * 1000 < 8 * 2**20
+    assert set(others) == {100}
 
 
 def test_an_interrupted_import_releases_its_memory():
