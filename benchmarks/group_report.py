@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import consumption, joining, rebalancing
+from . import consumption, crowds, joining, rebalancing, wide_topics
 from .groups import Groups
 from .markdown import count, markdown_table, number, verdict
 from .results import Figures, Outcome, Target, ratio, summarize
@@ -13,7 +13,13 @@ _OF_ASSIGNED = 0.95
 
 
 def sections(found: Groups) -> list[str]:
-    return [_consumption(found.consumption), _first_records(found.first_records), _rebalances(found.rebalances)]
+    return [
+        _consumption(found.consumption),
+        _first_records(found.first_records),
+        _wide_topics(found.wide_topics),
+        _rebalances(found.rebalances),
+        _crowds(found.crowds),
+    ]
 
 
 def _consumption(styles: Mapping[str, Mapping[str, Outcome]]) -> str:
@@ -61,6 +67,46 @@ def _first_records(clients: Mapping[str, Figures]) -> str:
                 ("client", *(f"{joining.PROTOCOLS[protocol]}, {key}" for protocol, key in columns)),
                 [[client, *_cells(figures, columns)] for client, figures in clients.items()],
             ),
+        ]
+    )
+
+
+def _wide_topics(clients: Mapping[str, Figures]) -> str:
+    columns = [(protocol, key) for protocol in joining.PROTOCOLS for key in ("first", "later", "slowest")]
+    return "\n\n".join(
+        [
+            f"## The first record of {wide_topics.PARTITIONS:,} partitions",
+            "Milliseconds from before the import of the library until the poll with the first record returns: one "
+            f"process and one new group for each of {wide_topics.SAMPLES} samples, and a new broker for each client. "
+            "*First* of the first protocol includes what the broker creates and compiles once, *later* is the median "
+            "of the others.",
+            markdown_table(
+                ("client", *(f"{joining.PROTOCOLS[protocol]}, {key}" for protocol, key in columns)),
+                [[client, *_cells(figures, columns)] for client, figures in clients.items()],
+            ),
+        ]
+    )
+
+
+def _crowds(clients: Mapping[str, Figures]) -> str:
+    keys = {"stable": "stable after, s", "idle": "idle, % of a core", "memory": "memory, MB", "close": "closed in, s"}
+    rows = [
+        [
+            f"{client}, {joining.PROTOCOLS[protocol]}, {size}",
+            *_cells(clients[client], [(f"{protocol} {size}", key) for key in keys]),
+        ]
+        for protocol in joining.PROTOCOLS
+        for size in crowds.SIZES
+        for client in clients
+    ]
+    return "\n\n".join(
+        [
+            "## Many consumers in one process",
+            f"A group of 1 to {max(crowds.SIZES)} consumers, each with a thread that polls, on a topic of "
+            f"{crowds.PARTITIONS} partitions without records and with default settings: seconds from the first "
+            "`subscribe()` until all partitions are owned once and evenly; then the CPU time of the idle process, its "
+            "memory, and the seconds until all are closed.",
+            markdown_table(("client, protocol, consumers", *keys.values()), rows),
         ]
     )
 

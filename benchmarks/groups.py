@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from headrace.local import LocalBroker
 
-from . import child, consumption, joining, pinning, rebalancing
+from . import child, consumption, crowds, joining, pinning, rebalancing, wide_topics
 from .contenders import reading_of_child
 from .datasets import create_topic
 from .process import CommandFailed, run
@@ -22,17 +22,25 @@ _TIMEOUT = 120.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Groups:
-    """`consumption` by style and subscription; `first_records` by client, then protocol; `rebalances` by client, then
-    protocol and size. Times are milliseconds."""
+    """`consumption` by style and subscription; `first_records` and `wide_topics` by client, then protocol;
+    `rebalances` and `crowds` by client, then protocol and size. Times are milliseconds, those of crowds seconds."""
 
     consumption: Mapping[str, Mapping[str, Outcome]]
     first_records: Mapping[str, Figures]
     rebalances: Mapping[str, Figures]
+    wide_topics: Mapping[str, Figures]
+    crowds: Mapping[str, Figures]
 
 
 def measure(job: Job, repeat: int, say: Say) -> Groups:
     """`job` has the topic to read."""
-    return Groups(_consumption(job, repeat, say), _first_records(job.servers, say), _rebalances(say))
+    return Groups(
+        _consumption(job, repeat, say),
+        _first_records(job.servers, say),
+        _rebalances(say),
+        {client: _wide_topics(client, say) for client in wide_topics.CLIENTS},
+        _crowds(job.servers, say),
+    )
 
 
 def _consumption(job: Job, repeat: int, say: Say) -> Mapping[str, Mapping[str, Outcome]]:
@@ -101,6 +109,37 @@ def rebalances(servers: str, say: Say) -> Mapping[str, Figures]:
                 else:
                     figure = figures(child.command(f"rebalancing.{client}", job), json.loads)
                 say(f"rebalance: {client}, {name}, {size} members: {_shown(figure)}")
+                found[client][f"{protocol} {size}"] = figure
+    return found
+
+
+def _wide_topics(client: str, say: Say) -> Figures:
+    """With a broker of its own for each client: only the first group of a broker waits for what it creates once."""
+    say(f"starting a broker with a topic of {wide_topics.PARTITIONS:,} partitions")
+    with LocalBroker() as broker:
+        topic = Job(broker.bootstrap_servers, "wide", wide_topics.PARTITIONS, wide_topics.RECORDS)
+        create_topic(topic.topic, topic.partitions, topic.servers)
+        run(child.command("filling.evenly", topic), _TIMEOUT)
+        found: Figures = {}
+        for protocol, name in joining.PROTOCOLS.items():
+            command = child.command(f"wide_topics.{client}", dataclasses.replace(topic, protocol=protocol))
+            samples = [figures(command, json.loads) for _ in range(wide_topics.SAMPLES)]
+            found[protocol] = wide_topics.summary(samples)
+            say(f"first record of {topic.partitions:,} partitions: {client}, {name}: {_shown(found[protocol])}")
+        return found
+
+
+def _crowds(servers: str, say: Say) -> Mapping[str, Figures]:
+    topic = Job(servers, "crowd", crowds.PARTITIONS, 0)
+    create_topic(topic.topic, topic.partitions, servers)
+    found: dict[str, Figures] = {client: {} for client in crowds.CLIENTS}
+    for protocol, name in joining.PROTOCOLS.items():
+        for size in crowds.SIZES:
+            for client in crowds.CLIENTS:
+                job = dataclasses.replace(topic, protocol=protocol, members=size)
+                figure = figures(child.command(f"crowds.{client}", job), json.loads)
+                shown = figure if isinstance(figure, str) else crowds.shown(figure)
+                say(f"{size} consumers in a process: {client}, {name}: {shown}")
                 found[client][f"{protocol} {size}"] = figure
     return found
 

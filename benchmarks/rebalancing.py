@@ -118,15 +118,25 @@ class Member:
 
 
 def headrace(job: Job) -> dict[str, float]:
-    from headrace import Consumer, RebalanceListener, TopicPartition
-
     settings: dict[str, Any] = {"group_id": f"rebalancing-{uuid.uuid4()}", "group_protocol": job.protocol}
     if job.protocol == "classic":
         settings |= {"partition_assignment_strategy": STRATEGY, "heartbeat_interval_ms": HEARTBEAT_MS}
+    return _rebalance_times(job, headrace_clients(job.servers, settings))
+
+
+def confluent(job: Job) -> dict[str, float]:
+    settings: dict[str, Any] = {"group.id": f"rebalancing-{uuid.uuid4()}", "group.protocol": job.protocol}
+    if job.protocol == "classic":
+        settings |= {"partition.assignment.strategy": STRATEGY, "heartbeat.interval.ms": HEARTBEAT_MS}
+    return _rebalance_times(job, confluent_clients(job.servers, settings))
+
+
+def headrace_clients(servers: str, settings: dict[str, Any]) -> Callable[[], Client]:
+    from headrace import Consumer, RebalanceListener, TopicPartition
 
     class Headrace(RebalanceListener):
         def __init__(self) -> None:
-            self._consumer = Consumer(bootstrap_servers=job.servers, **settings)
+            self._consumer = Consumer(bootstrap_servers=servers, **settings)
 
         def subscribe(self, topic: str, ledger: Ledger) -> None:
             self._ledger = ledger
@@ -144,23 +154,15 @@ def headrace(job: Job) -> dict[str, float]:
         def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
             self._ledger.drop(self, (tp.partition for tp in partitions))
 
-    return _rebalance_times(job, Headrace)
+    return Headrace
 
 
-def confluent(job: Job) -> dict[str, float]:
+def confluent_clients(servers: str, settings: dict[str, Any]) -> Callable[[], Client]:
     from confluent_kafka import Consumer, TopicPartition
-
-    settings: dict[str, Any] = {
-        "bootstrap.servers": job.servers,
-        "group.id": f"rebalancing-{uuid.uuid4()}",
-        "group.protocol": job.protocol,
-    }
-    if job.protocol == "classic":
-        settings |= {"partition.assignment.strategy": STRATEGY, "heartbeat.interval.ms": HEARTBEAT_MS}
 
     class Confluent:
         def __init__(self) -> None:
-            self._consumer = Consumer(settings)
+            self._consumer = Consumer({"bootstrap.servers": servers, **settings})
 
         def subscribe(self, topic: str, ledger: Ledger) -> None:
             self._ledger = ledger
@@ -178,7 +180,7 @@ def confluent(job: Job) -> dict[str, float]:
         def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
             self._ledger.drop(self, (tp.partition for tp in partitions))
 
-    return _rebalance_times(job, Confluent)
+    return Confluent
 
 
 def _rebalance_times(job: Job, make: Callable[[], Client]) -> dict[str, float]:

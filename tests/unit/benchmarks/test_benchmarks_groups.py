@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 
 import pytest
 
-from benchmarks import consumption, joining, rebalancing
+from benchmarks import consumption, crowds, joining, rebalancing, wide_topics
 from benchmarks.group_report import sections
 from benchmarks.groups import Groups
 from benchmarks.readers import Job
@@ -116,6 +117,8 @@ def test_the_group_report_compares_each_protocol_with_assignment() -> None:
                 read,
                 {"headrace": {"classic": {"first": 1.0, "later": 2.0, "slowest": 4.0}, "consumer": "failed: why"}},
                 {"headrace": {**times}},
+                {"headrace": {"classic": {"first": 4001.0, "later": 302.0, "slowest": 503.0}}},
+                {"headrace": {"classic 50": {"stable": 1.25, "idle": 5.5, "memory": 101.0, "close": 0.75}}},
             )
         )
     )
@@ -124,6 +127,32 @@ def test_the_group_report_compares_each_protocol_with_assignment() -> None:
     assert "headrace columnar, subscribed, KIP-848 failed: no coordinator" in text
     assert "failed: why" in text
     assert text.count("7.00") == len(times)
+    assert "4,001" in text
+    assert "1.25" in text
+
+
+def test_the_first_sample_of_a_wide_topic_is_reported_separately() -> None:
+    samples = [{"first": 4000.0}, {"first": 300.0}, {"first": 500.0}, {"first": 400.0}]
+    assert wide_topics.summary(samples) == {"first": 4000.0, "later": 400.0, "slowest": 500.0}
+    assert wide_topics.summary([samples[0], "failed: why"]) == "failed: why"
+
+
+class Idle(Alone):
+    """Waits in its polls, as a client without records does."""
+
+    def poll(self) -> None:
+        super().poll()
+        time.sleep(0.01)
+
+
+def test_a_crowd_of_consumers_is_measured_until_all_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowds, "_SETTLING", 0.0)
+    monkeypatch.setattr(crowds, "_IDLE", 0.05)
+    found = crowds.figures_of(Job("", "a-topic", 4, 0, members=1), Idle)
+    assert found.keys() == {"stable", "idle", "memory", "close"}
+    assert min(found.values()) >= 0
+    assert found["memory"] > 1
+    assert "MB" in crowds.shown(found)
 
 
 def test_a_group_benchmark_job_survives_its_command_line() -> None:
