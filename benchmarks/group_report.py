@@ -115,7 +115,10 @@ def _rebalances(clients: Mapping[str, Figures]) -> str:
     protocols = {"classic": rebalancing.STRATEGY, "consumer": "KIP-848"}
     columns = [(size, change) for size in rebalancing.SIZES for change in ("join", "close")]
     rows = [
-        [f"{client}, {name}", *_cells(figures, [(f"{protocol} {size}", change) for size, change in columns])]
+        [
+            f"{rebalancing.NAMES.get(client, client)}, {name}",
+            *_cells(figures, [(f"{protocol} {size}", change) for size, change in columns]),
+        ]
         for protocol, name in protocols.items()
         for client, figures in clients.items()
     ]
@@ -126,7 +129,9 @@ def _rebalances(clients: Mapping[str, Figures]) -> str:
             f"{rebalancing.PARTITIONS} partitions are owned once and evenly, according to the members' listeners: the "
             f"median of {rebalancing.ROUNDS} rounds, by the number of members before the join and after the close. "
             f"Members are threads of one process and send heartbeats every {rebalancing.HEARTBEAT_MS} ms. They learn "
-            "about a rebalance from their next heartbeat. In a classic group, all members must know about it before "
+            "about a rebalance from their next heartbeat. Members of headrace in one process tell each other, so that "
+            "the others send it at once; *members apart* do not, as if each had a process of its own. In a classic "
+            "group, all members must know about it before "
             "any gets a partition, and partitions that change owners move in a second rebalance.",
             markdown_table(("client", *(f"{size}, {change}" for size, change in columns)), rows),
         ]

@@ -5,11 +5,13 @@ The group is stable when every partition is owned once and the members' counts d
 the new member's `subscribe()`, and from its `close()`, until then.
 
 Members learn about a rebalance from their heartbeats, so the heartbeat interval, which is the same for all clients,
-dominates the result.
+dominates the result. Members of headrace that are in one process tell each other. `headrace_apart` shows how long a
+rebalance takes when they do not, as when each member has a process of its own.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import statistics
@@ -28,7 +30,8 @@ PARTITIONS = 120
 SIZES = (1, 10, 50)
 ROUNDS = 5
 HEARTBEAT_MS = 500
-CLIENTS = ("headrace", "confluent")
+CLIENTS = ("headrace", "headrace_apart", "confluent")
+NAMES = {"headrace_apart": "headrace, members apart"}
 STRATEGY = "cooperative-sticky"
 # KIP-848 members get their heartbeat interval from the broker. By default the broker computes assignments at most once
 # a second, which would hide differences between clients when rebalances follow each other.
@@ -118,10 +121,20 @@ class Member:
 
 
 def headrace(job: Job) -> dict[str, float]:
+    return _rebalance_times(job, headrace_clients(job.servers, _headrace_settings(job)))
+
+
+def headrace_apart(job: Job) -> dict[str, float]:
+    """Only members with the same bootstrap servers tell each other, so each has a list of another length."""
+    settings, numbers = _headrace_settings(job), itertools.count(1)
+    return _rebalance_times(job, lambda: headrace_clients(",".join([job.servers] * next(numbers)), settings)())
+
+
+def _headrace_settings(job: Job) -> dict[str, Any]:
     settings: dict[str, Any] = {"group_id": f"rebalancing-{uuid.uuid4()}", "group_protocol": job.protocol}
     if job.protocol == "classic":
         settings |= {"partition_assignment_strategy": STRATEGY, "heartbeat_interval_ms": HEARTBEAT_MS}
-    return _rebalance_times(job, headrace_clients(job.servers, settings))
+    return settings
 
 
 def confluent(job: Job) -> dict[str, float]:

@@ -105,20 +105,45 @@ def test_the_heartbeat_interval_is_not_taken_from_an_error_response() -> None:
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        ({}, [0.25, 0.5, 1.0, 2.0, 4.0, 5.0]),
-        ({T: (0,)}, [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]),  # the first heartbeat reported the new partitions
+        ({}, [0.25, *[0.5] * 12, 5.0]),
+        ({T: (0,)}, [*[0.5] * 12, 5.0, 5.0]),  # the first heartbeat reported the new partitions
     ],
 )
-def test_after_a_change_the_next_kip_848_heartbeats_are_sent_sooner(
+def test_a_new_kip_848_member_asks_ten_times_per_interval_until_all_others_must_have_revoked(
     target: dict[Any, tuple[int, ...]], expected: list[float]
 ) -> None:
     driver = ConsumerProtocolDriver()
     driver.joined(target)
-    pauses = []
-    for _ in range(6):
-        pauses.append(round(driver.member.next_tick() - driver.now, 3))
-        driver.answer(driver.request(pauses[-1]), 2)
-    assert pauses == expected
+    assert pauses(driver, len(expected)) == expected
+
+
+def test_each_change_keeps_a_new_kip_848_member_asking_for_another_interval() -> None:
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
+    pauses(driver, 10)
+    driver.answer(driver.request(0.5), 2, {T: (0, 1)})
+    driver.poll()
+    driver.answer(driver.request(), 2)
+    assert pauses(driver, 13) == [*[0.5] * 12, 5.0]
+
+
+def test_after_a_change_an_older_kip_848_member_doubles_its_pauses() -> None:
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
+    pauses(driver, 13)
+    driver.answer(driver.request(INTERVAL), 2, {T: (0, 1)})
+    driver.poll()
+    driver.answer(driver.request(), 2)
+    assert pauses(driver, 6) == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+
+
+def pauses(driver: ConsumerProtocolDriver, count: int) -> list[float]:
+    """Between heartbeats that change nothing."""
+    found = []
+    for _ in range(count):
+        found.append(round(driver.member.next_tick() - driver.now, 3))
+        driver.answer(driver.request(found[-1]), 2)
+    return found
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from ..._machines.group.actions import Send
 from ..._machines.group.membership_watch import MARGIN, MembershipWatch, WatchedMember
+from ..._machines.group.neighbours import concerns_others
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, JOIN_GROUP, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
 from ...config.client import ClientConfig
@@ -29,6 +30,7 @@ from ...errors import AuthorizationError, ClosedError, HeadraceError
 from ...events import Event
 from ..network.client import Client
 from .coordinator import Coordinator
+from .neighbours import Neighbour
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,8 @@ _HEARTBEATS = frozenset({HEARTBEAT, CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTB
 _PARKED = frozenset({JOIN_GROUP, SYNC_GROUP})
 # A member is alive for the coordinator that says this; in a classic group the next step is not an error.
 _ALIVE = frozenset({NONE, ErrorCode.rebalance_in_progress, ErrorCode.member_id_required})
+
+_ARRIVAL = 0.02  # seconds that a JoinGroup, which is answered late, has to arrive before others are told of it
 
 A = TypeVar("A")  # the actions of a member: Send, and for a classic one ComputeAssignment
 
@@ -47,6 +51,7 @@ class GroupMachine(WatchedMember, Protocol[A]):
     def state(self) -> Any: ...
     def tick(self, now: float) -> Sequence[A]: ...
     def next_tick(self) -> float: ...
+    def hint(self, now: float) -> None: ...
     def answered(self, action: Send, body: Any, now: float) -> bool: ...
     def failed(self, action: A, error: HeadraceError, now: float) -> None: ...
 
@@ -102,6 +107,7 @@ class MembershipTask(Generic[A]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked_for: frozenset[uuid.UUID] = frozenset()
         self._state: object = None
+        self._neighbour = Neighbour((client.config.bootstrap_servers, membership.group_id), self._take_hint)
 
     def wake(self) -> None:
         """On the loop's thread. The first time after a subscribe, it starts the task."""
@@ -109,7 +115,19 @@ class MembershipTask(Generic[A]):
             self._main = self._membership.watch(asyncio.create_task(self._run(), name="group membership"))
         self._woken.set()
 
+    def _take_hint(self) -> None:
+        with self._membership.lock:
+            self._membership.member.hint(time.monotonic())
+        self._woken.set()
+
     async def _run(self) -> None:
+        self._neighbour.enter()
+        try:
+            await self._keep_membership()
+        finally:
+            self._neighbour.leave()
+
+    async def _keep_membership(self) -> None:
         membership, member = self._membership, self._membership.member
         while True:
             self._woken.clear()
@@ -133,6 +151,8 @@ class MembershipTask(Generic[A]):
                 membership.report(event)
             for action in actions:
                 self._start(self._carry_out(action), type(action).__name__)
+                if isinstance(action, Send) and action.api is JOIN_GROUP:
+                    asyncio.get_running_loop().call_later(_ARRIVAL, self._neighbour.tell_others)
             self._resolve_names()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, until - time.monotonic())):
@@ -157,6 +177,8 @@ class MembershipTask(Generic[A]):
                     has_news = member.answered(action, body, now)
                     if has_news:
                         membership.member_changed(now)
+                if concerns_others(action, body):
+                    self._neighbour.tell_others()
         except ClosedError:
             return
         except HeadraceError as error:
@@ -216,6 +238,7 @@ class MembershipTask(Generic[A]):
                 body = await self._coordinator.ask(leave_request)
             if body.error_code != NONE:
                 raise kafka_error(body.error_code, f"{leave_request.api} of group {group_id}")
+            self._neighbour.tell_others()
         except (HeadraceError, TimeoutError) as error:
             log.info("group %s: leaving was not acknowledged: %s", group_id, error or "no answer in time")
             if isinstance(error, AuthorizationError):

@@ -51,6 +51,7 @@ from .actions import (
 )
 from .assignors import Assignor, is_cooperative
 from .leader import LeaderTopics, members_in
+from .neighbours import heartbeat_after_hint
 from .poll_clock import PollClock
 
 _TOPICS_CHANGED = "the topics have changed"
@@ -88,7 +89,6 @@ class ClassicMember:
         self._backoff = backoff
         self._dice = dice
         self._clock = PollClock(settings.longest_absence)
-
         self._member_id = ""
         self._generation = -1
         self._strategy = ""
@@ -122,6 +122,10 @@ class ClassicMember:
 
     def rejoin(self, reason: str) -> None:
         self._rejoin_reason = reason
+
+    def hint(self, now: float) -> None:
+        """Another member of this process has seen that the group changes."""
+        self._next_heartbeat = heartbeat_after_hint(self._next_heartbeat, self._settings.heartbeat_interval, now)
 
     def poll_begins(self) -> None:
         self._clock.begins()
@@ -179,7 +183,6 @@ class ClassicMember:
                 self._is_lost = bool(self.owned)  # the generation was lost while the listener ran
 
     def final_revoke(self) -> PollAction | None:
-        """The poll action before `leave`."""
         if not self.owned:
             return None
         return Lose(self.owned) if self._is_lost else Revoke(self.owned)
@@ -209,7 +212,6 @@ class ClassicMember:
     # -- the clock ---------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[Action]:
-        """The actions to start now."""
         if now >= self.poll_deadline:
             self._expire()
         actions, self._outbox = self._outbox, []
@@ -320,9 +322,8 @@ class ClassicMember:
         self._failures = 0
         self._join_reason = ""
         if self.owned and self._settings.instance_id is not None and body.generation_id > self._generation + 1:
-            # A generation has passed without this member. The coordinator removes dynamic members then, but keeps
-            # static ones. The leader knew only what this member owned when it joined last, and may have assigned
-            # the rest to others.
+            # A generation has passed without this static member (dynamic ones are removed then). The leader knew only
+            # what it owned when it joined last, and may have assigned the rest to others.
             self._lose_generation(keep_id=True)
             self.state = ClassicState.BEGINNING
             return

@@ -132,6 +132,10 @@ class ConsumerProtocolMember:
     def rejoin(self, reason: str) -> None:
         """Does nothing: only the coordinator decides when to rebalance."""
 
+    def hint(self, now: float) -> None:
+        """Another member of this process has seen that the group changes."""
+        self._timer.hint(now)
+
     def poll_begins(self) -> None:
         self._clock.begins()
         self.is_expired = False
@@ -227,6 +231,7 @@ class ConsumerProtocolMember:
         if self._request is None and now >= self._due():
             self._request = self._leave_request() if self._release is _InstanceRelease.NEEDED else self._heartbeat()
             assert self._request is not None
+            self._timer.sent()
             actions.append(self._request)
         return actions
 
@@ -411,7 +416,7 @@ class ConsumerProtocolMember:
         self._may_have_pattern = self._may_have_pattern or self._settings.instance_id is not None
         self._target = frozenset()
         self._unresolved = None
-        self._timer.restart()
+        self._timer.joins()
         self._is_reconciled = False
         self._is_lost = bool(self._owned)
         self._request = None

@@ -93,6 +93,10 @@ class ShareMember:
         if self.state is ShareState.OUT:
             self.state = ShareState.JOINING
 
+    def hint(self, now: float) -> None:
+        """Another member of this process has seen that the group changes."""
+        self._timer.hint(now)
+
     def poll_begins(self) -> None:
         self._clock.begins()
         if self.state is ShareState.AWAY:
@@ -130,6 +134,7 @@ class ShareMember:
             self._pending_leave = None
         if self._request is None and now >= self._due():
             self._request = self._heartbeat()
+            self._timer.sent()
             actions.append(self._request)
         return actions
 
@@ -231,6 +236,6 @@ class ShareMember:
     def _lose_epoch(self) -> None:
         self.epoch = _JOIN
         self.assignment = frozenset()
-        self._timer.restart()
+        self._timer.joins()
         self._request = None
         self._confirmed = None

@@ -1,0 +1,52 @@
+"""Passes hints between the members of one group in one process (`_machines/group/neighbours.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+
+from ..background import call_if_open
+
+Key = tuple[object, str]  # bootstrap servers and group.id
+
+_lock = threading.Lock()  # guards `_members`, and is never held across a call
+_members: defaultdict[Key, set[Neighbour]] = defaultdict(set)
+
+
+class Neighbour:
+    """A member, from `enter` to `leave`. Both and `tell_others` are called on its loop, `on_hint` as well."""
+
+    def __init__(self, key: Key, on_hint: Callable[[], None]) -> None:
+        self._key = key
+        self._on_hint = on_hint
+        self._loop = asyncio.get_running_loop()
+
+    def enter(self) -> None:
+        with _lock:
+            _members[self._key].add(self)
+
+    def leave(self) -> None:
+        with _lock:
+            _members[self._key].discard(self)
+            if not _members[self._key]:
+                del _members[self._key]
+
+    def tell_others(self) -> None:
+        """The group has changed, or is about to."""
+        with _lock:
+            others = [other for other in _members.get(self._key, ()) if other is not self]
+        for other in others:
+            call_if_open(other._loop, other._on_hint)
+
+
+def _after_fork() -> None:
+    """Threads and loops of the members are in the parent process only. The lock may have been held there."""
+    global _lock
+    _lock = threading.Lock()
+    _members.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

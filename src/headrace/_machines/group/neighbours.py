@@ -1,0 +1,44 @@
+"""Members of one group in one process: which answers the others should hear of, and how soon they then ask.
+
+A coordinator tells a member nothing before its next heartbeat, which comes every three or five seconds by default. If
+other members run in the same process, one of them usually knows sooner that the group changes: the one that joins or
+leaves, and the first one whose heartbeat says so. The others then send their next heartbeat at once, instead of waiting
+for their interval. A heartbeat that comes early is like any other, so a hint that is wrong, late or lost does no
+harm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from ..._protocol.codes import NONE
+from ..._protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, SHARE_GROUP_HEARTBEAT
+from .actions import Send
+
+_JOIN = 0
+_SPACING = 0.1  # of the heartbeat interval
+_SHORTEST_SPACING = 0.05  # seconds
+_LONGEST_SPACING = 0.25
+
+
+def hint_spacing(interval: float) -> float:
+    """Seconds from one heartbeat to the next one that follows a hint. Hints in between are combined."""
+    return max(_SHORTEST_SPACING, min(_LONGEST_SPACING, _SPACING * interval))
+
+
+def heartbeat_after_hint(due: float, interval: float, now: float) -> float:
+    """When to send the next heartbeat, which was due an interval after the last one."""
+    return min(due, max(now, due - interval + hint_spacing(interval)))
+
+
+def concerns_others(request: Send, body: Any) -> bool:
+    """Whether this answer means that other members have something to learn from their next heartbeat."""
+    if request.api is HEARTBEAT:
+        return bool(body.error_code == ErrorCode.rebalance_in_progress)
+    if request.api not in (CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT) or body.error_code != NONE:
+        return False
+    has_joined = request.fields["member_epoch"] == _JOIN
+    has_released = bool(request.fields.get("topic_partitions") is not None)  # or taken: others may have waited for it
+    return has_joined or has_released or body.assignment is not None
