@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode as E
 from headrace._aio.group import neighbours
 from headrace._aio.group.neighbours import Neighbour
 from headrace._machines.group.actions import Send
-from headrace._machines.group.neighbours import concerns_others, hint_spacing
+from headrace._machines.group.neighbours import News, hint_spacing, news_in
 from headrace._protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, JOIN_GROUP
 from simulation import wire
 from simulation.classic_member import T0, ClassicMemberDriver
@@ -87,32 +87,37 @@ def settled() -> ConsumerProtocolDriver:
 @pytest.mark.parametrize(
     ("epoch", "partitions", "assignment", "code", "expected"),
     [
-        (0, [], None, 0, True),  # joined
-        (2, None, {"topic_partitions": []}, 0, True),  # a new target
-        (2, [], None, 0, True),  # partitions were released
-        (2, None, None, 0, False),
-        (0, [], None, E.coordinator_load_in_progress, False),
+        (0, [], None, 0, News("joined", 3, "me")),
+        (2, None, {"topic_partitions": []}, 0, News("target", 3)),
+        (2, [], None, 0, News("owned", 3, "me")),
+        (2, None, None, 0, None),
+        (0, [], None, E.coordinator_load_in_progress, None),
     ],
 )
-def test_a_kip_848_answer_concerns_others_when_it_follows_or_brings_a_change(
-    epoch: int, partitions: list[object] | None, assignment: dict[str, object] | None, code: int, expected: bool
+def test_a_kip_848_answer_is_news_when_it_follows_or_brings_a_change(
+    epoch: int,
+    partitions: list[object] | None,
+    assignment: dict[str, object] | None,
+    code: int,
+    expected: News | None,
 ) -> None:
-    request = Send(CONSUMER_GROUP_HEARTBEAT, {"member_epoch": epoch, "topic_partitions": partitions}, 1.0)
-    body = wire.answer(CONSUMER_GROUP_HEARTBEAT, {"error_code": code, "assignment": assignment})
-    assert concerns_others(request, body) is expected
+    fields = {"member_id": "me", "member_epoch": epoch, "topic_partitions": partitions}
+    body = {"error_code": code, "member_epoch": 3, "assignment": assignment}
+    answer = wire.answer(CONSUMER_GROUP_HEARTBEAT, body)
+    assert news_in(Send(CONSUMER_GROUP_HEARTBEAT, fields, 1.0), answer) == expected
 
 
 @pytest.mark.parametrize(
-    ("api", "code", "expected"),
-    [
-        (HEARTBEAT, 0, False),
-        (HEARTBEAT, E.rebalance_in_progress, True),
-        (HEARTBEAT, E.illegal_generation, False),
-        (JOIN_GROUP, 0, False),  # others were told when it was sent
-    ],
+    ("code", "expected"),
+    [(0, None), (E.rebalance_in_progress, News("rebalance", 7)), (E.illegal_generation, None)],
 )
-def test_a_classic_answer_concerns_others_when_a_rebalance_has_begun(api: object, code: int, expected: bool) -> None:
-    assert concerns_others(Send(api, {}, 1.0), wire.answer(api, {"error_code": code})) is expected  # type: ignore[arg-type]
+def test_a_classic_heartbeat_is_news_when_a_rebalance_has_begun(code: int, expected: News | None) -> None:
+    answer = wire.answer(HEARTBEAT, {"error_code": code})
+    assert news_in(Send(HEARTBEAT, {"generation_id": 7}, 1.0), answer) == expected
+
+
+def test_the_answer_to_a_join_is_no_news_because_others_were_told_when_it_was_sent() -> None:
+    assert news_in(Send(JOIN_GROUP, {}, 1.0), wire.answer(JOIN_GROUP, {})) is None
 
 
 # -- who is told -----------------------------------------------------------------------------------------------------
@@ -139,6 +144,24 @@ def test_a_hint_reaches_the_others_of_the_same_group_and_cluster_until_they_leav
 
     assert asyncio.run(scene()) == ["b"]
     assert not neighbours._members
+
+
+def test_others_are_told_once_of_a_change_that_several_members_see() -> None:
+    async def scene() -> list[str]:
+        told: list[str] = []
+        members = [Neighbour(("s", "g"), lambda name=name: told.append(name)) for name in "abc"]  # type: ignore[misc]
+        for member in members:
+            member.enter()
+        for member in members:
+            member.tell_others(News("rebalance", 7))
+        members[0].tell_others(News("rebalance", 8))
+        await asyncio.sleep(0)
+        for member in members:
+            member.leave()
+        return sorted(told)
+
+    assert asyncio.run(scene()) == ["b", "b", "c", "c"]
+    assert not neighbours._last_news
 
 
 def test_a_forked_process_has_no_neighbours_of_its_parent() -> None:

@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from ..._machines.group.actions import Send
 from ..._machines.group.membership_watch import MARGIN, MembershipWatch, WatchedMember
-from ..._machines.group.neighbours import concerns_others
+from ..._machines.group.neighbours import news_in
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, JOIN_GROUP, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
 from ...config.client import ClientConfig
@@ -177,8 +177,8 @@ class MembershipTask(Generic[A]):
                     has_news = member.answered(action, body, now)
                     if has_news:
                         membership.member_changed(now)
-                if concerns_others(action, body):
-                    self._neighbour.tell_others()
+                if (news := news_in(action, body)) is not None:
+                    self._neighbour.tell_others(news)
         except ClosedError:
             return
         except HeadraceError as error:

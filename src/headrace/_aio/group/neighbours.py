@@ -8,12 +8,14 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 
+from ..._machines.group.neighbours import News
 from ..background import call_if_open
 
 Key = tuple[object, str]  # bootstrap servers and group.id
 
-_lock = threading.Lock()  # guards `_members`, and is never held across a call
+_lock = threading.Lock()  # guards the next two, and is never held across a call
 _members: defaultdict[Key, set[Neighbour]] = defaultdict(set)
+_last_news: dict[Key, News] = {}
 
 
 class Neighbour:
@@ -33,10 +35,15 @@ class Neighbour:
             _members[self._key].discard(self)
             if not _members[self._key]:
                 del _members[self._key]
+                _last_news.pop(self._key, None)
 
-    def tell_others(self) -> None:
-        """The group has changed, or is about to."""
+    def tell_others(self, news: News | None = None) -> None:
+        """The group has changed, or is about to. None: it is not known to what."""
         with _lock:
+            if news is not None:
+                if _last_news.get(self._key) == news:
+                    return
+                _last_news[self._key] = news
             others = [other for other in _members.get(self._key, ()) if other is not self]
         for other in others:
             call_if_open(other._loop, other._on_hint)
@@ -47,6 +54,7 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.Lock()
     _members.clear()
+    _last_news.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -9,6 +9,7 @@ harm.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -33,12 +34,27 @@ def heartbeat_after_hint(due: float, interval: float, now: float) -> float:
     return min(due, max(now, due - interval + hint_spacing(interval)))
 
 
-def concerns_others(request: Send, body: Any) -> bool:
-    """Whether this answer means that other members have something to learn from their next heartbeat."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class News:
+    """A change that other members learn from their next heartbeat. Equal news of several members are one change: in a
+    classic group every member learns of a rebalance, and if each told all others, 50 members would wake 50 threads
+    50 times."""
+
+    what: str
+    epoch: int
+    member_id: str | None = None  # None: all members see this change
+
+
+def news_in(request: Send, body: Any) -> News | None:
+    """What this answer means for other members."""
     if request.api is HEARTBEAT:
-        return bool(body.error_code == ErrorCode.rebalance_in_progress)
+        has_begun = body.error_code == ErrorCode.rebalance_in_progress
+        return News("rebalance", request.fields["generation_id"]) if has_begun else None
     if request.api not in (CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT) or body.error_code != NONE:
-        return False
-    has_joined = request.fields["member_epoch"] == _JOIN
-    has_released = bool(request.fields.get("topic_partitions") is not None)  # or taken: others may have waited for it
-    return has_joined or has_released or body.assignment is not None
+        return None
+    member_id = request.fields["member_id"]
+    if request.fields["member_epoch"] == _JOIN:
+        return News("joined", body.member_epoch, member_id)
+    if request.fields.get("topic_partitions") is not None:  # somebody may have waited for what it has released
+        return News("owned", body.member_epoch, member_id)
+    return None if body.assignment is None else News("target", body.member_epoch)
