@@ -7,11 +7,9 @@ do not: everything here may change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .._machines.run.scheduler import Job
 from ..config.consumer import ConsumerConfig
-from ..records import Record
 from ..types import TopicPartition
 from . import telemetry
 from .assembly import make_buffer, make_commit_target
@@ -27,13 +25,16 @@ from .metrics import metrics_of
 from .offset_queries import OffsetQueries
 from .poll_loop import ObservedPollLoop, PollLoop
 from .retried_calls import RetriedCalls
-from .run.consumer_run import ConsumerRun, RunParts
-from .run.options import Handler, RunSettings
-from .run.traced_consumer_run import TracedConsumerRun
 from .runtime import ConsumerRuntime
 from .seeking import Seeking
 from .shutdown import Shutdown
 from .subscriptions import Subscriptions
+
+if TYPE_CHECKING:  # new_run() imports what run() needs
+    from .._machines.run.scheduler import Job
+    from ..records import Record
+    from .run.consumer_run import ConsumerRun
+    from .run.options import Handler, RunSettings
 
 
 class ConsumerParts:
@@ -73,6 +74,9 @@ class ConsumerParts:
         return metrics_of(self.config, self.buffer, self.lifecycle.runtime, self.group)
 
     def new_run(self, handler: Handler, settings: RunSettings, launch: Callable[[Job[Record]], None]) -> ConsumerRun:
+        from .run.consumer_run import ConsumerRun, RunParts
+        from .run.traced_consumer_run import TracedConsumerRun
+
         parts = RunParts(
             self.config, self.guard, self.buffer, self.group, self.completions, self.metrics, self.callbacks.report
         )

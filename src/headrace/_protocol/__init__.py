@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import sys
 import threading
@@ -11,9 +10,9 @@ from collections.abc import Sequence
 from types import ModuleType
 
 
-class _NoHypothesis(importlib.abc.MetaPathFinder):
-    """Hides the package hypothesis from imports of the thread that created it. Other imports and other threads are not
-    affected."""
+class _NoHypothesis:
+    """A finder that hides the package hypothesis from imports of the thread that created it. Other imports and other
+    threads are not affected. It has no base class: importlib.abc would import pathlib, tempfile and others."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()

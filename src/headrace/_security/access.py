@@ -13,7 +13,7 @@ from .msk_iam import msk_exchange
 from .scram import SaltedPasswords, Scram
 from .settings import SecuritySettings, login_options
 from .tls import TlsContexts, trust_of
-from .tokens import Ask, TokenEndpoint, Tokens, from_callback, with_timeout
+from .tokens import Ask, Tokens, from_callback, with_timeout
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -129,6 +129,8 @@ def token_source(settings: SecuritySettings) -> Ask:
             raise ConfigError(f"sasl.oauthbearer.{name} is missing: the token endpoint requires it")
     assert client_id is not None
     assert client_secret is not None
+    from .token_endpoint import TokenEndpoint  # imports urllib, which others do not need
+
     scope = settings.sasl_oauthbearer_scope or options.get("scope")
     urlencode = settings.sasl_oauthbearer_header_urlencode
     endpoint = TokenEndpoint(url, client_id, client_secret, scope, extensions, lambda: trust_of(settings), urlencode)

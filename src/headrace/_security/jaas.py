@@ -19,14 +19,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 _FLAGS = ("required", "requisite", "sufficient", "optional")
-_TOKEN = re.compile(
-    r"""  (?P<nothing>  [\x00-\x20]+ | /\*(?:.*?\*/|.*) | /[^\r\n]* )
+_TOKEN = r"""
+          (?P<nothing>  [\x00-\x20]+ | /\*(?:.*?\*/|.*) | /[^\r\n]* )
         | (?P<word>     [A-Za-z_$\xa0-\U0010ffff][\w.$\-\xa0-\U0010ffff]* )
         | (?P<quoted>   "(?:[^"\\\r\n]|\\.)*" | '(?:[^'\\\r\n]|\\.)*' )
-        | (?P<mark>     [=;] )""",
-    re.VERBOSE | re.DOTALL,
-)
-_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+        | (?P<mark>     [=;] )"""
+_ESCAPE = r"\\([0-3]?[0-7]{1,2}|.)"
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 
 
@@ -74,15 +72,16 @@ _END = ""
 
 def _tokens(text: str) -> Iterator[_Token]:
     """The tokens of the text, followed by endless end marks."""
+    token = re.compile(_TOKEN, re.VERBOSE | re.DOTALL)  # not on import, which most programs do without a login
     at = 0
     while at < len(text):
-        found = _TOKEN.match(text, at)
+        found = token.match(text, at)
         if found is None:
             raise _unreadable(at)
         if found["word"] is not None:
             yield _Token(found["word"], False, at)
         elif found["quoted"] is not None:
-            yield _Token(_ESCAPE.sub(_unescaped, found["quoted"][1:-1]), False, at)
+            yield _Token(re.sub(_ESCAPE, _unescaped, found["quoted"][1:-1], flags=re.DOTALL), False, at)
         elif found["mark"] is not None:
             yield _Token(found["mark"], True, at)
         at = found.end()

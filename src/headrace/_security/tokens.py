@@ -1,4 +1,4 @@
-"""Fetches the tokens of OAUTHBEARER: from the user's callback, or from an OIDC endpoint (client credentials).
+"""Fetches the tokens of OAUTHBEARER: from the user's callback, or from an OIDC endpoint (`token_endpoint.py`).
 
     there is no token, or 4/5 of its lifetime has passed   -> request a new one
     that fails, and the old token is still valid           -> log a warning, use the old token
@@ -15,23 +15,18 @@ import base64
 import binascii
 import contextlib
 import contextvars
-import http.client
 import inspect
 import json
 import logging
 import math
-import ssl
 import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..errors import AuthenticationError, HeadraceError, NetworkError
-from .exchanges import check_extensions, quoted
+from .exchanges import check_extensions
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +34,6 @@ T = TypeVar("T")
 
 _REFRESH_AFTER = 0.8
 _TOKEN_WITHIN = 30.0  # seconds, for all sources
-_WITHIN = 10.0  # seconds, for one response of an endpoint
-_LARGEST_ANSWER = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +156,10 @@ def from_callback(callback: Callable[[], Any], extensions: Mapping[str, str]) ->
 def _is_refusal(error: OSError) -> bool:
     """Whether a server was reached and rejected the request. urllib and requests raise OSErrors for HTTP errors too."""
     status = getattr(getattr(error, "response", None), "status_code", getattr(error, "code", None))
-    return isinstance(status, int) and _is_final(status)
+    return isinstance(status, int) and is_final(status)
 
 
-def _is_final(status: int) -> bool:
+def is_final(status: int) -> bool:
     return status != 429 and status < 500
 
 
@@ -177,7 +170,7 @@ def _token_of(given: Any, extensions: Mapping[str, str]) -> OAuthToken:
         raise AuthenticationError(
             f"sasl.oauthbearer.token.callback returned a {kind}: it must return a string or an OAuthToken", step="token"
         )
-    value = _checked(token.value, "sasl.oauthbearer.token.callback")
+    value = checked(token.value, "sasl.oauthbearer.token.callback")
     expires_at = expiry_in(value) if token.expires_at is None else token.expires_at
     if expires_at is not None and (
         isinstance(expires_at, bool) or not isinstance(expires_at, (int, float)) or math.isnan(expires_at)
@@ -194,7 +187,7 @@ def _token_of(given: Any, extensions: Mapping[str, str]) -> OAuthToken:
     return OAuthToken(value, expires_at, {**extensions, **token.extensions})
 
 
-def _checked(token: str, source: str) -> str:
+def checked(token: str, source: str) -> str:
     """A token without characters that RFC 6750 forbids: they could break out of their field in the message."""
     if not token or not all("\x21" <= char <= "\x7e" for char in token):
         raise AuthenticationError(f"{source} returned an invalid token", step="token")
@@ -212,114 +205,3 @@ def expiry_in(token: str) -> float | None:
     except (ValueError, KeyError, TypeError, binascii.Error, RecursionError):
         return None
     return expires_at if 0 < expires_at < 2**53 else None
-
-
-# -- OIDC --------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TokenEndpoint:
-    """An endpoint that issues tokens for client credentials (RFC 6749, section 4.4)."""
-
-    url: str
-    client_id: str
-    client_secret: str = field(repr=False)
-    scope: str | None
-    extensions: Mapping[str, str]
-    trust: Callable[[], ssl.SSLContext]
-    urlencode: bool = False
-
-    async def ask(self) -> OAuthToken:
-        return await run_in_thread(self._ask)
-
-    def _ask(self) -> OAuthToken:
-        began = time.time()
-        answer = self._post()
-        token = answer.get("access_token")
-        if not isinstance(token, str):
-            raise AuthenticationError(f"the token endpoint at {self._where} returned no access_token", step="token")
-        _checked(token, f"the token endpoint at {self._where}")
-        life = answer.get("expires_in")
-        expires_at = expiry_in(token)
-        if isinstance(life, (int, float)) and not isinstance(life, bool) and life > 0:
-            expires_at = min(began + life, expires_at or began + life)
-        return OAuthToken(token, expires_at, self.extensions)
-
-    @property
-    def _where(self) -> str:
-        """The URL without parts that may be secret."""
-        parts = urllib.parse.urlsplit(self.url)
-        return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
-
-    def _post(self) -> dict[str, Any]:
-        form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
-        pair = [self.client_id, self.client_secret]
-        if self.urlencode:
-            pair = [urllib.parse.quote_plus(part) for part in pair]
-        request = urllib.request.Request(
-            self.url,
-            data=urllib.parse.urlencode(form).encode(),
-            headers={
-                "Authorization": "Basic " + base64.b64encode(":".join(pair).encode()).decode(),
-                "Accept": "application/json",
-            },
-        )
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-        if self.url.lower().startswith("https:"):
-            handlers.append(urllib.request.HTTPSHandler(context=self.trust()))
-        try:
-            with urllib.request.build_opener(*handlers).open(request, timeout=_WITHIN) as answer:
-                body = self._read(answer, time.monotonic() + _WITHIN)
-        except urllib.error.HTTPError as error:
-            raise self._refused(error) from None
-        except (OSError, ValueError, http.client.HTTPException) as error:  # timeouts, TLS errors, invalid HTTP
-            reason = quoted(str(getattr(error, "reason", None) or error), self.client_secret)
-            raise NetworkError(
-                f"the token endpoint at {self._where} did not return a valid response: {reason}"
-            ) from None
-        if len(body) > _LARGEST_ANSWER:
-            raise AuthenticationError(
-                f"the response of the token endpoint at {self._where} exceeds {_LARGEST_ANSWER} bytes", step="token"
-            )
-        found = _json(body)
-        if not isinstance(found, dict):
-            raise AuthenticationError(
-                f"the response of the token endpoint at {self._where} is not a JSON object", step="token"
-            )
-        return found
-
-    def _read(self, answer: Any, deadline: float) -> bytes:
-        """The whole response, up to one byte above the limit. A deadline is needed besides the socket's timeout, which
-        starts again with every byte."""
-        body, expected = b"", answer.length or 0
-        while len(body) <= _LARGEST_ANSWER and (part := answer.read1(_LARGEST_ANSWER + 1 - len(body))):
-            body += part
-            if time.monotonic() > deadline:
-                raise TimeoutError("the response took too long")
-        if len(body) < min(expected, _LARGEST_ANSWER):
-            raise http.client.IncompleteRead(body)
-        return body
-
-    def _refused(self, error: urllib.error.HTTPError) -> HeadraceError:
-        body = b""
-        with error, contextlib.suppress(OSError, http.client.HTTPException):
-            body = self._read(error.fp, time.monotonic() + _WITHIN)
-        found = _json(body)
-        said = found.get("error") if isinstance(found, dict) else None
-        reason = f": {quoted(said, self.client_secret)}" if isinstance(said, str) else ""
-        text = f"the token endpoint at {self._where} answered {error.code}{reason}"
-        return AuthenticationError(text, step="token") if _is_final(error.code) else NetworkError(text)
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirects: the secret must reach only the endpoint that the user configured."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None

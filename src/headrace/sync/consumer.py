@@ -11,7 +11,7 @@ import inspect
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._aio.commit.committer import CommitCallback
 from .._aio.consumer import AsyncConsumer, parts_of
@@ -19,16 +19,16 @@ from .._aio.group.steps import Background, Steps
 from .._aio.lifecycle import CLOSE_TIMEOUT, THREAD_END
 from .._aio.poll_loop import Wait
 from .._aio.poll_signal import ITERATION_POLL
-from .._aio.produce.producer import check_transactional
-from .._aio.run.options import DeadLetter, Handler, Progress, RunSettings
 from .._arguments import SomePartitions, commits_in, optional_seconds_of, seconds_of
 from ..errors import CommitFailedError, ConcurrentUseError, ForkedError
 from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
-from .producer import Producer
-from .run import check_plain, run_threads
 from .threaded import Threaded, documented_as
+
+if TYPE_CHECKING:  # run() imports them
+    from .._aio.run.options import DeadLetter, Handler, Progress
+    from .producer import Producer
 
 
 class Consumer(Threaded):
@@ -189,6 +189,11 @@ class Consumer(Threaded):
         progress_interval: float = 5.0,
         producer: Producer | None = None,
     ) -> Progress:
+        from .._aio.produce.producer import check_transactional
+        from .._aio.run.options import RunSettings
+        from .producer import Producer
+        from .run import check_plain, run_threads
+
         if producer is not None:
             check_transactional(producer, Producer)
         settings = RunSettings(

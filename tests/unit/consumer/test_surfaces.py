@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace import AsyncConsumer, Consumer
+from headrace import AsyncConsumer, AsyncProducer, Consumer, Producer
+from headrace._aio.run.options import DeadLetter, Handler, Progress
 
 SAME = [name for name in dir(AsyncConsumer) if not name.startswith("_")]
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
@@ -91,15 +92,21 @@ def test_both_consumers_have_the_same_names() -> None:
         assert hasattr(Consumer, synchronous)
 
 
+def hints(function: Any) -> dict[str, Any]:
+    """Types of parameters and results. run() imports those of its own when it is called: its module lacks the names."""
+    names = {each.__name__: each for each in (AsyncProducer, Producer, Progress)}
+    return typing.get_type_hints(function, localns={**names, "Handler": Handler, "DeadLetter": DeadLetter})
+
+
 def parameters(function: Any) -> list[tuple[str, Any, Any, Any]]:
     """Parameters with types. Each consumer takes the producer of its own kind, so those two types count as equal."""
-    hints = typing.get_type_hints(function)
+    types = hints(function)
     return [
         (
             each.name,
             each.kind,
             each.default,
-            str(hints.get(each.name)).replace("_aio.produce.producer.Async", "sync.producer."),
+            str(types.get(each.name)).replace("_aio.produce.producer.Async", "sync.producer."),
         )
         for each in inspect.signature(function).parameters.values()
     ]
@@ -113,7 +120,7 @@ def test_both_consumers_have_the_same_parameters(name: str) -> None:
 @pytest.mark.parametrize("name", SAME)
 def test_both_consumers_have_the_same_return_types(name: str) -> None:
     asynchronous, synchronous = getattr(AsyncConsumer, name), getattr(Consumer, name)
-    assert typing.get_type_hints(asynchronous)["return"] == typing.get_type_hints(synchronous)["return"]
+    assert hints(asynchronous)["return"] == hints(synchronous)["return"]
     assert not inspect.iscoroutinefunction(synchronous)
     assert inspect.iscoroutinefunction(asynchronous) is (name not in NOT_AWAITED)
 

@@ -28,6 +28,18 @@ def test_importing_headrace_loads_neither_the_kernel_nor_asyncio():
     assert loaded.strip() == "[]", loaded
 
 
+def test_a_consumer_loads_neither_producers_nor_http_clients():
+    """run() and logins at a token endpoint need them, and import them then."""
+    code = (
+        "import sys; from headrace import Consumer; Consumer(bootstrap_servers='localhost:1', group_id='g');"
+        "print([m for m in sys.modules if m in %r])"
+    )
+    heavy = ("headrace._aio.produce", "headrace._aio.run.consumer_run", "http.client", "importlib.resources")
+    command = [sys.executable, "-c", code % (heavy,)]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert loaded.strip() == "[]", loaded
+
+
 def test_importing_headrace_does_not_load_hypothesis():
     """kio imports hypothesis if it is installed, as here. That takes as long as all other imports of the consumer."""
     for first in (

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from headrace._security import tokens
+from headrace._security import token_endpoint, tokens
 from headrace._security.access import token_source
 from headrace._security.tokens import OAuthToken
 from headrace.config.consumer import ConsumerConfig
@@ -104,7 +104,7 @@ def test_a_token_endpoint_that_responds_byte_by_byte_does_not_block(
     dripping: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch, status: bytes
 ) -> None:
     def scenario(scale: float) -> None:
-        monkeypatch.setattr(tokens, "_WITHIN", 0.2 * scale)
+        monkeypatch.setattr(token_endpoint, "_WITHIN", 0.2 * scale)
         url = dripping(b"HTTP/1.1 " + status + b"\r\nContent-Length: 10000\r\n\r\n")
         began = time.monotonic()
         error = failure(CLIENT | {"sasl.oauthbearer.token.endpoint.url": url})
