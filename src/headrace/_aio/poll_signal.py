@@ -8,6 +8,7 @@ import threading
 
 ITERATION_POLL = 1.0  # seconds that an iteration waits in one poll
 _SHORT_SLEEP = 0.5
+_LONG_SLEEP = 5.0
 
 
 class PollSignal:
@@ -39,8 +40,10 @@ class PollSignal:
 
     def wait(self, timeout: float) -> None:
         """May return early although nothing happened: Python notices a signal (Ctrl-C) that arrives just before the
-        thread begins to wait only when the wait ends, so it never waits for long."""
-        if self._unset.acquire(timeout=max(0.0, min(timeout, _SHORT_SLEEP))):
+        main thread begins to wait only when the wait ends, so that thread never waits for long. Others get no signals.
+        """
+        longest = _SHORT_SLEEP if threading.current_thread() is threading.main_thread() else _LONG_SLEEP
+        if self._unset.acquire(timeout=max(0.0, min(timeout, longest))):
             self.notify()
 
     async def wait_async(self, timeout: float) -> None:

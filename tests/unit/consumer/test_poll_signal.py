@@ -43,6 +43,23 @@ def test_a_notification_before_the_wait_is_remembered_until_it_is_cleared() -> N
     assert time.monotonic() - started >= 0.02
 
 
+def test_only_the_main_thread_interrupts_its_wait_to_look_for_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process with many consumers, each polled by a thread, would wake all of them for nothing."""
+    monkeypatch.setattr("headrace._aio.poll_signal._SHORT_SLEEP", 0.01)
+    waited: list[float] = []
+
+    def wait() -> None:
+        started = time.monotonic()
+        PollSignal().wait(0.3)
+        waited.append(time.monotonic() - started)
+
+    other = threading.Thread(target=wait)
+    other.start()
+    wait()
+    other.join(LONG)
+    assert waited[0] < 0.3 <= waited[1]
+
+
 @pytest.mark.parametrize("late", [-0.3, -1.0, -1e9])
 def test_a_poll_signal_does_not_wait_for_a_deadline_that_has_passed(late: float) -> None:
     """It can pass after the clock was read. Lock.acquire treats -1 as no timeout and rejects other negative values."""
