@@ -61,6 +61,7 @@ class Chaos:
             (self._slow_down, 2),
             (self._subscribe, 3),
             (self._enforce, 1),
+            (self._hint, 2),
             (self._grow, 2),
             (self._make_topic, 1),
             (self._recreate, 1),
@@ -181,6 +182,12 @@ class Chaos:
     def _enforce(self) -> None:
         if process := self._somebody():
             process.machine.rejoin("asked for")
+
+    def _hint(self) -> None:
+        """Some members hear that the group changes, whether it does or not."""
+        for process in self.world.live():
+            if self._dice.random() < 0.5:
+                process.hint()
 
     def _grow(self) -> None:
         name = self._dice.choice(sorted(self.world.topics))

@@ -90,6 +90,11 @@ class Process:
             self.machine.subscribe(subscription)
             self._reconcile()
 
+    def hint(self) -> None:
+        if self.phase is not Phase.ENDED:
+            self.machine.hint(self._clock.now)
+            self._reconcile()
+
     def close(self) -> None:
         """Close after the current poll."""
         self._wants_to_close = True

@@ -83,7 +83,7 @@ def test_the_simulation_finds_an_injected_mistake(
 ) -> None:
     monkeypatch.setattr(member, method, mistake)
     with pytest.raises(Violation) as caught:  # noqa: PT012 - one of these seeds has to hit it
-        for seed in range(200):
+        for seed in range(300):
             run(Scenario(kind, seed))
     assert violation in str(caught.value)
     assert f"again: PYTHONPATH=tests python -m simulation {kind} --first" in str(caught.value)
