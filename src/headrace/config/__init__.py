@@ -3,10 +3,3 @@
 `client` declares the settings that all clients have, and parses names; `consumer`, `share` and `producer` declare the
 others; `headrace/_parsers.py` parses values.
 """
-
-from .client import ClientConfig
-from .consumer import ConsumerConfig
-from .producer import ProducerConfig
-from .share import ShareConsumerConfig
-
-__all__ = ["ClientConfig", "ConsumerConfig", "ProducerConfig", "ShareConsumerConfig"]

@@ -11,7 +11,7 @@ from headrace._aio.admin.runtime import AdminRuntime
 from headrace._machines.group.actions import GroupSettings, Send
 from headrace._machines.group.classic_requests import leave
 from headrace._protocol.messages import CONSUMER_GROUP_HEARTBEAT
-from headrace.config import ConsumerConfig
+from headrace.config.consumer import ConsumerConfig
 
 _LEAVE = -1
 
