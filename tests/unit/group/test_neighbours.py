@@ -54,6 +54,14 @@ def test_a_hint_does_not_shorten_the_backoff_of_failed_heartbeats() -> None:
     assert driver.sent() == []
 
 
+def test_a_hint_does_not_shorten_the_backoff_of_failed_classic_heartbeats() -> None:
+    driver = ClassicMemberDriver()
+    driver.stable(T0)
+    driver.fail(driver.request(HEARTBEAT, 3.0))
+    driver.member.hint(driver.now)
+    assert driver.sent() == []
+
+
 def test_after_a_hint_a_classic_member_sends_its_next_heartbeat_at_once() -> None:
     driver = ClassicMemberDriver()
     driver.stable(T0)

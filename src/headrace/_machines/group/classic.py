@@ -125,7 +125,8 @@ class ClassicMember:
 
     def hint(self, now: float) -> None:
         """Another member of this process has seen that the group changes."""
-        self._next_heartbeat = heartbeat_after_hint(self._next_heartbeat, self._settings.heartbeat_interval, now)
+        if self._failures == 0:
+            self._next_heartbeat = heartbeat_after_hint(self._next_heartbeat, self._settings.heartbeat_interval, now)
 
     def poll_begins(self) -> None:
         self._clock.begins()
@@ -290,8 +291,7 @@ class ClassicMember:
             else:
                 self._sync_answered(body, now)
         elif action.api is JOIN_GROUP and body.error_code == ErrorCode.member_id_required:
-            # Nobody waits for this answer any more, but the coordinator has noted the id, and a rebalance would wait
-            # for it until its session expires.
+            # Nobody waits for this answer, but a rebalance would wait for its id until the id's session expires.
             self._outbox.append(requests.leave(self._settings, body.member_id, "the join was abandoned"))
         return self.state is not before or action.api is not HEARTBEAT or body.error_code != NONE
 
