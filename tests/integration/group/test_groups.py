@@ -75,6 +75,19 @@ def test_two_members_share_and_a_leaver_s_partitions_move_at_once(
         assert listeners[1].kinds() == ["assigned", "assigned"]
 
 
+def test_members_of_one_process_do_not_wait_for_their_heartbeats_to_rebalance(
+    make: MakeConsumer, servers: str, topic: str
+) -> None:
+    rarely = {"session_timeout_ms": 60_000, "heartbeat_interval_ms": 20_000}
+    group, soon = unique("g"), 10.0
+    first = member(make, servers, group, [topic], **rarely)
+    poll_all([first], fully_assigned([first], PARTITIONS))
+    second = member(make, servers, group, [topic], **rarely)
+    poll_all([first, second], fully_assigned([first, second], PARTITIONS), timeout=soon)
+    second.close()
+    poll_all([first], fully_assigned([first], PARTITIONS), timeout=soon)
+
+
 def test_the_next_member_resumes_at_the_commits_of_the_last(
     make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
 ) -> None:
