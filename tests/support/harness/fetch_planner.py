@@ -8,12 +8,13 @@ from typing import Any
 from headrace._machines.cluster import Cluster
 from headrace._machines.fetch.assignment import Assignment
 from headrace._machines.fetch.partition import PartitionState, Position
-from headrace._machines.fetch.planner import FetchPlan, FetchPlanner
+from headrace._machines.fetch.planner import Answered, FetchPlanner
+from headrace._machines.fetch.standing_fetch import FetchPlan, StandingFetch
 from headrace._protocol.messages import FETCH
 from headrace.config.consumer import ConsumerConfig
 from headrace.types import TopicPartition
 from support.brokers.fake_broker import answer
-from support.harness.machine_inputs import cluster_of, partition, topic
+from support.harness.machine_inputs import FakeChunk, cluster_of, partition, topic
 
 TOPIC = uuid.UUID(int=1)
 KB = 1024
@@ -36,22 +37,32 @@ class FetchPlannerDriver:
             state.seek(Position(0))
         self.assignment.follow(self.cluster)
         self.fetching = FetchPlanner(self.config, self.assignment, self.cluster, self.config.queued_max_bytes)
+        self.fetches: dict[int, list[StandingFetch]] = {}
 
     def state(self, number: int = 0) -> PartitionState:
         return self.assignment.state(self.partitions[number])
 
+    def look(self, node: int = 1, now: float = 0.0) -> FetchPlan | None:
+        """The next fetch from a broker, of a stream without a request under way."""
+        fetches = self.fetches.setdefault(node, [])
+        fetch = next((fetch for fetch in fetches if fetch.under_way is None), None)
+        if fetch is None:
+            fetch = StandingFetch(node, keeps=not fetches)
+            fetches.append(fetch)
+        return self.fetching.plan(fetch, now)
+
     def plan(self, node: int = 1, now: float = 0.0) -> FetchPlan:
-        plan = self.fetching.plan(node, now)
+        plan = self.look(node, now)
         assert plan is not None
         return plan
 
     def asked(self, node: int = 1, now: float = 0.0) -> list[int]:
         """The partitions of the next fetch, in order; empty if there is no fetch."""
-        plan = self.fetching.plan(node, now)
+        plan = self.look(node, now)
         return [] if plan is None else [tip.partition for tip in plan.wants]
 
-    def answered(self, plan: FetchPlan, *items: dict[str, Any], node: int = 1, now: float = 0.0, **rest: Any) -> Any:
-        return self.fetching.answered(node, plan, fetched(*items, **rest), now)
+    def answered(self, plan: FetchPlan, *items: dict[str, Any], now: float = 0.0, **rest: Any) -> Answered:
+        return self.fetching.answered(plan, fetched(*items, **rest), now)
 
 
 def data(number: int = 0, code: int = 0, records: bytes | None = None, **fields: Any) -> dict[str, Any]:
@@ -72,3 +83,10 @@ def fetched(*items: dict[str, Any], node_endpoints: Any = (), version: int = 18)
     return answer(
         FETCH, version, throttle_time=0, error_code=0, session_id=0, responses=responses, node_endpoints=node_endpoints
     )
+
+
+def feed(state: PartitionState, size: int) -> None:
+    """Buffers a record of so many bytes."""
+    start = state.fetch_offset
+    state.arrived(size, start + 1)
+    state.decoded(start, size, FakeChunk((start,), start + 1, -1, size), start + 1)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headrace._machines.error_pacing import ErrorPacing
 from headrace._machines.fetch.assignment import Assignment
 from headrace._machines.fetch.partition import OutOfRange, PartitionState, Phase, Position, PreferredReplica
+from headrace._machines.fetch.standing_fetch import StandingFetch
 from headrace.errors import CorruptRecordError, HeadraceError, OffsetOutOfRangeError, OffsetResetError, StateError
 from headrace.types import TopicPartition
 from support.harness.machine_inputs import FakeChunk, chunk, cluster_of, feed, metadata, offsets, partition, topic
@@ -292,7 +293,7 @@ def test_a_poll_that_leaves_too_few_buffered_bytes_needs_a_fetch() -> None:
 def test_no_fetch_is_needed_while_one_is_in_flight() -> None:
     assignment = assigned(A)
     fill(assignment, {A: 10})
-    assignment.state(A).in_flight = True
+    assignment.state(A).take_off(StandingFetch(1))
     counts(assignment, 10)
     assert not assignment.needs_fetch
 

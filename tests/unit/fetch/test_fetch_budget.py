@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace._machines.fetch.partition import PartitionState, Position
-from headrace._machines.fetch.planner import FetchPlan
-from support.harness.fetch_planner import KB, FetchPlannerDriver, data, fetched
+from headrace._machines.fetch.standing_fetch import FetchPlan
+from support.harness.fetch_planner import KB, FetchPlannerDriver, data, feed, fetched
 from support.harness.machine_inputs import FakeChunk
 
 
@@ -19,11 +19,11 @@ def test_a_fetch_requests_as_many_bytes_as_its_partitions_can_use() -> None:
 
 def test_buffered_and_reserved_bytes_reduce_the_fetch_budget() -> None:
     driver = FetchPlannerDriver([1, 1, 2], queued_max_bytes=600 * KB)
-    driver.state(0).retained = 150 * KB
-    driver.state(1).undecoded = 150 * KB
+    feed(driver.state(0), 150 * KB)
+    driver.state(1).arrived(150 * KB, 1)
     driver.state(2).readable_end = 9
     assert driver.plan(2).max_bytes == 100 * KB
-    assert driver.fetching.plan(1, 0.0) is None, "(600 - 150 - 150 - 3 * 100) / 3 are left"
+    assert driver.look(1) is None, "(600 - 150 - 150 - 3 * 100) / 3 are left"
     assert driver.fetching.is_over_budget
 
 
@@ -44,7 +44,7 @@ def test_undecoded_records_count_with_their_expanded_size(expansion: float, numb
     """100 KB that expand threefold exceed the 200 KB read-ahead of a partition; uncompressed they do not."""
     driver = FetchPlannerDriver([1])
     driver.fetching._expansion = expansion
-    ((found, item),), _ = driver.answered(driver.plan(), data(records=bytes(100 * KB)))
+    ((found, item),), *_ = driver.answered(driver.plan(), data(records=bytes(100 * KB)))
     arrival = driver.fetching.arrived(found, item, next_offset=12)
     assert driver.asked() == numbers
     driver.state().decoded(0, arrival.room, FakeChunk((0,), 12, -1, arrival.room), 12)
@@ -53,9 +53,9 @@ def test_undecoded_records_count_with_their_expanded_size(expansion: float, numb
 
 def test_room_for_records_is_twice_the_budget_minus_buffered_bytes() -> None:
     driver = FetchPlannerDriver([1, 1], queued_max_bytes=300 * KB)
-    driver.state(0).retained = 250 * KB
+    feed(driver.state(0), 250 * KB)
     assert driver.fetching.room_for_records == 350 * KB
-    driver.state(1).retained = 400 * KB
+    feed(driver.state(1), 400 * KB)
     assert driver.fetching.room_for_records == 0
 
 
@@ -63,7 +63,7 @@ def test_one_fetch_is_sent_however_small_the_budget() -> None:
     driver = FetchPlannerDriver([1, 2], queued_max_bytes=10)
     plan = driver.plan(1)
     assert plan.max_bytes == 10
-    assert driver.fetching.plan(2, 0.0) is None
+    assert driver.look(2) is None
     driver.fetching.failed(plan)
     assert driver.plan(2).max_bytes == 10
 
@@ -74,12 +74,6 @@ def test_buffers_of_paused_partitions_are_dropped_when_the_budget_is_used_up() -
     driver.state(0).paused = True
     assert driver.asked() == [1]
     assert (driver.state(0).retained, driver.state(0).position) == (0, (0, -1)), "resume() fetches it again"
-
-
-def feed(state: PartitionState, size: int) -> None:
-    start = state.fetch_offset
-    state.arrived(size, start + 1)
-    state.decoded(start, size, FakeChunk((start,), start + 1, -1, size), start + 1)
 
 
 def test_a_parked_fetch_of_one_broker_leaves_budget_for_another() -> None:
@@ -94,10 +88,10 @@ def test_a_parked_fetch_of_one_broker_leaves_budget_for_another() -> None:
 def test_a_broker_held_back_by_the_budget_is_fetched_from_first() -> None:
     driver = FetchPlannerDriver([1, 2, 2], queued_max_bytes=500 * KB)
     first = driver.plan(1)
-    assert driver.fetching.plan(2, 0.0) is None
+    assert driver.look(2) is None
     assert driver.fetching.is_over_budget
     driver.answered(first)
-    assert driver.fetching.plan(1, 0.0) is None, "it would take the bytes that broker 2 waits for"
+    assert driver.look(1) is None, "it would take the bytes that broker 2 waits for"
     assert driver.asked(2) == [1, 2]
     assert driver.fetching.is_over_budget, "and now broker 1 waits"
 
@@ -145,7 +139,7 @@ def test_buffered_and_reserved_bytes_never_exceed_the_budget(
                 for each in list(driver.assignment)
                 if each.tp.partition % 3 == node - 1 and not each.paused and not each.in_flight
             ]
-            plan = driver.fetching.plan(node, 0.0)
+            plan = driver.look(node)
             assert plan is not None or not needs_fetch or not nothing_else, "one fetch must be sent"
             if plan is not None:
                 flying.append((node, plan))
@@ -159,7 +153,7 @@ def test_buffered_and_reserved_bytes_never_exceed_the_budget(
             each = int(fraction * plan.max_bytes / len(plan.asked))
             numbers = [tip.partition for tip in plan.wants]
             body = fetched(*(data(number, records=bytes(min(each, 100 * KB))) for number in numbers))
-            with_records, _ = driver.fetching.answered(node, plan, body, 0.0)
+            with_records, *_ = driver.fetching.answered(plan, body, 0.0)
             for asked, item in with_records:
                 arrival = driver.fetching.arrived(asked, item, asked.offset + 1)
                 target = driver.assignment.state(asked.tp)
@@ -189,7 +183,7 @@ def test_buffered_and_reserved_bytes_never_exceed_the_budget(
     asked: set[int] = set()
     for _ in range(4):
         for node in (1, 2, 3):
-            if (plan := driver.fetching.plan(node, 0.0)) is not None:
+            if (plan := driver.look(node)) is not None:
                 asked.add(node)
                 driver.fetching.failed(plan)
     assert asked == {1, 2, 3}

@@ -8,9 +8,9 @@ import pytest
 
 from headrace._machines.cluster import TopicIdPartition
 from headrace._machines.fetch.partition import OutOfRange, Phase
-from headrace._machines.fetch.planner import InFlightPartition
 from headrace._machines.fetch.session import PartitionRequest
-from support.harness.fetch_planner import KB, TOPIC, FetchPlannerDriver, data
+from headrace._machines.fetch.standing_fetch import InFlightPartition, StandingFetch
+from support.harness.fetch_planner import KB, TOPIC, FetchPlannerDriver, data, feed
 from support.harness.machine_inputs import metadata, partition, topic
 
 
@@ -32,13 +32,13 @@ def test_each_broker_is_asked_for_the_partitions_it_leads() -> None:
     "change",
     [
         pytest.param(lambda state: setattr(state, "phase", Phase.VALIDATE), id="not ready"),
-        pytest.param(lambda state: setattr(state, "in_flight", True), id="in flight"),
+        pytest.param(lambda state: state.take_off(StandingFetch(1)), id="in flight"),
         pytest.param(lambda state: setattr(state, "paused", True), id="paused"),
         pytest.param(lambda state: setattr(state, "fault", OutOfRange(0)), id="at fault"),
         pytest.param(lambda state: setattr(state, "topic_id", None), id="of an unknown topic"),
         pytest.param(lambda state: setattr(state, "backoff_until", 1.0), id="waiting out a backoff"),
-        pytest.param(lambda state: setattr(state, "retained", 200 * KB), id="well filled"),
-        pytest.param(lambda state: setattr(state, "undecoded", 200 * KB), id="being decoded"),
+        pytest.param(lambda state: feed(state, 200 * KB), id="well filled"),
+        pytest.param(lambda state: state.arrived(200 * KB, 1), id="being decoded"),
     ],
 )
 def test_partitions_that_need_no_records_are_not_fetched(change: Any) -> None:
@@ -59,6 +59,7 @@ def test_a_partition_is_fetched_when_its_backoff_ends() -> None:
 def test_a_partition_that_nobody_leads_is_not_fetched() -> None:
     driver = FetchPlannerDriver([1])
     driver.cluster.apply(metadata(topic(partition(0, leader=-1, epoch=6)), brokers=(1,)))
+    driver.assignment.follow(driver.cluster)
     assert driver.fetching.nodes(0.0) == set()
     assert driver.asked() == []
 

@@ -18,7 +18,7 @@ def test_arrived_records_are_decoded_while_the_next_offset_is_fetched() -> None:
     driver = FetchPlannerDriver([1])
     plan = driver.plan()
     aborted = [{"producer_id": 7, "first_offset": 3}]
-    ((asked, item),), stale = driver.answered(plan, data(records=b"x" * 99, aborted_transactions=aborted))
+    ((asked, item),), stale, _ = driver.answered(plan, data(records=b"x" * 99, aborted_transactions=aborted))
     assert not stale
     arrival = driver.fetching.arrived(asked, item, next_offset=12)
     assert (arrival.tp, arrival.offset, arrival.next_offset) == (driver.partitions[0], 0, 12)
@@ -37,16 +37,15 @@ def test_the_lag_uses_the_readable_end_of_a_response(level: str, lag: int) -> No
 @pytest.mark.parametrize("records", [None, b""], ids=["null", "empty"])
 def test_a_response_without_records_has_nothing_to_decode(records: bytes | None) -> None:
     driver = FetchPlannerDriver([1])
-    assert driver.answered(driver.plan(), data(records=records)) == ([], False)
+    assert driver.answered(driver.plan(), data(records=records))[:2] == ([], False)
 
 
 def test_a_preferred_read_replica_is_fetched_from() -> None:
     now = 10.0
     driver = FetchPlannerDriver([1], metadata_max_age_ms=60_000)
-    arrivals, stale = driver.answered(driver.plan(), data(preferred_read_replica=2), now=now)
-    assert (arrivals, stale) == ([], False)
+    assert driver.answered(driver.plan(now=now), data(preferred_read_replica=2), now=now) == ([], False, True)
     assert driver.asked(1, now) == []
-    assert driver.fetching.nodes(now) == {2}
+    assert 2 in driver.fetching.nodes(now)
     assert driver.asked(2, now) == [0]
 
 
@@ -65,7 +64,7 @@ def test_out_of_range_from_a_follower_is_checked_with_the_leader() -> None:
     driver = FetchPlannerDriver([1])
     driver.state().preferred = PreferredReplica(2, 60.0)
     plan = driver.plan(2)
-    assert driver.answered(plan, data(code=ErrorCode.offset_out_of_range), node=2) == ([], False)
+    assert driver.answered(plan, data(code=ErrorCode.offset_out_of_range)) == ([], False, True)
     assert (driver.state().fault, driver.asked(1)) == (None, [0])
 
 
@@ -73,14 +72,14 @@ def test_out_of_range_from_an_expired_follower_is_no_fault() -> None:
     driver = FetchPlannerDriver([1])
     driver.state().preferred = PreferredReplica(2, 60.0)
     plan = driver.plan(2)
-    assert driver.fetching.nodes(99.0) == {1}
-    driver.answered(plan, data(code=ErrorCode.offset_out_of_range), node=2, now=99.0)
+    driver.state().preferred = None  # as after any look at it
+    driver.answered(plan, data(code=ErrorCode.offset_out_of_range), now=99.0)
     assert driver.state().fault is None
 
 
 def test_out_of_range_from_the_leader_is_a_fault() -> None:
     driver = FetchPlannerDriver([1])
-    assert driver.answered(driver.plan(), data(code=ErrorCode.offset_out_of_range)) == ([], False)
+    assert driver.answered(driver.plan(), data(code=ErrorCode.offset_out_of_range))[:2] == ([], False)
     assert driver.state().fault == OutOfRange(0)
     assert driver.fetching.was_refused
     assert driver.asked() == []
@@ -106,7 +105,7 @@ REFRESH = [
 def test_retriable_fetch_errors_back_off_their_partition_only(code: ErrorCode, stale: bool) -> None:
     driver = FetchPlannerDriver([1, 1], retry_backoff_ms=100)
     plan = driver.plan(now=5.0)
-    assert driver.answered(plan, data(code=code), data(1), now=5.0) == ([], stale)
+    assert driver.answered(plan, data(code=code), data(1), now=5.0)[:2] == ([], stale)
     assert driver.state().fault is None
     assert driver.asked(now=5.0) == [1], "the other partition is still fetched"
     assert driver.asked(now=5.1) == [0]
@@ -134,7 +133,7 @@ def test_repeated_fetch_errors_back_off_exponentially() -> None:
 )
 def test_fatal_fetch_errors_are_faults_of_the_partition(code: int, name: str) -> None:
     driver = FetchPlannerDriver([1])
-    assert driver.answered(driver.plan(), data(code=code), now=3.0) == ([], False)
+    assert driver.answered(driver.plan(), data(code=code), now=3.0)[:2] == ([], False)
     error = driver.state().fault
     assert isinstance(error, KafkaError)
     assert (error.code, error.name) == (code, name)
@@ -147,8 +146,8 @@ def test_a_leader_hint_is_followed_at_once(code: ErrorCode) -> None:
     driver = FetchPlannerDriver([1])
     hint = {"leader_id": 7, "leader_epoch": 6}
     endpoints = [{"node_id": 7, "host": "b7", "port": 1, "rack": None}]
-    arrivals, stale = driver.answered(driver.plan(), data(code=code, current_leader=hint), node_endpoints=endpoints)
-    assert (arrivals, stale) == ([], True)
+    found = driver.answered(driver.plan(), data(code=code, current_leader=hint), node_endpoints=endpoints)
+    assert found == ([], True, True)
     assert driver.cluster.leader(driver.partitions[0]) == Leader(7, 6)
     assert driver.cluster.brokers[7] == Node(7, "b7", 1)
     assert driver.plan(7).wants == {TopicIdPartition(TOPIC, 0): PartitionRequest(0, 6, 100 * KB)}
@@ -182,7 +181,7 @@ def test_a_fetch_response_from_before_a_seek_is_dropped(code: int) -> None:
     driver = FetchPlannerDriver([1])
     plan = driver.plan()
     driver.state().seek(Position(33))
-    assert driver.answered(plan, data(code=code, records=b"x")) == ([], False)
+    assert driver.answered(plan, data(code=code, records=b"x"))[:2] == ([], False)
     assert (driver.state().fault, driver.state().fetch_offset, driver.state().readable_end) == (None, 33, -1)
     assert driver.asked() == [0]
 
@@ -191,13 +190,13 @@ def test_responses_for_unassigned_or_unrequested_partitions_are_ignored() -> Non
     driver = FetchPlannerDriver([1, 1])
     plan = driver.plan()
     driver.assignment.assign([driver.partitions[1]])
-    (arrival,), _ = driver.answered(plan, data(0, records=b"x"), data(1, records=b"x"), data(2, records=b"x"))
+    (arrival,), *_ = driver.answered(plan, data(0, records=b"x"), data(1, records=b"x"), data(2, records=b"x"))
     assert arrival[0].tp == driver.partitions[1]
 
 
 def test_a_partition_twice_in_one_response_counts_once() -> None:
     driver = FetchPlannerDriver([1])
-    arrivals, _ = driver.answered(driver.plan(), data(records=b"x"), data(records=b"y"))
+    arrivals, *_ = driver.answered(driver.plan(), data(records=b"x"), data(records=b"y"))
     assert [item.records for _, item in arrivals] == [b"x"]
 
 
@@ -208,9 +207,9 @@ def test_a_new_leader_is_fetched_from_before_the_old_one_has_responded() -> None
     driver.cluster.apply(metadata(topic(partition(0, leader=2, epoch=6))))
     driver.assignment.follow(driver.cluster)
     new = driver.plan(2)
-    ((asked, item),), _ = driver.answered(new, data(records=b"new"), node=2)
+    ((asked, item),), _, _ = driver.answered(new, data(records=b"new"))
     driver.fetching.arrived(asked, item, next_offset=12)
-    assert driver.answered(old, data(records=b"old"), node=1) == ([], False), "the new leader responded first"
+    assert driver.answered(old, data(records=b"old"))[:2] == ([], False), "the new leader responded first"
     assert (driver.state().fetch_offset, driver.fetching._reserved) == (12, 0)
 
 
@@ -220,9 +219,9 @@ def test_a_late_response_of_the_old_leader_is_used_if_it_comes_first() -> None:
     driver.cluster.apply(metadata(topic(partition(0, leader=2, epoch=6))))
     driver.assignment.follow(driver.cluster)
     new = driver.plan(2)
-    ((asked, item),), _ = driver.answered(old, data(records=b"old"), node=1)
+    ((asked, item),), _, _ = driver.answered(old, data(records=b"old"))
     driver.fetching.arrived(asked, item, next_offset=12)
-    assert driver.answered(new, data(records=b"new"), node=2) == ([], False)
+    assert driver.answered(new, data(records=b"new"))[:2] == ([], False)
 
 
 def test_partitions_of_a_failed_fetch_are_fetched_again() -> None:

@@ -14,13 +14,14 @@ from headrace._machines.fetch.session import FetchSession, PartitionRequest, Ses
 T = uuid.UUID(int=1)
 A, B, C = (TopicIdPartition(T, number) for number in range(3))
 AT_0 = PartitionRequest(0, 5, 1000)
+ALL = (A, B, C)
 
 ID_NOT_FOUND, INVALID_EPOCH, TOPIC_ID_ERROR = 70, 71, 106
 
 
 def opened(*slots: TopicIdPartition) -> FetchSession:
     session = FetchSession()
-    session.request(dict.fromkeys(slots, AT_0))
+    session.request(dict.fromkeys(slots, AT_0), ALL)
     session.answered(0, 77)
     return session
 
@@ -28,29 +29,41 @@ def opened(*slots: TopicIdPartition) -> FetchSession:
 def test_the_first_fetch_request_is_full_and_opens_a_session() -> None:
     session = FetchSession()
     assert not session.is_incremental
-    assert session.request({A: AT_0, B: AT_0}) == SessionRequest(0, 0, {A: AT_0, B: AT_0}, ())
+    assert session.request({A: AT_0, B: AT_0}, ALL) == SessionRequest(0, 0, {A: AT_0, B: AT_0}, ())
 
 
 def test_later_requests_of_a_fetch_session_have_only_changes() -> None:
     session = opened(A, B)
     assert session.is_incremental
     moved = AT_0._replace(offset=10)
-    assert session.request({A: moved, C: AT_0}) == SessionRequest(77, 1, {A: moved, C: AT_0}, (B,))
+    assert session.request({A: moved, C: AT_0}, ALL) == SessionRequest(77, 1, {A: moved, C: AT_0}, (B,))
     session.answered(0, 77)
-    assert session.request({A: moved, C: AT_0}) == SessionRequest(77, 2, {}, ())
+    assert session.request({A: moved, C: AT_0}, ALL) == SessionRequest(77, 2, {}, ())
+
+
+def test_a_fetch_session_looks_only_at_partitions_that_may_have_changed() -> None:
+    session = opened(A, B)
+    moved = AT_0._replace(offset=10)
+    assert session.request({A: moved, B: AT_0}, [A]) == SessionRequest(77, 1, {A: moved}, ())
+    session.answered(0, 77)
+    assert session.request({A: moved, B: AT_0}, []) == SessionRequest(77, 2, {}, ())
+    session.answered(0, 77)
+    assert session.request({A: moved, B: AT_0}, [A, B]) == SessionRequest(77, 3, {}, ()), "these may have changed"
+    session.broken()
+    assert session.request({A: moved, C: AT_0}, []) == SessionRequest(77, 0, {A: moved, C: AT_0}, ())
 
 
 @pytest.mark.parametrize("change", [{"offset": 1}, {"leader_epoch": 6}, {"max_bytes": 1001}])
 def test_a_fetch_session_sends_partitions_whose_request_changed(change: dict[str, int]) -> None:
     session = opened(A)
     changed = AT_0._replace(**change)
-    assert session.request({A: changed}).send == {A: changed}
+    assert session.request({A: changed}, ALL).send == {A: changed}
 
 
 def test_a_fetch_session_replaces_a_recreated_topic() -> None:
     session = opened(A)
     again = TopicIdPartition(uuid.UUID(int=2), 0)
-    assert session.request({again: AT_0}) == SessionRequest(77, 1, {again: AT_0}, (A,))
+    assert session.request({again: AT_0}, (A, again)) == SessionRequest(77, 1, {again: AT_0}, (A,))
 
 
 @pytest.mark.parametrize(
@@ -64,26 +77,26 @@ def test_a_fetch_session_replaces_a_recreated_topic() -> None:
 )
 def test_a_fetch_session_error_makes_the_next_request_full(code: int, session_id: int, next_id: int) -> None:
     session = opened(A, B)
-    session.request({A: AT_0, B: AT_0})
+    session.request({A: AT_0, B: AT_0}, ALL)
     session.answered(code, session_id)
-    assert session.request({A: AT_0, B: AT_0}) == SessionRequest(next_id, 0, {A: AT_0, B: AT_0}, ())
+    assert session.request({A: AT_0, B: AT_0}, ALL) == SessionRequest(next_id, 0, {A: AT_0, B: AT_0}, ())
 
 
 def test_a_fetch_session_is_reopened_after_a_lost_response() -> None:
     session = opened(A)
-    session.request({A: AT_0._replace(offset=9)})
+    session.request({A: AT_0._replace(offset=9)}, ALL)
     session.broken()
-    assert session.request({A: AT_0}) == SessionRequest(77, 0, {A: AT_0}, ())
+    assert session.request({A: AT_0}, ALL) == SessionRequest(77, 0, {A: AT_0}, ())
     session.answered(0, 78)
-    assert session.request({A: AT_0}) == SessionRequest(78, 1, {}, ())
+    assert session.request({A: AT_0}, ALL) == SessionRequest(78, 1, {}, ())
 
 
 def test_the_fetch_session_epoch_wraps_to_one() -> None:
     session = opened(A)
     session._epoch = 2**31 - 1
-    assert session.request({A: AT_0}).epoch == 2**31 - 1
+    assert session.request({A: AT_0}, ALL).epoch == 2**31 - 1
     session.answered(0, 77)
-    assert session.request({A: AT_0}).epoch == 1
+    assert session.request({A: AT_0}, ALL).epoch == 1
 
 
 def test_only_an_open_fetch_session_has_a_close_request() -> None:
@@ -141,8 +154,10 @@ def test_the_broker_s_fetch_session_always_matches_the_requested_partitions(
     steps: list[tuple[dict[TopicIdPartition, PartitionRequest], str]],
 ) -> None:
     session, broker = FetchSession(), BrokerSide()
+    last: dict[TopicIdPartition, PartitionRequest] = {}
     for wanted, fate in steps:
-        request = session.request(wanted)
+        changed = [tip for tip in {**last, **wanted} if last.get(tip) != wanted.get(tip)]
+        request, last = session.request(wanted, changed), wanted
         if fate == "request lost":
             session.broken()
             continue

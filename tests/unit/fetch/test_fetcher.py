@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from types import SimpleNamespace
 
@@ -116,6 +117,111 @@ def test_a_second_fetch_to_a_broker_has_a_short_max_wait():
             consumer.assign([TP, TopicPartition("t", 1)])
             consumer.seek(TopicPartition("t", 1), 0)
             assert await asyncio.wait_for(asked.get(), 50) == ([1], 0.02)
+
+    run(main())
+
+
+class ParkedFetches:
+    """Answers each fetch with nothing after its max wait, and notes them: the max wait in milliseconds, the partitions
+    of the session, and those that the request names. The session of a connection has the id of its first max wait."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Queue()
+        self._sessions = {}
+
+    async def __call__(self, link, request) -> None:
+        body = request.body
+        session = self._sessions.setdefault(link, {})
+        named = {item.partition: item.fetch_offset for topic in body.topics for item in topic.partitions}
+        session.update(named)
+        for topic in body.forgotten_topics_data:
+            for number in topic.partitions:
+                del session[number]
+        wait = round(body.max_wait.total_seconds() * 1000)
+        await self.asked.put((wait, dict(session), named))
+        await asyncio.sleep(wait / 1000)
+        fields = {"throttle_time": 0, "error_code": 0, "session_id": 5, "responses": self.answer_to(named)}
+        await link.reply(request, answer(FETCH, request.version, **fields))
+
+    def answer_to(self, named):
+        return []
+
+    async def next(self):
+        return await asyncio.wait_for(self.asked.get(), 50)
+
+    async def until(self, what, index):
+        """The next request with these partitions, in the session (1) or named (2)."""
+        for _ in range(60):
+            if (found := await self.next())[index] == what:
+                return found
+        raise AssertionError(f"no request for {what}")
+
+
+T1 = TopicPartition("t", 1)
+
+
+@contextlib.asynccontextmanager
+async def idle_consumer(fetches, *, max_wait_ms):
+    """Of both partitions, at the offsets 3 and 4."""
+    settings = {"fetch_max_wait_ms": max_wait_ms}
+    async with ScriptedCluster(fetches) as servers, AsyncConsumer(bootstrap_servers=servers, **settings) as consumer:
+        consumer.assign([TP, T1])
+        consumer.seek(TP, 3)
+        consumer.seek(T1, 4)
+        await consumer.poll(0.0)
+        yield consumer
+
+
+def test_idle_fetches_name_no_partition_until_something_changes():
+    fetches = ParkedFetches()
+
+    async def main():
+        async with idle_consumer(fetches, max_wait_ms=30) as consumer:
+            assert await fetches.next() == (30, {0: 3, 1: 4}, {0: 3, 1: 4})
+            for _ in range(3):
+                assert await fetches.next() == (30, {0: 3, 1: 4}, {})
+            consumer.pause([T1])
+            await fetches.until({0: 3}, 1)
+            consumer.resume([T1])
+            await fetches.until({1: 4}, 2)
+
+    run(main())
+
+
+def test_idle_partitions_of_the_second_stream_join_the_first_one():
+    """Otherwise they would be fetched every 20 ms for as long as nothing is written."""
+    fetches = ParkedFetches()
+
+    async def main():
+        async with idle_consumer(fetches, max_wait_ms=150) as consumer:
+            assert (await fetches.next())[:2] == (150, {0: 3, 1: 4})
+            consumer.seek(T1, 5)
+            assert await fetches.next() == (20, {1: 5}, {1: 5})
+            await fetches.until({0: 3, 1: 5}, 1)
+            for _ in range(4):
+                assert await fetches.next() == (150, {0: 3, 1: 5}, {}), "the second stream is idle"
+
+    run(main())
+
+
+def test_a_refused_partition_is_fetched_again_beside_idle_ones():
+    class Refusing(ParkedFetches):
+        refusals = 2
+
+        def answer_to(self, named):
+            if 1 not in named or not self.refusals:
+                return []
+            self.refusals -= 1
+            data = {"partition_index": 1, "error_code": -1, "high_watermark": -1, "aborted_transactions": None}
+            return [{"topic_id": TOPIC_ID, "partitions": [{**data, "last_stable_offset": -1, "records": None}]}]
+
+    fetches = Refusing()
+
+    async def main():
+        async with idle_consumer(fetches, max_wait_ms=30):
+            await fetches.until({0: 3, 1: 4}, 2)
+            for _ in range(2):
+                await fetches.until({1: 4}, 2)
 
     run(main())
 

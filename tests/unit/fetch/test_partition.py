@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headrace._machines.commit.offset_set import OffsetSet
 from headrace._machines.fetch.partition import OutOfRange, PartitionState, Phase, Position
+from headrace._machines.fetch.standing_fetch import StandingFetch
 from headrace.errors import CorruptRecordError, HeadraceError
 from support.harness.interrupts import Interrupter, interrupted_everywhere
 from support.harness.machine_inputs import TP, FakeChunk, at, chunk, feed, offsets
@@ -59,7 +60,8 @@ def test_a_moved_position_drops_buffers_faults_and_backoffs(move) -> None:
     state = at(0)
     feed(state, chunk(0, 5))
     state.arrived(100, 9)
-    state.in_flight, state.failures, state.backoff_until = True, 3, 12.0
+    state.take_off(StandingFetch(1))
+    state.failures, state.backoff_until = 3, 12.0
     state.fault = OutOfRange(9)
     position_version = state.position_version
     move(state)

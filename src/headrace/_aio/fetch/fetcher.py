@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from ..._machines.fetch.planner import FetchedRecords, FetchPlan
+from ..._machines.fetch.planner import FetchedRecords
 from ..._machines.fetch.session import FetchSession, SessionRequest
+from ..._machines.fetch.standing_fetch import FetchPlan, StandingFetch
 from ..._net.calls import Reply
 from ..._net.connection import Connection
 from ..._protocol.codes import NONE, code_name
@@ -65,7 +67,7 @@ class Fetcher:
             if (node, 0) not in self._streams:
                 first = _FetchStream(self, node, 0, None)
                 self._streams[node, 0] = first
-                self._streams[node, 1] = _FetchStream(self, node, 1, first)
+                self._streams[node, 1] = first.behind = _FetchStream(self, node, 1, first)
                 self._all_streams = tuple(self._streams.values())
 
     def wake_from_any_thread(self) -> None:
@@ -76,7 +78,7 @@ class Fetcher:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is to be fetched any more
                 self._loop.call_soon_threadsafe(self.wake)
 
-    def knows(self, nodes: set[int]) -> bool:
+    def knows(self, nodes: Iterable[int]) -> bool:
         """Whether all of these brokers have their streams."""
         return all((node, 0) in self._streams for node in nodes)
 
@@ -87,6 +89,17 @@ class Fetcher:
             await asyncio.gather(*(stream.task for stream in self._streams.values()), return_exceptions=True)
         finally:
             self.decoder.close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a response brings: records to decode, and what is left to do on the loop."""
+
+    delivery: Delivery
+    is_stale: bool = False
+    was_refused: bool = False
+    wakes_others: bool = False
+    nodes: frozenset[int] = frozenset()
 
 
 class _FetchStream:
@@ -101,14 +114,16 @@ class _FetchStream:
             f"fetch {number}" if fetcher.partitions.lane is None else f"{fetcher.partitions.lane} fetch {number}"
         )
         self._ahead = ahead  # the stream that has to be parked before this one is used
+        self.behind: _FetchStream | None = None  # the stream that is used while this one is parked
+        self._fetch = StandingFetch(node, keeps=ahead is None)
         # Other threads read these two, and the loop's writes them where it plans, with the lock held. So a thread that
         # takes records, with the lock held, is seen by the next plan, or sees that no plan is to come. (The end of a
         # request ends `_parked` without the lock: a plan follows.)
         self._is_asleep = False
         self._parked = False
+        self._yields = False  # the stream ahead will take the partitions of the request that is under way
         self._has_freed = False  # a request has ended since the last look of the stream ahead
-        wait = self._client.config.fetch_max_wait_ms
-        self._max_wait = wait if ahead is None else min(wait, _SHORT_WAIT_MS)
+        self._max_wait_ms = 0  # of the next request
         self._session = FetchSession()
         self._connection: Connection | None = None
         self._failures = 0
@@ -118,6 +133,9 @@ class _FetchStream:
 
     def close(self) -> None:
         self.task.cancel()
+        with self._partitions.lock:
+            if self._fetch.under_way is not None:
+                self._partitions.fetching.failed(self._fetch.under_way)
         if self._connection is not None and self._connection.is_open and (last := self._session.close_request()):
             with contextlib.suppress(HeadraceError):
                 self._connection.start(FETCH, self._fields(last, 0))
@@ -138,7 +156,8 @@ class _FetchStream:
             self._has_freed = True
             try:
                 connection = await self._connect()
-                answer = connection.start(FETCH, self._fields(self._session.request(plan.wants), plan.max_bytes))
+                fields = self._fields(self._session.request(plan.wants, plan.changed), plan.max_bytes)
+                answer = connection.start(FETCH, fields)
                 self._decode_arrived()
                 reply = await answer
             except HeadraceError as error:
@@ -147,10 +166,7 @@ class _FetchStream:
                 continue
             finally:
                 self._parked = False
-            self._arrived = Delivery(reply, connection, await self._answered(plan, reply))
-            if self._arrived.is_small:
-                # A poll may be waiting for just these, and decoding them takes less time than planning.
-                self._decode_arrived()
+            await self._answered(plan, connection, reply)
 
     def _decode_arrived(self) -> None:
         if self._arrived is not None:
@@ -172,11 +188,24 @@ class _FetchStream:
     def _plan(self) -> FetchPlan | None:
         with self._partitions.lock:
             plan = None
-            if self._ahead is None or self._ahead._parked:
-                plan = self._partitions.fetching.plan(self._node, self._fetcher._loop.time())
+            yields, self._yields = self._yields, False
+            if self._ahead is None or (self._ahead._parked and not yields):
+                plan = self._partitions.fetching.plan(self._fetch, self._fetcher._loop.time())
             self._is_asleep = plan is None
             self._parked = plan is not None and plan.parked
+            self._max_wait_ms = self._choose_wait()
         return plan
+
+    def _choose_wait(self) -> int:
+        """The second stream's requests are short. If it has only idle partitions, this stream gets them: its next
+        request is short, too, and the one after it has them. Otherwise they would be fetched every few milliseconds."""
+        wait: int = self._client.config.fetch_max_wait_ms
+        behind = self.behind
+        if behind is not None:
+            if not (self._parked and behind._parked):
+                return wait
+            behind._yields = True
+        return min(wait, _SHORT_WAIT_MS)
 
     async def _sleep(self) -> None:
         now = self._fetcher._loop.time()
@@ -215,7 +244,7 @@ class _FetchStream:
             forgotten.setdefault(tip.topic_id, []).append(tip.partition)
         return {
             "replica_id": -1,
-            "max_wait": self._max_wait,
+            "max_wait": self._max_wait_ms,
             "min_bytes": config.fetch_min_bytes,
             "max_bytes": max_bytes,
             "isolation_level": 1 if config.isolation_level == "read_committed" else 0,
@@ -228,7 +257,26 @@ class _FetchStream:
             "rack_id": config.client_rack,
         }
 
-    async def _answered(self, plan: FetchPlan, reply: Reply) -> list[FetchedRecords]:
+    def _apply(self, plan: FetchPlan, connection: Connection, reply: Reply) -> _Outcome:
+        with self._partitions.lock:
+            self._parked = False  # a plan follows
+            fetching, now = self._partitions.fetching, self._fetcher._loop.time()
+            with_records, is_stale, has_moved = fetching.answered(plan, reply.body, now)
+            arrivals: list[FetchedRecords] = []
+            for asked, data in with_records:
+                self._fetcher.bytes_fetched += len(data.records)
+                arrivals.append(fetching.arrived(asked, data, next_offset(data.records, asked.offset)))
+            self._fetcher.fetches += 1
+            was_refused, fetching.was_refused = fetching.was_refused, False
+            return _Outcome(
+                Delivery(reply, connection, arrivals),
+                is_stale=is_stale,
+                was_refused=was_refused,
+                wakes_others=has_moved or is_stale or (not arrivals and fetching.is_over_budget),
+                nodes=fetching.nodes(now),
+            )
+
+    async def _answered(self, plan: FetchPlan, connection: Connection, reply: Reply) -> None:
         body = reply.body
         self._session.answered(body.error_code, body.session_id)
         if body.error_code != NONE:
@@ -238,29 +286,23 @@ class _FetchStream:
             if body.error_code == ErrorCode.fetch_session_topic_id_error:
                 self._client.refresh_soon()
             await self._back_off()
-            return []
+            return
         self._failures = 0
-        self._partitions.fetches += 1
-        arrivals: list[FetchedRecords] = []
-        with self._partitions.lock:
-            fetching = self._partitions.fetching
-            with_records, stale = fetching.answered(self._node, plan, body, self._fetcher._loop.time())
-            for asked, data in with_records:
-                self._partitions.bytes_fetched += len(data.records)
-                arrivals.append(fetching.arrived(asked, data, next_offset(data.records, asked.offset)))
-            nodes = self._partitions.fetching.nodes(self._fetcher._loop.time())
-            refused, fetching.was_refused = fetching.was_refused, False
-        if refused:
+        outcome = self._apply(plan, connection, reply)
+        if outcome.was_refused:
             self._partitions.positions_soon()
-        if stale:
+        if outcome.is_stale:
             self._client.refresh_soon()
-        if not self._fetcher.knows(nodes) or ((stale or not arrivals) and nodes - {self._node}):
+        if outcome.wakes_others or not self._fetcher.knows(outcome.nodes):
             self._fetcher.wake()
-        return arrivals
+        self._arrived = outcome.delivery
+        if outcome.delivery.is_small:
+            # A poll may be waiting for just these, and decoding them takes less time than planning.
+            self._decode_arrived()
 
     async def _failed(self, plan: FetchPlan, error: HeadraceError) -> None:
         with self._partitions.lock:
-            self._partitions.fetching.failed(plan)
+            partitions = self._partitions.fetching.failed(plan)
         self._session.broken()
         if isinstance(error, ClosedError):
             raise asyncio.CancelledError
@@ -269,7 +311,7 @@ class _FetchStream:
         else:
             level = logging.DEBUG if self._failures else logging.WARNING  # polls raise it, too
             log.log(level, "fetching from broker %d failed: %s", self._node, error)
-            self._partitions.fail([asked.tp for asked in plan.asked.values()], error)
+            self._partitions.fail(partitions, error)
         self._client.refresh_soon()
         await self._back_off()
 

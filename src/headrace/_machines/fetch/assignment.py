@@ -47,6 +47,9 @@ class Assignment:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._filled: dict[PartitionState, None] = {}  # the states themselves maintain this and the next one
         self._faulty: dict[PartitionState, None] = {}
+        self._decoding: dict[PartitionState, None] = {}  # and some that were decoded since the last look
+        self.free: dict[PartitionState, None] = {}  # those that are not in flight: the states maintain this, too
+        self.version = 0  # changes with the assigned partitions, and with the cluster
         self._prefetch_bytes = prefetch_bytes
         self.needs_fetch = False  # a poll has left a partition with too little, and nothing is on its way
         self._reset_policy = reset_policy
@@ -78,10 +81,15 @@ class Assignment:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Exactly these from now on; those that stay keep their position and their buffer."""
         before = self._states
-        self._states = {tp: before.get(tp) or PartitionState(tp, self._filled, self._faulty) for tp in partitions}
-        for tp in before.keys() - self._states.keys():
-            self._filled.pop(before[tp], None)
-            self._faulty.pop(before[tp], None)
+        kinds = (self._filled, self._faulty, self.free, self._decoding)
+        self._states = states = {tp: before.get(tp) or PartitionState(tp, *kinds) for tp in partitions}
+        self.version += 1
+        for kind in kinds:
+            for state in [state for state in kind if states.get(state.tp) is not state]:
+                del kind[state]
+        for state in self:
+            if not state.in_flight:
+                self.free.setdefault(state)
 
     def state(self, tp: TopicPartition) -> PartitionState:
         """Raises StateError if the partition is not assigned."""
@@ -128,6 +136,7 @@ class Assignment:
     def follow(self, cluster: Cluster) -> list[TopicPartition]:
         """Applies new metadata. Returns the partitions whose topic was deleted and recreated."""
         recreated = []
+        self.version += 1
         for state in self:
             topic_id = cluster.topic_id(state.tp.topic)
             if topic_id is None:
@@ -147,7 +156,7 @@ class Assignment:
                 # The preferred replica was named by the old leader, and a response that is still on its way comes from
                 # that one: never, if its machine is gone. The new leader is asked without waiting for it.
                 state.preferred = None
-                state.in_flight = False
+                state.land()
         return recreated
 
     def _restart(self, state: PartitionState) -> None:
@@ -225,6 +234,25 @@ class Assignment:
     def is_running_low(self, state: PartitionState) -> bool:
         """Whether less of the partition is buffered than should be kept ahead of the user."""
         return state.retained + state.undecoded < self._prefetch_bytes and state.fetch_offset < state.stop
+
+    @property
+    def retained(self) -> int:
+        """The bytes of all buffered records."""
+        return sum(state.retained for state in self._filled)
+
+    @property
+    def undecoded(self) -> int:
+        """The bytes that records which are being decoded are likely to take."""
+        for state in [state for state in self._decoding if not state.undecoded]:
+            del self._decoding[state]
+        return sum(state.undecoded for state in self._decoding)
+
+    def drop_paused(self) -> bool:
+        """Paused partitions must not use up the budget: their records can be fetched again."""
+        found = [state for state in self._filled if state.paused and state.retained]
+        for state in found:
+            state.refetch()
+        return bool(found)
 
     @property
     def available(self) -> int:

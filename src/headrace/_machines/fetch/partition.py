@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
 from ...errors import HeadraceError
 from ...types import TopicPartition
 from ..backoff import REFUSAL
+from ..cluster import TopicIdPartition
 from ..commit.offset_set import LAST_OFFSET, OffsetSet
 
 
@@ -49,6 +50,13 @@ class Chunk(Protocol):
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...
     def slice(self, start: int, length: int) -> Self: ...
+
+
+class Fetch(Protocol):
+    """The fetch that a partition is in."""
+
+    def touch(self, tip: TopicIdPartition, /) -> None:
+        """The partition may not belong there any more."""
 
 
 class Position(NamedTuple):
@@ -119,12 +127,16 @@ class PartitionState:
         tp: TopicPartition,
         filled: dict[PartitionState, None] | None = None,
         faulty: dict[PartitionState, None] | None = None,
+        free: dict[PartitionState, None] | None = None,
+        decoding: dict[PartitionState, None] | None = None,
     ) -> None:
         self.tp = tp
-        # The partitions with something buffered, in the order of their turns, and those with a fault. This one adds and
-        # removes itself.
+        # The partitions with something buffered, in the order of their turns, those with a fault, and those that are
+        # not in flight: this one adds and removes itself. Those that are being decoded: it only adds itself.
         self._filled = {} if filled is None else filled
         self._faulty = {} if faulty is None else faulty
+        self._free = {} if free is None else free
+        self._decoding = {} if decoding is None else decoding
         self.topic_id: uuid.UUID | None = None
         self.phase = Phase.UNKNOWN
         self.reset_to: str | None = None
@@ -146,7 +158,7 @@ class PartitionState:
         self.origin = self.position_version
         self.fetch_offset = -1
         self.fetch_epoch = -1  # the epoch of the last batch that was fetched
-        self.in_flight = False
+        self._fetch: Fetch | None = None
         self._fault: HeadraceError | OutOfRange | None = None
         self.was_raised = False  # the fault, by a poll
         self.is_refused = False  # the fault is a broker's refusal: the request is repeated when the backoff ends
@@ -173,6 +185,7 @@ class PartitionState:
     @paused.setter
     def paused(self, paused: bool) -> None:
         self.blocked_by = self.blocked_by | PAUSED if paused else self.blocked_by & ~PAUSED
+        self._touch()
 
     @property
     def withheld(self) -> bool:
@@ -181,6 +194,29 @@ class PartitionState:
     @withheld.setter
     def withheld(self, withheld: bool) -> None:
         self.blocked_by = self.blocked_by | WITHHELD if withheld else self.blocked_by & ~WITHHELD
+        self._touch()
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether it is in a fetch, which brings the next records."""
+        return self._fetch is not None
+
+    def is_in(self, fetch: Fetch) -> bool:
+        return self._fetch is fetch
+
+    def take_off(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._free.pop(self, None)
+
+    def land(self) -> None:
+        """It can be fetched again. Interrupted anywhere, it can be called again."""
+        self._touch()
+        self._fetch = None
+        self._free[self] = None
+
+    def _touch(self) -> None:
+        if self._fetch is not None and self.topic_id is not None:
+            self._fetch.touch(TopicIdPartition(self.topic_id, self.tp.partition))
 
     @property
     def fault(self) -> HeadraceError | OutOfRange | None:
@@ -274,7 +310,7 @@ class PartitionState:
         self.already_done = None
         self.reset_to = self.reset_from = None
         self.position_version = self.start = next(_position_versions)
-        self.in_flight = False
+        self.land()
         self.fault = None
         self.backoff_until = 0.0
         self.failures = 0
@@ -293,6 +329,7 @@ class PartitionState:
         """Records have arrived that will take about `room` bytes, and are being decoded. The offset behind them can be
         fetched at once."""
         self.undecoded += room
+        self._decoding[self] = None
         self.fetch_offset = self._next_wanted(next_offset)
 
     def decoded(self, start: int, room: int, chunk: Chunk, expected_next: int) -> None:
@@ -330,7 +367,7 @@ class PartitionState:
         """Resumes fetching at the tail. Everything before it is here by now, so whatever is still on its way is behind
         the damage, and is dropped."""
         self.position_version = next(_position_versions)
-        self.in_flight = False
+        self.land()
         self.undecoded = 0
         self.fault = None
         self.parked.clear()

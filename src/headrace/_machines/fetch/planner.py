@@ -25,8 +25,8 @@ behind them leave room.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -38,6 +38,7 @@ from ..cluster import Cluster, Leader, TopicIdPartition
 from .assignment import Assignment
 from .partition import PAUSED, WITHHELD, OutOfRange, PartitionState, Phase, PreferredReplica
 from .session import PartitionRequest
+from .standing_fetch import FetchPlan, InFlightPartition, StandingFetch
 
 _MOVED = {ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch}
 _REFRESH = _MOVED | {
@@ -56,25 +57,6 @@ _FIRST_EXPANSION = 3.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class InFlightPartition:
-    """A partition in a fetch that is under way: the requested offset, and the position version."""
-
-    tp: TopicPartition
-    position_version: int
-    offset: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FetchPlan:
-    """A fetch to send. The broker is likely to park it until something is written, if `parked`."""
-
-    wants: Mapping[TopicIdPartition, PartitionRequest]
-    asked: Mapping[TopicIdPartition, InFlightPartition]
-    max_bytes: int
-    parked: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class FetchedRecords:
     """Records to decode: of which position version and offset, and how many bytes they will likely take (`room`)."""
 
@@ -85,6 +67,15 @@ class FetchedRecords:
     room: int
     records: memoryview
     aborted: tuple[tuple[int, int], ...]
+
+
+class Answered(NamedTuple):
+    """What a response brings: the partitions with records, whether metadata is stale, and whether a partition is to be
+    fetched from another broker now."""
+
+    with_records: list[tuple[InFlightPartition, Any]]
+    is_stale: bool
+    has_moved: bool
 
 
 class FetchPlanner:
@@ -102,56 +93,102 @@ class FetchPlanner:
         self._reserved = 0
         self._expansion = _FIRST_EXPANSION
         self._tick = 0
+        self._nodes: frozenset[int] = frozenset()
+        self._nodes_version = -1  # of the assignment with which they were found
         self._over_budget: dict[int, None] = {}  # brokers for which no budget was left, the longest waiting first
         self.was_refused = False  # a partition was: polls and calls that wait for it have to look again
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    def nodes(self, now: float) -> set[int]:
-        """The brokers that some partition is to be fetched from."""
-        found = {self._node_of(state, now) for state in self._assignment}
-        return {node for node in found if node is not None}
+    def nodes(self, now: float) -> frozenset[int]:
+        """The brokers that partitions are to be fetched from, and perhaps some that they were fetched from."""
+        if self._nodes_version != self._assignment.version:
+            self._nodes_version = self._assignment.version
+            found = {self._node_of(state, now) for state in self._assignment}
+            self._nodes = frozenset(node for node in found if node is not None)
+        return self._nodes
 
-    def plan(self, node: int, now: float) -> FetchPlan | None:
-        """The next fetch from this broker, or None if there is nothing to fetch."""
-        needs_fetch = [
-            state
-            for state in self._assignment
-            if state.phase is Phase.READY
-            and not state.in_flight
+    def plan(self, fetch: StandingFetch, now: float) -> FetchPlan | None:
+        """The next request of a stream, or None if there is nothing to fetch."""
+        assignment = self._assignment
+        if self._is_outdated(fetch, now):
+            self._release(fetch)
+            fetch.assignment_version = assignment.version
+        self._remove_touched(fetch)
+        node = fetch.node
+        joining = [
+            state for state in assignment.free if self._needs_fetch(state, now) and self._node_of(state, now) == node
+        ]
+        if not joining and not fetch.wants:
+            self._over_budget.pop(node, None)
+            return None
+        joining.sort(key=lambda state: state.served)
+        parked = not fetch.unfetched and not any(state.has_unfetched for state in joining)
+        max_bytes = self._grant(node, len(fetch.wants) + len(joining), parked)
+        if max_bytes <= 0:
+            self._release(fetch)
+            self._over_budget.setdefault(node)
+            return None
+        self._over_budget.pop(node, None)
+        for state in joining:
+            self._join(fetch, state)
+        self._reserved += max_bytes
+        return fetch.start(max_bytes, parked)
+
+    def _is_outdated(self, fetch: StandingFetch, now: float) -> bool:
+        """Whether some of its partitions may have to be fetched from another broker, or not at all."""
+        return fetch.assignment_version != self._assignment.version or fetch.expires <= now
+
+    def _needs_fetch(self, state: PartitionState, now: float) -> bool:
+        return (
+            state.phase is Phase.READY
             and not state.blocked_by & (PAUSED | WITHHELD)
             and state.may_be_asked_for(now)
             and state.topic_id is not None
             and state.backoff_until <= now
             and self._assignment.is_running_low(state)
-            and self._node_of(state, now) == node
-        ]
-        if not needs_fetch:
-            self._over_budget.pop(node, None)
-            return None
-        needs_fetch.sort(key=lambda state: state.served)
-        parked = not any(state.has_unfetched for state in needs_fetch)
-        max_bytes = self._grant(node, len(needs_fetch), parked)
-        if max_bytes <= 0:
-            self._over_budget.setdefault(node)
-            return None
-        self._over_budget.pop(node, None)
-        wants: dict[TopicIdPartition, PartitionRequest] = {}
-        asked: dict[TopicIdPartition, InFlightPartition] = {}
-        for state in needs_fetch:
-            assert state.topic_id is not None
-            tip = TopicIdPartition(state.topic_id, state.tp.partition)
-            wants[tip] = PartitionRequest(state.fetch_offset, state.leader_epoch, self._partition_bytes)
-            asked[tip] = InFlightPartition(state.tp, state.position_version, state.fetch_offset)
-            state.in_flight = True
-        self._reserved += max_bytes
-        return FetchPlan(wants, asked, max_bytes, parked)
+            and self._assignment.get(state.tp) is state
+        )
+
+    def _join(self, fetch: StandingFetch, state: PartitionState) -> None:
+        assert state.topic_id is not None
+        tip = TopicIdPartition(state.topic_id, state.tp.partition)
+        want = PartitionRequest(state.fetch_offset, state.leader_epoch, self._partition_bytes)
+        asked = InFlightPartition(state.tp, state.position_version, state.fetch_offset)
+        fetch.join(tip, want, asked, state.has_unfetched)
+        if state.preferred is not None:
+            fetch.expires = min(fetch.expires, state.preferred.until)
+        state.take_off(fetch)
+
+    def _remove_touched(self, fetch: StandingFetch) -> None:
+        """Partitions that were sought, paused or given up while they were in the fetch."""
+        for tip in fetch.touched:
+            asked = fetch.asked.get(tip)
+            state = None if asked is None else self._current(asked)
+            if state is None or not state.is_in(fetch):
+                fetch.leave(tip)
+            elif state.blocked_by & (PAUSED | WITHHELD):
+                fetch.leave(tip)
+                state.land()
+        fetch.touched.clear()
+
+    def _release(self, fetch: StandingFetch) -> None:
+        for asked in fetch.leave_all():
+            self._land(fetch, asked)
+        fetch.touched.clear()
+
+    def _land(self, fetch: StandingFetch, asked: InFlightPartition) -> PartitionState | None:
+        """The partition, if it is still read where the fetch began."""
+        state = self._current(asked)
+        if state is not None and state.is_in(fetch):
+            state.land()
+        return state
 
     @property
     def room_for_records(self) -> int:
         """How many bytes of records decoding may add. The budget relies on a guess of how large they become, which a
         hostile producer can make wrong a thousandfold: what exceeds twice the budget is put off."""
-        return max(0, 2 * self._budget - sum(state.retained for state in self._assignment))
+        return max(0, 2 * self._budget - self._assignment.retained)
 
     @property
     def is_over_budget(self) -> bool:
@@ -159,7 +196,7 @@ class FetchPlanner:
         return bool(self._over_budget)
 
     def _grant(self, node: int, partitions: int, parked: bool) -> int:
-        held = sum(state.retained + state.undecoded for state in self._assignment)
+        held = self._assignment.retained + self._assignment.undecoded
         ahead = list(self._over_budget).index(node) if node in self._over_budget else len(self._over_budget)
         left = int((self._budget - held) / self._expansion) - self._reserved - ahead * self._partition_bytes
         useful = min(self._fetch_bytes, partitions * self._partition_bytes)
@@ -168,16 +205,9 @@ class FetchPlanner:
             return min(useful, max(least, left // 2) if parked else left)
         if held == 0 and self._reserved == 0 and ahead == 0:
             return min(useful, self._budget)
-        if self._drop_paused():
+        if self._assignment.drop_paused():
             return self._grant(node, partitions, parked)
         return 0
-
-    def _drop_paused(self) -> bool:
-        """Paused partitions must not use up the budget: their records can be fetched again."""
-        found = [state for state in self._assignment if state.paused and state.retained]
-        for state in found:
-            state.refetch()
-        return bool(found)
 
     def _node_of(self, state: PartitionState, now: float) -> int | None:
         preferred = state.preferred
@@ -190,42 +220,55 @@ class FetchPlanner:
 
     def next_wake(self, now: float) -> float | None:
         """When the next backoff of a partition ends."""
-        return min((state.backoff_until for state in self._assignment if state.backoff_until > now), default=None)
+        free = self._assignment.free
+        return min((state.backoff_until for state in free if state.backoff_until > now), default=None)
 
     # -- responses -------------------------------------------------------------------------------------------
 
-    def failed(self, plan: FetchPlan) -> None:
-        """No response came. The partitions are fetched again; a replica that does not respond is not preferred."""
-        self._reserved -= plan.max_bytes
-        for asked in plan.asked.values():
-            state = self._current(asked)
+    def failed(self, plan: FetchPlan) -> list[TopicPartition]:
+        """No response came, or it was an error. The partitions are fetched again; a replica that does not respond is
+        not preferred. Returns the partitions. Nothing happens if the request has ended already."""
+        if not self._end(plan):
+            return []
+        left = plan.fetch.leave_all()
+        for asked in left:
+            state = self._land(plan.fetch, asked)
             if state is not None:
-                state.in_flight = False
                 state.preferred = None
+        plan.fetch.touched.clear()
+        return [asked.tp for asked in left]
 
-    def answered(
-        self, node: int, plan: FetchPlan, body: Any, now: float
-    ) -> tuple[list[tuple[InFlightPartition, Any]], bool]:
-        """Applies the response to a fetch. Returns the partitions with records, and whether metadata is stale."""
-        self._reserved -= plan.max_bytes
-        for asked in plan.asked.values():
-            state = self._current(asked)
-            if state is not None:
-                state.in_flight = False
-        stale = False
+    def answered(self, plan: FetchPlan, body: Any, now: float) -> Answered:
+        """Applies the response to a fetch, if it has not ended already. Partitions that the response does not list have
+        nothing new: they stay in the fetch."""
+        fetch = plan.fetch
+        stale = moved = False
         with_records: list[tuple[InFlightPartition, Any]] = []
-        unanswered = dict(plan.asked)
+        if not self._end(plan):
+            return Answered(with_records, stale, moved)
         for topic in body.responses:
             for data in topic.partitions:
-                found = unanswered.pop(TopicIdPartition(topic.topic_id, data.partition_index), None)
-                state = self._current(found) if found is not None else None
+                found = fetch.leave(TopicIdPartition(topic.topic_id, data.partition_index))
+                state = self._land(fetch, found) if found is not None else None
                 if found is None or state is None or state.fetch_offset != found.offset:
                     continue  # it was not requested, the user has sought, or another broker was faster
                 if data.error_code != NONE:
-                    stale |= self._refused(node, state, data, body, now)
+                    stale |= self._refused(fetch.node, state, data, body, now)
                 elif self._accepted(state, data, now):
                     with_records.append((found, data))
-        return with_records, stale
+                    continue
+                moved |= self._node_of(state, now) != fetch.node
+        is_outdated = self._is_outdated(fetch, now)
+        if is_outdated or not fetch.keeps:
+            self._release(fetch)
+        return Answered(with_records, stale, moved or is_outdated)
+
+    def _end(self, plan: FetchPlan) -> bool:
+        if plan.fetch.under_way is not plan:
+            return False
+        plan.fetch.under_way = None
+        self._reserved -= plan.max_bytes
+        return True
 
     def _current(self, asked: InFlightPartition) -> PartitionState | None:
         state = self._assignment.get(asked.tp)
@@ -237,6 +280,7 @@ class FetchPlanner:
         state.readable_end = data.last_stable_offset if self._read_committed else data.high_watermark
         if data.preferred_read_replica >= 0:
             state.preferred = PreferredReplica(data.preferred_read_replica, now + self._replica_age)
+            self._nodes |= {data.preferred_read_replica}
             return False
         if not data.records:
             return False

@@ -17,7 +17,7 @@ A partition whose offset moved must be sent again, or the broker returns the sam
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -55,14 +55,24 @@ class FetchSession:
     def is_incremental(self) -> bool:
         return self._epoch > 0
 
-    def request(self, wanted: Mapping[TopicIdPartition, PartitionRequest]) -> SessionRequest:
+    def request(
+        self, wanted: Mapping[TopicIdPartition, PartitionRequest], changed: Iterable[TopicIdPartition]
+    ) -> SessionRequest:
+        """The next request, for all partitions in `wanted`. Those whose request is another one than the last time must
+        be in `changed`, and others may."""
         if not self.is_incremental:
             self._sent = dict(wanted)
-            return SessionRequest(self._id, 0, wanted, ())
-        send = {tip: want for tip, want in wanted.items() if self._sent.get(tip) != want}
-        forget = tuple(tip for tip in self._sent if tip not in wanted)
-        self._sent = dict(wanted)
-        return SessionRequest(self._id, self._epoch, send, forget)
+            return SessionRequest(self._id, 0, self._sent, ())
+        send: dict[TopicIdPartition, PartitionRequest] = {}
+        forget: list[TopicIdPartition] = []
+        for tip in changed:
+            want = wanted.get(tip)
+            if want is None:
+                if self._sent.pop(tip, None) is not None:
+                    forget.append(tip)
+            elif self._sent.get(tip) != want:
+                self._sent[tip] = send[tip] = want
+        return SessionRequest(self._id, self._epoch, send, tuple(forget))
 
     def answered(self, error_code: int, session_id: int) -> None:
         if error_code == ErrorCode.fetch_session_id_not_found:
