@@ -1,4 +1,5 @@
-"""Requests on a connection, and their responses. Everything belongs to the event loop of the connection."""
+"""Requests on a connection, and their responses. Everything belongs to the event loop of the connection; the thread of
+`receiver.py` reads a `Call`."""
 
 from __future__ import annotations
 
@@ -7,9 +8,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from .._protocol.messages import Api
-from ..errors import HeadraceError
+from .._protocol.messages import API_VERSIONS, Api, correlation_id_of, decode_response
+from ..errors import HeadraceError, ProtocolError
 from .frame_pool import Frame
+
+UNSUPPORTED_VERSION = 35
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,3 +58,25 @@ class Call:
     version: int
     answer: asyncio.Future[Reply] | AnswerCallback
     timer: asyncio.TimerHandle
+    # Called on the receiving thread, perhaps after the request has failed on the loop. It must not raise.
+    on_receipt: Callable[[Reply], None] | None = None
+
+    def parsed(self, frame: memoryview, buffer: Frame | None) -> Reply:
+        """Raises ProtocolError. A broker that does not support the version of an ApiVersions request responds in
+        version 0."""
+        version = self.version
+        if self.api is API_VERSIONS and len(frame) >= 6:
+            code = int.from_bytes(frame[4:6], "big", signed=True)
+            version = 0 if code == UNSUPPORTED_VERSION else version
+        return Reply(decode_response(self.api, version, frame), version, buffer)
+
+    def read_on_receipt(self, frame: memoryview) -> Reply | None:
+        """The response, if it belongs to this request and `on_receipt` wants it. The loop reports errors."""
+        try:
+            if self.on_receipt is None or correlation_id_of(frame) != self.correlation_id:
+                return None
+            reply = self.parsed(frame, None)
+        except ProtocolError:
+            return None
+        self.on_receipt(reply)
+        return reply

@@ -31,7 +31,6 @@ from .._protocol.messages import (
     SASL_HANDSHAKE,
     Api,
     correlation_id_of,
-    decode_response,
     encode_request,
 )
 from .._protocol.versions import BrokerVersions, next_api_versions_attempt
@@ -40,7 +39,7 @@ from .._version import __version__
 from ..config.client import ClientConfig
 from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError
 from .authentication import Authentication, connection_error
-from .calls import AnswerCallback, Call, Reply
+from .calls import UNSUPPORTED_VERSION, AnswerCallback, Call, Reply
 from .frame_pool import Frame, FramePool
 from .frame_size import frame_size_error, largest_frame
 from .lending import Borrower
@@ -50,7 +49,6 @@ from .transport import open_transport, reset_on_close, socket_of, tls_error
 
 _LENGTH = struct.Struct(">i")
 _STAGING = 64 * 1024
-_UNSUPPORTED_VERSION = 35
 _FIRST_AFTER_VERSIONS = 2  # the correlation id of the first request after ApiVersions
 
 
@@ -122,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
             if reply.body.error_code == NONE:
                 self.versions = BrokerVersions.from_response(self.host, reply.body)
                 return
-            if reply.body.error_code != _UNSUPPORTED_VERSION:
+            if reply.body.error_code != UNSUPPORTED_VERSION:
                 break
             version = next_api_versions_attempt(version, reply.body)
         raise kafka_error(reply.body.error_code, f"ApiVersions to {self.host}")
@@ -174,11 +172,14 @@ class Connection(asyncio.BufferedProtocol):
         version: int | None = None,
         highest: int | None = None,
         timeout: float | None = None,
+        on_receipt: Callable[[Reply], None] | None = None,
     ) -> asyncio.Future[Reply]:
-        """Send a request at once and return the future of its response. Raises the errors of `call`."""
+        """Send a request at once and return the future of its response. Raises the errors of `call`.
+
+        `on_receipt` gets a small response before the future does, on the thread that receives it, if there is one."""
         version, frame = self._encode(api, fields, version, highest)
         answer: asyncio.Future[Reply] = self._loop.create_future()
-        self._call(api, version, frame, answer, timeout)
+        self._call(api, version, frame, answer, timeout, on_receipt)
         return answer
 
     def start_with(
@@ -200,10 +201,11 @@ class Connection(asyncio.BufferedProtocol):
         frame: memoryview,
         answer: asyncio.Future[Reply] | AnswerCallback,
         timeout: float | None,
+        on_receipt: Callable[[Reply], None] | None = None,
     ) -> None:
         seconds = self._config.request_timeout_ms / 1000 if timeout is None else timeout
         timer = self._loop.call_later(seconds, self._expire, api, seconds)
-        self._write(api, frame, Call(self._next_id, api, version, answer, timer))
+        self._write(api, frame, Call(self._next_id, api, version, answer, timer, on_receipt))
 
     def send(self, api: Api, fields: Mapping[str, Any], *, highest: int | None = None) -> None:
         """Send a request that the broker does not answer (Produce with acks=0). Raises the errors of `call`."""
@@ -443,18 +445,27 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed is not None:
             return
         if self._receiver is None and self._transport is not None and Receiver.fits(self._transport):
-            self._receiver = Receiver(self._transport, self.host, self._take_frame, self._received, self._ended)
+            self._receiver = Receiver(
+                self._transport, self.host, self._take_frame, self._read_on_receipt, self._received, self._ended
+            )
 
     def _take_frame(self, size: int) -> Frame:
         if not 0 <= size <= self._largest_frame:
             raise self._size_error(size)
         return self._frames.take(size) if size > _STAGING else bytearray(size)
 
-    def _received(self, frame: Frame, size: int) -> None:
+    def _read_on_receipt(self, frame: Frame, size: int) -> Reply | None:
+        """On the receiving thread."""
+        try:
+            return self._calls[0].read_on_receipt(memoryview(frame)[:size]) if size <= _STAGING else None
+        except IndexError:
+            return None  # the loop fails the connection
+
+    def _received(self, frame: Frame, size: int, reply: Reply | None) -> None:
         if self._closed is not None:
             return
         try:
-            self._answer(memoryview(frame)[:size], frame if size > _STAGING else None)
+            self._answer(memoryview(frame)[:size], frame if size > _STAGING else None, reply)
         except HeadraceError as error:
             self._fail(error)
 
@@ -464,7 +475,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.connection_lost(problem)
 
-    def _answer(self, frame: memoryview, buffer: Frame | None) -> None:
+    def _answer(self, frame: memoryview, buffer: Frame | None, reply: Reply | None = None) -> None:
         try:
             correlation_id = correlation_id_of(frame)
         except ProtocolError as error:
@@ -475,23 +486,13 @@ class Connection(asyncio.BufferedProtocol):
         call = self._calls.popleft()
         call.timer.cancel()
         try:
-            version = self._answer_version(call, frame)
-            body = decode_response(call.api, version, frame)
+            reply = reply or call.parsed(frame, buffer)
         except ProtocolError as error:
             failure = ProtocolError(f"{call.api} to {self.host}: {error}")
             if not call.answer.done():
                 call.answer.set_exception(failure)
                 call.answer.exception()
             raise failure from None
-        self._throttle.note(body)
+        self._throttle.note(reply.body)
         if not call.answer.done():
-            call.answer.set_result(Reply(body, version, buffer))
-
-    @staticmethod
-    def _answer_version(call: Call, frame: memoryview) -> int:
-        """The version of a response. A broker that does not support the version of an ApiVersions request responds in
-        version 0."""
-        if call.api is API_VERSIONS and len(frame) >= 6:
-            code = int.from_bytes(frame[4:6], "big", signed=True)
-            return 0 if code == _UNSUPPORTED_VERSION else call.version
-        return call.version
+            call.answer.set_result(reply)

@@ -1,8 +1,9 @@
 """Receives the frames of a connection on its own thread, with few system calls per frame.
 
 It is used for connections that carry records. The event loop would be woken for every few segments of a large response,
-and would need the GIL each time, which a user's code that processes records holds for milliseconds. Blocking `recv`s
-with MSG_WAITALL, one for a frame's length and one for its bytes, need the GIL only twice per frame.
+and would need the GIL each time, which a user's code that processes records holds for milliseconds. A blocking `recv`
+returns a small frame at once, or the beginning of a large one, whose other bytes a second `recv` with MSG_WAITALL
+waits for: the thread needs the GIL only once or twice per frame.
 
 While the thread waits, the kernel would wake it for every few segments too, to copy them. For a large response,
 SO_RCVLOWAT makes the kernel wait until a good part has arrived: half as many wake-ups, and a tenth less time for
@@ -23,32 +24,39 @@ import sys
 import threading
 from collections.abc import Callable
 
+from .calls import Reply
 from .frame_pool import Frame
 
 _LENGTH = struct.Struct(">i")
+_STAGING = 16 * 1024
 _PART = 256 * 1024
 _WAITS_FOR_PARTS = sys.platform == "linux"  # on other systems, SO_RCVLOWAT affects a blocking recv differently
 
 
 class Receiver:
-    """The receiving thread calls `take` for a buffer of a frame's size; if `take` raises, the thread ends. `deliver`
-    and `lost` are called on the event loop that created this object. `close` may be called there, once, at any time."""
+    """The receiving thread calls `take` for a buffer of a frame's size; if `take` raises, the thread ends. It calls
+    `read` with the frame. `deliver`, with what `read` returned, and `lost` are called on the event loop that created
+    this object. `close` may be called there, once, at any time."""
 
     def __init__(
         self,
         transport: asyncio.Transport,
         host: str,
         take: Callable[[int], Frame],
-        deliver: Callable[[Frame, int], None],
+        read: Callable[[Frame, int], Reply | None],
+        deliver: Callable[[Frame, int, Reply | None], None],
         lost: Callable[[Exception | None], None],
     ) -> None:
         self._take = take
+        self._read = read
         self._deliver = deliver
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         transport.pause_reading()
         self._socket: socket.socket = transport.get_extra_info("socket").dup()
         self._socket.setblocking(True)
+        self._staging = bytearray(_STAGING)
+        self._staged = 0
         threading.Thread(target=self._run, name=f"headrace-receive {host}", daemon=True).start()
 
     @staticmethod
@@ -58,19 +66,34 @@ class Receiver:
 
     def _run(self) -> None:
         problem: Exception | None = None
-        length = bytearray(4)
         try:
-            while self._fill(memoryview(length)):
-                size = _LENGTH.unpack(length)[0]
-                frame = self._take(size)
-                if not self._fill_frame(memoryview(frame)[:size]):
-                    break
-                self._loop.call_soon_threadsafe(self._deliver, frame, size)
+            while (received := self._receive()) is not None:
+                frame, size = received
+                self._loop.call_soon_threadsafe(self._deliver, frame, size, self._read(frame, size))
         except Exception as error:  # noqa: BLE001 - passed to `lost`, which handles failures of the connection
             problem = error
         self._socket.close()
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nothing is left to notify
             self._loop.call_soon_threadsafe(self._lost, problem)
+
+    def _receive(self) -> tuple[Frame, int] | None:
+        """The next frame with its size, or None at the end of the connection."""
+        staged = memoryview(self._staging)
+        while self._staged < _LENGTH.size:
+            count = self._socket.recv_into(staged[self._staged :])
+            if count == 0:
+                return None
+            self._staged += count
+        size = _LENGTH.unpack_from(staged)[0]
+        frame = self._take(size)
+        view = memoryview(frame)[:size]
+        end = min(self._staged, _LENGTH.size + size)
+        have = end - _LENGTH.size
+        view[:have] = staged[_LENGTH.size : end]
+        rest = bytes(staged[end : self._staged])
+        staged[: len(rest)] = rest
+        self._staged = len(rest)
+        return (frame, size) if self._fill_frame(view[have:]) else None
 
     def _fill_frame(self, view: memoryview) -> bool:
         head = len(view) - _PART

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import uuid
 from types import SimpleNamespace
 
 from headrace import AsyncConsumer, TopicPartition
+from headrace._aio.consumer import parts_of
 from headrace._aio.fetch.decoder import Decoder, Delivery
 from headrace._protocol.messages import API_VERSIONS, FETCH, METADATA
 from headrace.config.consumer import ConsumerConfig
@@ -118,6 +120,34 @@ def test_a_second_fetch_to_a_broker_has_a_short_max_wait():
             consumer.seek(TopicPartition("t", 1), 0)
             assert await asyncio.wait_for(asked.get(), 50) == ([1], 0.02)
 
+    run(main())
+
+
+def test_a_poll_gets_a_single_record_while_the_loop_is_busy():
+    """It is decoded on the thread that receives it, and the poll is woken there."""
+    is_free = threading.Event()
+    record = encode_batch([Entry(value=b"x")], base_offset=0, leader_epoch=1)
+    data = {"partition_index": 0, "error_code": 0, "high_watermark": 1, "last_stable_offset": 1, "records": record}
+    topics = [{"topic_id": TOPIC_ID, "partitions": [{**data, "aborted_transactions": None}]}]
+
+    async def on_fetch(link, request):
+        if not is_free.is_set():
+            parts_of(client).lifecycle.portal.call_soon(lambda: is_free.wait(50))
+            fields = {"throttle_time": 0, "error_code": 0, "session_id": 0, "responses": topics}
+            await link.reply(request, answer(FETCH, request.version, **fields))
+
+    async def main():
+        nonlocal client
+        async with ScriptedCluster(on_fetch) as servers, AsyncConsumer(bootstrap_servers=servers) as client:
+            client.assign([TP])
+            client.seek(TP, 0)
+            try:
+                assert [each.value for each in await client.poll(20.0)] == [b"x"]
+                assert not is_free.is_set()
+            finally:
+                is_free.set()
+
+    client = None
     run(main())
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -128,6 +129,10 @@ class _FetchStream:
         self._connection: Connection | None = None
         self._failures = 0
         self._arrived: Delivery | None = None  # to be decoded as soon as its successor is on its way
+        # What the response to the current request brings. Set with the lock held, when the request ends: by the thread
+        # that receives, which then also has it decoded, or by the loop's.
+        self._outcome: _Outcome | None = None
+        self._crash: Exception | None = None  # on the thread that receives
         self.look = asyncio.Event()
         self.task = self._partitions.watch(asyncio.create_task(self._run(), name=f"{self._purpose} from broker {node}"))
 
@@ -154,10 +159,11 @@ class _FetchStream:
                 await self._sleep()
                 continue
             self._has_freed = True
+            self._outcome = None
             try:
                 connection = await self._connect()
                 fields = self._fields(self._session.request(plan.wants, plan.changed), plan.max_bytes)
-                answer = connection.start(FETCH, fields)
+                answer = connection.start(FETCH, fields, on_receipt=functools.partial(self._received, plan, connection))
                 self._decode_arrived()
                 reply = await answer
             except HeadraceError as error:
@@ -257,8 +263,20 @@ class _FetchStream:
             "rack_id": config.client_rack,
         }
 
-    def _apply(self, plan: FetchPlan, connection: Connection, reply: Reply) -> _Outcome:
+    def _received(self, plan: FetchPlan, connection: Connection, reply: Reply) -> None:
+        """On the thread that receives, before the loop knows of the response: its records may be all that a poll waits
+        for. Errors are left to the loop."""
+        try:
+            if reply.body.error_code == NONE and (outcome := self._apply(plan, connection, reply)) is not None:
+                self._fetcher.decoder.submit(outcome.delivery)
+        except Exception as error:  # noqa: BLE001 - raised on the loop, where it ends this stream
+            self._crash = error
+
+    def _apply(self, plan: FetchPlan, connection: Connection, reply: Reply) -> _Outcome | None:
+        """Returns what the response brings, or None if the request has ended before. On any thread."""
         with self._partitions.lock:
+            if self._fetch.under_way is not plan:
+                return None
             self._parked = False  # a plan follows
             fetching, now = self._partitions.fetching, self._fetcher._loop.time()
             with_records, is_stale, has_moved = fetching.answered(plan, reply.body, now)
@@ -268,15 +286,18 @@ class _FetchStream:
                 arrivals.append(fetching.arrived(asked, data, next_offset(data.records, asked.offset)))
             self._fetcher.fetches += 1
             was_refused, fetching.was_refused = fetching.was_refused, False
-            return _Outcome(
+            self._outcome = outcome = _Outcome(
                 Delivery(reply, connection, arrivals),
                 is_stale=is_stale,
                 was_refused=was_refused,
                 wakes_others=has_moved or is_stale or (not arrivals and fetching.is_over_budget),
                 nodes=fetching.nodes(now),
             )
+        return outcome
 
     async def _answered(self, plan: FetchPlan, connection: Connection, reply: Reply) -> None:
+        if self._crash is not None:
+            raise self._crash
         body = reply.body
         self._session.answered(body.error_code, body.session_id)
         if body.error_code != NONE:
@@ -288,21 +309,28 @@ class _FetchStream:
             await self._back_off()
             return
         self._failures = 0
-        outcome = self._apply(plan, connection, reply)
+        if self._outcome is None and (outcome := self._apply(plan, connection, reply)) is not None:
+            self._arrived = outcome.delivery
+            if outcome.delivery.is_small:
+                # A poll may be waiting for just these, and decoding them takes less time than planning.
+                self._decode_arrived()
+        self._follow_up()
+
+    def _follow_up(self) -> None:
+        """Tells others what the response means for them."""
+        if (outcome := self._outcome) is None:
+            return
         if outcome.was_refused:
             self._partitions.positions_soon()
         if outcome.is_stale:
             self._client.refresh_soon()
         if outcome.wakes_others or not self._fetcher.knows(outcome.nodes):
             self._fetcher.wake()
-        self._arrived = outcome.delivery
-        if outcome.delivery.is_small:
-            # A poll may be waiting for just these, and decoding them takes less time than planning.
-            self._decode_arrived()
 
     async def _failed(self, plan: FetchPlan, error: HeadraceError) -> None:
         with self._partitions.lock:
             partitions = self._partitions.fetching.failed(plan)
+        self._follow_up()  # the response came at the same moment
         self._session.broken()
         if isinstance(error, ClosedError):
             raise asyncio.CancelledError
