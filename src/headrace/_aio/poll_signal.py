@@ -24,6 +24,7 @@ class PollSignal:
         self._unset = threading.Lock()
         self._unset.acquire()
         self._task_side: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self.is_awaited = False  # by a thread; a hint for others
 
     def notify(self) -> None:
         with contextlib.suppress(RuntimeError):  # it is set already
@@ -40,11 +41,13 @@ class PollSignal:
 
     def wait(self, timeout: float) -> None:
         """May return early although nothing happened: Python notices a signal (Ctrl-C) that arrives just before the
-        main thread begins to wait only when the wait ends, so that thread never waits for long. Others get no signals.
-        """
-        longest = _SHORT_SLEEP if threading.current_thread() is threading.main_thread() else _LONG_SLEEP
-        if self._unset.acquire(timeout=max(0.0, min(timeout, longest))):
-            self.notify()
+        thread begins to wait only when the wait ends, so it never waits for long."""
+        self.is_awaited = True
+        try:
+            if self._unset.acquire(timeout=max(0.0, min(timeout, _SHORT_SLEEP))):
+                self.notify()
+        finally:
+            self.is_awaited = False
 
     async def wait_async(self, timeout: float) -> None:
         event = asyncio.Event()

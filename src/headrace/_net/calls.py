@@ -1,15 +1,15 @@
-"""Requests on a connection, and their responses. Everything belongs to the event loop of the connection; the thread of
-`receiver.py` reads a `Call`."""
+"""Requests on a connection, and their responses. Everything belongs to the event loop of the connection. The thread of
+`receiver.py` uses calls with `on_receipt`, too."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
-from .._protocol.messages import API_VERSIONS, Api, correlation_id_of, decode_response
-from ..errors import HeadraceError, ProtocolError
+from .._protocol.messages import API_VERSIONS, Api, decode_response
+from ..errors import HeadraceError
 from .frame_pool import Frame
 
 UNSUPPORTED_VERSION = 35
@@ -49,17 +49,34 @@ class AnswerCallback:
         """Nobody has to retrieve it: it was given to the function."""
 
 
+class NextRequest(NamedTuple):
+    """The request that follows a response: it is sent by the thread that received the response."""
+
+    fields: Mapping[str, Any]
+    on_receipt: OnReceipt
+
+
+# Gets a small response, on the thread that receives it, before the loop does. The request may have failed on the loop
+# meanwhile. It returns what makes the next request, if this thread may send one: that may return None, too. Both must
+# not raise.
+OnReceipt: TypeAlias = "Callable[[Reply], Callable[[], NextRequest | None] | None]"
+
+
 @dataclasses.dataclass(slots=True)
 class Call:
-    """A request that waits for its response."""
+    """A request that waits for its response. With `on_receipt` it can be followed by others (`proceed`)."""
 
     correlation_id: int
     api: Api
     version: int
     answer: asyncio.Future[Reply] | AnswerCallback
-    timer: asyncio.TimerHandle
-    # Called on the receiving thread, perhaps after the request has failed on the loop. It must not raise.
-    on_receipt: Callable[[Reply], None] | None = None
+    deadline: float
+    on_receipt: OnReceipt | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    def end(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
 
     def parsed(self, frame: memoryview, buffer: Frame | None) -> Reply:
         """Raises ProtocolError. A broker that does not support the version of an ApiVersions request responds in
@@ -70,13 +87,8 @@ class Call:
             version = 0 if code == UNSUPPORTED_VERSION else version
         return Reply(decode_response(self.api, version, frame), version, buffer)
 
-    def read_on_receipt(self, frame: memoryview) -> Reply | None:
-        """The response, if it belongs to this request and `on_receipt` wants it. The loop reports errors."""
-        try:
-            if self.on_receipt is None or correlation_id_of(frame) != self.correlation_id:
-                return None
-            reply = self.parsed(frame, None)
-        except ProtocolError:
-            return None
-        self.on_receipt(reply)
-        return reply
+    def proceed(self, correlation_id: int, deadline: float, on_receipt: OnReceipt) -> None:
+        """Waits for the response to the next request from now on."""
+        self.correlation_id = correlation_id
+        self.deadline = deadline
+        self.on_receipt = on_receipt

@@ -18,38 +18,33 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import socket
-import ssl
-import struct
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._protocol.codes import NONE, kafka_error
 from .._protocol.messages import (
-    API_VERSIONS,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     Api,
     correlation_id_of,
     encode_request,
 )
-from .._protocol.versions import BrokerVersions, next_api_versions_attempt
+from .._protocol.versions import BrokerVersions
 from .._security.access import Access
-from .._version import __version__
 from ..config.client import ClientConfig
 from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError
 from .authentication import Authentication, connection_error
-from .calls import UNSUPPORTED_VERSION, AnswerCallback, Call, Reply
+from .calls import AnswerCallback, Call, NextRequest, OnReceipt, Reply
 from .frame_pool import Frame, FramePool
 from .frame_size import frame_size_error, largest_frame
+from .frame_splitter import STAGING, FrameSplitter
+from .handshake import loss, negotiate
 from .lending import Borrower
 from .receiver import Receiver
 from .throttle import Throttle
-from .transport import open_transport, reset_on_close, socket_of, tls_error
-
-_LENGTH = struct.Struct(">i")
-_STAGING = 64 * 1024
-_FIRST_AFTER_VERSIONS = 2  # the correlation id of the first request after ApiVersions
+from .transport import open_transport, reset_on_close, socket_of
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -60,6 +55,9 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = BrokerVersions(self.host, {})
         self.last_used = 0.0
         self._config = config
+        self._timeout = config.request_timeout_ms / 1000
+        # What the receiving thread uses, too, if it sends: `_calls`, `_held`, `_next_id`, `_closed`, and the socket.
+        self._sending = threading.RLock()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._closed: HeadraceError | None = None
@@ -69,13 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self._next_id = 0
         self._throttle = Throttle(self.host, self._loop)
         self._frames = frames
-        # Received bytes go into `_staging`. If a frame does not fit there, the rest of it is received directly into
-        # `_frame`, which ends exactly where the frame ends, so no bytes of the next frame get into it.
-        self._staging = bytearray(_STAGING)
-        self._staged = 0
-        self._frame: Frame | None = None
-        self._frame_size = 0
-        self._frame_filled = 0
+        self._splitter = FrameSplitter(frames, self._check_size, self._answer)
         self._receiver: Receiver | None = None
         self._borrower: Borrower | None = None  # the last one, until the connection ends
         self._is_lent = False
@@ -101,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         access = access or Access(config)
         try:
             await open_transport(connection, host, port, access, setup_timeout)
-            await connection._negotiate()
+            connection.versions = await negotiate(connection)
             if access.mechanism is not None:
                 connection._authentication = Authentication(connection, host, access, connection._fail)
                 await connection._authentication.log_in()
@@ -111,19 +103,6 @@ class Connection(asyncio.BufferedProtocol):
                 raise
             raise connection_error(error, connection.host) from error
         return connection
-
-    async def _negotiate(self) -> None:
-        version: int | None = API_VERSIONS.highest
-        while version is not None:
-            fields = {"client_software_name": "headrace", "client_software_version": __version__}
-            reply = await self.call(API_VERSIONS, fields, version=version)
-            if reply.body.error_code == NONE:
-                self.versions = BrokerVersions.from_response(self.host, reply.body)
-                return
-            if reply.body.error_code != UNSUPPORTED_VERSION:
-                break
-            version = next_api_versions_attempt(version, reply.body)
-        raise kafka_error(reply.body.error_code, f"ApiVersions to {self.host}")
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -172,14 +151,16 @@ class Connection(asyncio.BufferedProtocol):
         version: int | None = None,
         highest: int | None = None,
         timeout: float | None = None,
-        on_receipt: Callable[[Reply], None] | None = None,
+        on_receipt: OnReceipt | None = None,
     ) -> asyncio.Future[Reply]:
         """Send a request at once and return the future of its response. Raises the errors of `call`.
 
-        `on_receipt` gets a small response before the future does, on the thread that receives it, if there is one."""
-        version, frame = self._encode(api, fields, version, highest)
+        `on_receipt` gets a small response before the future does, on the thread that receives it, if there is one. If
+        it follows it up with another request, the future waits for the response to that one."""
         answer: asyncio.Future[Reply] = self._loop.create_future()
-        self._call(api, version, frame, answer, timeout, on_receipt)
+        with self._sending:
+            version, frame = self._encode(api, fields, version, highest)
+            self._call(api, version, frame, answer, timeout, on_receipt)
         return answer
 
     def start_with(
@@ -191,8 +172,9 @@ class Connection(asyncio.BufferedProtocol):
         highest: int | None = None,
     ) -> None:
         """The same for a caller that does not wait. `on_answer` is called once: see `AnswerCallback`."""
-        version, frame = self._encode(api, fields, None, highest)
-        self._call(api, version, frame, AnswerCallback(on_answer), None)
+        with self._sending:
+            version, frame = self._encode(api, fields, None, highest)
+            self._call(api, version, frame, AnswerCallback(on_answer), None)
 
     def _call(
         self,
@@ -201,16 +183,21 @@ class Connection(asyncio.BufferedProtocol):
         frame: memoryview,
         answer: asyncio.Future[Reply] | AnswerCallback,
         timeout: float | None,
-        on_receipt: Callable[[Reply], None] | None = None,
+        on_receipt: OnReceipt | None = None,
     ) -> None:
-        seconds = self._config.request_timeout_ms / 1000 if timeout is None else timeout
-        timer = self._loop.call_later(seconds, self._expire, api, seconds)
-        self._write(api, frame, Call(self._next_id, api, version, answer, timer, on_receipt))
+        seconds = self._timeout if timeout is None else timeout
+        call = Call(self._next_id, api, version, answer, self._loop.time() + seconds, on_receipt)
+        self._watch(call, seconds)
+        self._write(api, frame, call)
+
+    def _watch(self, call: Call, seconds: float) -> None:
+        call.timer = self._loop.call_at(call.deadline, self._expire, call, seconds)
 
     def send(self, api: Api, fields: Mapping[str, Any], *, highest: int | None = None) -> None:
         """Send a request that the broker does not answer (Produce with acks=0). Raises the errors of `call`."""
-        _, frame = self._encode(api, fields, None, highest)
-        self._write(api, frame, None)
+        with self._sending:
+            _, frame = self._encode(api, fields, None, highest)
+            self._write(api, frame, None)
 
     def _encode(
         self, api: Api, fields: Mapping[str, Any], version: int | None, highest: int | None
@@ -227,8 +214,8 @@ class Connection(asyncio.BufferedProtocol):
         return version, memoryview(frame)
 
     def _write(self, api: Api, frame: memoryview, call: Call | None) -> None:
-        if api is not SASL_HANDSHAKE and api is not SASL_AUTHENTICATE:
-            self.last_used = self._loop.time()  # a re-authentication does not count as use
+        if api is not SASL_HANDSHAKE and api is not SASL_AUTHENTICATE:  # a re-authentication does not count as use
+            self.last_used = self._loop.time()
             if self._held is not None:
                 self._held.append((call, frame))
                 return
@@ -246,26 +233,31 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request and return the body of its response. The timeout includes those of the requests in flight: the
         broker may be holding one of them, such as a long fetch, and answers in order."""
         now = self._loop.time()
-        ahead = max((call.timer.when() - now for call in self._calls), default=0.0)
-        reply = await self.start(api, fields, timeout=max(0.0, ahead) + self._config.request_timeout_ms / 1000)
+        ahead = max((call.deadline - now for call in self._calls), default=0.0)
+        reply = await self.start(api, fields, timeout=max(0.0, ahead) + self._timeout)
         return reply.body
 
     def hold(self) -> None:
         """Hold back all requests except SASL requests."""
-        self.take_back()
-        self._held = []
+        with self._sending:
+            self.take_back()
+            self._held = []
 
     def release(self) -> None:
         """Send the requests that were held back."""
-        held, self._held = self._held, None
-        for call, frame in held or ():
-            if self._closed is None and self._transport is not None:
-                if call is not None:
-                    self._calls.append(call)
-                self._transport.write(frame)
+        with self._sending:
+            held, self._held = self._held, None
+            for call, frame in held or ():
+                if self._closed is None and self._transport is not None:
+                    if call is not None:
+                        self._calls.append(call)
+                    self._transport.write(frame)
 
-    def _expire(self, api: Api, seconds: float) -> None:
-        self._fail(RequestTimeoutError(f"{api} to {self.host}: no response in {seconds:.1f} s"))
+    def _expire(self, call: Call, seconds: float) -> None:
+        if call.deadline > self._loop.time() + 0.001:  # that of a later request; timers can come a little early
+            self._watch(call, self._timeout)
+            return
+        self._fail(RequestTimeoutError(f"{call.api} to {self.host}: no response in {seconds:.1f} s"))
 
     def close(self) -> None:
         """Close the connection at once. Requests in flight fail."""
@@ -278,17 +270,16 @@ class Connection(asyncio.BufferedProtocol):
             self.take_back()
             self._borrower.close()  # also if it is not lent now: the borrower has the socket open, too
             self._borrower = None
-        self._closed = cause
-        calls, self._calls = (
-            [*self._calls, *(call for call, _ in self._held or () if call is not None)],
-            collections.deque(),
-        )
-        if self._held is not None:
-            self._held = []
+        with self._sending:
+            self._closed = cause
+            calls = [*self._calls, *(call for call, _ in self._held or () if call is not None)]
+            self._calls = collections.deque()
+            if self._held is not None:
+                self._held = []
         if self._authentication is not None:
             self._authentication.close()
         for call in calls:
-            call.timer.cancel()
+            call.end()
             if not call.answer.done():
                 call.answer.set_exception(cause)
                 # Mark it as retrieved: if the caller was cancelled, asyncio would log "exception was never retrieved".
@@ -310,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
     def descriptor_to_lend(self) -> int | None:
         """The file descriptor of the socket, if it can be lent now: nothing is on its way in either direction."""
         transport = self._transport
-        is_busy = self._is_lent or self._calls or self._staged or self._frame or self._held is not None
+        is_busy = self._is_lent or self._calls or not self._splitter.is_empty or self._held is not None
         if not self.is_open or transport is None or is_busy or self.throttled_for:
             return None
         if transport.get_write_buffer_size() or self._receiver:
@@ -333,13 +324,12 @@ class Connection(asyncio.BufferedProtocol):
         self._next_id = returned.last_id
         if (call := returned.call) is not None:
             self.last_used = self._loop.time()
-            seconds = self._config.request_timeout_ms / 1000
-            timer = self._loop.call_later(max(0.0, seconds - call.age), self._expire, call.api, seconds)
-            answer = AnswerCallback(call.on_answer)
-            self._calls.append(Call(call.correlation_id, call.api, call.version, answer, timer))
+            deadline = self._loop.time() + max(0.0, self._timeout - call.age)
+            again = Call(call.correlation_id, call.api, call.version, AnswerCallback(call.on_answer), deadline)
+            self._watch(again, self._timeout)
+            self._calls.append(again)
             self._transport.write(call.unsent)
-        self._staged = len(returned.received)
-        self._staging[: self._staged] = returned.received
+        self._splitter.put(returned.received)
         self._transport.resume_reading()
         # Not at once: the caller may be in the middle of something that the answer, or the loss, would change.
         if returned.is_broken:
@@ -365,74 +355,26 @@ class Connection(asyncio.BufferedProtocol):
                     raw.setsockopt(socket.SOL_SOCKET, option, size)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._fail(self._loss(error))
-        # Drop the frame being filled: it may take half a gigabyte, and a traceback can keep this object alive.
-        self._frame = None
-
-    def _loss(self, error: Exception | None) -> HeadraceError:
-        # With TLS 1.3, a broker checks this client's certificate after the client has finished its handshake.
-        if isinstance(error, ssl.SSLError) and not self.versions.ranges:
-            return tls_error(self.host, error)
-        reason = f": {error}" if error else " by the broker"
-        if self._next_id == _FIRST_AFTER_VERSIONS and self._calls and not self._config.uses_sasl:
-            reason += " at the first request: it may expect a login (see security.protocol)"
-        elif self._calls and not self.versions.ranges and not self._config.uses_tls:
-            reason += " before its first response: it may expect TLS (see security.protocol), or is not a Kafka broker"
-        return NetworkError(f"the connection to {self.host} was closed{reason}")
+        self._fail(loss(self.host, error, self.versions, self._config, self._next_id if self._calls else 0))
+        self._splitter.drop()  # a traceback can keep this object alive
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._frame is not None:
-            return memoryview(self._frame)[self._frame_filled : self._frame_size]
-        return memoryview(self._staging)[self._staged :]
+        return self._splitter.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            if self._frame is None:
-                self._staged += nbytes
-                self._split_staged()
-                return
-            self._frame_filled += nbytes
-            if self._frame_filled == self._frame_size:
-                frame, self._frame = self._frame, None
-                self._answer(memoryview(frame)[: self._frame_size], frame)
+            self._splitter.received(nbytes)
         except HeadraceError as error:
             self._fail(error)
-
-    def _split_staged(self) -> None:
-        """Process every complete frame in `_staging`, and move the start of a frame that does not fit to `_frame`."""
-        staged = memoryview(self._staging)[: self._staged]
-        at = 0
-        while len(staged) - at >= 4:
-            size = _LENGTH.unpack_from(staged, at)[0]
-            if not 0 <= size <= self._largest_frame:
-                raise self._size_error(size)
-            have = len(staged) - at - 4
-            if have >= size:
-                self._answer(memoryview(bytes(staged[at + 4 : at + 4 + size])), None)
-                at += 4 + size
-                continue
-            if size + 4 > _STAGING:
-                self._frame = self._frames.take(size)
-                self._frame[:have] = staged[at + 4 :]
-                self._frame_size, self._frame_filled = size, have
-                at = len(staged)
-            break
-        rest = bytes(staged[at:])
-        staged.release()
-        self._staging[: len(rest)] = rest
-        self._staged = len(rest)
-
-    @property
-    def _largest_frame(self) -> int:
-        return largest_frame(self._config, is_ready=self._is_ready)
 
     @property
     def _is_ready(self) -> bool:
         """Whether the broker has returned its API versions and accepted the login, if any."""
         return bool(self.versions.ranges) and (self._authentication is None or self._authentication.is_done)
 
-    def _size_error(self, size: int) -> ProtocolError:
-        return frame_size_error(self.host, size, self._config, is_ready=self._is_ready)
+    def _check_size(self, size: int) -> None:
+        if not 0 <= size <= largest_frame(self._config, is_ready=self._is_ready):
+            raise frame_size_error(self.host, size, self._config, is_ready=self._is_ready)
 
     # -- receiving on a thread -------------------------------------------------------------------------------
 
@@ -445,27 +387,41 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed is not None:
             return
         if self._receiver is None and self._transport is not None and Receiver.fits(self._transport):
-            self._receiver = Receiver(
-                self._transport, self.host, self._take_frame, self._read_on_receipt, self._received, self._ended
-            )
+            self._receiver = Receiver(self._transport, self.host, self._take_frame, self._deliver, self._ended)
 
     def _take_frame(self, size: int) -> Frame:
-        if not 0 <= size <= self._largest_frame:
-            raise self._size_error(size)
-        return self._frames.take(size) if size > _STAGING else bytearray(size)
+        self._check_size(size)
+        return self._frames.take(size) if size > STAGING else bytearray(size)
 
-    def _read_on_receipt(self, frame: Frame, size: int) -> Reply | None:
-        """On the receiving thread."""
-        try:
-            return self._calls[0].read_on_receipt(memoryview(frame)[:size]) if size <= _STAGING else None
-        except IndexError:
-            return None  # the loop fails the connection
+    def _deliver(self, frame: Frame, size: int) -> None:
+        """On the receiving thread. Responses go to the loop, except for small ones that are followed by a request."""
+        reply = follow = None
+        with contextlib.suppress(IndexError, ProtocolError):  # the loop reports them
+            call, view = self._calls[0], memoryview(frame)[:size]
+            if call.on_receipt is not None and size <= STAGING and correlation_id_of(view) == call.correlation_id:
+                reply = call.parsed(view, None)
+                follow = call.on_receipt(reply)
+        if follow is None or not self._proceed(call, follow):
+            self._loop.call_soon_threadsafe(self._received, frame, size, reply)
+
+    def _proceed(self, call: Call, follow: Callable[[], NextRequest | None]) -> bool:
+        """Send the next request of a call, unless the loop is to do that."""
+        with self._sending:
+            is_alone = len(self._calls) == 1 and self._calls[0] is call and not self.unsent_bytes
+            if self._receiver is None or not is_alone or self._held is not None or (request := follow()) is None:
+                return False
+            self._next_id = correlation_id = (self._next_id + 1) & 0x7FFFFFFF
+            self.last_used = now = self._loop.time()
+            call.proceed(correlation_id, now + self._timeout, request.on_receipt)
+            frame = encode_request(call.api, call.version, correlation_id, self._config.client_id, request.fields)
+            self._receiver.send(frame)
+        return True
 
     def _received(self, frame: Frame, size: int, reply: Reply | None) -> None:
         if self._closed is not None:
             return
         try:
-            self._answer(memoryview(frame)[:size], frame if size > _STAGING else None, reply)
+            self._answer(memoryview(frame)[:size], frame if size > STAGING else None, reply)
         except HeadraceError as error:
             self._fail(error)
 
@@ -484,7 +440,7 @@ class Connection(asyncio.BufferedProtocol):
             expected = f"{self._calls[0].correlation_id}" if self._calls else "none"
             raise ProtocolError(f"{self.host} answered request {correlation_id}, but {expected} was expected")
         call = self._calls.popleft()
-        call.timer.cancel()
+        call.end()
         try:
             reply = reply or call.parsed(frame, buffer)
         except ProtocolError as error:

@@ -24,7 +24,6 @@ import sys
 import threading
 from collections.abc import Callable
 
-from .calls import Reply
 from .frame_pool import Frame
 
 _LENGTH = struct.Struct(">i")
@@ -35,20 +34,18 @@ _WAITS_FOR_PARTS = sys.platform == "linux"  # on other systems, SO_RCVLOWAT affe
 
 class Receiver:
     """The receiving thread calls `take` for a buffer of a frame's size; if `take` raises, the thread ends. It calls
-    `read` with the frame. `deliver`, with what `read` returned, and `lost` are called on the event loop that created
-    this object. `close` may be called there, once, at any time."""
+    `deliver` with each frame and its size. `lost` is called on the event loop that created this object. `close` may be
+    called there, once, at any time; `send` on the receiving thread."""
 
     def __init__(
         self,
         transport: asyncio.Transport,
         host: str,
         take: Callable[[int], Frame],
-        read: Callable[[Frame, int], Reply | None],
-        deliver: Callable[[Frame, int, Reply | None], None],
+        deliver: Callable[[Frame, int], None],
         lost: Callable[[Exception | None], None],
     ) -> None:
         self._take = take
-        self._read = read
         self._deliver = deliver
         self._lost = lost
         self._loop = asyncio.get_running_loop()
@@ -68,8 +65,8 @@ class Receiver:
         problem: Exception | None = None
         try:
             while (received := self._receive()) is not None:
-                frame, size = received
-                self._loop.call_soon_threadsafe(self._deliver, frame, size, self._read(frame, size))
+                self._deliver(*received)
+                del received
         except Exception as error:  # noqa: BLE001 - passed to `lost`, which handles failures of the connection
             problem = error
         self._socket.close()
@@ -112,6 +109,10 @@ class Receiver:
                 return False
             filled += count
         return True
+
+    def send(self, frame: bytearray) -> None:
+        """For a short frame, while no other is being sent: the socket takes it at once."""
+        self._socket.sendall(frame)
 
     def close(self) -> None:
         """End the thread, even in the middle of a frame."""

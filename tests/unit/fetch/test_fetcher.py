@@ -123,18 +123,22 @@ def test_a_second_fetch_to_a_broker_has_a_short_max_wait():
     run(main())
 
 
-def test_a_poll_gets_a_single_record_while_the_loop_is_busy():
-    """It is decoded on the thread that receives it, and the poll is woken there."""
+def test_polls_get_single_records_while_the_loop_is_busy():
+    """The thread that receives a record sends the next fetch, decodes the record, and wakes the poll."""
     is_free = threading.Event()
-    record = encode_batch([Entry(value=b"x")], base_offset=0, leader_epoch=1)
-    data = {"partition_index": 0, "error_code": 0, "high_watermark": 1, "last_stable_offset": 1, "records": record}
-    topics = [{"topic_id": TOPIC_ID, "partitions": [{**data, "aborted_transactions": None}]}]
+    is_blocked = False
 
     async def on_fetch(link, request):
-        if not is_free.is_set():
+        nonlocal is_blocked
+        if not is_blocked:
+            is_blocked = True
             parts_of(client).lifecycle.portal.call_soon(lambda: is_free.wait(50))
-            fields = {"throttle_time": 0, "error_code": 0, "session_id": 0, "responses": topics}
-            await link.reply(request, answer(FETCH, request.version, **fields))
+        offset = request.body.topics[0].partitions[0].fetch_offset
+        record = encode_batch([Entry(value=b"x")], base_offset=offset, leader_epoch=1)
+        data = {"partition_index": 0, "error_code": 0, "high_watermark": 9, "last_stable_offset": 9, "records": record}
+        topics = [{"topic_id": TOPIC_ID, "partitions": [{**data, "aborted_transactions": None}]}]
+        fields = {"throttle_time": 0, "error_code": 0, "session_id": 0, "responses": topics if offset < 3 else []}
+        await link.reply(request, answer(FETCH, request.version, **fields))
 
     async def main():
         nonlocal client
@@ -142,7 +146,10 @@ def test_a_poll_gets_a_single_record_while_the_loop_is_busy():
             client.assign([TP])
             client.seek(TP, 0)
             try:
-                assert [each.value for each in await client.poll(20.0)] == [b"x"]
+                offsets = []
+                while len(offsets) < 3:
+                    offsets += [record.offset for record in await client.poll(20.0)]
+                assert offsets == [0, 1, 2]
                 assert not is_free.is_set()
             finally:
                 is_free.set()

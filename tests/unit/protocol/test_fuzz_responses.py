@@ -143,7 +143,7 @@ def test_damaged_streams_are_answered_or_fail_for_good() -> None:
             if chance.random() < 0.9:
                 stream = mutated(stream, chance, _OTHERS)
             feed(connection, stream, chance.choice((1, 7, 100, 65_536)))
-            assert connection._frame is None or len(connection._frame) <= 2 * _LARGEST
+            assert connection._splitter.frame is None or len(connection._splitter.frame) <= 2 * _LARGEST
             if connection.is_open:
                 connection.close()
             else:

@@ -54,8 +54,9 @@ class Delivery:
 
 
 class Decoder:
-    """`submit` is called on the loop's thread. `_decode` runs on any thread: it takes the lock only to hand over the
-    result. The frame that contains the bytes goes back to its connection with the last of them.
+    """`submit` is called on the loop's thread, and on those that receive. `_decode` runs on any thread: it takes the
+    lock only to hand over the result. The frame that contains the bytes goes back to its connection with the last of
+    them.
     """
 
     def __init__(self, config: ConsumerConfig, partitions: FetchedPartitions, wake: Callable[[], None]) -> None:

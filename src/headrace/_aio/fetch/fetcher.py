@@ -8,24 +8,28 @@ response is known to come at once, the second stays idle: fewer, fuller fetches 
 request of the second one for long: otherwise both could be parked while a third partition needs a fetch.
 
 The next request is sent before a response is decoded: the batch headers say where it has to start.
+
+Small responses are handled by the thread that receives them (`_net/receiver.py`): it applies the response, decodes the
+records, wakes the poll and sends the next request. The loop is told only what this thread must not do: errors, what
+other streams have to know, large requests, and when there is nothing to fetch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import logging
-from collections.abc import Iterable
-from typing import Any
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from ..._machines.fetch.planner import FetchedRecords
 from ..._machines.fetch.session import FetchSession, SessionRequest
 from ..._machines.fetch.standing_fetch import FetchPlan, StandingFetch
-from ..._net.calls import Reply
+from ..._net.calls import NextRequest, Reply
 from ..._net.connection import Connection
 from ..._protocol.codes import NONE, code_name
 from ..._protocol.messages import FETCH
@@ -39,6 +43,8 @@ from .partitions import FetchedPartitions
 log = logging.getLogger(__name__)
 
 _SHORT_WAIT_MS = 20
+_HANDOVER = 50e-6  # seconds in which a thread that was notified wakes up
+_FEW = 100  # changed partitions of a request: any socket takes it at once
 
 
 class Fetcher:
@@ -92,8 +98,7 @@ class Fetcher:
             self.decoder.close()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(NamedTuple):
     """What a response brings: records to decode, and what is left to do on the loop."""
 
     delivery: Delivery
@@ -101,6 +106,10 @@ class _Outcome:
     was_refused: bool = False
     wakes_others: bool = False
     nodes: frozenset[int] = frozenset()
+
+    @property
+    def concerns_others(self) -> bool:
+        return self.is_stale or self.was_refused or self.wakes_others
 
 
 class _FetchStream:
@@ -117,30 +126,32 @@ class _FetchStream:
         self._ahead = ahead  # the stream that has to be parked before this one is used
         self.behind: _FetchStream | None = None  # the stream that is used while this one is parked
         self._fetch = StandingFetch(node, keeps=ahead is None)
-        # Other threads read these two, and the loop's writes them where it plans, with the lock held. So a thread that
-        # takes records, with the lock held, is seen by the next plan, or sees that no plan is to come. (The end of a
-        # request ends `_parked` without the lock: a plan follows.)
+        # Other threads read these two, and the one that plans writes them, with the lock held. So a thread that takes
+        # records, with the lock held, is seen by the next plan, or sees that no plan is to come. (The end of a request
+        # ends `_parked`: a plan follows.)
         self._is_asleep = False
         self._parked = False
-        self._yields = False  # the stream ahead will take the partitions of the request that is under way
+        self._yields = False  # until it has slept: the stream ahead takes the partitions of the request under way
         self._has_freed = False  # a request has ended since the last look of the stream ahead
         self._max_wait_ms = 0  # of the next request
         self._session = FetchSession()
         self._connection: Connection | None = None
         self._failures = 0
         self._arrived: Delivery | None = None  # to be decoded as soon as its successor is on its way
-        # What the response to the current request brings. Set with the lock held, when the request ends: by the thread
-        # that receives, which then also has it decoded, or by the loop's.
+        # The last response. Like the session, it belongs to whoever ends a request with the lock held: the thread that
+        # receives, which then has the response decoded and plans the next request, or the loop's.
         self._outcome: _Outcome | None = None
+        self._unsent: FetchPlan | None = None  # planned by the thread that receives, and left to the loop
         self._crash: Exception | None = None  # on the thread that receives
+        self._is_closed = False
         self.look = asyncio.Event()
         self.task = self._partitions.watch(asyncio.create_task(self._run(), name=f"{self._purpose} from broker {node}"))
 
     def close(self) -> None:
         self.task.cancel()
         with self._partitions.lock:
-            if self._fetch.under_way is not None:
-                self._partitions.fetching.failed(self._fetch.under_way)
+            self._is_closed = True
+            self._partitions.fetching.failed(self._fetch.under_way)
         if self._connection is not None and self._connection.is_open and (last := self._session.close_request()):
             with contextlib.suppress(HeadraceError):
                 self._connection.start(FETCH, self._fields(last, 0))
@@ -152,7 +163,7 @@ class _FetchStream:
                 await self._connect()
         while True:
             self.look.clear()
-            plan = self._plan()
+            plan, self._unsent = self._unsent or self._plan(), None
             if plan is None:
                 self._decode_arrived()
                 self._hand_on()
@@ -162,17 +173,18 @@ class _FetchStream:
             self._outcome = None
             try:
                 connection = await self._connect()
-                fields = self._fields(self._session.request(plan.wants, plan.changed), plan.max_bytes)
-                answer = connection.start(FETCH, fields, on_receipt=functools.partial(self._received, plan, connection))
+                request = self._request(plan, connection)
+                answer = connection.start(FETCH, request.fields, on_receipt=request.on_receipt)
                 self._decode_arrived()
-                reply = await answer
+                reply = await answer  # to this request, or to one that followed it
             except HeadraceError as error:
                 self._decode_arrived()
-                await self._failed(plan, error)
+                await self._failed(error)
                 continue
             finally:
-                self._parked = False
-            await self._answered(plan, connection, reply)
+                if self._unsent is None:
+                    self._parked = False
+            await self._answered(connection, reply)
 
     def _decode_arrived(self) -> None:
         if self._arrived is not None:
@@ -194,8 +206,8 @@ class _FetchStream:
     def _plan(self) -> FetchPlan | None:
         with self._partitions.lock:
             plan = None
-            yields, self._yields = self._yields, False
-            if self._ahead is None or (self._ahead._parked and not yields):
+            is_used = self._ahead is None or (self._ahead._parked and not self._yields)
+            if is_used and not self._is_closed:
                 plan = self._partitions.fetching.plan(self._fetch, self._fetcher._loop.time())
             self._is_asleep = plan is None
             self._parked = plan is not None and plan.parked
@@ -220,6 +232,7 @@ class _FetchStream:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self.look.wait()
+        self._yields = False
 
     async def _connect(self) -> Connection:
         connection = self._connection
@@ -263,14 +276,43 @@ class _FetchStream:
             "rack_id": config.client_rack,
         }
 
-    def _received(self, plan: FetchPlan, connection: Connection, reply: Reply) -> None:
+    def _received(
+        self, plan: FetchPlan, connection: Connection, reply: Reply
+    ) -> Callable[[], NextRequest | None] | None:
         """On the thread that receives, before the loop knows of the response: its records may be all that a poll waits
-        for. Errors are left to the loop."""
+        for. Errors, and all that concerns others, are left to the loop."""
         try:
-            if reply.body.error_code == NONE and (outcome := self._apply(plan, connection, reply)) is not None:
-                self._fetcher.decoder.submit(outcome.delivery)
+            if reply.body.error_code != NONE or (outcome := self._apply(plan, connection, reply)) is None:
+                return None
+            is_awaited = self._partitions.poll_signal.is_awaited
+            self._fetcher.decoder.submit(outcome.delivery)
+            if is_awaited and outcome.delivery.arrivals:
+                time.sleep(_HANDOVER)  # the poll gets the interpreter lock, and returns
+            is_usual = not (outcome.concerns_others or reply.body.throttle_time) and self._fetcher.knows(outcome.nodes)
+            return functools.partial(self._follow, connection) if is_usual else None
         except Exception as error:  # noqa: BLE001 - raised on the loop, where it ends this stream
             self._crash = error
+            return None
+
+    def _follow(self, connection: Connection) -> NextRequest | None:
+        """The request that the thread that receives sends itself: the broker has it before the user's thread, or the
+        loop, has done anything."""
+        try:
+            plan = self._plan()
+            if plan is None:
+                return None
+            if len(plan.changed if self._session.is_incremental else plan.wants) > _FEW:
+                self._unsent = plan
+                return None
+            self._has_freed = True
+            return self._request(plan, connection)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._crash = error
+            return None
+
+    def _request(self, plan: FetchPlan, connection: Connection) -> NextRequest:
+        fields = self._fields(self._session.request(plan.wants, plan.changed), plan.max_bytes)
+        return NextRequest(fields, functools.partial(self._received, plan, connection))
 
     def _apply(self, plan: FetchPlan, connection: Connection, reply: Reply) -> _Outcome | None:
         """Returns what the response brings, or None if the request has ended before. On any thread."""
@@ -285,6 +327,8 @@ class _FetchStream:
                 self._fetcher.bytes_fetched += len(data.records)
                 arrivals.append(fetching.arrived(asked, data, next_offset(data.records, asked.offset)))
             self._fetcher.fetches += 1
+            self._failures = 0
+            self._session.answered(NONE, reply.body.session_id)
             was_refused, fetching.was_refused = fetching.was_refused, False
             self._outcome = outcome = _Outcome(
                 Delivery(reply, connection, arrivals),
@@ -295,26 +339,30 @@ class _FetchStream:
             )
         return outcome
 
-    async def _answered(self, plan: FetchPlan, connection: Connection, reply: Reply) -> None:
+    async def _answered(self, connection: Connection, reply: Reply) -> None:
         if self._crash is not None:
             raise self._crash
-        body = reply.body
-        self._session.answered(body.error_code, body.session_id)
-        if body.error_code != NONE:
-            log.debug("fetch session with broker %d: %s", self._node, code_name(body.error_code))
-            with self._partitions.lock:
-                self._partitions.fetching.failed(plan)
-            if body.error_code == ErrorCode.fetch_session_topic_id_error:
-                self._client.refresh_soon()
-            await self._back_off()
-            return
-        self._failures = 0
-        if self._outcome is None and (outcome := self._apply(plan, connection, reply)) is not None:
+        plan, body = self._fetch.under_way, reply.body
+        if plan is not None and plan is not self._unsent:  # the response is not applied yet
+            if body.error_code != NONE:
+                await self._refused(plan, body)
+                return
+            outcome = self._apply(plan, connection, reply)
+            assert outcome is not None
             self._arrived = outcome.delivery
             if outcome.delivery.is_small:
                 # A poll may be waiting for just these, and decoding them takes less time than planning.
                 self._decode_arrived()
         self._follow_up()
+
+    async def _refused(self, plan: FetchPlan, body: Any) -> None:
+        log.debug("fetch session with broker %d: %s", self._node, code_name(body.error_code))
+        with self._partitions.lock:
+            self._session.answered(body.error_code, body.session_id)
+            self._partitions.fetching.failed(plan)
+        if body.error_code == ErrorCode.fetch_session_topic_id_error:
+            self._client.refresh_soon()
+        await self._back_off()
 
     def _follow_up(self) -> None:
         """Tells others what the response means for them."""
@@ -327,11 +375,12 @@ class _FetchStream:
         if outcome.wakes_others or not self._fetcher.knows(outcome.nodes):
             self._fetcher.wake()
 
-    async def _failed(self, plan: FetchPlan, error: HeadraceError) -> None:
+    async def _failed(self, error: HeadraceError) -> None:
         with self._partitions.lock:
-            partitions = self._partitions.fetching.failed(plan)
-        self._follow_up()  # the response came at the same moment
-        self._session.broken()
+            partitions = self._partitions.fetching.failed(self._fetch.under_way)
+            self._session.broken()
+        self._unsent = None
+        self._follow_up()  # a response may have come at the same moment
         if isinstance(error, ClosedError):
             raise asyncio.CancelledError
         if isinstance(error, (NetworkError, RequestTimeoutError)):

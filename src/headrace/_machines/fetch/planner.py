@@ -225,10 +225,10 @@ class FetchPlanner:
 
     # -- responses -------------------------------------------------------------------------------------------
 
-    def failed(self, plan: FetchPlan) -> list[TopicPartition]:
+    def failed(self, plan: FetchPlan | None) -> list[TopicPartition]:
         """No response came, or it was an error. The partitions are fetched again; a replica that does not respond is
         not preferred. Returns the partitions. Nothing happens if the request has ended already."""
-        if not self._end(plan):
+        if plan is None or not self._end(plan):
             return []
         left = plan.fetch.leave_all()
         for asked in left:
