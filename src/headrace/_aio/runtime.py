@@ -25,6 +25,7 @@ class ConsumerRuntime:
 
     def __init__(self, config: ConsumerConfig, buffer: FetchBuffer, group: Rebalancer | None) -> None:
         self.loop = asyncio.get_running_loop()
+        self._is_woken = False  # a look at everything is due
         self.buffer = buffer
         self.client = Client(config, buffer.cluster, buffer.lock, self._on_metadata, buffer.watch, buffer.obstructed)
         self.offsets = ListOffsets(self.client)
@@ -51,6 +52,7 @@ class ConsumerRuntime:
 
     def wake(self) -> None:
         """Looks at the whole assignment again. On the loop's thread."""
+        self._is_woken = False
         with self.buffer.lock:
             topics = self.buffer.assignment.topics
             if self.group is not None:
@@ -63,7 +65,13 @@ class ConsumerRuntime:
             self.membership_task.wake()
 
     def _wake_from_any_thread(self) -> None:
-        call_if_open(self.loop, self.wake)
+        call_if_open(self.loop, self._wake_soon)
+
+    def _wake_soon(self) -> None:
+        """One look for all calls that have come by then: a program may seek thousands of partitions one by one."""
+        if not self._is_woken:
+            self._is_woken = True
+            self.loop.call_soon(self.wake)
 
     def _on_metadata(self) -> None:
         """Called by the client, with the lock held."""

@@ -241,6 +241,26 @@ def test_idle_partitions_of_the_second_stream_join_the_first_one():
     run(main())
 
 
+def test_many_seeks_are_looked_at_together(monkeypatch):
+    """Each look takes time in proportion to the assigned partitions: a program that seeks all of them one by one would
+    wait for the square of their number."""
+    fetches, is_free, looks = ParkedFetches(), threading.Event(), []
+
+    async def main():
+        async with idle_consumer(fetches, max_wait_ms=150) as consumer:
+            lifecycle = parts_of(consumer).lifecycle
+            wake = lifecycle.runtime.positions.wake
+            monkeypatch.setattr(lifecycle.runtime.positions, "wake", lambda: (looks.append(1), wake()))
+            lifecycle.portal.call_soon(lambda: is_free.wait(50))
+            for offset in range(100, 200):
+                consumer.seek(T1, offset)
+            is_free.set()
+            await fetches.until({0: 3, 1: 199}, 1)
+            assert len(looks) <= 3
+
+    run(main())
+
+
 def test_a_refused_partition_is_fetched_again_beside_idle_ones():
     class Refusing(ParkedFetches):
         refusals = 2
