@@ -41,10 +41,12 @@ class PollSignal:
 
     def wait(self, timeout: float) -> None:
         """May return early although nothing happened: Python notices a signal (Ctrl-C) that arrives just before the
-        thread begins to wait only when the wait ends, so it never waits for long."""
+        main thread begins to wait only when the wait ends, so that thread never waits for long. Others get no signals.
+        """
+        longest = _SHORT_SLEEP if threading.current_thread() is threading.main_thread() else _LONG_SLEEP
         self.is_awaited = True
         try:
-            if self._unset.acquire(timeout=max(0.0, min(timeout, _SHORT_SLEEP))):
+            if self._unset.acquire(timeout=max(0.0, min(timeout, longest))):
                 self.notify()
         finally:
             self.is_awaited = False

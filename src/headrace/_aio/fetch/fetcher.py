@@ -324,9 +324,9 @@ class _FetchStream:
             with_records, is_stale, has_moved = fetching.answered(plan, reply.body, now)
             arrivals: list[FetchedRecords] = []
             for asked, data in with_records:
-                self._fetcher.bytes_fetched += len(data.records)
+                self._partitions.bytes_fetched += len(data.records)
                 arrivals.append(fetching.arrived(asked, data, next_offset(data.records, asked.offset)))
-            self._fetcher.fetches += 1
+            self._partitions.fetches += 1
             self._failures = 0
             self._session.answered(NONE, reply.body.session_id)
             was_refused, fetching.was_refused = fetching.was_refused, False

@@ -46,7 +46,7 @@ class FetchedPartitions(abc.ABC):
             checks_epochs=checks_epochs,
         )
         self.fetching = FetchPlanner(config, self.assignment, cluster, budget)
-        # Counted here, because unsubscribe() ends the fetcher. Changed on the loop's thread only.
+        # Counted here, because unsubscribe() ends the fetcher. Changed with the lock held.
         self.fetches = 0
         self.bytes_fetched = 0
         # Set by the runtime. The first two may be called from any thread, the others on the loop's only.
