@@ -1,4 +1,4 @@
-"""Checks the wheel and the sdist in dist/, as a user gets them, and runs the README's quick start with the wheel.
+"""Checks the wheel and the sdist in dist/, as a user gets them, and runs the README's first steps with the wheel.
 
     python .ci/check_wheel.py
 
@@ -9,14 +9,17 @@ port. Packages have the versions of .ci/constraints.txt.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -34,6 +37,7 @@ _IN_SDIST = (
     "src/headrace/py.typed",
 )
 _WITHIN = 900.0
+_RECORDS = 3  # that the Python code of the README sends and prints, before it waits for more
 
 
 class Environment:
@@ -77,14 +81,37 @@ class Environment:
             sys.exit(f"{command} exited with code {done.returncode} instead of {code}")
         return done.stdout
 
+    def run_until_lines(self, count: int, command: str, *arguments: str) -> None:
+        """Press Ctrl-C when the command has printed so many lines."""
+        print("$", command, *arguments, flush=True)
+        with subprocess.Popen(
+            [self._bin / command, *arguments],
+            cwd=self._place,
+            env=self._variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            stop = threading.Timer(_WITHIN, process.kill)
+            stop.start()
+            assert process.stdout is not None
+            lines = list(itertools.islice(process.stdout, count))
+            process.send_signal(signal.SIGINT)
+            rest = process.stdout.read()
+            process.wait(_WITHIN)
+            stop.cancel()
+        print(*lines, rest, sep="", flush=True)
+        assert len(lines) == count, f"{command} ended after {len(lines)} lines"
+
 
 def quick_start() -> Iterator[tuple[str, str]]:
-    """The blocks of the README's quick start: the language, and the text."""
+    """The blocks of the README's sections Install and Python: the language, and the text."""
     page = (ROOT / "README.md").read_text()
-    section = re.search(r"^## Quick start\n(.*?)^## ", page, re.DOTALL | re.MULTILINE)
-    assert section is not None
-    for block in re.finditer(r"^```(\w+)\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE):
-        yield block[1], block[2]
+    for name in ("Install", "Python"):
+        section = re.search(rf"^## {name}\n(.*?)^## ", page, re.DOTALL | re.MULTILINE)
+        assert section is not None, name
+        for block in re.finditer(r"^```(\w+)\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE):
+            yield block[1], block[2]
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
@@ -127,8 +154,7 @@ def run_quick_start(here: Environment, wheel: Path) -> None:
     try:
         for language, text in quick_start():
             if language == "python":
-                said = here.run("python", "-c", text.replace("localhost:9092", address))
-                assert said.strip(), "the code of the quick start printed nothing"
+                here.run_until_lines(_RECORDS, "python", "-u", "-c", text.replace("localhost:9092", address))
                 ran.append(language)
                 continue
             for line in text.splitlines():
