@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from .._chance import chance
 from .._protocol.codes import NONE, code_name
 from .._protocol.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from .._security.access import Access
@@ -95,7 +95,7 @@ class Authentication:
         lifetime = await self._exchange(exchange)
         if lifetime > 0:
             # Random, so that not all connections re-authenticate at the same moment.
-            wait = max(_SHORTEST_WAIT, lifetime * random.uniform(0.85, 0.95))
+            wait = max(_SHORTEST_WAIT, lifetime * chance.uniform(0.85, 0.95))
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(wait, self._start_reauthentication)
 

@@ -72,6 +72,6 @@ def test_the_release_uses_the_maturin_of_development() -> None:
 def test_the_readme_has_a_quick_start_with_commands_and_python() -> None:
     """`make wheel` runs it with the wheel."""
     blocks = dict(runpy.run_path(str(ROOT / ".ci" / "check_wheel.py"))["quick_start"]())
-    assert "pip install 'headrace[local]'" in blocks["sh"]
+    assert "pip install 'headrace[all]'" in blocks["sh"]
     assert "\nheadrace up " in blocks["sh"]
     assert "localhost:9092" in blocks["python"]

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from typing import Any
 
 from ..._arguments import pattern_of, topics_in
+from ..._chance import chance
 from ..._machines.backoff import Backoff
 from ..._machines.cluster import Cluster
 from ..._machines.error_pacing import RETRIED, STAYS
@@ -108,9 +108,9 @@ class Rebalancer:
         if config.group_protocol == "classic":
             assignors = assignors_of(config.partition_assignment_strategy)
             self.assignors = {assignor.name: assignor for assignor in assignors}
-            self.member = ClassicMember(settings, assignors, backoff, random.random)
+            self.member = ClassicMember(settings, assignors, backoff, chance.random)
         else:
-            self.member = ConsumerProtocolMember(settings, new_member_id(), backoff, random.random)
+            self.member = ConsumerProtocolMember(settings, new_member_id(), backoff, chance.random)
 
     # -- subscriptions -----------------------------------------------------------------------------------------
 

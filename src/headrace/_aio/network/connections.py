@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 
+from ..._chance import chance
 from ..._machines.backoff import Backoff
 from ..._machines.outage_warnings import PATIENCE, OutageWarnings
 from ..._net.connection import Connection
@@ -99,7 +99,7 @@ class Connections:
         if (pause := self._not_before.get(address, 0.0) - self._loop.time()) > 0:
             await asyncio.sleep(pause)
         failures = self._failures.get(address, 0)
-        setup_timeout = self._setup.seconds(failures + 1, random.random())
+        setup_timeout = self._setup.seconds(failures + 1, chance.random())
         name = f"{host}:{port}"
         self.tries(name)
         reason = f"{name} does not answer: it cannot be reached, or it is not the port of a Kafka broker"
@@ -111,7 +111,7 @@ class Connections:
             self._look_for_refusal(error)
             self._failures[address] = failures + 1
             self._last_errors[address] = error
-            pause = self._reconnect.seconds(failures + 1, random.random())
+            pause = self._reconnect.seconds(failures + 1, chance.random())
             self._not_before[address] = self._loop.time() + pause
             raise
         finally:

@@ -13,7 +13,6 @@ import asyncio
 import itertools
 import logging
 import math
-import random
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +20,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from ..._chance import chance
 from ..._machines.backoff import REFUSAL
 from ..._machines.cluster import Cluster
 from ..._net.calls import Reply
@@ -70,7 +70,7 @@ class MetadataUpdater:
         self._still_incomplete: set[str] = set()  # to ask for again
         self._incomplete = 0  # answers in a row without a leader or a topic
         self._keeper: asyncio.Task[None] | None = None
-        self._rotation = itertools.count(random.randrange(1000))
+        self._rotation = itertools.count(chance.randrange(1000))
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -162,7 +162,7 @@ class MetadataUpdater:
         self._incomplete += 1
         pause = self._retries.pause(1 + self._incomplete)
         if not leaderless and set(missing.values()) == {ErrorCode.topic_authorization_failed}:
-            pause = REFUSAL.seconds(self._incomplete, random.random())
+            pause = REFUSAL.seconds(self._incomplete, chance.random())
         if self._again is not None:
             self._again.cancel()  # otherwise each requested refresh would schedule one more
         self._still_incomplete |= leaderless | missing.keys()

@@ -6,10 +6,10 @@ For commits, offset queries and whatever else a user waits for. Background tasks
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import Any
 
+from ..._chance import chance
 from ..._machines.backoff import Backoff
 from ...config.client import ClientConfig
 from ...errors import HeadraceError, RequestTimeoutError
@@ -23,7 +23,7 @@ class Retries:
 
     def pause(self, failures: int) -> float:
         """The seconds to wait after so many failures in a row."""
-        return self._backoff.seconds(failures, random.random())
+        return self._backoff.seconds(failures, chance.random())
 
     async def run(self, what: str, deadline: float, attempt: Callable[[], Any]) -> Any:
         """Awaits `attempt()` until it succeeds, fails for good, or the deadline passes.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 
+from ..._chance import chance
 from ..._machines.produce.idempotence import ProducerIdentity
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import INIT_PRODUCER_ID
@@ -92,7 +92,7 @@ class ProducerIdSource:
         brokers = list(self._client.cluster.brokers)
         if not brokers:
             raise NetworkError("no broker is known yet")
-        return random.choice(brokers)
+        return chance.choice(brokers)
 
     def close(self) -> None:
         if self._task is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Collection, Mapping
 
+from ..._chance import chance
 from ..._machines.cluster import Cluster, Topic
 from ..._machines.produce.partitioner import StickyPartitioner
 from ..._record_batch import OpenBatches, ProducerBatch
@@ -33,7 +33,7 @@ class TopicBatches:
         self._queue_lengths = queue_lengths
         self._unavailable = unavailable
         self._sticky = StickyPartitioner(
-            config.batch_size, random.random, is_adaptive=config.partitioner_adaptive_partitioning_enable
+            config.batch_size, chance.random, is_adaptive=config.partitioner_adaptive_partitioning_enable
         )
         self._with_leader: list[int] = []
         self._available: list[int] = []  # the same, without those whose leader accepts nothing

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import random
 import time
 from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Any
 
 from ..._arguments import function_of
+from ..._chance import chance
 from ..._machines.commit.offset_set import Range
 from ..._machines.fetch.partition import CROWDED, PartitionState
 from ..._machines.run.handler_calls import HandlerCall, Overrun
@@ -160,7 +160,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         """A job that failed for the last time continues with writing its dead letter."""
         what = "the dead letter of " if job.is_dead_letter else ""
         with self._lock:
-            action, news = self._scheduler.failed(job, error, time.monotonic(), random.random())
+            action, news = self._scheduler.failed(job, error, time.monotonic(), chance.random())
             if action is FailureAction.STOP and self._error is None:
                 self._error = error
         tries = job.dead_letter_attempts or job.attempts
@@ -207,7 +207,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         return f"That is longer than timeout={self._calls.timeout}: {_NEXT[action]}."
 
     def _returned(self, call: HandlerCall[Job[Record]]) -> None:
-        self._scheduler.returned(call.job, call, time.monotonic(), random.random())
+        self._scheduler.returned(call.job, call, time.monotonic(), chance.random())
 
     def aborted(self, job: Job[Record], error: BaseException) -> None:
         with self._lock:

@@ -13,7 +13,6 @@ import dataclasses
 import heapq
 import itertools
 import logging
-import random
 import threading
 import time
 from collections import deque
@@ -21,6 +20,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 from ..._arguments import function_of
+from ..._chance import chance
 from ..._machines.backoff import Backoff
 from ..._machines.run.handler_calls import HandlerCall, Overrun
 from ..._machines.share.member import ShareMember
@@ -157,7 +157,7 @@ class ShareRun(RunLoop[Record, ShareProgress]):
 
     def failed(self, record: Record, error: BaseException) -> bool:
         count = record.delivery_count or 1
-        pause = self._backoff.seconds(count, random.random())
+        pause = self._backoff.seconds(count, chance.random())
         log.warning(
             "%s: delivery %d failed, the record is released in %.1f s: %r", self._name(record), count, pause, error
         )
@@ -183,7 +183,7 @@ class ShareRun(RunLoop[Record, ShareProgress]):
         if overrun.is_final:
             pause, why = 0.0, "It was polled more than max.poll.interval.ms ago"
         else:
-            pause = self._backoff.seconds(record.delivery_count or 1, random.random())
+            pause = self._backoff.seconds(record.delivery_count or 1, chance.random())
             why = f"That is longer than timeout={self._calls.timeout}"
         heapq.heappush(self._delayed, (now + pause, next(self._numbers), record))
         return f"{why}: the record is released in {pause:.1f} s."

@@ -10,12 +10,12 @@ says how the records of a poll survive that; the other steps can be repeated.
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..._chance import chance
 from ..._machines.backoff import Backoff
 from ..._machines.cluster import Cluster
 from ..._machines.error_pacing import RETRIED, STAYS, ErrorPacing
@@ -62,7 +62,7 @@ class ShareFetchBuffer:
             config.group_id,
             member_id,
             backoff,
-            random.random,
+            chance.random,
             rack=config.client_rack or None,
             max_poll_interval=config.max_poll_interval_ms / 1000,
             request_timeout=config.request_timeout_ms / 1000,
@@ -85,7 +85,7 @@ class ShareFetchBuffer:
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
         )
-        self.planner = SharePlanner(settings, self.cluster, backoff, random.random)
+        self.planner = SharePlanner(settings, self.cluster, backoff, chance.random)
         self._has_acks = False  # and the streams do not know it yet
         self.pace = ErrorPacing()
         self._background = BackgroundErrors()

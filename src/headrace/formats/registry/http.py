@@ -10,7 +10,6 @@ from __future__ import annotations
 import email.utils
 import http.client
 import logging
-import random
 import ssl
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urljoin, urlsplit
 
+from ..._chance import chance
 from ..._version import __version__
 from ...errors import SchemaRegistryError
 from .connection import LARGEST_ANSWER, AnswerTooLargeError, IdleConnections, RegistryConnection
@@ -106,7 +106,7 @@ class RegistryHttp:
                 else:
                     self._preferred = index
                     return answer
-            pause = max(retry_after, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**round_number) * random.uniform(0.5, 1.0))
+            pause = max(retry_after, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**round_number) * chance.uniform(0.5, 1.0))
             if round_number == self._retries or time.monotonic() + pause >= deadline:
                 break
             if round_number == 0:
