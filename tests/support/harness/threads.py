@@ -13,7 +13,8 @@ _ENDS_WITHIN = 30.0  # seconds; the thread ends at once, but a busy machine may 
 
 
 def client_threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name.startswith("headrace")}
+    """Without those that a Ctrl-C in `Thread.start()` has kept from starting: Python lists them for ever."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("headrace") and thread.ident}
 
 
 def threads_that_stay(threads: set[threading.Thread]) -> set[threading.Thread]:
