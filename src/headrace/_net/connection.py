@@ -270,6 +270,10 @@ class Connection(asyncio.BufferedProtocol):
             self.take_back()
             self._borrower.close()  # also if it is not lent now: the borrower has the socket open, too
             self._borrower = None
+        if isinstance(cause, ProtocolError):
+            reset_on_close(self._transport)
+        if self._receiver is not None:
+            self._receiver.close()  # first: its thread may hold the lock while it waits for the socket
         with self._sending:
             self._closed = cause
             calls = [*self._calls, *(call for call, _ in self._held or () if call is not None)]
@@ -284,10 +288,6 @@ class Connection(asyncio.BufferedProtocol):
                 call.answer.set_exception(cause)
                 # Mark it as retrieved: if the caller was cancelled, asyncio would log "exception was never retrieved".
                 call.answer.exception()
-        if isinstance(cause, ProtocolError):
-            reset_on_close(self._transport)
-        if self._receiver is not None:
-            self._receiver.close()
         if self._transport is not None:
             self._transport.abort()
 
@@ -400,7 +400,9 @@ class Connection(asyncio.BufferedProtocol):
             call, view = self._calls[0], memoryview(frame)[:size]
             if call.on_receipt is not None and size <= STAGING and correlation_id_of(view) == call.correlation_id:
                 reply = call.parsed(view, None)
-                follow = call.on_receipt(reply)
+                # Once: a broker may respond twice, and the loop knows of the first response only later.
+                on_receipt, call.on_receipt = call.on_receipt, None
+                follow = on_receipt(reply)
         if follow is None or not self._proceed(call, follow):
             self._loop.call_soon_threadsafe(self._received, frame, size, reply)
 
@@ -425,11 +427,13 @@ class Connection(asyncio.BufferedProtocol):
         except HeadraceError as error:
             self._fail(error)
 
-    def _ended(self, problem: Exception | None) -> None:
+    def _ended(self, problem: BaseException | None) -> None:
         if isinstance(problem, HeadraceError):
             self._fail(problem)
-        else:
+        elif problem is None or isinstance(problem, Exception):
             self.connection_lost(problem)
+        else:
+            self.connection_lost(RuntimeError(f"{type(problem).__name__}: {problem}"))
 
     def _answer(self, frame: memoryview, buffer: Frame | None, reply: Reply | None = None) -> None:
         try:

@@ -43,7 +43,7 @@ class Receiver:
         host: str,
         take: Callable[[int], Frame],
         deliver: Callable[[Frame, int], None],
-        lost: Callable[[Exception | None], None],
+        lost: Callable[[BaseException | None], None],
     ) -> None:
         self._take = take
         self._deliver = deliver
@@ -62,12 +62,12 @@ class Receiver:
         return hasattr(socket, "MSG_WAITALL") and transport.get_extra_info("sslcontext") is None
 
     def _run(self) -> None:
-        problem: Exception | None = None
+        problem: BaseException | None = None
         try:
             while (received := self._receive()) is not None:
                 self._deliver(*received)
                 del received
-        except Exception as error:  # noqa: BLE001 - passed to `lost`, which handles failures of the connection
+        except BaseException as error:  # noqa: BLE001 - passed to `lost`, which handles failures of the connection
             problem = error
         self._socket.close()
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nothing is left to notify

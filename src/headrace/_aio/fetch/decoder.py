@@ -89,7 +89,7 @@ class Decoder:
             self._decode(portion, left)
 
     def _decode(self, arrivals: list[FetchedRecords], left: _Countdown) -> None:
-        outcomes: Sequence[Batch | Exception | None]
+        outcomes: Sequence[Batch | BaseException | None]
         with self._partitions.lock:
             room = self._partitions.fetching.room_for_records
         try:
@@ -103,7 +103,7 @@ class Decoder:
             )
             if self._has_deserializers:
                 outcomes = [self._deserialized(each) if isinstance(each, Batch) else each for each in outcomes]
-        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the user and not to this thread
+        except BaseException as error:  # noqa: BLE001 - it belongs to the user; a panic of the kernel is no Exception
             outcomes = [error] * len(arrivals)
         with self._partitions.lock:
             wake = self._partitions.fetching.is_over_budget
@@ -119,7 +119,7 @@ class Decoder:
         ask a schema registry here, so that the user's event loop does not wait for it."""
         return deserialized(batch, self._value, self._key)
 
-    def _hand_over(self, arrival: FetchedRecords, outcome: Batch | Exception | None) -> bool:
+    def _hand_over(self, arrival: FetchedRecords, outcome: Batch | BaseException | None) -> bool:
         """To the partition, if it is still being read there. True if it should be fetched again: after damage, if the
         records took less room than was reserved for them, or if there was no room for them."""
         assignment = self._partitions.assignment
@@ -140,7 +140,7 @@ class Decoder:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _fault(arrival: FetchedRecords, error: Exception) -> CorruptRecordError:
+def _fault(arrival: FetchedRecords, error: BaseException) -> CorruptRecordError:
     if isinstance(error, DecodeError):
         return CorruptRecordError(str(error), arrival.tp, error.offset)
     return CorruptRecordError(f"{arrival.tp} at offset {arrival.offset}: {error!r}", arrival.tp, arrival.offset)

@@ -142,7 +142,7 @@ class _FetchStream:
         # receives, which then has the response decoded and plans the next request, or the loop's.
         self._outcome: _Outcome | None = None
         self._unsent: FetchPlan | None = None  # planned by the thread that receives, and left to the loop
-        self._crash: Exception | None = None  # on the thread that receives
+        self._crash: BaseException | None = None  # on the thread that receives
         self._is_closed = False
         self.look = asyncio.Event()
         self.task = self._partitions.watch(asyncio.create_task(self._run(), name=f"{self._purpose} from broker {node}"))
@@ -151,7 +151,7 @@ class _FetchStream:
         self.task.cancel()
         with self._partitions.lock:
             self._is_closed = True
-            self._partitions.fetching.failed(self._fetch.under_way)
+            self._partitions.fetching.release(self._fetch)
         if self._connection is not None and self._connection.is_open and (last := self._session.close_request()):
             with contextlib.suppress(HeadraceError):
                 self._connection.start(FETCH, self._fields(last, 0))
@@ -204,14 +204,19 @@ class _FetchStream:
         return self._is_asleep and (self._ahead is None or self._ahead._parked)
 
     def _plan(self) -> FetchPlan | None:
+        has_lost_all = False
         with self._partitions.lock:
             plan = None
             is_used = self._ahead is None or (self._ahead._parked and not self._yields)
             if is_used and not self._is_closed:
+                had_partitions = bool(self._fetch.wants)
                 plan = self._partitions.fetching.plan(self._fetch, self._fetcher._loop.time())
+                has_lost_all = had_partitions and plan is None
             self._is_asleep = plan is None
             self._parked = plan is not None and plan.parked
             self._max_wait_ms = self._choose_wait()
+        if has_lost_all:  # they may belong to another broker now, whose stream sleeps
+            self._fetcher.wake_from_any_thread()
         return plan
 
     def _choose_wait(self) -> int:
@@ -290,7 +295,7 @@ class _FetchStream:
                 time.sleep(_HANDOVER)  # the poll gets the interpreter lock, and returns
             is_usual = not (outcome.concerns_others or reply.body.throttle_time) and self._fetcher.knows(outcome.nodes)
             return functools.partial(self._follow, connection) if is_usual else None
-        except Exception as error:  # noqa: BLE001 - raised on the loop, where it ends this stream
+        except BaseException as error:  # noqa: BLE001 - raised on the loop, where it ends this stream
             self._crash = error
             return None
 
@@ -306,7 +311,7 @@ class _FetchStream:
                 return None
             self._has_freed = True
             return self._request(plan, connection)
-        except Exception as error:  # noqa: BLE001 - as above
+        except BaseException as error:  # noqa: BLE001 - as above
             self._crash = error
             return None
 
@@ -334,7 +339,8 @@ class _FetchStream:
                 Delivery(reply, connection, arrivals),
                 is_stale=is_stale,
                 was_refused=was_refused,
-                wakes_others=has_moved or is_stale or (not arrivals and fetching.is_over_budget),
+                # A refused partition has a backoff, which the sleep of the other stream does not know yet.
+                wakes_others=has_moved or is_stale or was_refused or (not arrivals and fetching.is_over_budget),
                 nodes=fetching.nodes(now),
             )
         return outcome
@@ -362,6 +368,7 @@ class _FetchStream:
             self._partitions.fetching.failed(plan)
         if body.error_code == ErrorCode.fetch_session_topic_id_error:
             self._client.refresh_soon()
+        self._fetcher.wake()  # partitions of a follower belong to the leader's stream now
         await self._back_off()
 
     def _follow_up(self) -> None:

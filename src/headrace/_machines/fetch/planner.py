@@ -172,6 +172,12 @@ class FetchPlanner:
                 state.land()
         fetch.touched.clear()
 
+    def release(self, fetch: StandingFetch) -> None:
+        """The stream has ended, with a request under way or without."""
+        if fetch.under_way is not None:
+            self._end(fetch.under_way)
+        self._release(fetch)
+
     def _release(self, fetch: StandingFetch) -> None:
         for asked in fetch.leave_all():
             self._land(fetch, asked)
