@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace._machines.cluster import TopicIdPartition
 from headrace._machines.fetch.partition import PAUSED, WITHHELD, Phase, Position, PreferredReplica
 from headrace._machines.fetch.session import FetchSession, PartitionRequest
-from headrace._machines.fetch.standing_fetch import FetchPlan
+from headrace._machines.fetch.standing_fetch import FetchPlan, StandingFetch
 from support.harness.fetch_planner import KB, TOPIC, FetchPlannerDriver, data, feed, fetched
 from support.harness.machine_inputs import FakeChunk, metadata, partition, topic
 
@@ -157,6 +157,20 @@ def test_a_request_ends_once() -> None:
     assert again.fetch.under_way is again
     driver.fetching.failed(again)
     assert driver.fetching._reserved == 0
+
+
+@pytest.mark.parametrize("is_under_way", [True, False])
+def test_a_stream_that_ends_leaves_its_partitions_to_others(is_under_way: bool) -> None:
+    """Also if no request is under way: its thread has a response, and has not planned the next one."""
+    driver = FetchPlannerDriver([1])
+    plan = driver.plan()
+    if not is_under_way:
+        driver.answered(plan)
+    driver.fetching.release(plan.fetch)
+    assert driver.fetching._reserved == 0
+    other = driver.fetching.plan(StandingFetch(plan.fetch.node), 0.0)
+    assert other is not None
+    assert numbers(other.wants) == [0]
 
 
 STEP = st.tuples(
