@@ -22,6 +22,8 @@ KILLS ?= 50
 SPARK_KILLS ?= 20
 OLDEST_TESTS := $(addprefix tests/unit/,cli config formats local monitor observability protocol records security spark ui) \
   tests/integration/consumer/test_polling.py tests/integration/produce/test_written_records.py
+CHAOS_MINUTES ?= 10
+CHAOS_SHRINK ?= 60
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
 
 help: ## Show this list
@@ -110,6 +112,7 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/integration/group/test_group_failover.py
 	ROUNDS=$(KILLS) $(BIN)/python -m pytest -q tests/integration/lanes/test_lanes_killed.py
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/group/test_orderly_handovers.py
+	PYTHONPATH=tests $(TESTED) -m chaos --minutes $(CHAOS_MINUTES) --shrink-minutes $(CHAOS_SHRINK)
 	ROUNDS=$(SPARK_KILLS) $(BIN)/python -m pytest -q -m soak tests
 
 clean: ## Remove what was built here

@@ -61,6 +61,7 @@ def admin(servers: str) -> Iterator[Admin]:
 def cluster() -> Iterator[LocalBroker]:
     """Three brokers in the racks a, b and c. Tests that stop a broker restart it."""
     eager = _EAGER | {"auto.leader.rebalance.enable": False, "replica.fetch.wait.max.ms": 50}
+    eager |= {"group.share.min.session.timeout.ms": 1000}
     with LocalBroker(3, racks=["a", "b", "c"], properties=eager, start_timeout=_STARTS_WITHIN) as cluster:
         yield cluster
 

@@ -27,6 +27,7 @@ _GROUPS = {
     ),
     "spark": ("tests/spark/",),
     "cluster": (
+        "tests/integration/chaos/",
         "tests/integration/fetch/test_failover.py",
         "tests/integration/fetch/test_replicas.py",
         "tests/integration/group/test_group_failover.py",

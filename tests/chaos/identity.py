@@ -1,0 +1,66 @@
+"""The identity of a record: who wrote it, to which partition, in which transaction, and its number.
+
+Numbers count from 0 for each producer process and partition, in the order of `send()`. Java's VerifiableProducer writes
+`prefix.number` and chooses the partition itself: its numbers count over all partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+NO_TRANSACTION = -1
+ANY_PARTITION = -1
+"""The partition of Java's records, which they do not contain."""
+
+
+class Identity(NamedTuple):
+    producer: str
+    """A process: the name of the client and the number of its life."""
+    partition: int
+    number: int
+    transaction: int = NO_TRANSACTION
+
+    def __str__(self) -> str:
+        return f"{self.producer}:{self.partition}:{self.number}:{self.transaction}"
+
+
+def parse_identity(text: str) -> Identity:
+    if ":" not in text:
+        prefix, _, number = text.partition(".")
+        return Identity(f"java.{prefix}", ANY_PARTITION, int(number))
+    producer, partition, number, transaction = text.split(":")
+    return Identity(producer, int(partition), int(number), int(transaction))
+
+
+class Seen(NamedTuple):
+    """A record at its place in a log."""
+
+    partition: int
+    offset: int
+    identity: Identity
+
+
+Run = list[int | str]
+"""Consecutive offsets with consecutive numbers of one producer: partition, first offset, count, producer, its
+partition, first number, transaction. Producers write in bursts, so ledgers of runs are much shorter."""
+
+
+def to_runs(records: Iterable[Seen]) -> list[Run]:
+    runs: list[Run] = []
+    expected: tuple[int, int, Identity] | None = None
+    for partition, offset, identity in records:
+        if runs and expected == (partition, offset, identity):
+            runs[-1][2] = int(runs[-1][2]) + 1
+        else:
+            producer, own, number, transaction = identity
+            runs.append([partition, offset, 1, producer, own, number, transaction])
+        expected = (partition, offset + 1, identity._replace(number=identity.number + 1))
+    return runs
+
+
+def from_runs(runs: Iterable[Run]) -> Iterator[Seen]:
+    for partition, offset, count, producer, own, number, transaction in runs:
+        for step in range(int(count)):
+            identity = Identity(str(producer), int(own), int(number) + step, int(transaction))
+            yield Seen(int(partition), int(offset) + step, identity)

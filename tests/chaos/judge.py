@@ -1,0 +1,49 @@
+"""The judge: ledgers in, verdicts out. `python -m chaos.judge DIRECTORY` judges a kept run again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from .evidence import Evidence, Verdict, load
+from .rules.copies import check_copies
+from .rules.groups import check_groups
+from .rules.lanes import check_lanes
+from .rules.shares import check_shares
+from .rules.writes import check_writes
+
+
+def check_processes(evidence: Evidence) -> Iterator[Verdict]:
+    """No process ends by itself, and each that is asked to close does so."""
+    for life in evidence.lives:
+        if life.was_killed or life.is_closed:
+            continue
+        what = "is still running" if life.code is None else f"ended with code {life.code} and was not closed"
+        yield Verdict("not closed", life.name, what)
+
+
+RULES: Mapping[str, Callable[[Evidence], Iterator[Verdict]]] = {
+    "processes": check_processes,
+    "writes": check_writes,
+    "groups": check_groups,
+    "lanes": check_lanes,
+    "share groups": check_shares,
+    "exactly once": check_copies,
+}
+
+
+def judge(evidence: Evidence) -> list[Verdict]:
+    """All broken promises; none if all were kept."""
+    return [verdict for check in RULES.values() for verdict in check(evidence)]
+
+
+def main() -> None:
+    verdicts = judge(load(Path(sys.argv[1])))
+    for verdict in verdicts:
+        print(verdict)
+    sys.exit(bool(verdicts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Promises of share groups: every record is delivered and accepted, and an accepted record is done."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from ..evidence import Evidence, Place, TopicLog, Verdict
+from ..identity import from_runs
+from ..ledger import Life
+from .groups import check_records
+from .ownerships import Delivery
+from .writes import visible_since
+
+KINDS = ("share_implicit", "share_explicit")
+LOCK = 15_000.0
+"""The lock duration of all groups, in milliseconds."""
+
+
+def check_shares(evidence: Evidence) -> Iterator[Verdict]:
+    for group, lives in evidence.of_kind(*KINDS).items():
+        topic = lives[0].started["topic"]
+        log = evidence.logs[topic]
+        deliveries = _deliveries(lives)
+        flat = [(life.name, place[0], [each]) for place, found in deliveries.items() for life, each in found]
+        yield from check_records(group, log, flat)
+        for place in sorted(log.visible - deliveries.keys()):
+            yield Verdict("never delivered", group, f"{log.records[place]} at {place}")
+        yield from _check_returned_once(evidence, group, deliveries)
+        yield from _check_accepted(evidence, group, log, lives, deliveries)
+        yield from _check_prompt(evidence, group, topic, deliveries)
+
+
+def _deliveries(lives: Sequence[Life]) -> dict[Place, list[tuple[Life, Delivery]]]:
+    found: dict[Place, list[tuple[Life, Delivery]]] = defaultdict(list)
+    for life in lives:
+        for event in life.events:
+            if event.name == "received":
+                for seen in from_runs(event.fields["runs"]):
+                    delivery = Delivery(event.at, seen.offset, seen.identity, event.fields.get("delivery"))
+                    found[seen.partition, seen.offset].append((life, delivery))
+    return found
+
+
+def _check_returned_once(
+    evidence: Evidence, group: str, deliveries: dict[Place, list[tuple[Life, Delivery]]]
+) -> Iterator[Verdict]:
+    """A poll returns an acquired record once: the next delivery has a higher count. A new leader may not know the
+    count, since brokers do not save it when they deliver."""
+    for place, found in deliveries.items():
+        for (life, first), (other, second) in pairwise(found):
+            is_same = life is other and first.lane == second.lane is not None
+            if is_same and evidence.are_brokers_well(first.at - LOCK, second.at):
+                yield Verdict("returned twice", group, f"{place} by {life.name}, delivery {first.lane}")
+
+
+def _check_accepted(
+    evidence: Evidence,
+    group: str,
+    log: TopicLog,
+    lives: Sequence[Life],
+    deliveries: dict[Place, list[tuple[Life, Delivery]]],
+) -> Iterator[Verdict]:
+    accepted: dict[Place, tuple[Life, float]] = {}
+    for life in lives:
+        for event in life.events:
+            if event.name != "accepted":
+                continue
+            for partition, start, end in event.fields["ranges"]:
+                for offset in range(start, end):
+                    place = (partition, offset)
+                    if place not in log.visible:
+                        continue  # a range covers offsets without records
+                    if place in accepted:
+                        first, _ = accepted[place]
+                        yield Verdict("accepted twice", group, f"{place} by {first.name} and by {life.name}")
+                    if not any(owner is life for owner, _ in deliveries.get(place, ())):
+                        yield Verdict("accepted without delivery", group, f"{place} by {life.name}")
+                    accepted[place] = life, event.at
+    for place, (life, at) in accepted.items():
+        for other, delivery in deliveries.get(place, ()):
+            # A member that was stopped may still return a record whose lock has expired meanwhile.
+            if delivery.at > at and evidence.is_well(other.client, at - 2 * LOCK, delivery.at):
+                what = f"{place} to {other.name}, {delivery.at - at:.0f} ms after {life.name} had accepted it"
+                yield Verdict("delivered again", group, what)
+    for place in sorted(log.visible & deliveries.keys() - accepted.keys()):
+        # The process that had accepted it may have died before it knew that.
+        if all(evidence.is_well(life.client, each.at, each.at + 2 * LOCK) for life, each in deliveries[place]):
+            what = f"{log.records[place]} at {place} was delivered {len(deliveries[place])} times"
+            yield Verdict("never accepted", group, what)
+
+
+def _check_prompt(
+    evidence: Evidence, group: str, topic: str, deliveries: dict[Place, list[tuple[Life, Delivery]]]
+) -> Iterator[Verdict]:
+    since = visible_since(evidence, topic)
+    late = 0
+    for found in deliveries.values():
+        first = min((each for _, each in found), key=lambda each: each.at)
+        late += first.identity in since and first.at - since[first.identity] > evidence.patience
+    if late:
+        yield Verdict("stuck", group, f"{late} records were delivered after {evidence.patience / 1000:g} s")

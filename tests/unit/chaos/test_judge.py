@@ -1,0 +1,351 @@
+"""The judge of the chaos runs finds an honest ledger innocent, and one doctored in any way guilty."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.evidence import Evidence, Happened, TopicLog, load, log_of, save
+from chaos.identity import Identity, Seen, from_runs, parse_identity, to_runs
+from chaos.judge import judge
+from chaos.ledger import Event, LedgerWriter, Life
+from headrace._machines.commit.offset_set import OffsetSet
+from headrace._machines.lanes.commit_metadata import CommitMark
+from support.ledgers.commit_history import Commit
+
+# `plain` has ten records of p.0 in partition 0. `tx` has a committed transaction at 0 and 1, an aborted one at 3 and 4.
+PLAIN = log_of([[0, 0, 10, "p.0", 0, 0, -1]])
+TX = log_of([[0, 0, 2, "t.0", 0, 0, 0], [0, 3, 2, "t.0", 0, 2, 1]], [[0, 0, 2, "t.0", 0, 0, 0]])
+
+
+def received(start: int, end: int, **more: Any) -> dict[str, Any]:
+    return {"runs": [[0, start, end - start, "p.0", 0, start, -1]], **more}
+
+
+def life(client: str, kind: str, *events: tuple[float, str, dict[str, Any]], number: int = 0, **more: Any) -> Life:
+    topic = more.pop("topic", "plain")
+    started = Event(0, "started", {"kind": kind, "group": more.pop("group", kind), "topic": topic, **more})
+    closed = Event(1000, "closed", {})
+    return Life(client, number, [started, *(Event(*event) for event in events), closed], ended=1001, code=0)
+
+
+def killed(found: Life, at: float) -> Life:
+    events = [event for event in found.events if event.at < at]
+    return dataclasses.replace(found, events=events, ended=at, was_killed=True, code=137)
+
+
+def commit(at: int, offset: int, metadata: str = "") -> Commit:
+    return Commit(at, ("plain", 0), offset, metadata)
+
+
+PRODUCER = life(
+    "p",
+    "idempotent",
+    (10, "sent", {"runs": [[0, 0, 10, -1]]}),
+    (20, "acked", {"records": [[0, number, number] for number in range(10)]}),
+)
+TRANSACTIONS = life(
+    "t",
+    "transactional",
+    (10, "sent", {"runs": [[0, 0, 2, 0]]}),
+    (11, "committing", {"transaction": 0}),
+    (12, "txn_committed", {"transaction": 0}),
+    (13, "sent", {"runs": [[0, 2, 2, 1]]}),
+    (14, "aborting", {"transaction": 1}),
+    (15, "txn_aborted", {"transaction": 1}),
+    topic="tx",
+)
+FIRST = life(
+    "a",
+    "eager",
+    (5, "assigned", {"partitions": [0]}),
+    (100, "received", received(0, 6)),
+    (110, "committed", {"offsets": [[0, 6]]}),
+    (120, "revoked", {"partitions": [0]}),
+)
+SECOND = life(
+    "b",
+    "eager",
+    (130, "assigned", {"partitions": [0]}),
+    (140, "received", received(6, 10)),
+    (150, "committed", {"offsets": [[0, 10]]}),
+)
+COMMITS = [commit(105, 6), commit(145, 10)]
+DONE = life(
+    "d",
+    "done",
+    (5, "assigned", {"partitions": [0]}),
+    (100, "received", received(0, 10)),
+    *((101 + n, "handled", received(n, n + 1)) for n in range(10)),
+)
+SHARER = life(
+    "s",
+    "share_explicit",
+    (100, "received", received(0, 10, delivery=1)),
+    (110, "accepted", {"ranges": [[0, 0, 10]]}),
+)
+LIVE_FROM_6 = CommitMark(8, OffsetSet(0).with_done(0, 4).with_done(6, 8), "token")
+LANES = life(
+    "l",
+    "lanes",
+    (5, "assigned", {"partitions": [0]}),
+    (100, "received", received(6, 10, lane="live")),
+    (101, "received", received(0, 6, lane="backlog")),
+)
+COPIED = {"runs": [[0, 0, 2, "t.0", 0, 0, 0]]}
+COPIER = life(
+    "x",
+    "exactly_once",
+    (20, "assigned", {"partitions": [0]}),
+    (30, "received", COPIED),
+    (31, "handled", COPIED),
+    topic="tx",
+    target="copies",
+)
+COPIES = {"copies": [((0, 0), "t.0:0:0:0"), ((0, 1), "t.0:0:1:0")]}
+LOGS = {"plain": PLAIN, "tx": TX}
+END = commit(900, 10)
+ENDS = {kind: [END] for kind in ("eager", "done", "lanes")}
+ENDS |= {kind: [Commit(900, ("tx", 0), 2)] for kind in ("assigned", "exactly_once")}
+
+
+def evidence(*lives: Life, commits: dict[str, list[Commit]] | None = None, **more: Any) -> Evidence:
+    found = ENDS | (commits or {})
+    return Evidence([PRODUCER, TRANSACTIONS, *lives], LOGS, found, copies=COPIES, **more)
+
+
+def rules(found: Evidence) -> set[str]:
+    return {verdict.rule for verdict in judge(found)}
+
+
+def with_events(found: Life, change: Callable[[list[Event]], list[Event]]) -> Life:
+    return dataclasses.replace(found, events=change(list(found.events)))
+
+
+def without(found: Life, name: str) -> Life:
+    return with_events(found, lambda events: [event for event in events if event.name != name])
+
+
+HONEST = evidence(FIRST, SECOND, DONE, SHARER, LANES, COPIER, commits={"eager": COMMITS, "done": [commit(120, 10)]})
+
+
+def test_an_honest_run_is_innocent(tmp_path: Path) -> None:
+    assert judge(HONEST) == []
+    (tmp_path / "ledgers").mkdir()
+    for each in HONEST.lives:
+        writer = LedgerWriter(tmp_path / "ledgers" / f"{each.name}.jsonl")
+        for event in each.events:
+            writer.write(event.name, **event.fields)
+        writer.close()
+    save(tmp_path, HONEST)
+    read = load(tmp_path)
+    assert [[event.name for event in each.events] for each in read.lives] == [
+        [event.name for event in each.events] for each in sorted(HONEST.lives, key=lambda each: each.client)
+    ]
+    assert (read.logs, read.commits, read.copies) == (HONEST.logs, HONEST.commits, HONEST.copies)
+
+
+def test_runs_are_what_they_were_made_from() -> None:
+    records = [Seen(0, 5 + n, Identity("p.0", 0, 7 + n)) for n in range(4)] + [Seen(0, 9, Identity("q.1", 0, 0, 3))]
+    assert to_runs(records) == [[0, 5, 4, "p.0", 0, 7, -1], [0, 9, 1, "q.1", 0, 0, 3]]
+    assert list(from_runs(to_runs(records))) == records
+    assert parse_identity(str(records[-1].identity)) == records[-1].identity
+    assert parse_identity("2.17") == Identity("java.2", -1, 17)
+
+
+def with_log(name: str, log: TopicLog, *lives: Life, **more: Any) -> Evidence:
+    found = evidence(*lives, **more)
+    return dataclasses.replace(found, logs={**LOGS, name: log})
+
+
+# -- producers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "log", "rule"),
+    [
+        ("plain", log_of([[0, 0, 9, "p.0", 0, 0, -1]]), "acknowledged and lost"),
+        ("plain", log_of([[0, 0, 10, "p.0", 0, 0, -1], [0, 10, 1, "p.0", 0, 9, -1]]), "written twice"),
+        ("plain", log_of([[0, 0, 10, "p.0", 0, 0, -1], [0, 10, 1, "p.0", 0, 10, -1]]), "never sent"),
+        ("plain", log_of([[0, 0, 10, "p.0", 0, 0, -1], [0, 10, 1, "q.0", 0, 0, -1]]), "written by nobody"),
+        ("plain", log_of([[0, 0, 10, "p.0", 1, 0, -1]]), "wrong partition"),
+        ("plain", log_of([[0, 0, 1, "p.0", 0, 1, -1], [0, 1, 1, "p.0", 0, 0, -1]]), "out of order"),
+        ("tx", log_of([[0, 0, 1, "t.0", 0, 0, 0]]), "committed and lost"),
+        ("tx", log_of([[0, 0, 2, "t.0", 0, 0, 0], [0, 3, 2, "t.0", 0, 2, 1]]), "aborted and visible"),
+    ],
+)
+def test_a_log_that_breaks_a_promise_of_producers_is_found(topic: str, log: TopicLog, rule: str) -> None:
+    assert rule in rules(with_log(topic, log))
+
+
+def test_a_transaction_of_unknown_outcome_is_whole_or_absent() -> None:
+    unknown = killed(without(TRANSACTIONS, "txn_committed"), 12.5)
+    whole, half = log_of([[0, 0, 2, "t.0", 0, 0, 0]]), log_of([[0, 0, 1, "t.0", 0, 0, 0]])
+    for log, expected in ((whole, set()), (log_of([]), set()), (half, {"half a transaction"})):
+        assert rules(Evidence([unknown], {"tx": log})) == expected
+    open_ = killed(TRANSACTIONS, 11)
+    assert rules(Evidence([open_], {"tx": whole})) == {"aborted and visible"}, "its commit was never called"
+
+
+# -- consumers with partitions ----------------------------------------------------------------------------------------
+
+
+def doctored(name: str, **fields: Any) -> Callable[[Life], Life]:
+    """A life whose events of this name have other fields."""
+    return lambda found: with_events(
+        found, lambda events: [event._replace(fields=fields) if event.name == name else event for event in events]
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "commits", "rule"),
+    [
+        (FIRST, doctored("received", **received(7, 10))(SECOND), COMMITS, "never delivered"),
+        (FIRST, doctored("received", **received(5, 10))(SECOND), COMMITS, "delivered again"),
+        (FIRST, SECOND, [commit(105, 7), commit(145, 10)], "committed too much"),
+        (FIRST, SECOND, [*COMMITS, commit(200, 4)], "commit decreased"),
+        (FIRST, SECOND, COMMITS[:1], "commit lost"),
+        (without(FIRST, "committed"), without(SECOND, "committed"), COMMITS[:1], "not committed"),
+        (FIRST, without(SECOND, "assigned"), COMMITS, "not the owner"),
+        (doctored("received", runs=[[0, 0, 6, "q.0", 0, 0, -1]])(FIRST), SECOND, COMMITS, "not what was written"),
+        (
+            doctored("received", runs=[[0, 3, 3, "p.0", 0, 3, -1], [0, 0, 3, "p.0", 0, 0, -1]])(FIRST),
+            SECOND,
+            COMMITS,
+            "out of order",
+        ),
+        (
+            doctored("received", runs=[[0, 0, 2, "p.0", 0, 0, -1], [0, 4, 2, "p.0", 0, 4, -1]])(FIRST),
+            SECOND,
+            COMMITS,
+            "skipped",
+        ),
+        (without(FIRST, "closed"), SECOND, COMMITS, "not closed"),
+        (without(FIRST, "revoked"), SECOND, COMMITS, "two owners"),
+    ],
+)
+def test_a_ledger_that_breaks_a_promise_of_groups_is_found(
+    first: Life, second: Life, commits: list[Commit], rule: str
+) -> None:
+    assert rule in rules(evidence(first, second, commits={"eager": commits}))
+
+
+def test_records_that_were_not_committed_may_be_delivered_again() -> None:
+    dead = killed(FIRST, 105)
+    again = doctored("received", **received(0, 10))(SECOND)
+    assert rules(evidence(dead, again, commits={"eager": COMMITS[1:]})) == set()
+
+
+def test_two_owners_are_allowed_while_one_of_them_is_stopped() -> None:
+    stopped = [Happened("pause", "a", 90, 500)]
+    late = with_events(without(FIRST, "revoked"), lambda events: events)
+    assert "two owners" not in rules(evidence(late, SECOND, commits={"eager": COMMITS}, faults=stopped))
+
+
+def test_a_group_that_is_stuck_is_found() -> None:
+    found = rules(evidence(FIRST, SECOND, commits={"eager": COMMITS}, patience=100.0))
+    assert "stuck" in found
+
+
+def test_a_record_of_an_aborted_transaction_is_found() -> None:
+    runs = [[0, 0, 2, "t.0", 0, 0, 0], [0, 3, 1, "t.0", 0, 2, 1]]
+    reader = life("r", "assigned", (5, "assigned", {"partitions": [0]}), (9, "received", {"runs": runs}), topic="tx")
+    assert rules(evidence(reader)) == {"of an aborted transaction"}
+
+
+@pytest.mark.parametrize(
+    ("order", "commits", "rule"),
+    [
+        ([0, 5, 1, 2, 3, 4, 6, 7, 8, 9], [], None),  # other keys
+        ([5, 0, 1, 2, 3, 4, 6, 7, 8, 9], [], "out of order"),
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8], [], "never delivered"),
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [commit(105, 9)], "committed too much"),
+    ],
+)
+def test_handlers_run_in_the_order_of_keys_before_commits(
+    order: list[int], commits: list[Commit], rule: str | None
+) -> None:
+    handled = [(101 + place, "handled", received(n, n + 1)) for place, n in enumerate(order)]
+    worker = life("d", "done", (5, "assigned", {"partitions": [0]}), (100, "received", received(0, 10)), *handled)
+    found = rules(evidence(worker, commits={"done": [*commits, END]}))
+    assert rule in found if rule else not found
+
+
+def test_a_handler_that_outlives_the_revoke_of_its_partition_is_found() -> None:
+    revoked = with_events(DONE, lambda events: [*events[:-1], Event(105, "revoked", {"partitions": [0]}), events[-1]])
+    ordered = with_events(revoked, lambda events: sorted(events, key=lambda event: event.at))
+    assert rules(evidence(ordered)) == {"handled after the revoke"}
+    lost = with_events(
+        ordered, lambda events: [event._replace(name=event.name.replace("revoked", "lost")) for event in events]
+    )
+    assert rules(evidence(lost)) == set()
+
+
+# -- two lanes, share groups, exactly once ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("events", "commits", "rule"),
+    [
+        ([received(0, 7, lane="backlog"), received(6, 10, lane="live")], [], "lanes overlap"),
+        ([received(5, 6, lane="backlog"), received(0, 5, lane="backlog")], [], "out of order"),
+        ([received(0, 9, lane="live")], [], "never delivered"),
+        ([received(0, 10, lane="live")], [commit(50, 3)], "lane commits"),
+        ([received(0, 10, lane="live")], [commit(150, 3)], "not committed"),
+    ],
+)
+def test_a_ledger_that_breaks_a_promise_of_two_lanes_is_found(
+    events: list[dict[str, Any]], commits: list[Commit], rule: str
+) -> None:
+    read = [(100 + place, "received", fields) for place, fields in enumerate(events)]
+    member = life("l", "lanes", (5, "assigned", {"partitions": [0]}), *read)
+    assert rule in rules(evidence(member, commits={"lanes": commits}))
+
+
+def test_a_lane_that_delivers_what_both_logs_have_is_found() -> None:
+    dead = killed(LANES, 200)
+    marks = [commit(150, LIVE_FROM_6.offset, ""), END]
+    heir = life("m", "lanes", (300, "assigned", {"partitions": [0]}), (310, "received", received(7, 10, lane="live")))
+    assert rules(evidence(dead, heir, commits={"lanes": marks})) == {"lane commits"}
+
+
+AGAIN = life("o", "share_explicit", (200, "received", received(0, 10)))
+
+
+@pytest.mark.parametrize(
+    ("lives", "rule"),
+    [
+        ([doctored("received", **received(0, 9))(SHARER)], "never delivered"),
+        ([doctored("accepted", ranges=[[0, 0, 9]])(SHARER)], "never accepted"),
+        (
+            [SHARER, with_events(AGAIN, lambda events: [*events, Event(201, "accepted", {"ranges": [[0, 3, 4]]})])],
+            "accepted twice",
+        ),
+        ([SHARER, AGAIN], "delivered again"),
+        ([with_events(SHARER, lambda events: [*events[:2], *events[1:]])], "returned twice"),
+        (
+            [SHARER, life("o", "share_explicit", (105, "accepted", {"ranges": [[0, 1, 2]]}))],
+            "accepted without delivery",
+        ),
+    ],
+)
+def test_a_ledger_that_breaks_a_promise_of_share_groups_is_found(lives: list[Life], rule: str) -> None:
+    assert rule in rules(evidence(*lives))
+
+
+@pytest.mark.parametrize(
+    ("copies", "rule"),
+    [
+        ([((0, 0), "t.0:0:0:0")], "never copied"),
+        ([*COPIES["copies"], ((0, 0), "t.0:0:0:0")], "copied twice"),
+        ([*COPIES["copies"], ((0, 3), "t.0:0:2:1")], "of an aborted transaction"),
+        ([((0, 0), "t.0:0:9:0"), ((0, 1), "t.0:0:1:0")], "not what was written"),
+    ],
+)
+def test_a_target_that_is_not_an_exact_copy_is_found(copies: list[tuple[tuple[int, int], str]], rule: str) -> None:
+    found = dataclasses.replace(evidence(COPIER), copies={"copies": copies})
+    assert rules(found) == {rule}

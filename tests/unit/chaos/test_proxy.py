@@ -1,0 +1,98 @@
+"""The proxy of the chaos runs, in front of a server that sends back what it gets."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.proxy import Proxy
+
+
+class _Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self.request.recv(1000):
+                self.request.sendall(data)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    with _Server(("127.0.0.1", 0), _Echo) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            with Proxy(f"127.0.0.1:{server.server_address[1]}") as proxy:
+                yield proxy
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def client(proxy: Proxy) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as client:
+        yield client
+
+
+def ask(client: socket.socket, data: bytes) -> bytes:
+    client.sendall(data)
+    return client.recv(1000)
+
+
+def is_closed(client: socket.socket) -> bool:
+    try:
+        return client.recv(1000) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_cut_closes_connections_and_new_ones_work(proxy: Proxy, client: socket.socket) -> None:
+    assert ask(client, b"hello") == b"hello"
+    proxy.cut()
+    assert is_closed(client)
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as other:
+        assert ask(other, b"again") == b"again"
+
+
+def test_a_halved_message_is_the_last_one_of_its_connection(proxy: Proxy, client: socket.socket) -> None:
+    assert ask(client, b"hello") == b"hello"
+    proxy.halve()
+    client.sendall(b"0123456789")
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while data := client.recv(1000):
+            received += data
+    assert len(received) <= 5
+
+
+def test_a_black_hole_keeps_everything_until_it_ends(proxy: Proxy, client: socket.socket) -> None:
+    assert ask(client, b"hello") == b"hello"
+    proxy.set_black_hole(True)
+    client.sendall(b"withheld")
+    client.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        client.recv(1000)
+    proxy.set_black_hole(False)
+    client.settimeout(10)
+    assert client.recv(1000) == b"withheld"
+
+
+def test_a_delay_holds_each_message_up(proxy: Proxy, client: socket.socket) -> None:
+    assert ask(client, b"hello") == b"hello"
+    proxy.set_delay(0.3)
+    client.sendall(b"late")
+    client.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        client.recv(1000)
+    client.settimeout(10)
+    assert client.recv(1000) == b"late"
