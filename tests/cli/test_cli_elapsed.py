@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.run import follow
+from headrace.cli.pipeline_launch import follow
 from headrace.local.process import GuardedProcess
 from support.harness.terminal import terminal
 
@@ -30,7 +30,7 @@ with open(sys.argv[1], "a", buffering=1) as events:
 FOLLOWING = f"""
 import sys, time
 from pathlib import Path
-from headrace.cli.run import follow
+from headrace.cli.pipeline_launch import follow
 from headrace.local.process import GuardedProcess
 events = Path(sys.argv[1])
 process = GuardedProcess([sys.executable, "-c", {STAGES!r}, str(events)], output=-3)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -43,7 +44,8 @@ def draw_chart(state: Path, chart: Mapping[str, Any], title: str, text: str, sin
     figure.savefig(state / PICTURE, dpi=110)
     svg = io.StringIO()
     figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    drawing = svg.getvalue()
+    # Without the prologue, which names a DTD, and the metadata, which names vocabularies: neither is used in a page.
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", svg.getvalue(), flags=re.DOTALL)
     page = _PAGE.format(title=html.escape(title), text=html.escape(text), svg=drawing[drawing.index("<svg") :])
     (state / PAGE).write_text(page)
     click.echo(f"picture: {os.path.relpath(state / PAGE)}, {os.path.relpath(state / PICTURE)}")
@@ -96,7 +98,8 @@ def _figure(chart: Mapping[str, Any], arrived: Mapping[str, tuple[list[float], l
         lower.step(seconds, percent, where="post", label=name, linewidth=1.8)
     lower.set(title="arrival of the new records of this run", xlabel="seconds after the first batch", ylabel="%")
     lower.set_ylim(0, 105)
-    lower.legend(loc="lower right")
+    if arrived:
+        lower.legend(loc="lower right")
     for plot in axes:
         plot.grid(True, alpha=0.3)
     return figure

@@ -41,6 +41,9 @@ SHOW, SHOW_TOPIC, CHART = "headrace.show", "headrace.show.topic", "headrace.char
 CATALOG, TABLES, PROGRESS, LOGGING = "catalog.json", "tables", "progress.log", "log4j2.properties"
 _CATALOG_SETTING, _IN_MEMORY = "spark.sql.catalogImplementation", "in-memory"
 _MOST_ROWS, _MOST_POINTS = 20, 20_000
+# Names of settings that Spark does not log: its default, Java's login configuration, keys, and certificates, whose
+# value may contain a key.
+REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem|certificate[.]chain|certificate[.]pem"
 _SCRATCH = "headrace_definitions"
 _SETTINGS_WITHIN = 1800.0  # a broker may have to be downloaded; the guard ends this process if the command ends
 _LOOK_EVERY = 0.05
@@ -292,9 +295,7 @@ def _server_settings(task: Task, configuration: Mapping[str, str], port: int) ->
         _CATALOG_SETTING: _IN_MEMORY,
         "spark.sql.warehouse.dir": str(home / TABLES),
         "spark.ui.enabled": "false",
-        # Spark's default, Java's login configuration, keys, and certificates, whose value may contain a key.
-        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem|"
-        "certificate[.]chain|certificate[.]pem",
+        "spark.redaction.regex": REDACTED,
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
     }

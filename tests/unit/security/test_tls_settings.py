@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from headrace._security.tls import TlsContexts, make_context
-from headrace.cli.pipeline_process import _own_settings
+from headrace.cli.pipeline_process import REDACTED
 from headrace.config.consumer import ConsumerConfig
 from headrace.config.share import ShareConsumerConfig
 from headrace.errors import ConfigError
@@ -381,7 +381,7 @@ def test_a_private_key_beside_its_certificates_is_not_shown() -> None:
     key = "".join(OWN.key.splitlines()[1:-1])
     assert key[:40] not in repr(found)
     assert "=(secret): " in refusal(ssl_keystore_certificate_chain=[SECRET])
-    hidden = re.compile(_own_settings(Path("x"), "local", 1)["spark.redaction.regex"])
+    hidden = re.compile(REDACTED)
     for name in ("ssl.keystore.certificate.chain", "ssl.certificate.pem", "ssl.keystore.key", "sasl.jaas.config"):
         assert hidden.search(f"kafka.{name}")
     assert not hidden.search("kafka.ssl.certificate.location")
