@@ -8,37 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import Coroutine
-from typing import Any, Self
+
+from support.harness.loop_thread import ProxyThread, until_one_ends
 
 _CHUNK = 65_536
 _CONNECT_WITHIN = 5.0
 
 
-class Proxy:
-    """Any thread may command it. The attributes belong to its loop's thread."""
+class Proxy(ProxyThread):
+    """Any thread may command it."""
 
     def __init__(self, target: str) -> None:
-        self.port = 0
-        host, port = target.rsplit(":", 1)
-        self._target = host, int(port)
+        super().__init__(target, "chaos proxy")
         self._delay = 0.0
         self._halves = 0
         self._links: set[asyncio.Task[None]] = set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="chaos proxy")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._run(self._listen())
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self._run(self._end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
@@ -60,21 +44,10 @@ class Proxy:
 
     # -- on the loop -------------------------------------------------------------------------------------------------
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
-
-    async def _listen(self) -> None:
+    async def _start(self) -> None:
         self._flow = asyncio.Event()
         self._flow.set()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def _end(self) -> None:
-        self._server.close()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await super()._start()
 
     def _cut(self) -> None:
         for link in self._links:
@@ -93,21 +66,12 @@ class Proxy:
                 await self._flow.wait()
                 async with asyncio.timeout(_CONNECT_WITHIN):
                     broker_reader, broker_writer = await asyncio.open_connection(*self._target)
-                await self._forward_both((reader, broker_writer), (broker_reader, writer))
+                await until_one_ends(self._forward(reader, broker_writer), self._forward(broker_reader, writer))
         finally:
             self._links.discard(link)
             for each in (writer, broker_writer):
                 if each is not None:
                     each.transport.abort()
-
-    async def _forward_both(self, *ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        tasks = [asyncio.ensure_future(self._forward(*way)) for way in ways]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         halves = self._halves

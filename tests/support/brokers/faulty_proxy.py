@@ -9,55 +9,26 @@ import asyncio
 import contextlib
 import random
 import struct
-import threading
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from headrace._net.connection import Connection
+from support.harness.loop_thread import ProxyThread, until_one_ends
 
 _CHUNK = 65_536
 
 
-class FaultyProxy:
+class FaultyProxy(ProxyThread):
     """`cut`, `swallow` and `delay` are probabilities per response; `cut` also applies to each chunk of a request."""
 
     def __init__(self, target: str, seed: int, *, cut: float, swallow: float, delay: float) -> None:
-        self.port = 0
+        super().__init__(target, "faulty proxy")
         self.faults = 0
         self.is_calm = False  # no more faults
-        host, port = target.rsplit(":", 1)
-        self._target = host, int(port)
         self._dice = random.Random(seed)
         self._cut, self._swallow, self._delay = cut, swallow, delay
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="faulty proxy")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._run(self._listen())
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self._run(self._end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
-
-    async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def _end(self) -> None:
-        self._server.close()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _happens(self, chance: float) -> bool:
         found = not self.is_calm and self._dice.random() < chance
@@ -68,14 +39,7 @@ class FaultyProxy:
         broker_writer: asyncio.StreamWriter | None = None
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             broker_reader, broker_writer = await asyncio.open_connection(*self._target)
-            ways = [self._requests(reader, broker_writer), self._answers(broker_reader, writer)]
-            tasks = [asyncio.ensure_future(way) for way in ways]
-            try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            await until_one_ends(self._requests(reader, broker_writer), self._answers(broker_reader, writer))
         for each in (writer, broker_writer):
             if each is not None:
                 each.transport.abort()

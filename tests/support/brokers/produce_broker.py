@@ -9,10 +9,9 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime
-import threading
 import uuid
-from collections.abc import Callable, Coroutine
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any
 
 from headrace._protocol.messages import (
     API_VERSIONS,
@@ -24,6 +23,7 @@ from headrace._protocol.messages import (
     SASL_HANDSHAKE,
 )
 from support.brokers.fake_broker import FakeBroker, Link, Request, answer, api_versions, frame
+from support.harness.loop_thread import LoopThread
 from support.harness.producer_in_memory import ModelPartition
 
 _ID = uuid.UUID(int=7)
@@ -44,11 +44,12 @@ class Act:
     has_unknown_tags: bool = False
 
 
-class ProduceBroker:
+class ProduceBroker(LoopThread):
     """One broker with the topic `t`. `version` is the highest one of Produce. Any login is accepted, and is to be
     renewed after `login_ms`."""
 
     def __init__(self, partitions: int = 1, version: int = PRODUCE.highest, login_ms: int = 0) -> None:
+        super().__init__("produce broker")
         self.logs = [ModelPartition() for _ in range(partitions)]
         self.plan: Callable[[], Act] = Act
         self.requests: list[Request] = []
@@ -59,8 +60,6 @@ class ProduceBroker:
         self._in_login: set[Link] = set()
         self._version = version
         self._topic_id = _ID if version >= _BY_ID else None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="produce broker")
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -81,20 +80,6 @@ class ProduceBroker:
         for link in self._broker._all:
             link.close()
         await asyncio.sleep(0.001)  # they are closed in the next iteration of the loop
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._run(self._start())
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self._run(self._end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _start(self) -> None:
         self._broker = await FakeBroker().__aenter__()
